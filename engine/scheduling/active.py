@@ -5,9 +5,9 @@
       `---------------- preempt, start_over -------------'
 
 Other code relies on the order of both lists. A sequence that leaves may have a row in a step under
-way: the row's result is dropped, and its tokens are computed again. Its blocks may be given to
-another sequence at once, since the device runs all of the engine's work in the order of launches:
-the next owner overwrites what that row writes, not the other way round.
+way: the row's result is dropped, and its tokens are computed again. The blocks of the sequence may
+be given to another one at once: the device runs all of the engine's work in the order of launches,
+so the next owner writes to the blocks after the dropped row has.
 
 Knows: leases, batch slots, how a sequence starts and leaves. Does not know: whose turn it is, or
 budgets (`scheduler.py`).
@@ -72,7 +72,7 @@ class ActiveSequences:
         return len(self.running) >= self._max_running
 
     def remaining_tokens(self) -> int:
-        """Count the tokens to compute before those of the next admitted sequence."""
+        """Count the tokens that are computed before the tokens of the next admitted sequence."""
         return sum(remaining_tokens(one) for one in self.running)
 
     def take(self, sequence: Sequence, now: float, before: int) -> bool:
@@ -88,7 +88,7 @@ class ActiveSequences:
     def admit(
         self, sequence: Sequence, builder: StepBuilder, now: float, *, is_newcomer: bool = False
     ) -> None:
-        """Start a sequence with a lease, or keep it without a slot until its loads end."""
+        """Start a leased sequence, or set it aside without a batch slot until its loads end."""
         self._queue.take(sequence)
         self._arrivals.came(sequence, is_newcomer=is_newcomer)
         sequence.leased = now
@@ -108,7 +108,7 @@ class ActiveSequences:
         """Return a sequence whose loads failed to the front of its flow, to compute its blocks."""
         self.stop(sequence, now)
         self.num_failed_loads += 1
-        sequence.loads = "never"  # one load is enough: computed blocks come for sure
+        sequence.loads = "never"  # a second load might fail too: the blocks are computed
         self._queue.push_front(sequence)
 
     def preempt(self, sequence: Sequence, now: float) -> None:
@@ -169,7 +169,7 @@ def slot_victim(
 ) -> Sequence | None:
     """Choose the sequence to preempt for `flow`: the latest of the flow with the most batch slots.
 
-    None where `flow` has a batch slot already, or where no flow has two. `spared` ones are not
+    None if `flow` has a batch slot already, or if no flow has two. Sequences in `spared` are never
     chosen.
     """
     with_batch_slot = list(running)

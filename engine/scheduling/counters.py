@@ -1,8 +1,9 @@
 """Counters of the engine: prompt tokens found and computed, by window and by flow.
 
-A prompt is looked up once, at its first admission: `queried` is its length, `hit` what the cache
-had of it and `fetched` what another engine had sent. `computed` is the work done, including work
-repeated after a preemption, and for prompts that another engine answers, which counts the rest.
+A prompt is looked up once, at its first admission: `queried` is its length, `hit` the tokens found
+in the cache and `fetched` the tokens that another engine had sent. `computed` counts all computed
+tokens: also those computed again after a preemption, and those of prompts that another engine
+answers, whose `queried`, `hit` and `fetched` that engine counts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from prefix_cache.eviction.quota_usage import OwnerUse
 
 WINDOWS_S = {"1m": 60, "10m": 600}
 MAX_FLOWS = 4096
-OTHER_FLOWS = "(other)"  # entry into which the flows idle for longest are merged
+OTHER_FLOWS = "(other)"  # entry of all flows that were merged because they were idle for longest
 
 _QUERIED, _HIT, _COMPUTED, _FETCHED = range(4)
 
@@ -88,7 +89,7 @@ class EngineCounters:
         self._touch(flow).generated_tokens += tokens
 
     def drafted(self, source: str, drafted: int, accepted: int) -> None:
-        """Count a verified draft of `drafted` tokens, of which the first `accepted` agreed."""
+        """Count a verified draft of `drafted` tokens; its first `accepted` tokens were accepted."""
         before = self.drafts.get(source, DraftStats())
         self.drafts[source] = DraftStats(
             drafts=before.drafts + 1,

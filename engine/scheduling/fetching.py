@@ -1,10 +1,12 @@
 """The scheduler's interface to fetches of blocks from other engines (`engine.exchange`).
 
-A sequence whose request names a source is given its blocks as any other; then what is not cached
-may be fetched into them. Until the fetch is over it waits beside those that wait for loads, with
-its lease and without a batch slot. What has come by then counts as computed.
+A sequence whose request names a source is leased blocks like any other; then blocks that are not
+cached may be fetched from the source. Until the fetch is over, the sequence waits beside the
+sequences that wait for loads, with its lease and without a batch slot. Tokens that came by then
+count as computed.
 
-Knows: that a sequence waits. Does not know: for what, or whether it is worth it.
+Knows: that a sequence waits for a fetch. Does not know: transports, or whether a fetch is faster
+than computing.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ class Fetcher(Protocol):
 
     @property
     def is_exporting(self) -> bool:
-        """True if other engines read blocks, which will soon be free."""
+        """True if other engines read blocks, which are freed soon."""
         ...
 
     def begin(self, sequence: Sequence, now: float, before: int) -> None:
         """Fetch missing blocks of a sequence that has just got its lease.
 
-        Sets `Sequence.is_fetching` where it is to wait. `before`: tokens to be computed before its
-        own.
+        Set `Sequence.is_fetching` if the sequence is to wait. `before`: tokens to be computed
+        before the sequence's own.
         """
         ...
 

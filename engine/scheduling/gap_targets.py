@@ -5,9 +5,9 @@
     of a step               the shortest target of its decodes
 
 A target is kept if at most one gap in a hundred exceeds it. Gaps are counted as the engine sends
-tokens, whatever made them long: prompts in the step, a mask, or a preemption. Where more than one
-in a hundred of the last minute's gaps exceed their targets, the log says so once, and why, until
-they are kept again.
+tokens, whatever made them long: prompts in the step, a mask, or a preemption. When more than one in
+a hundred of the last minute's gaps exceed their targets, the log says so and why, once until the
+targets are kept again.
 
 Knows: targets, when tokens were sent. Does not know: how a step keeps to a target
 (`prefill_budget.py`).
@@ -27,7 +27,7 @@ from engine.sequences.sequence import Sequence
 
 PERIOD_S = 5.0  # seconds of one count
 NUM_PERIODS = 12  # counts that are remembered: a minute
-FEWEST_GAPS = 100  # with fewer, none of which a hundredth exceeds, nothing is said
+FEWEST_GAPS = 100  # fewest gaps of a minute that are judged, unless a hundredth is late
 _log = logging.getLogger(__name__)
 
 
@@ -38,29 +38,30 @@ class GapTargets:
         self._own_s, self._stages = limits.target_itl_s, limits.stages
         self._times = times
         self._gaps = self._late = self._late_before = 0
-        self._recent: deque[tuple[int, int]] = deque(maxlen=NUM_PERIODS)  # gaps and late ones
+        self._recent: deque[tuple[int, int]] = deque(maxlen=NUM_PERIODS)  # gaps, late gaps
         self._period_gaps = self._period_late = 0
         self._period_ends: float | None = None
         self._alone_s = 0.0  # predicted seconds of the decodes of the last late step
         self._is_missed = False
 
     def of(self, sequence: Sequence) -> float | None:
-        """Return the target of a sequence's gaps in seconds; None: it has none."""
+        """Return the target of a sequence's gaps in seconds; None: no target."""
         if sequence.priority == "batch":
             return None
         return sequence.target_itl_s or self._own_s
 
     def of_step(self, rows: Iterable[ScheduledRow]) -> float | None:
-        """Return the most seconds of a step with these decodes; None: none has a target.
+        """Return the most seconds of a step with these decodes; None: no decode has a target.
 
-        Where stages take turns, a token's gap has a step of each of them.
+        With several stages, each stage runs a step within a token's gap, so a step has its part of
+        the gap.
         """
         targets = (self.of(row.sequence) for row in rows)
         shortest = min((one for one in targets if one is not None), default=None)
         return None if shortest is None else shortest / self._stages
 
     def sent(self, sequence: Sequence, now: float) -> None:
-        """Count the gap before a token that is sent at `now`; tokens sent together have none."""
+        """Count the gap before a token that is sent at `now`; tokens sent together have no gap."""
         before, sequence.sent_at = sequence.sent_at, now
         if before is None or before == now:
             return
@@ -69,7 +70,7 @@ class GapTargets:
             self._count(now, is_late=now - before > target_s)
 
     def settled(self, rows: Iterable[ScheduledRow]) -> None:
-        """Remember how long the decodes of a step take by themselves, if a gap of it was late."""
+        """Remember how long a step's decodes take by themselves, if a gap in the step was late."""
         if self._late > self._late_before:
             self._late_before = self._late
             decodes = StepShape.of(rows)._replace(new=0, pairs=0.0)
@@ -102,7 +103,7 @@ class GapTargets:
         self._period_late += is_late
 
     def _say(self) -> None:
-        """Log that targets are missed, or kept again, where that has changed."""
+        """Log when targets begin to be missed, and when they are kept again."""
         stats = self.stats()
         if stats.recent_gaps < FEWEST_GAPS or stats.is_missed == self._is_missed:
             return

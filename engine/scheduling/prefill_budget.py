@@ -11,23 +11,23 @@ Every sequence in a step waits until the whole step has ended. From the predicte
     a flow that may return       a part of the time that its own prompt takes, since its next
                                  request may arrive at any moment
 
-Of two sizes that fit, the one with the cheaper tokens is chosen; of sizes that cost about the same,
-the smaller one if most sequences decode, and then a launch that takes long counts too. A step reads
-all weights for its decodes anyway, and a waiting prompt is not yet one of these decodes. So a part
-of the decodes' time is not charged to the prompts: the share of decodes among all present
-sequences, at most nine tenths. Beside many decodes this favours small steps of a captured size;
-while many prompts wait for few decodes, large steps.
+Among sizes that fit, the size with the cheapest tokens is chosen. If most sequences decode, the
+smallest of about equally cheap sizes is chosen, and a long launch counts as a cost. A step reads
+all weights for its decodes anyway, so a part of the decodes' time is not charged to the prompts:
+the share of decodes among all present sequences, at most nine tenths. Beside many decodes this
+favours small steps of a captured size; with many waiting prompts and few decodes it favours large
+steps.
 
-No bound is below 2.5 times what the step takes without prompts, or its fixed cost would weigh too
-much, unless a target is. A target that leaves prompts less than a fifth of the step's time cannot
-be kept: prompts then have that fifth, so that they never starve. What the mean prompt reads is
-known before the rows are, and what they read themselves after that: rows that would exceed a target
+Except for a target, no bound is below 2.5 times the step's time without prompts, else the step's
+fixed cost would weigh too much. A target that leaves prompts less than a fifth of the step's time
+cannot be kept: prompts then get that fifth, so that they never starve. The budget assumes the mean
+prompt's context. Once the rows and their own contexts are known, rows that would exceed a target
 are cut (`tokens_within`).
 
-Newcomers go first until they have had a whole step's tokens while other prompts waited; then the
-other prompts have one step. Before any prompt has been measured there is no bound.
+Newcomers go first until they have got a whole step's tokens while other prompts waited; then the
+other prompts get one step. Before any prompt has been measured there is no bound.
 
-Knows: predicted seconds, counts of tokens. Does not know: whose tokens they are, or in what order
+Knows: predicted seconds, counts of tokens. Does not know: sequences and their order
 (`scheduler.py`).
 """
 
@@ -43,9 +43,9 @@ from engine.step import PREFILL
 
 PART_OF_BACKLOG = 1 / 15
 PART_OF_RETURNING = 1 / 8  # part of a returning flow's prompt time
-FEWEST_TIMES = 2.5  # least bound, in times of a step without prompts
+FEWEST_TIMES = 2.5  # least bound, as a multiple of the step's time without prompts
 LEAST_SHARE = 1 / 5  # least share of prompts in a step's time, whatever the target
-WAITING_COUNTS = 2  # decodes that a waiting prompt counts as: it will need many steps
+WAITING_COUNTS = 2  # a waiting prompt counts as so many decodes, since it will need many steps
 LEAST = 64  # least tokens, where more fit
 ALIKE = 0.05  # sizes whose prices differ by less count as equal
 LAUNCH_COUNTS = 1 / 5  # counted part of a launch's time, where most decode
@@ -74,7 +74,7 @@ class PrefillBudget:
         self._owed = 0  # tokens that newcomers got while others waited
 
     def admitted(self, tokens: int, start: int) -> None:
-        """Adapt to a prompt that left the queue, with `tokens` to compute from `start` on."""
+        """Update the means with a prompt that left the queue, to be computed from `start` on."""
         if self._tokens is None:
             self._tokens, self._context = tokens, start
         self._tokens += ADAPTS * (tokens - self._tokens)
@@ -111,7 +111,7 @@ class PrefillBudget:
     ) -> int:
         """Return the budget of other prompts' tokens beside newcomers', at most `most`.
 
-        `returning`: the tokens of a prompt that may come, None if none.
+        `returning`: the tokens of a prompt that may come from a returning flow; None: no such flow.
         """
         if not self._is_bounded(target_s) or not (waiting.num_scheduled or waiting.queued):
             return most
@@ -125,10 +125,10 @@ class PrefillBudget:
         return max(best - newcomers, 0)
 
     def tokens_within(self, rows: Sequence[ScheduledRow], target_s: float) -> int | None:
-        """Return how many tokens of these rows' prompts a step within the target may have.
+        """Return how many prompt tokens of these rows fit into a step within the target.
 
-        None: all of them. The rows' own contexts are known here, and not when the budget was
-        decided. Rows are counted in their order.
+        None: all of them fit. The rows' contexts were not known when the budget was decided. The
+        rows are filled in their order.
         """
         prompts = [row for row in rows if row.kind is PREFILL]
         beside = StepShape.of(row for row in rows if row.kind is not PREFILL)
@@ -179,13 +179,14 @@ class PrefillBudget:
     def _of_target(self, decodes: StepShape, target_s: float) -> float:
         """Return the predicted seconds of a step whose decodes' gaps keep to `target_s`.
 
-        If that leaves prompts too little, those of a step that leaves them enough.
+        If the target leaves prompts too little time, return the seconds of a step that gives them
+        their least share.
         """
         kept = target_s / self._times.late_ratio
         return max(kept, self._times.seconds(decodes) / (1 - LEAST_SHARE))
 
     def _that_fit(self, decodes: StepShape, seconds: float, most: int) -> dict[int, float]:
-        """Return the step sizes (at least one) that fit into `seconds`, with their seconds."""
+        """Return the step sizes (at least one) that fit into `seconds`, and their predictions."""
         fit = dict[int, float]()
         for size in self._times.sizes(decodes.decodes, most):
             takes = self._seconds(decodes, size)
@@ -199,12 +200,12 @@ class PrefillBudget:
     ) -> int:
         """Choose the step size with the cheapest tokens.
 
-        `part`: the share of decodes among the present sequences. Where they are the most, all of
-        them wait for the step: of alike sizes the smallest is chosen, and a part of its launch is
-        added to a step that is not captured, since who comes meanwhile waits for the step after
-        it. Else the largest of alike sizes is chosen.
+        `part`: the share of decodes among the present sequences. If most sequences decode, the
+        smallest of equally cheap sizes is chosen, since all decodes wait for the step, and a part
+        of the launch is added to a step that is not captured, since a sequence that arrives
+        meanwhile waits for the next step. Else the largest of equally cheap sizes is chosen.
         """
-        # A prediction that exceeds the time of a step with prompts is wrong.
+        # A prediction for decodes alone that exceeds a step with prompts is wrong.
         alone, mostly_decode = min(self._times.seconds(decodes), *sizes.values()), part > MOSTLY
         anyway = min(part, MOST_ANYWAY) * alone
         prices = dict[int, float]()
@@ -220,5 +221,5 @@ class PrefillBudget:
         return self._times.seconds(shape)
 
     def _alone(self, tokens: float) -> float:
-        """Return the seconds of the waiting prompts in large steps."""
+        """Return the seconds that the waiting prompts take in large steps."""
         return tokens / self._whole * self._seconds(StepShape(), self._whole)

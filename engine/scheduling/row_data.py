@@ -1,9 +1,9 @@
-"""The rows of a step as data, with the blocks and options that the runner has not got yet.
+"""The rows of a step as data, with the blocks and options that were not sent to the runner yet.
 
-Making a row notes on its sequence what was sent. After a failed launch, `unsent` makes the next row
-send all of it again.
+When a row is made, its sequence records which blocks and options were sent. After a failed launch,
+`unsent` makes the next row send them again.
 
-Knows: sequences, leases, what the runner lacks. Does not know: which rows a step has
+Knows: sequences, leases, unsent blocks and options. Does not know: which rows a step has
 (`step_builder.py`).
 """
 
@@ -89,7 +89,7 @@ def overwrites(row: Row, lease: Lease) -> bool:
 
 
 def _borders(row: ScheduledRow, lease: Lease) -> bytes:
-    """Return `Row.borders`; none of a row that only decodes an answer."""
+    """Return `Row.borders`; empty for a row that only decodes an answer."""
     if row.samples and row.kind in (DECODE, VERIFY):
         return b""
     first = _num_blocks(row.sequence, lease) - lease.num_blocks
@@ -107,7 +107,7 @@ def _next_ids(row: ScheduledRow) -> bytes:
 
 
 def unsent(scheduled: Scheduled) -> None:
-    """Mark the new data of a step's rows as unsent: the runner may not have it."""
+    """Mark the new data of a step's rows as unsent, since the runner may not have got the step."""
     for row, data in zip(scheduled.rows, scheduled.step.rows, strict=True):
         if data.block_ids:
             row.sequence.num_sent = data.first_block
@@ -127,7 +127,7 @@ def _new_blocks(sequence: Sequence, lease: Lease) -> bytes:
 
 
 def _num_blocks(sequence: Sequence, lease: Lease) -> int:
-    """Count the blocks of a sequence's table, those of its modules included."""
+    """Count the blocks of a sequence's table, including the blocks of its modules."""
     modules = sequence.modules
     return lease.num_blocks + (0 if modules is None else len(modules.block_ids))
 

@@ -18,18 +18,18 @@ NOTHING_DRAFTED = Draft((), "own")  # for a VERIFY row that only computes tokens
 
 
 class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Row of `num_new` tokens of a sequence, from position `start`, as when it was made."""
+    """Row of `num_new` tokens of a sequence from position `start`, as of the row's making."""
 
     sequence: Sequence
     start: int
     num_new: int
     end: int  # first position after the row's tokens
     kind: RowKind
-    samples: bool  # the row reaches the last token, so a token, or several, are sampled (`RowKind`)
+    samples: bool  # the row reaches the last token, so tokens are sampled (`RowKind`)
     lease_id: int
     draft: Draft | None = None  # the last tokens of a VERIFY row, after a known one
-    # Of a VERIFY row: leading tokens that were computed before, and the position of the state that
-    # it writes; 0: the sequence has no state.
+    # For a VERIFY row: the number of leading tokens that were computed before, and the position of
+    # the written state; 0: the sequence has no state.
     num_again: int = 0
     state_end: int = 0
 
@@ -71,7 +71,8 @@ def row_of(sequence: Sequence, num_new: int, start: int | None = None) -> Schedu
 def verify_row(sequence: Sequence, draft: Draft | None) -> ScheduledRow:
     """Make a row of the sequence's last token and a draft, which is written after it in `tokens`.
 
-    A token is sampled after each. Tokens after the sequence's state, if any, come first again.
+    A token is sampled after each of these tokens. If the sequence has a recurrent state, the tokens
+    after that state are computed again, at the row's start.
     """
     known, start, state_end = sequence.num_tokens, sequence.num_computed, 0
     states = None if sequence.lease is None else sequence.lease.states
@@ -101,7 +102,8 @@ def score_row(sequence: Sequence, num_new: int) -> ScheduledRow:
 def remaining_tokens(sequence: Sequence) -> int:
     """Return the number of tokens that a sequence has to compute now.
 
-    None once its last token is known or pending, nor while it waits for the values of several.
+    Return 0 once the last token that the sequence may have is known or pending, and while the
+    sequence waits for the values of several samples.
     """
     pending = sequence.num_pending
     length = sequence.num_tokens + pending

@@ -4,36 +4,38 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
 `num_computed` have their KV; a step gives each scheduled sequence some of the difference:
 
     1. sequences with one token to go: the decodes. They always fit: max_running <= budget.
-       That token may be pending: lengths are known before values are. A sequence whose mask no
-       step waits for any more comes back when it is made. Where stages compute several steps at
-       once (`ranks`), each has its part of the decodes, and a pending one waits for its value.
-    2. newcomers (`arrivals.py`): of flows that come and go beside others that are always there
-       and owe little (`newcomer` of the queue), those with the fewest tokens first. So such a flow
-       waits for the step under way and no more, whatever load other flows bring. Where all batch
-       slots are taken, the flow with the most slots gives one up.
-    3. the other prompts: first one waiting prompt of each flow that has none running and owes
-       little; then, in order of arrival, prompts that an earlier step began, within a flow the
-       shortest first: if it is the flow's turn, also before what it has begun; then prompts whose
-       prefix has been loaded from a lower tier, which hold their blocks already; then waiting
-       prompts in the queue's order, while budget, batch slots and blocks last. A sequence whose
-       prefix must be loaded first is set aside with its lease and delays no other: it takes
-       neither budget nor a row until the load has ended.
+       That token may be pending: lengths are known before values are. A sequence whose mask was too
+       late for a step comes back when its mask is made. Where stages compute several steps at once
+       (`ranks`), each step has a part of the decodes, and a decode with a pending token waits for
+       the token's value.
+    2. newcomers (`arrivals.py`), those with the fewest tokens first: sequences of flows that owe
+       little (`FairQueue.newcomer`), and that come and go while other flows are always there. So
+       such a flow waits for no more than the step under way, whatever load other flows bring. If
+       all batch slots are taken, the flow with the most slots gives one up.
+    3. the other prompts. First, one waiting prompt of each flow that has no running sequence and
+       owes little. Second, prompts that an earlier step began, in order of arrival, and within a
+       flow the shortest first; in the flow's turn, a shorter waiting prompt goes before them.
+       Third, prompts whose prefix has been loaded from a lower tier, which hold their blocks
+       already. Last, waiting prompts in the queue's order, while budget, batch slots and blocks
+       last. A sequence whose prefix must be loaded first is set aside with its lease and delays no
+       other: it takes neither budget nor a row until the load has ended.
 
-How many tokens 2 and 3 have is one decision (`prefill_budget.py`).
+How many tokens newcomers and other prompts get is one decision (`prefill_budget.py`).
 
-Chunked prefill, mixed batches, prefix hits and resuming after preemption all follow from that.
+Chunked prefill, mixed batches, prefix hits and resuming after preemption all follow from these
+rules.
 
 When a running sequence finds no free block to grow, the latest arrival, running or loading, gives
 its blocks back and waits at the front of its flow. So the oldest sequence always makes progress,
-and it always fits alone. Where blocks will be free as soon as copies end, the sequence skips a step
-instead. In such a step prompts start only of flows that have none running: what one flow lacks
-keeps no other waiting.
+and it always fits alone. If copies that hold blocks end soon, the sequence skips a step instead. In
+a step without blocks for all decodes, only flows without running sequences start prompts: one
+flow's lack of blocks keeps no other flow waiting.
 
 A load that fails sends its sequence to the front of its flow, to start over without loads.
 
-Knows: budgets and the order of sequences. Does not know: how one comes and goes (`active.py`),
-tensors, tokens' values, or what follows from a step (`settle.py`). It does not touch
-`num_computed` either: `settle` does.
+Knows: budgets and the order of sequences. Does not know: how a sequence starts and leaves
+(`active.py`), tensors, tokens' values, or the effects of a finished step (`settle.py`). It does not
+change `num_computed`: `settle.py` does.
 """
 
 from __future__ import annotations
@@ -126,7 +128,7 @@ class Scheduler:
         return self._arrivals.expected(now, lambda flow: self.queue.num_waiting(flow) > 0)
 
     def schedule(self, now: float, *, max_tokens: int | None = None) -> Scheduled:
-        """Decide the next step; `max_tokens` lowers its budget, though never below the decodes."""
+        """Decide the next step; `max_tokens` lowers its budget, but never below its decodes."""
         budget = self._limits.max_batch_tokens
         if max_tokens is not None:
             budget = max(min(budget, max_tokens), self._limits.max_running)
@@ -149,7 +151,7 @@ class Scheduler:
     ) -> None:
         """Add rows for newcomers, then for others.
 
-        Without `has_room` free blocks are reserved, but for flows that have none running.
+        Without `has_room`, only flows without running sequences may take free blocks.
         """
         decodes, most = StepShape.of(builder.rows), builder.budget
         newcomers = 0
@@ -157,7 +159,7 @@ class Scheduler:
             allowed = builder.budget = self._prefill.of_newcomers(decodes, most, target_s)
             has_room = self._admit_first(builder, now, are_newcomers=True) and has_room
             self._continue_newcomers(builder, now)
-            most -= allowed - builder.budget  # tokens of added rows without victims' rows
+            most -= allowed - builder.budget  # tokens of added rows, less dropped rows
             newcomers = max(allowed - builder.budget, 0)
         waiting, returning = self._waiting(builder), self._expected(now)
         others = self._prefill.of_others(decodes, newcomers, waiting, returning, most, target_s)
@@ -193,7 +195,7 @@ class Scheduler:
         """Add rows for sequences with one token to compute, the oldest first.
 
         A victim is always younger than the sequence that needs its blocks, so no victim is in the
-        step yet. Returns whether there were blocks for all, without a preemption.
+        step yet. Return whether all of them got their blocks without a preemption.
         """
         preempted, has_room = self.active.num_preemptions, True
         decodes = self._decodes()
@@ -219,11 +221,11 @@ class Scheduler:
 
     @property
     def is_drafting(self) -> bool:
-        """True if the steps under way should be settled, because drafts of the next are likely."""
+        """True if the steps under way should be settled first, as the next likely has drafts."""
         return self._may_draft() and self._drafts.are_likely(self._decodes())
 
     def _may_draft(self) -> bool:
-        """Return whether the next step may have drafts: nothing is drafted beside prompts."""
+        """Return whether the next step may have drafts: a step with prompts has none."""
         running = self.running
         if self.queue or not self._drafts.may_have(len(running)):
             return False
@@ -249,7 +251,7 @@ class Scheduler:
         return True
 
     def _victim(self, sequence: Sequence) -> Sequence:
-        """Choose the latest arrival, if possible one whose blocks `sequence` may use."""
+        """Choose the latest arrival, if possible one with blocks that `sequence` may use."""
         loading = [one for one in self.loading if one.arrived >= sequence.arrived]
         younger = [*loading, *reversed(self.running[self.running.index(sequence) :])]
         giving = [one for one in younger if self.sequence_cache.makes_room(one)]
@@ -278,13 +280,13 @@ class Scheduler:
     def _admit_first(
         self, builder: StepBuilder, now: float, *, are_newcomers: bool = False
     ) -> bool:
-        """Admit the first sequences of flows that have none and little debt.
+        """Admit the first sequence of each flow that has no running sequence and little debt.
 
-        Returns whether all of them were admitted; blocks that become free go first to the others.
+        Return False if blocks that become free should be kept for one of these sequences.
         """
         if not self.queue:
             return True
-        present = Counter[str]()  # tokens that sequences have to compute
+        present = Counter[str]()  # uncomputed tokens of each flow's sequences
         for one in (*self.running, *self.loading):
             present[one.flow] += remaining_tokens(one)
         while builder.budget:
@@ -312,7 +314,7 @@ class Scheduler:
     def _take_of_others(
         self, sequence: Sequence, builder: StepBuilder, now: float, before: int
     ) -> bool:
-        """Lease a waiting sequence's blocks and find it a batch slot; False: impossible now."""
+        """Lease a waiting sequence's blocks, preempting others if need be; False: not now."""
         while not self.active.take(sequence, now, before):
             giving = [one for one in self.running if self.sequence_cache.makes_room(one)]
             victim = slot_victim(giving, sequence.flow, builder.started)
@@ -327,7 +329,7 @@ class Scheduler:
         return slot_victim(self.running, sequence.flow, builder.started) is not None
 
     def _find_batch_slot(self, sequence: Sequence, builder: StepBuilder, now: float) -> bool:
-        """Find the sequence a batch slot, if need be another's; False: impossible now."""
+        """Free a batch slot for `sequence` if all are taken; False: impossible now."""
         if self.active.is_full:
             victim = slot_victim(self.running, sequence.flow, builder.started)
             if victim is None:
@@ -348,7 +350,7 @@ class Scheduler:
     def _admit_one(
         self, builder: StepBuilder, now: float, choose: Callable[[Rank], Sequence | None]
     ) -> bool:
-        """Start the waiting sequence that `choose` returns; False: there is none, or not now."""
+        """Start the waiting sequence that `choose` returns; False: none returned, or not now."""
         most = self._limits.max_running
         if not builder.budget or max(len(self.running), len(self.loading)) >= most:
             return False

@@ -1,6 +1,6 @@
-"""The events that tell clients of a sequence: its tokens, its end, its failure.
+"""The events of a sequence for its client: tokens, end, failure.
 
-Knows: sequences, what they counted. Does not know: when a sequence gets tokens or ends (`settle`).
+Knows: sequences and their counters. Does not know: when a sequence gets tokens or ends (`settle`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engine.step import Sampled
 
 
 class AddressedEvent(NamedTuple):
-    """An event and the client connection that gets it."""
+    """An event and the client connection to which it is sent."""
 
     client: bytes
     event: Event
@@ -47,7 +47,7 @@ class StoppedBy(NamedTuple):
 
 
 class SequenceEvents:
-    """Maker of the events of sequences; `times` predicts what reused tokens saved."""
+    """Maker of the events of sequences; `times` predicts the seconds saved by reused tokens."""
 
     def __init__(self, times: StepTimes) -> None:
         self._times = times
@@ -69,16 +69,16 @@ class SequenceEvents:
         return AddressedEvent(sequence.client, tokens)
 
     def stopped_by(self, sequence: Sequence, token_id: int, result: Sampled) -> StoppedBy:
-        """Describe the token that stops a sequence, and which no client sees as one."""
+        """Describe the token that stops a sequence; clients do not get it as part of the answer."""
         told = _told(sequence, result)
         return StoppedBy(token_id, None if told is None else told[0])
 
     def finished(
         self, sequence: Sequence, reason: FinishReason, stopped_by: StoppedBy | None = None
     ) -> AddressedEvent:
-        """Make the event of an end; `completion_tokens` include the token that stopped it.
+        """Make the event of an end; its `completion_tokens` include the token `stopped_by`.
 
-        But not the one that was sampled because a prompt's last step samples.
+        The token that the last step of a prompt samples does not count if `max_tokens` is 0.
         """
         finished = Finished(
             request_id=sequence.request_id,
@@ -99,7 +99,7 @@ class SequenceEvents:
         return AddressedEvent(sequence.client, finished)
 
     def failed(self, sequence: Sequence, error: EngineError) -> AddressedEvent:
-        """Make the event of a failure, with what was computed before it."""
+        """Make the event of a failure, with the counters of the work before the failure."""
         client, event = failed(sequence.client, sequence.request_id, error)
         counted = structs.replace(
             event,
@@ -122,7 +122,7 @@ class SequenceEvents:
 
 
 def join_tokens(replies: list[AddressedEvent]) -> list[AddressedEvent]:
-    """Join the tokens that one sequence got in a step to one event; another one may follow it."""
+    """Join the tokens that one sequence got in a step into one event; an end may follow it."""
     events = [one.event for one in replies if isinstance(one.event, Tokens)]
     if len(events) < 2:
         return replies
@@ -173,7 +173,7 @@ def _seconds(sequence: Sequence) -> float:
 
 
 def _timing(sequence: Sequence, now: float) -> Timing:
-    """Split the time before the first token; a preemption meanwhile counts as prefill."""
+    """Split the time before the first token; the time of a preemption counts as prefill."""
     admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
     match, load, fetch = sequence.match_seconds, sequence.load_seconds, sequence.fetch_seconds
     queue = max(0.0, admitted - sequence.arrived - load - fetch)  # `admitted` is after both

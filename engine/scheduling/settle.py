@@ -4,7 +4,7 @@
     commit    the blocks that they completed go to the tree: after the events have been sent, since
               a client waits for these and no request can use a block before the next step
 
-Launches are counted here too: from the launch on, a step's tokens count as computed and its samples
+Launches are counted here too: from its launch on, a step's tokens count as computed and its samples
 as pending, so that the next step can be decided. This is the one place where these counts advance,
 and where the end of a sequence is decided:
 
@@ -18,10 +18,11 @@ and where the end of a sequence is decided:
     engine at fault                                                    -> Failed(EngineFailure)
 
 A row that did not have its mask in time is left out of the sampling: its sequence goes on as if the
-row's last token had not been computed. So are samples after drafts that have none.
+row's last token had not been computed. Samples after drafts are left out likewise if they have no
+mask.
 
-A sequence may end while the next step runs with a row of it. Nothing of that row is applied
-(`ScheduledRow.is_over`).
+A sequence may end while the next step computes a row of the sequence. The results of that row are
+dropped (`ScheduledRow.is_over`).
 
 Knows: rows, tokens, reasons. Does not know: how tokens were chosen (min_tokens is the
 sampler's business), or sockets.
@@ -50,7 +51,7 @@ from engine.step import SCORE, VERIFY, Sampled, samples_each
 
 
 class Settler:
-    """Settler of steps, which also ends sequences. One owner thread."""
+    """Settler of steps; also ends sequences. One owner thread."""
 
     def __init__(
         self,
@@ -81,10 +82,11 @@ class Settler:
                 row.sequence.num_pending += row.num_samples
 
     def leave_out(self, row: ScheduledRow, now: float) -> None:
-        """Withdraw a launched row's sample; a later row computes its last token again.
+        """Withdraw a launched row's sample; a later row computes the last token of `row` again.
 
-        Or all of its tokens, from the state before it, where the model has recurrent layers; where
-        that is overwritten its sequence starts over. To be called before a next step is decided.
+        With recurrent layers, and for a row that samples after several tokens, the later row
+        computes all of the row's tokens again. If the recurrent state before the row is
+        overwritten, the sequence starts over. To be called before the next step is decided.
         """
         if row.is_over:
             return
@@ -100,8 +102,8 @@ class Settler:
     ) -> list[AddressedEvent]:
         """Apply a computed step; `sampled` has an entry for each sampled token, in row order.
 
-        `seconds` is what the step took; every row has its part of it, by tokens. To be followed
-        by `commit`, before a next step is decided.
+        `seconds`: the step's time, which is divided among the rows by their tokens. To be followed
+        by `commit` before the next step is decided.
         """
         replies: list[AddressedEvent] = []
         per_token = seconds / max(step.step.num_tokens, 1)
@@ -118,7 +120,8 @@ class Settler:
             elif row.kind is SCORE:
                 replies += self._score(row, (value, *more), now)
             elif value.is_left_out:
-                # The last token is computed again, and so are drafts; all of it from a state.
+                # The last token and the drafts are computed again; with a recurrent state, the
+                # whole row.
                 is_whole = row.kind is VERIFY or self._sequence_cache.has_states(row.sequence)
                 if row.start < row.end - 1 and not is_whole:
                     self._advance(structs.replace(row, end=row.end - 1), now)
@@ -149,15 +152,15 @@ class Settler:
         self._sequence_cache.commit(sequence, start, end, now, is_written=False)
 
     def end(self, sequence: Sequence, now: float) -> AddressedEvent:
-        """End a sequence whose constraint is over, and was behind when it was settled."""
+        """End a sequence whose constraint turned out to be over after a step was settled."""
         return self._finish(sequence, "stop", now)
 
     def end_fetched(self, sequence: Sequence, now: float) -> AddressedEvent:
-        """End a sequence that was to be fetched, and not to be computed."""
+        """End a sequence whose request asked only for a fetch (`FetchSource.only`)."""
         return self._finish(sequence, "length", now)
 
     def commit(self, now: float) -> None:
-        """Commit the blocks completed by the last settled rows to the tree."""
+        """Commit to the tree the blocks that the last settled rows completed."""
         rows, self._uncommitted = self._uncommitted, []
         for row in rows:
             self._sequence_cache.commit(row.sequence, row.start, row.end, now)
@@ -196,11 +199,11 @@ class Settler:
     def _take_several(
         self, row: ScheduledRow, values: tuple[Sampled, ...], now: float
     ) -> list[AddressedEvent]:
-        """Settle a row of several tokens like one row for each value, up to the sequence's end.
+        """Settle the sampled values of one row one after the other, up to the sequence's end.
 
-        Or up to a value that is not the token that the row was given there: the next ones follow
-        from that; or that was left out, for lack of a mask. What was computed of the rest is
-        computed again, and so is what follows the sequence's state.
+        Settling stops early after a value that differs from the draft at its place, since later
+        values follow from the draft, and at a value that was left out for lack of a mask. The row's
+        later tokens are computed again, and so are tokens after the sequence's recurrent state.
         """
         sequence, draft = row.sequence, row.draft
         assert draft is not None
@@ -233,7 +236,7 @@ class Settler:
     def _continue_after(self, sequence: Sequence, end: int) -> None:
         """Continue a sequence after its verified tokens, or after its state among these.
 
-        What follows the state is written once more, so it is not committed before that.
+        The keys and values of tokens after the state are written again, and committed only then.
         """
         at = self._sequence_cache.verified(sequence, end)
         sequence.num_computed, sequence.num_pending = at, 0
@@ -246,7 +249,7 @@ class Settler:
             ]
 
     def _count(self, sequence: Sequence, draft: Draft, drafted: int = 0, accepted: int = 0) -> None:
-        """Count drafted and accepted tokens of a sequence by source."""
+        """Count a sequence's drafted and accepted tokens, by the draft's source."""
         if draft.token_ids:
             before = sequence.draft_counts.get(draft.source, (0, 0))
             sequence.draft_counts[draft.source] = before[0] + drafted, before[1] + accepted
@@ -288,7 +291,7 @@ class Settler:
         now: float,
         stopped_by: StoppedBy | None = None,
     ) -> AddressedEvent:
-        """End a sequence, because of a token where that is given."""
+        """End a sequence; `stopped_by`: the token that stopped it, if any."""
         self.commit(now)  # before the lease is released
         self._scheduler.active.stop(sequence, now)
         if self._sentinel is not None:

@@ -1,7 +1,7 @@
 """A step under construction: its rows so far, and the token budget of further rows.
 
-Knows: what a row takes of the budget, and where states end it. Does not know: whose turn it is
-(`scheduler.py`).
+Knows: how much of the budget a row takes, and where a row ends because a state is kept. Does not
+know: whose turn it is (`scheduler.py`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StepBuilder:
         self.rows: list[ScheduledRow] = []
         self.moves: list[Move] = []
         self.copies: list[TokenCopy] = []  # after the moves
-        self.started: list[Sequence] = []  # sequences whose blocks the moves may fill
+        self.started: list[Sequence] = []  # sequences with blocks that the moves may fill
         self._budget = budget
         self._may_score = MOST_SCORED
 
@@ -90,9 +90,10 @@ class StepBuilder:
         return row
 
     def stop_at_states(self) -> list[ScheduledRow]:
-        """Shorten rows to states that became wanted after they were added; return the rests.
+        """Shorten rows to end at states that became wanted after the rows were added.
 
-        A sequence that was looked up later in the same step parts from them there.
+        A state is wanted where a sequence that was looked up later in the same step parts from the
+        row's sequence. Return the parts that were cut off.
         """
         rests = list[ScheduledRow]()
         for at, row in enumerate(self.rows):
@@ -104,9 +105,9 @@ class StepBuilder:
         return rests
 
     def cut(self, tokens: int) -> list[ScheduledRow]:
-        """Shorten rows of prompts to `tokens` in all, the last rows first; return the rests.
+        """Shorten prompt rows to `tokens` in all, the last rows first; return the parts cut off.
 
-        Each row keeps a token at least, since its sequence may have been started in this step.
+        Each row keeps at least one token, since its sequence may have been started in this step.
         """
         rests = list[ScheduledRow]()
         prompts = [at for at, row in enumerate(self.rows) if row.kind is PREFILL]
@@ -143,7 +144,7 @@ class StepBuilder:
 
 
 def _up_to_state(sequence: Sequence, num_new: int) -> int:
-    """Return how many of the next tokens may be in a row, which ends where a state is kept."""
+    """Return how many of the next tokens a row may have: it ends where a state is kept."""
     states = None if sequence.lease is None else sequence.lease.states
     if states is None:
         return num_new

@@ -1,6 +1,6 @@
-"""Drafts of a step's decodes: who may have some, and how many there is room for.
+"""Drafts of a step's decodes: which sequences may have drafts, and how many fit.
 
-Knows: batch slots, rows. Does not know: where drafts come from, or which of them pay
+Knows: batch slots, rows. Does not know: where drafts come from, or which of them save time
 (`engine.drafting`).
 """
 
@@ -12,8 +12,8 @@ from engine.drafting.draft import Draft, Drafting
 from engine.scheduling.step_builder import StepLimits
 from engine.sequences.sequence import Sequence
 
-# Most rows of a step with drafts. In a larger one a draft costs as much as a row, and to look for
-# drafts takes the host as long as the step.
+# Most rows of a step with drafts. In a larger step a draft costs as much as a row, and the host
+# takes as long to look for drafts as the device takes for the step.
 MOST_DRAFTED_ROWS = 64
 
 
@@ -37,7 +37,8 @@ class StepDrafts:
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
         """Return drafts of the decodes, together at most as many as there are free batch slots.
 
-        A step then has no more rows of one token than the largest captured one.
+        With so few drafts, decodes and draft tokens together do not exceed the largest captured
+        step.
         """
         drafted = [one for one in decodes if _may_have_drafts(one)]
         if not drafted or any(one.num_pending for one in drafted):
@@ -53,6 +54,6 @@ class StepDrafts:
 
 
 def _may_have_drafts(sequence: Sequence) -> bool:
-    """Return whether a sequence's tokens are drafted: not while its state is overwritten."""
+    """Return whether tokens may be drafted for a sequence: not while its state is overwritten."""
     states = None if sequence.lease is None else sequence.lease.states
     return sequence.drafts and not (states is not None and states.overwrites)

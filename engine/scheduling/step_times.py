@@ -1,15 +1,16 @@
-"""Predicted times of steps, learnt from measured steps in this one place.
+"""Predicted times of steps, learnt from measured steps.
 
     seconds = rows + keys that decodes read + pairs of a prompt's token and a key before it
 
-The seconds of `rows` are a curve, with a point for each size that steps are captured in, and
-another for steps that are too large to be captured: some sizes cost hardly more than smaller ones.
-When a step took longer or shorter than predicted, the terms of its prediction are corrected in
-proportion to their size, of two points of the curve the nearer one more: the first time in full,
-since a size that is wrongly taken to be dear is not tried again, then less and less. A step that
-was over before the host looked took no longer, and one that is not captured takes at least as long
-as the host needs to launch it. A point of the curve that has not been measured is derived from the
-nearest one that has, by rough constants (`WEIGHTS`, `KEY`, `PAIR`).
+The seconds of `rows` are read from a curve with a point for each captured size, or from another
+curve for steps that are not captured: some sizes cost hardly more than smaller ones. When a step
+took longer or shorter than predicted, the terms of its prediction are corrected in proportion to
+their size; of the two points of a curve around the size, the nearer one is corrected more. The
+first correction is made in full, since a size that wrongly seems dear is not tried again, later
+ones less and less. For a step that ended before the host looked, the time until then is an upper
+bound. A step that is not captured takes at least as long as the host needs to launch it. A rate
+that has not been measured is derived from the nearest measured one, by rough constants (`WEIGHTS`,
+`KEY`, `PAIR`).
 
 Knows: sizes of steps, seconds. Does not know: a clock, or what a prediction is for: the size of a
 step (`prefill_budget.py`), loading or recomputing (`load_or_recompute.py`), or when the next step
@@ -89,7 +90,7 @@ class StepTimes:
     def __init__(self, most_captured: int = MOST_NEW, weights: float = WEIGHTS) -> None:
         """Set the most prompt tokens of a step that is padded to a captured size.
 
-        `weights`: a first idea of what a step costs, whatever is in it, in rows of a large step.
+        `weights`: a first estimate of a step's fixed cost, in rows of a large step.
         """
         self.is_measured = False  # whether steps taught the cost of a prompt's token
         # Ratio of a gap to the predicted seconds of its step, with prompts, that few gaps exceed.
@@ -130,9 +131,9 @@ class StepTimes:
     def gap(self, shape: StepShape, seconds: float) -> None:
         """Learn by how much the gap between tokens exceeded the prediction of a mixed step.
 
-        The gap has what the host does between two steps as well. `late_ratio` follows a high
-        quantile, by online gradient descent on its pinball loss (adaptive conformal inference:
-        Gibbs and Candes, 2021).
+        The gap includes the host's work between two steps. `late_ratio` follows a high quantile, by
+        online gradient descent on its pinball loss (adaptive conformal inference: Gibbs and Candes,
+        2021).
         """
         if not (shape.decodes and shape.new):
             return
@@ -150,7 +151,7 @@ class StepTimes:
             self._launches.append(seconds)
             return
         self._captured += 1
-        if self._captured >= FORGETS:  # slow-seeming sizes are neither launched nor measured
+        if self._captured >= FORGETS:  # else seemingly slow sizes would never be measured
             self._launches.clear()
 
     def launch_seconds(self, new: int) -> float:
@@ -163,7 +164,7 @@ class StepTimes:
     def seconds(self, shape: StepShape) -> float:
         """Predict the seconds of a step of this shape; 0 without measurements.
 
-        One that is not captured takes at least as long as the host needs to launch it.
+        A step that is not captured takes at least as long as the host needs to launch the step.
         """
         device = self._device_seconds(shape)
         return max(device, self.launch_seconds(shape.new)) if device else device
@@ -173,7 +174,7 @@ class StepTimes:
         return self.seconds(StepShape(rows))
 
     def least(self, shape: StepShape) -> float | None:
-        """Predict the shortest seconds, by the lowest recent ratio to predictions, or None."""
+        """Predict a step's shortest seconds, by the lowest recent ratio to predictions, or None."""
         if len(self._ratios) < NUM_REMEMBERED:
             return None
         return min(self._ratios) * self.seconds(shape)
@@ -181,7 +182,7 @@ class StepTimes:
     def sizes(self, decodes: int, most: int) -> list[int]:
         """Return prompt sizes to choose from beside `decodes`, ascending; the last is `most`.
 
-        Of captured graphs the sizes that are filled, since smaller ones cost as much.
+        Among captured sizes only full steps are returned, since a padded step costs as much.
         """
         captured = new_tokens(places_for(decodes)) if self._most_captured else NOT_CAPTURED
         chosen = [size for size in captured if size <= (self._most_captured or size)]
@@ -193,7 +194,7 @@ class StepTimes:
         return sum(self.seconds(StepShape.prompt(at, min(at + LARGE, end))) for at in firsts)
 
     def tokens_per_second(self) -> dict[int, float]:
-        """Return a large step's tokens a second for each context, doubled up to the longest."""
+        """Return a large step's tokens a second by context, doubled up to the longest one."""
         rates, context = dict[int, float](), SHORTEST_CONTEXT
         while self.is_measured and context < 2 * self._longest:
             rates[context] = LARGE / self.seconds(
@@ -206,14 +207,14 @@ class StepTimes:
         return sum(units * self._rates[place] for place, units in self._terms(shape))
 
     def _is_hidden(self, shape: StepShape, seconds: float) -> bool:
-        """Return whether launching took as long: then `seconds` say little of the device."""
+        """Return whether the launch took about as long: `seconds` then say little of the device."""
         return self._device_seconds(shape) < seconds < HIDDEN * self.launch_seconds(shape.new)
 
     def _correct(self, terms: list[tuple[int, float]], error: float) -> None:
-        """Divide a learned error among the parts of a step, the larger parts more.
+        """Divide a learned error among the parts of a step, in proportion to their size.
 
-        Of the curve's two points the nearer one learns more, whatever either takes: else one that
-        is wrongly taken to be cheap would stay so, and its neighbour make up for it.
+        The nearer of the curve's two points learns more, whatever their rates: otherwise a point
+        that wrongly seems cheap would stay cheap, and its neighbour would be corrected instead.
         """
         scales = self._scales(terms)
         squares = sum((units * scale) ** 2 for (_, units), scale in zip(terms, scales, strict=True))
@@ -223,7 +224,7 @@ class StepTimes:
             self._rates[place] = max(corrected, rate / 10)
 
     def _scales(self, terms: list[tuple[int, float]]) -> list[float]:
-        """Return the rate of each part; for points of a curve, their common mean."""
+        """Return the rate of each part; points of a curve all get the mean of their rates."""
         rows = [(units, self._rates[place]) for place, units in terms if place < _KEYS]
         mean = sum(units * rate for units, rate in rows) / sum(units for units, _ in rows)
         return [mean if place < _KEYS else self._rates[place] for place, _ in terms]
@@ -258,5 +259,5 @@ class StepTimes:
 
 
 def _distance(point: int, other: int) -> tuple[bool, int]:
-    """Return a sort key for two points' distance: points of the same curve are nearer."""
+    """Return a sort key for the distance of two rates: points of the same curve are nearest."""
     return (point < _OTHERS) != (other < _OTHERS), abs(point % _OTHERS - other % _OTHERS)

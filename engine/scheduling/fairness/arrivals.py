@@ -4,13 +4,13 @@
     comes, goes       --asks--   reads ...   --asks--   reads ...
                                 |<- may return ->|
 
-A flow that comes and goes is one that had no blocks for a while and arrives when others have been
-running for as long. Its first sequence is a *newcomer* until its prompt is computed, and for some
-time after it has left, the flow may return. A flow that returns at once counts as always present,
-and flows that start together do not wait for each other.
+A flow comes and goes if it had no blocks for a while and arrives when others have been running for
+as long. Its first sequence is a *newcomer* until the sequence's prompt is computed. For some time
+after such a flow has left, it may return. A flow that returns at once counts as always present, and
+flows that start together do not wait for each other.
 
-Knows: since when flows have blocks, when they left, tokens of their prompts. Does not know: what
-is done for them (`prefill_budget.py`), credit (`queue.py`), or how long anything takes.
+Knows: since when flows have blocks, when they left, tokens of their prompts. Does not know: what is
+done for these flows (`prefill_budget.py`), credit (`queue.py`), or how long anything takes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from engine.scheduling.scheduled_rows import remaining_tokens
 from engine.sequences.sequence import Sequence
 
 AWAY_S = 0.02  # a flow that was away for less counts as present
-LATELY_S = 30.0  # the client's reader sends its next request within this time
-MAX_EXPECTED = 32  # returning flows that are considered: the last that left
+LATELY_S = 30.0  # a flow that left may return within this time, when its reader asks again
+MAX_EXPECTED = 32  # only so many flows, the last that left, are expected to return
 MAX_LEFT = 4096  # flows that left and are remembered
 
 
 @dataclass(slots=True)
 class _FlowPresence:
     since: float
-    tokens: int = 0  # tokens that its last sequence computed
+    tokens: int = 0  # computed tokens of the flow's last sequence
     count: int = 0
     comes_and_goes: bool = False
     left: float = 0.0
@@ -56,7 +56,7 @@ class Arrivals:
         return any(came - flow.since >= AWAY_S for flow in self._alive.values())
 
     def came(self, sequence: Sequence, *, is_newcomer: bool) -> None:
-        """Record that a sequence got blocks; `is_newcomer`: it goes before all others."""
+        """Record that a sequence got blocks; `is_newcomer`: the sequence goes before all others."""
         flow = self._alive.get(sequence.flow)
         if flow is None:
             left = self._left.pop(sequence.flow, None)
@@ -92,8 +92,8 @@ class Arrivals:
     def expected(self, now: float, is_waiting: Callable[[str], bool]) -> int | None:
         """Return the fewest tokens that a returning flow had to compute, or None.
 
-        The flow is present, or left lately and may return. A flow that has returned (`is_waiting`)
-        without being a newcomer counts as always present.
+        The flow is present and may leave, or it left lately. A flow that has returned
+        (`is_waiting`) without being a newcomer counts as always present.
         """
         return min(
             (

@@ -24,25 +24,27 @@ def charge_cached(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
 def charge_row(queue: FairQueue, row: ScheduledRow) -> None:
     """Charge a row's flow for its computed and its sampled tokens.
 
-    A sampled token is computed in the next step, where it is charged 1: so here the rest.
+    The next step computes the sampled token and charges 1 for it, so only the difference is charged
+    here.
     """
     queue.charge(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.num_samples)
 
 
 def refund_row(queue: FairQueue, row: ScheduledRow) -> None:
-    """Refund the charge for a part of a row that is not in the step after all."""
+    """Refund the charge for `row`, a part that was cut from a charged row."""
     queue.refund(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.num_samples)
 
 
 def charge_more(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
-    """Charge a sequence's flow for the output tokens of a VERIFY row beyond its first."""
+    """Charge a sequence's flow for `tokens` output tokens of a VERIFY row, without its first."""
     queue.charge(sequence, OUTPUT_TOKEN_COST * tokens)
 
 
 def charge_decodes(queue: FairQueue, rows: Iterable[ScheduledRow]) -> None:
-    """Charge decodes like `charge_row`, once for each flow and priority.
+    """Charge the rows of decodes, with one charge for each flow and priority.
 
-    Of a VERIFY row only the last token: drafts are the engine's choice, charged once accepted.
+    Each row is charged as one token: a VERIFY row's drafts are the engine's choice, and are charged
+    once accepted (`charge_more`).
     """
     rows_of: dict[tuple[str, Priority], list[ScheduledRow]] = {}
     for row in rows:

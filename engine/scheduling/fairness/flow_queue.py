@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from engine.link.messages import Priority
 from engine.sequences.sequence import Sequence
 
-MIN_RETRY_S = 1.0  # least seconds, also the answer without measurements
+MIN_RETRY_S = 1.0  # shortest answer in seconds, also given without measurements
 MAX_RETRY_S = 60.0
 _SPAN_S = 10.0  # seconds over which the rate is measured
 _SAMPLES = 64
@@ -34,7 +34,7 @@ class AdmissionRate:
             self._seen.append((now, self._started))
 
     def retry_after_s(self, now: float) -> float:
-        """Return the seconds until, at the recent rate, one sequence starts and frees its place."""
+        """Return the seconds until a sequence starts and frees its place, at the recent rate."""
         while len(self._seen) > 1 and now - self._seen[1][0] > _SPAN_S:
             self._seen.popleft()
         if not self._seen or now <= self._seen[0][0]:
@@ -51,7 +51,7 @@ class FlowQueue:
 
     weight: float
     credit: float = 0.0
-    forgiven: float = 0.0  # the queue's `_uncontended` at the last look at its debt
+    forgiven: float = 0.0  # the queue's `_uncontended` when this flow's debt was last updated
     interactive: list[Sequence] = field(default_factory=list)
     batch: list[Sequence] = field(default_factory=list)
     admission_rate: AdmissionRate = field(default_factory=AdmissionRate)

@@ -1,7 +1,7 @@
 """Prompts that earlier steps began, and their order: within a flow the shortest first.
 
-Knows: what is left of prompts. Does not know: credit, or which waiting prompt goes before one that
-was begun (`queue.py`).
+Knows: the uncomputed tokens of prompts. Does not know: credit, or which waiting prompts go before
+begun prompts (`queue.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from engine.step import PREFILL
 def without_row(builder: StepBuilder, sequences: Iterable[Sequence]) -> list[Sequence]:
     """Return the `sequences` with several tokens to compute and no row in `builder`.
 
-    None that waits for its mask: with recurrent layers a row left out is to be computed whole.
+    A sequence that waits for its mask is not returned: with recurrent layers all tokens of its row
+    are to be computed again, so it has several.
     """
     given = {id(row.sequence) for row in builder.rows}
     return [one for one in sequences if _is_next(one) and id(one) not in given]
@@ -29,19 +30,19 @@ def _is_next(sequence: Sequence) -> bool:
 
 
 def in_turn(prompts: list[Sequence], is_overdue: Callable[[Sequence], bool]) -> list[Sequence]:
-    """Reorder prompts within the places of their flow: overdue prompts first, then the shortest."""
+    """Reorder prompts within their flow's places: overdue prompts first, then the shortest."""
     shortest = sorted(prompts, key=lambda one: (not is_overdue(one), remaining_tokens(one)))
     alike = {kin: [one for one in shortest if _kin(one) == kin] for kin in map(_kin, prompts)}
     return [alike[_kin(one)].pop(0) for one in prompts]
 
 
 def pass_over(waiting: Iterable[Sequence], prompt: Sequence) -> None:
-    """Count a pass over all waiting sequences of the flow and priority of `prompt`."""
+    """Count that `prompt` passed over all waiting sequences of its flow and priority."""
     for one in waiting:
         if _kin(one) == _kin(prompt):
             one.passed_over += 1
 
 
 def _kin(sequence: Sequence) -> tuple[str, Priority]:
-    """Return a sequence's flow and priority: only equals in both are reordered."""
+    """Return a sequence's flow and priority; only sequences with the same two are reordered."""
     return sequence.flow, sequence.priority

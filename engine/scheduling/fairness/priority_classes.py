@@ -1,13 +1,12 @@
 """The two priorities: interactive goes before batch, which has a guaranteed share of the work.
 
-While both wait, batch is due `share` of all work. What interactive sequences compute adds to
-what is due, what batch sequences compute is taken from it, and batch goes first as long as
-something is due. So batch falls behind by no more than `most_due` and what runs already, and
-interactive work waits for no more batch work than that share. If only one of the two waits, it
-gets everything.
+While both wait, batch is due `share` of all work. Interactive work adds to the work that is due,
+batch work is subtracted, and batch goes first as long as any is due. So batch falls behind by no
+more than `most_due` and the work that runs already, and interactive work waits for no more batch
+work than that share. A priority that waits alone gets everything.
 
-When batch returns after it was idle, nothing is due to it; if it had had too much, it still owes
-that.
+When batch returns after it was idle, no work is due to it. If it had got more than its share, it
+still owes the excess.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class PriorityClasses:
             self._due = min(self._due, 0.0)
 
     def charge(self, priority: Priority, cost: float) -> None:
-        """Charge work to a priority; it counts where the other priority waits."""
+        """Charge work to a priority; the work counts only while the other priority waits."""
         if priority == "interactive" and self._waiting["batch"]:
             self._due = min(self._due + cost * self._rate, self._most_due)
         elif priority == "batch" and self._waiting["interactive"]:

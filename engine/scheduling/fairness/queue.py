@@ -4,28 +4,28 @@
     flow b  credit  -30 | s2            flow that could go has any left, a round begins: every
     flow c  credit -900 | (idle)        flow gets quantum x weight.
 
-A flow is charged when the engine does the work (`charge`), not when the request arrives, since
-the length of an output is not known before. So credit goes below zero, and a flow then waits for
-as many rounds as its debt takes. Work that no other flow was waiting for leaves no
-debt. The debt of an idle flow is paid off by rounds, and by as much work as others get without
-debt; but no credit is saved up: a flow that returns starts at zero at best.
+A flow is charged when the engine does the work (`charge`), not when the request arrives, since the
+length of an output is not known before. So credit goes below zero, and the flow waits for as many
+rounds as its debt takes. Work done while no other flow waited leaves no debt. An idle flow's debt
+shrinks with each round, and by as much work as other flows get without debt. No credit is saved up:
+a flow that returns starts at zero at best.
 
-A flow with no running sequence, and with hardly more debt than the flows that have some, goes
-before all others (`newcomer`): so a flow that sends few and small requests does not notice the load
-of the others. It is charged like every flow, so a flow that sends more than its share soon owes
-more and waits its turn.
+A flow with no running sequence, and with hardly more debt than the flows with running sequences,
+goes before all others (`newcomer`). So a flow that sends few and small requests does not notice the
+load of the others. A newcomer is charged like every flow, so a flow that sends more than its share
+soon owes more and waits its turn.
 
 Within a flow the sequence with the fewest uncached tokens to compute goes first: it delays the
-others least, and its cached blocks are used before they are evicted. If it is the flow's turn, it
-also goes before a prompt that the flow has begun and that has more tokens to go (`shorter`). That
-order never crosses flows, so it tells no flow about another's prompts, and a sequence is passed
-over a bounded number of times, waiting and begun together.
+others least, and its cached blocks are used before they are evicted. In the flow's turn, the
+sequence also goes before a begun prompt of the flow that has more tokens to go (`shorter`). This
+order never crosses flows, so no flow learns about another's prompts. A sequence is passed over a
+bounded number of times, counted while it waits and after it was begun.
 
-Interactive sequences go before batch ones, of whatever flow, until batch is due its share
-(`classes`). A flow has one credit for both.
+Interactive sequences of any flow go before batch sequences until batch is due its share
+(`classes`). A flow has one credit for both priorities.
 
-A flow may fill only a part of the places that are left (`_may_wait`). So a flow that floods the
-queue is refused while places remain for others, and the refusal says when one should be free.
+A flow may fill only a part of the free places (`_may_wait`). So a flow that floods the queue is
+refused while places remain for others, and the refusal says when a place should be free.
 
 Knows: flows, weights, costs in tokens. Does not know: the cache (callers pass a rank), the clock
 (only when sequences arrived), or what a step is.
@@ -54,11 +54,11 @@ class QueueLimits:
 
     capacity: int = 1024
     quantum: int = 512  # tokens that a flow of weight 1 gets in a round
-    lookahead: int = 16  # oldest sequences of a flow, compared by tokens to compute
+    lookahead: int = 16  # a flow's oldest sequences that are compared by tokens to compute
     patience: int = 8  # times a sequence may be passed over within its flow
     max_idle_flows: int = 4096  # idle flows with debt that are remembered
     greed: float = 3.0  # waiting sequences allowed to a flow for each free place
-    batch_share: float = 1 / 8  # share of the work while interactive sequences wait as well
+    batch_share: float = 1 / 8  # batch's share of the work while both priorities wait
 
 
 class FairQueue:
@@ -94,7 +94,7 @@ class FairQueue:
         flow.waiting(sequence.priority).append(sequence)
 
     def push_module(self, sequence: Sequence) -> None:
-        """Add a sequence that computes a module for one with a place, whatever the capacity."""
+        """Add a sequence that computes a module for an accepted sequence, whatever the capacity."""
         self._enter(sequence).waiting(sequence.priority).append(sequence)
 
     def push_front(self, sequence: Sequence) -> None:
@@ -114,8 +114,8 @@ class FairQueue:
     def shorter(self, prompt: Sequence, tokens: int, rank: Rank) -> Sequence | None:
         """Find a shorter sequence of the same flow and priority to compute before `prompt`.
 
-        It has fewer to go, and it is its flow's turn. None once `prompt` is overdue. The sequence
-        stays in the queue, and no round begins.
+        Return a sequence with fewer tokens to compute if its flow has the turn, else None; also
+        None once `prompt` is overdue. The sequence stays in the queue, and no round begins.
         """
         flow = self._flows.get(prompt.flow)
         if flow is None or self.is_overdue(prompt) or not self._has_turn(flow, prompt.priority):
@@ -135,9 +135,9 @@ class FairQueue:
         """Return the next interactive sequence of a flow that is not `present` and has little debt.
 
         `present` maps flows to the tokens that their running sequences still have to compute.
-        Little is less than one round above the least debt that any of these flows will have then.
-        Of several such flows the one with the fewest waiting is chosen. The sequence stays in the
-        queue, and no round begins.
+        Little debt is less than one round above the least debt that any present flow will have
+        after computing these tokens. Among several such flows, the flow with the fewest waiting
+        sequences is chosen. The sequence stays in the queue, and no round begins.
         """
         if self._length == 0:
             return None
@@ -189,7 +189,7 @@ class FairQueue:
             flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
 
     def refund(self, sequence: Sequence, cost: float) -> None:
-        """Refund a charge for work that was not done; this reduces debt and gives no credit."""
+        """Refund a charge for work that was not done: debt shrinks, but no credit is gained."""
         flow = self._flows.get(sequence.flow)
         if flow is not None:
             flow.credit = min(flow.credit + cost, max(flow.credit, 0.0))
@@ -197,8 +197,8 @@ class FairQueue:
     def _may_wait(self, flow: FlowQueue | None) -> bool:
         """Return whether one more sequence of `flow` may wait.
 
-        With a greed of 3 one flow alone gets 3/4 of the queue, and each of n that flood it
-        3/(3n + 1); there is always a place for a flow that has none waiting.
+        With a greed of 3, one flow alone gets 3/4 of the queue, and each of n flooding flows gets
+        3/(3n + 1). A flow without waiting sequences always finds a place.
         """
         free = self._limits.capacity - self._length
         waiting = 0 if flow is None else flow.num_waiting
@@ -219,7 +219,7 @@ class FairQueue:
         return next((choice for flow, choice in broke if flow.credit > 0), broke[0][1])
 
     def _has_turn(self, flow: FlowQueue, priority: Priority) -> bool:
-        """Return whether the next sequence is of this flow and priority, without a new round."""
+        """Return whether this flow and priority go next without a new round."""
         for first in self._classes.order():
             waiting = [one for one in self._flows.values() if one.waiting(first)]
             if waiting:
@@ -233,7 +233,7 @@ class FairQueue:
     ) -> Sequence | None:
         """Choose an overdue sequence, else the one with the fewest tokens left, else the oldest.
 
-        None where that one has not fewer than `below` to compute.
+        Return None unless the chosen sequence has fewer than `below` tokens to compute.
         """
         best: Sequence | None = None
         fewest = below
@@ -269,7 +269,7 @@ class FairQueue:
         return flow
 
     def _forgive(self, flow: FlowQueue) -> None:
-        """Reduce debt by other flows' free work while this flow did not wait."""
+        """Reduce debt by the work that others got without debt while this flow did not wait."""
         share = (self._uncontended - flow.forgiven) * flow.weight
         flow.credit = max(flow.credit, min(flow.credit + share, 0.0))
         flow.forgiven = self._uncontended
