@@ -1,14 +1,15 @@
 """The test of cache control: does `/v1/cache`, or a mark, reveal another tenant's prompts?
 
-    a first tenant sends a prompt, and marks it for five minutes
-    probe    another probes the same tokens, and must find none
-    list     it lists its own prefixes, of which none may be there
-    mark     it marks the same tokens for a day: it must reuse none, and the first's mark must stay
-    delete   it deletes the first's prefix: it must be told what it is told of one that nobody has,
-             and the first must still find all of it
+    The first tenant sends a prompt, and marks it for five minutes. Then the other tenant tries:
+    probe    it probes the same tokens, and must find none
+    list     it lists its own prefixes, and must see none
+    mark     it marks the same tokens for a day: it must reuse none, and the first tenant's mark
+             must stay as it is
+    delete   it deletes the first tenant's prefix: the answer must equal that for an unknown id, and
+             the first tenant must still find the whole prefix
 
-The control of each is the first tenant, which finds, lists, prolongs and deletes what is its own.
-That marks do not change what a neighbour keeps is part of the eviction test (`eviction.py`).
+The control of each test is the first tenant, which finds, lists, prolongs and deletes its own
+prefix. The eviction test (`eviction.py`) checks that marks do not change what other tenants keep.
 """
 
 from collections.abc import Mapping
@@ -57,7 +58,7 @@ class CacheControlTest:
         return self._finding("another's list", seen, own, missing)
 
     async def _mark(self) -> Finding:
-        """Test that the other's longer mark changes nothing, and that the first's own mark does."""
+        """Test that the other's mark changes nothing, and the first tenant's own mark does."""
         before = await self._only()
         reused = (await self._server.ask(self._other, IDS, self._prompt, A_DAY)).cached_tokens
         beside = await self._only()
@@ -97,7 +98,7 @@ class CacheControlTest:
         return listed[0] if len(listed) == 1 else None
 
     def _finding(self, case: str, reused: int, own: Reading, missing: str = "") -> Finding:
-        """Make a finding; without `own`, `missing` says why the control shows nothing."""
+        """Make a finding; if the control failed, `missing` says why, otherwise it is empty."""
         whole = (own.prompt_tokens - 1) // self._block_size * self._block_size
         full = own.is_full(self._block_size) and not missing
         return Finding(

@@ -12,7 +12,7 @@ Kind = Literal["chat", "text", "ids"]
 
 
 class TierCase(StrEnum):
-    """The tier of the first request's blocks, or their fate, when the other request comes."""
+    """The tier of the first request's blocks, or what became of them, before the other request."""
 
     DEVICE = "device"
     HOST = "host"
@@ -48,8 +48,8 @@ ENTRY_POINTS = (
 class Case:
     """Two requests with the same tokens that differ in one property.
 
-    The defaults make two unrelated tenants. In strings, {mark}, {first_id}, {first_name} and
-    {group_id} stand for what is known only when the tenants exist.
+    The defaults make two unrelated tenants. {mark}, {first_id}, {first_name} and {group_id} in
+    strings are replaced once the tenants exist.
     """
 
     dimension: str
@@ -62,8 +62,8 @@ class Case:
     other_name: str | None = None  # the other tenant's name; None: any
     groups: tuple[str | None, str | None] = (None, None)  # groups of the first and the other tenant
     leaves: bool = False  # whether the other tenant has left its group before its request
-    is_module: bool = False  # the tokens are a prompt module's, which both have stored
-    publishes: str | None = None  # EVERYONE or a group, who get the prompt's beginning
+    is_module: bool = False  # the tokens are those of a module that both tenants have stored
+    publishes: str | None = None  # EVERYONE or a group: the prompt's beginning is published to it
     expected: Expected = "nothing"  # the tokens that the other request may get from the cache
 
 
@@ -104,8 +104,8 @@ CASES = (
     Case(_EQUAL, "group is named as the other's id", groups=(None, "{first_id}")),
 )
 
-# The prompt's beginning is published and the rest is the first tenant's own: the other tenant must
-# get exactly the beginning, whatever its salt; someone outside the prefix's group gets nothing.
+# The prompt's beginning is published, and its end is the first tenant's own: the other tenant must
+# get exactly the beginning, whatever its salt; a tenant outside the prefix's group gets nothing.
 _shared = partial(Case, PUBLISHED, expected="published")
 PUBLISHED_CASES = (
     _shared("another tenant", publishes=EVERYONE),
@@ -121,9 +121,9 @@ PUBLISHED_CASES = (
     Case(PUBLISHED, "for a group: left the group", groups=_MEMBERS, leaves=True, publishes=_GROUP),
 )
 
-# A module is on the device before the request that reads it begins, so its answer cannot tell that
-# it came from a lower tier; and before a restart so many tenants are there that their parts of a
-# small cache hold no module.
+# Modules are tested in two tiers only. A module is loaded before its request begins, so the answer
+# cannot show that the module came from a lower tier. Before a restart there are so many tenants
+# that no tenant's part of a small cache holds a module.
 _WITH_MODULES = (TierCase.DEVICE, TierCase.EVICTED)
 _module = partial(Case, "module", is_module=True)
 MODULE_CASES = (
@@ -134,9 +134,9 @@ MODULE_CASES = (
 
 
 def cells_of(tier: TierCase, *, each_entry: bool = True) -> list[Cell]:
-    """List every case at every entry point, or (`each_entry` false) at a single entry point.
+    """List every case at every entry point, or (`each_entry` false) at one entry point.
 
-    That entry point differs from case to case, and for a case from tier to tier.
+    The one entry point differs from case to case, and from tier to tier.
     """
     modules = MODULE_CASES if tier in _WITH_MODULES else ()
     cases = (*CASES, *PUBLISHED_CASES, *modules)

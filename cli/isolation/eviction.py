@@ -1,14 +1,15 @@
 """The eviction test: can an attacker count a victim's tokens by its own evicted blocks?
 
-    a trial      the attacker fills its part of the device, or all of it, with prompts (prime)
-                 the victim asks for 0, 160, 320, 640 or 1280 new tokens; in half of the trials
-                 it marks them
-                 the attacker asks again, newest first, and reads what is cached, and where (probe)
+    a trial      the attacker fills the device, or its part of it, with prompts (prime)
+                 the victim sends a prompt of 0, 160, 320, 640 or 1280 new tokens (the level); in
+                 half of the trials it marks the prompt
+                 the attacker sends its prompts again, newest first, and reads from the answers how
+                 many tokens are cached, and in which tiers (probe)
 
-It is a prime-and-probe attack, which needs no clock. Levels come in random order. A trial's
-result is the mutual information of the level and the reading: 0 bits if all readings are alike,
-2.3 where each level has its own. The control is the same test with one tenant as both: its own
-tokens must move its own blocks.
+This prime-and-probe attack needs no clock. Levels come in random order. The result of all trials is
+the mutual information of level and reading: 0 bits if all readings are equal, 2.3 bits if each
+level has a reading of its own. The control is the same test with one tenant as attacker and victim:
+its own tokens must evict its own blocks.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from cli.isolation.server import ServerUnderTest
 from cli.progress import progress_lines
 
 LEVELS = (0, 160, 320, 640, 1280)  # numbers of new tokens of the victim
-_PIECES = 8  # prompts among which the attacker's tokens are divided, or more
+_PIECES = 8  # least number of prompts among which the attacker's tokens are divided
 _PLAIN: Mapping[str, str] = {"cache_salt": "victim"}  # fields of the victim's requests
 _MARKED: Mapping[str, str] = {**_PLAIN, "prompt_cache_retention": "24h"}
 _SHUFFLES, _SEED = 500, 1  # shuffles of the levels that measure chance
@@ -41,7 +42,7 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True):
     trials: int
     readings: int  # number of distinct readings
     bits: float  # mutual information of level and reading per trial, corrected for bias
-    chance: float  # probability of so many bits by chance
+    chance: float  # probability of at least as many bits by chance
 
 
 class EvictionFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +54,7 @@ class EvictionFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def learnt(trials: Sequence[tuple[int, Observation]]) -> Learnt:
-    """Estimate the bits (plug-in) minus the bias (Panzeri and Treves), at least 0."""
+    """Estimate mutual information: the plug-in estimate minus its bias (Panzeri and Treves)."""
     levels, readings = [level for level, _ in trials], [reading for _, reading in trials]
     found, shuffled, order = _information(levels, readings), list(levels), random.Random(_SEED)
     as_much = 0
@@ -85,7 +86,7 @@ def _entropy(counts: Iterable[int]) -> float:
 
 
 class EvictionTest:
-    """Trials of a pair of temporary tenants. Other load on the server blurs a shared cache."""
+    """Trials of two temporary tenants. Other load on the server adds noise to a shared cache."""
 
     def __init__(
         self, server: ServerUnderTest, attacker: TenantFixture, victim: TenantFixture
@@ -98,7 +99,7 @@ class EvictionTest:
     async def run(self, repeats: int, until: float = math.inf) -> EvictionFinding | None:
         """Take `repeats` trials of each level: across tenants, with marks, and within one tenant.
 
-        None where they have not ended when `time.monotonic()` is `until`.
+        Returns None if the trials have not ended when `time.monotonic()` reaches `until`.
         """
         try:
             async with asyncio.timeout(None if math.isinf(until) else until - time.monotonic()):
@@ -111,7 +112,7 @@ class EvictionTest:
             self._victim: [],
             self._attacker: [],
         }
-        # Retained blocks must cost the attacker no more blocks than others do.
+        # A marked prompt must evict no more of the attacker's blocks than other prompts.
         kinds = [(self._victim, _PLAIN), (self._victim, _MARKED), (self._attacker, _PLAIN)]
         wanted = [(level, *kind) for level in LEVELS for kind in kinds] * repeats
         random.shuffle(wanted)

@@ -1,6 +1,6 @@
 """The fixture of a cell: temporary tenants, groups, a published prefix and a prompt.
 
-Each is removed when the fixture ends, also after Ctrl-C or an error.
+All of them are removed at the end, also after Ctrl-C or an error.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from cli.operating.prefixes import EVERYONE
 
 _GONE = 404
 _LIGHT = 0.01  # the weight of a tenant that need not keep blocks
-_OWN_TOKENS = 4  # of a prompt behind its module
+_OWN_TOKENS = 4  # tokens of a prompt after its module
 _WARM_LOOKS, _WARM_LOOK_S = 200, 0.05
 
 
@@ -47,7 +47,7 @@ class Fixture:
 
 
 class Fixtures:
-    """Creators of temporary tenants and fixtures, which are deleted with `stack`."""
+    """A creator of temporary tenants and fixtures, which are deleted when `stack` closes."""
 
     def __init__(self, server: ServerUnderTest, stack: AsyncExitStack) -> None:
         self._server = server
@@ -73,8 +73,8 @@ class Fixtures:
     async def fixture(self, cell: Cell, prompt_tokens: int, ceiling: float = 1.0) -> Fixture:
         """Create the fixture of `cell`.
 
-        `ceiling` is the first tenant's. The other's weight is small, because it need not keep
-        blocks: where each tenant has a part of the cache, the first one's part is larger so.
+        `ceiling` is the first tenant's. The other tenant need not keep blocks, so its weight is
+        small: this leaves the first tenant a larger part of the cache.
         """
         case, mark = cell.case, new_mark()
         words = {"mark": mark, "first_name": f"{mark}-first"}
@@ -88,7 +88,7 @@ class Fixtures:
         other = first
         if not case.one_tenant:
             name = (case.other_name or "{mark}-other").format_map(words)
-            weight = 1.0 if case.is_module else _LIGHT  # a part has to hold a request's modules
+            weight = 1.0 if case.is_module else _LIGHT  # its part of the cache must hold the module
             other = await self.tenant(name, groups.get(case.groups[1]), weight=weight)
         prompt, prefix = await self._server.new_text(first.key, prompt_tokens), None
         if case.publishes is not None:
@@ -164,7 +164,7 @@ async def flush(server: ServerUnderTest, *tenants: TenantFixture) -> None:
 
 
 def new_mark() -> str:
-    """Make an unused prefix for names."""
+    """Make a new beginning for the names of tenants and groups."""
     return f"{MARK}-{secrets.token_hex(6)}"
 
 

@@ -1,15 +1,17 @@
-"""The paired test: two callers send the same tokens; one caller may hit them, one may not.
+"""The paired test: two tenants send the same tokens; only the first may find them in the cache.
 
-    the first tenant sends its prompt, twice: only blocks that were reused are written to disk,
-    and a recurrent state is kept the second time, and reused the third
-    host, disk: its blocks are pushed down; evicted: flushed, and computed anew; or a restart
-    on the device: the first sends it again, which is the control, and then the other sends it
-    elsewhere: the other comes first, because the control brings the blocks back up
+    1. The first tenant sends its prompt twice: only reused blocks are written to disk, and a
+       recurrent state is kept at the second request and reused at the third.
+    2. Its blocks are brought to the cell's tier: pushed down to host or disk, or flushed and
+       computed again (evicted), or saved over a restart.
+    3. The control is the prompt sent again by the first tenant. On the device, and after eviction,
+       the control comes first and the other tenant's request second. In other tiers the other
+       tenant comes first, because the control loads the blocks to the device.
 
-Every tenant keeps its share of each tier whatever others ask, so others' prompts do not push a
-small tenant's blocks down. A ceiling on the tenant itself does: so low that the tiers above the
-wanted one hold only a few of its prompts, and high enough that the wanted one holds several. That
-takes few prompts on a server of any size, and no other tenant loses anything.
+Other tenants' prompts do not push a small tenant's blocks down, since each tenant keeps its share
+of each tier. A ceiling on the tenant itself does: so low that the tiers above the wanted tier hold
+only a few of its prompts, and high enough that the wanted tier holds several. Few prompts are
+enough for a server of any size, and no other tenant loses blocks.
 """
 
 import asyncio
@@ -29,15 +31,15 @@ from cli.operating.admin_client import TENANTS
 from cli.progress import progress_lines
 
 _PROMPT_BLOCKS = 4.5
-_TEMPLATE_BLOCKS = 2  # tokens that a chat's template and the last words may add
+_TEMPLATE_BLOCKS = 2  # blocks that a chat's template and the last words may add
 _TRIES = 3
-_OVER_S = 2.0  # seconds that a cell may exceed its limit by
+_OVER_S = 2.0  # seconds by which a cell may exceed its time limit
 _BAD_REQUEST, _CONFLICT = 400, 409
 _KEPT, _ON_THE_WAY = 3, 2  # prompts that fit under the ceiling in the tier, and in faster tiers
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
 _PIECES = 4  # prompts among which the filling tokens are divided
 _NO_MODULES = "the model serves no prompt modules"
-# The device's state slots for one that tenants have a part of: at first, and at worst.
+# One in so many of the device's state slots is cache that tenants divide: at first, and at most.
 _SLOTS_A_STATE, _MOST_SLOTS_A_STATE = 2, 8
 
 
@@ -67,10 +69,10 @@ class PairedTest:
         self._slots_a_state = _SLOTS_A_STATE
 
     async def in_tier(self, tier: TierCase, until: float = math.inf) -> list[Finding]:
-        """Test all cells of a tier that needs no restart; up to three times if inconclusive.
+        """Test all cells of a tier that needs no restart; an inconclusive cell up to three times.
 
-        What has not begun when `time.monotonic()` is `until`, or ends some seconds after it, is
-        left out.
+        A cell is left out if it has not begun when `time.monotonic()` reaches `until`, or ends more
+        than `_OVER_S` seconds later.
         """
         cells, findings = cells_of(tier, each_entry=self._each_entry), list[Finding]()
         if tier in (TierCase.HOST, TierCase.DISK) and tier not in self._server.facts.tier_tokens:
@@ -127,7 +129,7 @@ class PairedTest:
             is_full = cell.case.publishes is not None and refusal.status == _CONFLICT
             if not is_full and not (cell.case.is_module and refusal.status == _BAD_REQUEST):
                 raise
-            # The cache has no room for another published prefix, or the tenant's part for modules.
+            # No room for another published prefix, or in the tenant's part for the module.
             return untested(cell, Outcome.INCONCLUSIVE, str(refusal))
 
     async def _prepared(self, cell: Cell, stack: AsyncExitStack) -> Fixture:
@@ -174,7 +176,7 @@ class PairedTest:
         return await self._server.ask(key, entry, fixture.prompt, fixture.fields)
 
     async def _other(self, fixture: Fixture) -> Reading | None:
-        """Send the other tenant's request; None if it was refused and may be."""
+        """Send the other tenant's request; return None for a refusal that the case allows."""
         key, entry = fixture.other.key, fixture.cell.entry
         try:
             return await self._server.ask(key, entry, fixture.prompt, fixture.other_fields)
@@ -189,14 +191,14 @@ def squeeze(
 ) -> Squeeze:
     """Compute the ceiling and tokens that push a prompt of `prompt_tokens` into a lower tier.
 
-    Under the ceiling there is room for states, too: one in `slots_a_state` of the device's slots is
-    not for running sequences. A state may stay above its blocks.
+    The ceiling also leaves room for recurrent states, assuming that one in `slots_a_state` of the
+    device's slots is not reserved for running sequences.
     """
     blocks = {name: size // facts.block_size for name, size in facts.tier_tokens.items()}
     above = [name for name in _ORDER[: _ORDER.index(tier)] if name in blocks]
-    prompt = prompt_tokens // facts.block_size + 2  # a partial block, and the answer's
+    prompt = prompt_tokens // facts.block_size + 2  # a partial block, and one for the answer
     if facts.tier_states and tier is TierCase.DISK:
-        prompt *= 2  # it is cut at its states, and does not go down as a whole
+        prompt *= 2  # cut at its states, the prompt moves down in several parts
     kept = {tier: _KEPT} | dict.fromkeys(set(above) - {TierCase.DEVICE}, _ON_THE_WAY)
     shares = [n * prompt / max(blocks[name], 1) for name, n in kept.items()]
     states = facts.tier_states
@@ -211,8 +213,8 @@ def squeeze(
 async def push_down(server: ServerUnderTest, key: str, wanted: Squeeze, prompt_tokens: int) -> None:
     """Send filling prompts as the tenant under the ceiling, to push its first prompt down.
 
-    Twice, because a prompt that was sent only once would not displace one that was sent twice;
-    under random salts, so that no cell finds the first tokens of these prompts.
+    Each is sent twice, because a prompt sent once would not displace a prompt sent twice, and under
+    a random salt, so that no cell finds the first tokens of these prompts.
     """
     tokens = wanted.fill_tokens
     for prompt in server.new_prompts(tokens, max(tokens // _PIECES, prompt_tokens)):

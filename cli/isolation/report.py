@@ -40,7 +40,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     eviction_outcome: Outcome | None
     verdict: Outcome
     left_out: list[str] = []  # cells skipped for lack of time
-    advice: list[str] = []  # next steps for inconclusive parts
+    advice: list[str] = []  # which flags to change for inconclusive parts
 
 
 def show(record: Record) -> None:

@@ -46,8 +46,8 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
 class ProbePrompt:
     """The token ids of a prompt, and its text if it has any.
 
-    `opening` is its published beginning: a chat's system message, or the beginning of a text.
-    The ids are those of opening and text together.
+    `opening` is the published beginning: a chat's system message, or the beginning of a text.
+    `ids` are the tokens of `opening` and `text` together.
     """
 
     ids: list[int]
@@ -63,11 +63,11 @@ class Reading:
     cached_tokens: int
     tiers: dict[str, int] = field(default_factory=dict)
     accepted_drafts: int = 0  # tokens of the answer that were drafted from earlier answers
-    module_tokens: int = 0  # tokens of the prompt's modules, which were cached or not as a whole
+    module_tokens: int = 0  # tokens of modules, each cached as a whole or not
     cached_module_tokens: int = 0
 
     def is_full(self, block_size: int) -> bool:
-        """Tell whether all whole blocks, or all modules, were cached; the last token never is."""
+        """Tell whether all modules, or all whole blocks before the last token, were cached."""
         if self.module_tokens:
             return self.cached_module_tokens >= self.module_tokens
         return self.cached_tokens >= (self.prompt_tokens - 1) // block_size * block_size
@@ -88,7 +88,8 @@ class _OwnPrefixes(msgspec.Struct, frozen=True):
 class ServerUnderTest:
     """The server under test, for requests with any tenant's key.
 
-    The operator's key goes with them, so that the server loads where it would rather compute.
+    Requests also bear the operator's key, so that the server loads blocks that it would otherwise
+    compute again to save time.
     """
 
     def __init__(self, admin: AdminClient, session: aiohttp.ClientSession, url: str) -> None:
@@ -100,7 +101,7 @@ class ServerUnderTest:
         self._vocabulary: list[int]
 
     async def identify(self, key: str) -> None:
-        """Learn `facts` and the token ids that the tokenizer really gives, with a tenant's key."""
+        """Learn `facts`, and token ids that the tokenizer makes of texts, with a tenant's key."""
         async with AdminClient(self.url, key) as tenant:
             model = (await tenant.rows("/v1/models", "data"))[0]
             version = (await tenant.call("GET", "/openapi.json"))["info"]["version"]
@@ -128,7 +129,7 @@ class ServerUnderTest:
         prompt: ProbePrompt,
         fields: Mapping[str, object] | None = None,
     ) -> Reading:
-        """Request one token; raise ServerRefused if the request is refused for good."""
+        """Request one token; raise ServerRefused if the server refuses the request for good."""
         content = await self._post(entry.path, key, self.body(entry, prompt, fields))
         return reading_of(content)
 
@@ -202,7 +203,8 @@ class ServerUnderTest:
     def new_prompts(self, tokens: int, length: int) -> list[ProbePrompt]:
         """Make prompts of `tokens` in all, each of `length` ids or as many as the model takes.
 
-        Each begins with another id while there are any, so that none finds even that of another.
+        The prompts begin with different ids, as far as the vocabulary goes, so that none finds the
+        first token of another in the cache.
         """
         length = min(length, self.facts.max_model_len - 2)
         sizes = [min(length, tokens - at) for at in range(0, tokens, max(length, 1))]
@@ -214,7 +216,7 @@ class ServerUnderTest:
         return prompts
 
     async def copied(self) -> None:
-        """Wait until no copy between tiers is under way, but not for ever on a busy server."""
+        """Wait until no copy between tiers runs; give up after `_LOOKS` looks, on a busy server."""
         for _ in range(_LOOKS):
             stats = await self.admin.call("GET", STATS)
             if not any(move["under_way"] for move in stats["tiers"]["moves"]):
@@ -263,14 +265,14 @@ class ServerUnderTest:
 
 
 def _states(stats: dict[str, Any]) -> dict[str, int]:
-    """Return each tier's state slots; none where no layer is recurrent."""
+    """Return each tier's number of state slots; empty if no layer is recurrent."""
     if not stats["total"]:
         return {}
     return {TierCase.DEVICE: stats["total"]} | {n: at["total"] for n, at in stats["lower"].items()}
 
 
 def opening_messages(opening: str) -> list[dict[str, str]]:
-    """Return the messages with which a chat with this opening begins."""
+    """Return the first messages of a chat: the opening as a system message, if there is one."""
     return [{"role": "system", "content": opening}] if opening else []
 
 

@@ -1,11 +1,12 @@
 """The test of what tenants store by name: schemas of modules, cached contents, threads.
 
-    a first tenant stores a text, and another has its id
-    use      the other uses the id, and must be told what it is told of one that nobody has
-    list     its own list must not have it
-    delete   it deletes it: told as above, and the first must still be able to use it
+    The first tenant stores a text, and the other tenant knows its id. Then the other tenant tries:
+    use      it uses the id: the answer must equal that for an unknown id
+    list     it lists its own: the id must not be there
+    delete   it deletes the id: the answer must equal that for an unknown id, and the first tenant
+             must still be able to use the id
 
-The control is the first tenant, which lists the id, and for which the text is in the cache.
+The control is the first tenant, which lists the id and finds the text in the cache.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class StoredKind:
-    """A kind of what is stored by name; paths and bodies are made of an id, or of a text."""
+    """A kind of text that tenants store by name, with the paths and bodies of its requests."""
 
     name: str
-    path: str  # where it is stored, and listed if `lists`
-    stored: Callable[[str, str], Body]  # the model, the text
+    path: str  # the path that stores, and lists unless `own` is None
+    stored: Callable[[str, str], Body]  # makes the body that stores, from model and text
     id_of: Callable[[Body], str]
-    use: Callable[[str, str], tuple[str, Body]]  # the model, the id
+    use: Callable[[str, str], tuple[str, Body]]  # makes path and body of a use, from model and id
     cached: Callable[[Body], int]  # cached tokens of an answer
-    own: str | None = None  # the path of one id; None: it is neither listed nor deleted
+    own: str | None = None  # the path of one id; None: the kind has no list and no deletion
 
 
 def _module(model: str, text: str) -> Body:
@@ -111,7 +112,7 @@ class StoredTest:
         self._other = other.key
         self._model = server.facts.model
         self._tokens = _BLOCKS * server.facts.block_size
-        # A recurrent state is kept the second time, and reused the third.
+        # A recurrent state is kept at the second request, and reused at the third.
         self._times = 3 if server.facts.tier_states else 1
 
     async def run(self) -> list[Finding]:
@@ -139,7 +140,7 @@ class StoredTest:
             told["list"] = theirs
             told["deletion"] = await self._deletion(kind, own_id, unknown)
             listed = await self._lists(kind, self._first, own_id)
-        # A module is computed by its first use, and a thread is continued once.
+        # Used twice, since the first use of a module computes it; the second use of a thread fails.
         cached = max([await self._cached(kind, self._first, own_id) for _ in range(2)])
         is_full = cached >= self._tokens and (listed or kind.own is None)
         return [
@@ -155,7 +156,7 @@ class StoredTest:
         ]
 
     async def _told(self, kind: StoredKind, key: str, own_id: str, unknown: str) -> bool:
-        """Tell whether a use of the id is answered otherwise than one of an unknown id."""
+        """Tell whether the id can be used, or is refused otherwise than an unknown id."""
         answers = []
         for one in (own_id, unknown):
             path, body = kind.use(self._model, one)

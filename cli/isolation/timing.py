@@ -3,15 +3,16 @@
     a trial      hit:   the victim asks p, the attacker asks p
                  miss:  the victim asks q, the attacker asks r
 
-Timed are the first token, which cached blocks make faster, and the tokens after it, which drafts
-from earlier answers make faster: both are answered alike, by one seed.
+Two parts of the attacker's answer are timed: the first token, which cached blocks make faster, and
+the tokens after it, which drafts from earlier answers make faster. In a hit both tenants get the
+same answer, because the seed is the same.
 
 Every prompt is new. A trial's hit and miss follow each other directly, in random order, so that
-other load affects both; and the same work for the victim precedes each. The control is the same
+other load affects both, and each follows the same work for the victim. The control is the same
 test with one tenant as victim and attacker.
 
-Tokens are timed at the socket, each tenant on one connection that stays open. That blocks on
-purpose: an event loop between the socket and the clock would add noise of its own.
+Tokens are timed at the socket, each tenant on one connection that stays open. The calls block on
+purpose: an event loop between the socket and the clock would add noise.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ Times = npt.NDArray[np.float64]
 class Separation(msgspec.Struct, frozen=True, kw_only=True):
     """The separation of hits and misses. `auc`: the probability that a hit is faster than a miss.
 
-    `low` and `high` are its 95 % interval; 0.5 means that the classes are alike. `best_advantage`
-    is the largest true positive rate minus false positive rate of any threshold, which by chance
-    is above 0 even for classes that are alike.
+    `low` and `high` are the 95 % interval of `auc`; 0.5 means equal classes. `best_advantage` is
+    the largest true positive rate minus false positive rate of any threshold; by chance it is above
+    0 even for equal classes.
     """
 
     samples: int  # number of samples of each class
@@ -108,8 +109,8 @@ class _TimedConnection:
     def timed(self, prompt: ProbePrompt, tokens: int) -> Timed:
         """Time a streamed answer of `tokens` tokens, by its first event line and its end.
 
-        A prompt has one answer: its own seed, not greedy, since greedy answers repeat themselves
-        and would be drafted whoever has asked.
+        The seed is a function of the prompt, so equal prompts get equal answers. Sampling is not
+        greedy: greedy answers repeat themselves, and would be drafted without another's answer.
         """
         body = self._server.body(IDS_STREAMED, prompt)
         body |= {"max_tokens": tokens, "temperature": 1.0, "ignore_eos": True}
@@ -141,15 +142,15 @@ async def time_tenants(
 ) -> TimingFindings | None:
     """Time `samples` hits and misses, or as many as end before `until`; None: too few to judge.
 
-    `until` is a time of `time.monotonic()`.
-    The control has a fifth as many, but at least 100. The other load of the server should be
-    steady. Blocks the event loop, except for a moment between trials.
+    `until` is a time of `time.monotonic()`. The control has a fifth as many samples, but at least
+    100. The other load of the server should be steady. Blocks the event loop, except for a moment
+    between trials.
     """
     every = max(1, samples // max(samples // _CONTROL_SHARE, min(_MIN_CONTROL, samples)))
     across, control = list[tuple[Timed, Timed]](), list[tuple[Timed, Timed]]()
     block = server.facts.block_size
     length -= length % block if length > block else 0
-    answered = block + 1  # a whole block is cached, so drafts may come from it
+    answered = block + 1  # so that a whole block of the answer is cached, for drafts
 
     def trial(spy: _TimedConnection) -> tuple[Timed, Timed]:
         """Time a hit and a miss."""
@@ -234,7 +235,7 @@ def auc(hits: Times, misses: Times) -> float:
 def bootstrap_interval(
     hits: Times, misses: Times, seed: int, resamples: int = _RESAMPLES
 ) -> tuple[float, float]:
-    """Bound the AUC at 95 % by resampling pairs, so that load common to a pair cancels."""
+    """Return the AUC's 95 % interval by resampling pairs, so that load common to a pair cancels."""
     random = np.random.default_rng(seed)
     drawn = [
         auc(hits[chosen], misses[chosen])

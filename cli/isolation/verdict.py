@@ -1,11 +1,11 @@
-"""The verdict on findings: the condition of each for tenants to count as isolated.
+"""The verdict on findings: whether each shows that tenants are isolated.
 
-the other reused ...              the control               outcome
+the other tenant reused ...       the control found         outcome
 --------------------------------------------------------------------
 more than it may                  -                         leaks
-what it may                       full, from that tier      passed
-what it may                       anything less             inconclusive
-what members of a group may do    full                      allowed
+exactly what it may               all, in the cell's tier   passed
+exactly what it may               less                      inconclusive
+any number (members of a group)   all                       allowed
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ TOLERANCE = 0.03  # largest distance of an AUC from 0.5
 CONTROL_AUC = 0.95
 MOST_BITS = 0.05  # information per trial of the eviction test
 CONTROL_BITS = 0.5
-MOST_CHANCE = 0.05  # a leak with a higher probability by chance may be luck
+MOST_CHANCE = 0.05  # bits that are likelier than this by chance are no leak
 MOST_LEFT_OUT = 0.1  # share of cells that a valid run may leave out
 
 
@@ -118,7 +118,7 @@ def eviction_outcome(eviction: EvictionFinding) -> Outcome:
 def overall(findings: Sequence[Finding], *others: Outcome | None) -> Outcome:
     """Return the worst outcome; inconclusive if too many cells, or all, were untested.
 
-    `others` are those of the timing and the eviction test; None for one that was left out.
+    `others` are the outcomes of the timing and eviction tests; None for a test left out.
     """
     outcomes = {finding.outcome for finding in findings}
     was_tested = not outcomes.isdisjoint((Outcome.PASSED, Outcome.ALLOWED))
@@ -138,7 +138,7 @@ def leaves_out_too_much(findings: Sequence[Finding]) -> bool:
 
 
 def outcome_of(reused: int | None, may_reuse: int | None, *, full: bool) -> Outcome:
-    """Judge reused tokens against a control; None: any number allowed, or a refused request."""
+    """Judge `reused` tokens (None: refused) by `may_reuse` (None: any) and a control (`full`)."""
     if reused is not None and may_reuse is not None and reused > may_reuse:
         return Outcome.LEAKS
     if not full:
@@ -152,7 +152,7 @@ def outcome_of(reused: int | None, may_reuse: int | None, *, full: bool) -> Outc
 def _came_from(tier: TierCase, control: Reading, published: int) -> bool:
     """Tell whether the control came from a lower tier, if the cell tests that tier.
 
-    What is published is always on the device.
+    The `published` tokens do not count: they are always on the device.
     """
     own = control.cached_tokens - published
     return tier not in (TierCase.HOST, TierCase.DISK) or 0 < own <= control.tiers.get(tier, 0)

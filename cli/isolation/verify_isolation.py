@@ -38,8 +38,8 @@ _test = partial(plain_field, rich_help_panel="Tests")
 # Properties in which two tenants of one server cannot differ.
 _ABSENT = {"model": "one server serves one model", "adapter": "its tenants have no adapters"}
 REPORT = "/admin/isolation/report"
-# With --quick: seconds until all tests end, followed by the cleanup. The paired tests end at the
-# first share of any time limit, the timing test at the second share.
+# Seconds until all tests of --quick have ended, without the cleanup; then two shares of any time
+# limit, after which the paired tests and the timing test end.
 _QUICK_S, _UNTIL_COMPARED, _UNTIL_TIMED = 75.0, 0.6, 0.8
 _PART = 3  # a prompt of the timing test and its answer take at most 1 / 3 of the device
 
@@ -161,9 +161,9 @@ async def _compared(
     began_at: float,
     within: float,
 ) -> list[Finding]:
-    """Compare requests that differ in one property, and try tenants' operations on others' marks.
+    """Run the paired test in each tier, and the tests of cache control and of stored texts.
 
-    Each tier has an equal part of the time.
+    Each tier has an equal part of the paired test's time.
     """
     findings = [
         _untested(dimension, f"another {dimension}", Outcome.NOT_APPLICABLE, why)
@@ -262,13 +262,13 @@ def _record(
 
 
 def _timed_outcome(timing: TimingFinding | None, *, is_cut: bool) -> Outcome | None:
-    """Judge a part of the timing test; left out if it had no time to become conclusive."""
+    """Judge a part of the timing test; LEFT_OUT if time ended before it was conclusive."""
     outcome = None if timing is None else timing_outcome(timing)
     return Outcome.LEFT_OUT if is_cut and outcome is Outcome.INCONCLUSIVE else outcome
 
 
 async def _hand_in(client: AdminClient, record: Record, samples: int) -> None:
-    """Send the server the report for its operator's page; ignore a server that cannot keep it."""
+    """Send the server the report for the operator's page; ignore a server that cannot keep it."""
     sent = {"verdict": record.verdict, "samples": samples, "report": markdown(record)}
     try:
         await client.call("PUT", REPORT, sent)

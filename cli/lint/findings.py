@@ -1,10 +1,9 @@
 """The findings of lint: volatile text in the stable prefix, and differences of two requests.
 
-The stable prefix of a request are its tools, its system texts, and all messages but the last: the
-last one is new in every request, so what is volatile in it costs nothing.
+The stable prefix of a request is its tools, its system texts, and all messages but the last: the
+last message is new in every request, so volatile text in it costs nothing.
 
-Knows: parts and their texts. Does not know: tokens; where a number of them is needed, four
-characters are taken for one.
+Knows: parts and their texts. Does not know: tokens; a token is assumed to have four characters.
 """
 
 import json
@@ -49,8 +48,8 @@ def lint(request: Mapping[str, Any], block_size: int) -> list[LintFinding]:
 def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[LintFinding]:
     """Find the first difference from an earlier request; all text after it stays uncached.
 
-    Two questions about one document are meant to differ: of the last message only what is volatile
-    is found.
+    The last messages are meant to differ, as questions about one document do, so only volatile
+    text is found in the last message.
     """
     salts = [one.get("cache_salt") for one in (request, other)]
     if request.get("model") != other.get("model"):

@@ -1,10 +1,10 @@
 """The parts of a request in any dialect, in the order in which the model reads them.
 
-Tools, then the system's texts, then messages, as Anthropic documents it; most templates have the
-system's text before the tools, which changes no finding.
+The order is tools, system texts, messages, as Anthropic documents it; most templates have system
+texts before tools, which changes no finding.
 
-Claude Code's billing header is no part of a `system` beside the messages: that is a field of
-`/v1/messages`, where the model is not shown the header.
+Claude Code's billing header is left out of the field `system`, which belongs to `/v1/messages`:
+there the server removes the header before the model sees it.
 
 Knows: where requests of each dialect have their texts. Does not know: templates, or what is wrong.
 """
