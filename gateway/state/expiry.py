@@ -1,6 +1,6 @@
 """The removal of expired stored responses.
 
-An expired one is not found in any case; this gives its bytes back.
+A lookup never finds an expired response, removed or not; the removal frees its bytes.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ LOOK_EVERY_S = 10.0
 async def dropped_when_expired(
     store: ResponseStore, clock: Callable[[], float], every_s: float = LOOK_EVERY_S
 ) -> AsyncIterator[None]:
-    """Remove expired responses every `every_s` seconds while open. `clock`: since the epoch."""
+    """Remove expired responses every `every_s` seconds while open; `clock` gives epoch seconds."""
 
     async def look() -> None:
         with suppress(Unavailable):  # the next turn removes them

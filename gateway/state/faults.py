@@ -2,10 +2,10 @@
 
     state_damaged    the state cannot be read, or is not whole
     state_missing    there was a state, and it is empty, gone, or another one
-    limits_damaged   the same two of the file of limits
-    limits_missing
+    limits_damaged   the file of limits cannot be read, or is not whole
+    limits_missing   there was a file of limits, and it is empty, gone, or another one
     state_evicts     Redis may drop records when its memory is full; until then requests are served
-    disk_full        the file system has no room; the gateway lives on what it had reserved
+    disk_full        the file system has no room; the gateway uses the room it had reserved
 
 Does not know: how a fault is found (`sqlite.database`, `reserved_room`, `redis.identity`).
 """
@@ -44,7 +44,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of stored state. `reason` tells the fault and its remedy; it names no directory."""
+    """A fault of stored state. `reason` states fault and remedy, without a directory's name."""
 
     status: Status
     reason: str
@@ -55,7 +55,7 @@ class Faulty(Protocol):
 
     @property
     def fault(self) -> Fault | None:
-        """The present fault, as far as is known."""
+        """The fault found by the last check; None without a fault."""
         ...
 
     async def check(self) -> None:
@@ -64,7 +64,7 @@ class Faulty(Protocol):
 
 
 def damaged(what: Kept, name: str) -> Fault:
-    """Make the fault of `name` whose content is not the content that was written."""
+    """Make the fault of damaged content: `name` holds something else than was written to it."""
     return Fault(
         _DAMAGED[what],
         f"{name} is damaged: stop the server and put back a backup of it, {_ACCEPT}"
@@ -73,7 +73,7 @@ def damaged(what: Kept, name: str) -> Fault:
 
 
 def gone(what: Kept, name: str) -> Fault:
-    """Make the fault of `name` that had content once, and has none now."""
+    """Make the fault of lost content: `name` had content once, and has none now."""
     return Fault(
         _MISSING[what],
         f"{name} is empty or gone, but there was one: put it back from a backup,"
@@ -82,7 +82,7 @@ def gone(what: Kept, name: str) -> Fault:
 
 
 def another(what: Kept, name: str, marker: str) -> Fault:
-    """Make the fault of `name` from another installation, or started anew by another process."""
+    """Make the fault of exchanged content: `name` is another installation's, or was begun anew."""
     return Fault(
         _MISSING[what],
         f"{name} is not the one that was here before ({marker} remembers it): put that back,"
@@ -116,7 +116,7 @@ def no_room(where: str) -> Fault:
 
 
 class FaultWatch:
-    """A process's watch for faults. After each look `tell` is given all statuses."""
+    """A process's watch for faults. Each look calls `tell` with the statuses of all faults."""
 
     def __init__(self, watched: Sequence[Faulty], tell: Callable[[set[str]], None]) -> None:
         self._watched = watched

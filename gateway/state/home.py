@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The store and its possible faults. `link`: to the Redis that several gateways share."""
+    """The store and its possible faults. `link` leads to the shared Redis; None with SQLite."""
 
     store: Store
     watched: Faulty
@@ -48,9 +48,9 @@ async def open_home(
 ) -> AsyncIterator[Home]:
     """Open the state; close it at the end. Redis need not be reachable yet.
 
-    `new_state` takes what is there for the state, whatever was there before. Raises WrongState
-    without it, SchemaTooNew, PrivateFileError, DatabaseFault, OSError, or ValueError for a
-    malformed URL.
+    With `new_state`, whatever state is found is taken, also where another state is expected;
+    without it, such a state raises WrongState. Raises SchemaTooNew, PrivateFileError,
+    DatabaseFault, OSError, or ValueError for a malformed URL.
     """
     if shared.redis_url is None:
         home = await _on_disk(data_dir, room, new_state)

@@ -1,9 +1,9 @@
 """The identity of an installation's state: a marker in the data directory, and its id.
 
-`state.id` and `limits.id` hold a random id that is also in what they are named after, be it a file
-(`sqlite.database`) or Redis (`redis.identity`). So something that was there before, and is empty,
-gone or another one, is never taken for a first start. An older backup of the same state has the
-same id, and is welcome.
+The marker `state.id` holds a random id that the state itself holds too, in a file
+(`sqlite.database`) or in Redis (`redis.identity`); `limits.id` does so for the limits. So a state
+that is empty, gone or exchanged is never taken for a first start. An older backup of the same
+state has the same id, and is accepted.
 """
 
 import secrets
@@ -26,7 +26,7 @@ class WrongState(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExpectedState:
-    """The state that a start expects: this id if known; `was_there`: any but empty state."""
+    """The state that a start expects: with this `id` if known; not empty if it `was_there`."""
 
     what: Kept
     name: str  # the state's name in errors: a file, or Redis
@@ -36,7 +36,7 @@ class ExpectedState:
     def settled(self, found: str | None, *, is_empty: bool) -> str:
         """Return the state's id from now on, given the `found` id; raise WrongState.
 
-        What has content and no id was written by a release that knew none.
+        A state with content and without an id was written by a release that gave no ids.
         """
         if found is None:
             if is_empty and self.was_there:

@@ -3,7 +3,7 @@
 PrivateFileError
  |- FileMissing     the file is not there, although something that depends on it is
  |- FileExposed     others may read or write it
- `- PrivateFileDamaged     it does not hold what it should
+ `- PrivateFileDamaged     its content is not of the expected form
 
 A file appears whole or not at all: the bytes go to a fresh file beside it (O_EXCL, 0600),
 reach the disk, and only then get the name. Messages name paths, never contents.
@@ -30,7 +30,7 @@ class FileExposed(PrivateFileError):
 
 
 class PrivateFileDamaged(PrivateFileError):
-    """The error of a private file with other content than it should have."""
+    """The error of a private file whose content is not of the expected form."""
 
 
 def require_private(path: Path, mode: int) -> None:
@@ -56,8 +56,8 @@ def read_private(path: Path) -> bytes:
 def read_handed_in(path: Path) -> str:
     """Read the text of a file that the deployment provides, without surrounding blanks.
 
-    Such a file (a Docker secret, say) may be readable by more than its owner, because it is
-    mounted where only this process looks. One that others may write is refused: FileExposed.
+    Others than the owner may read such a file (a Docker secret, say), because it is mounted where
+    only this process looks. Raises FileExposed if others may write it.
     Raises FileMissing, and PrivateFileDamaged if the file is empty or not text.
     """
     try:
@@ -78,7 +78,7 @@ def read_handed_in(path: Path) -> str:
 def create_private(path: Path, content: bytes) -> bool:
     """Create `path` with `content`; return False, and change nothing, when it exists already.
 
-    Of several processes that try at once, exactly one makes the file.
+    If several processes try at once, exactly one creates the file.
     """
     fresh = _write_beside(path, content)
     try:

@@ -1,7 +1,7 @@
 """The stored records: tenants, keys, groups, published prefixes, answers, usage, audit.
 
-A record is stored whole, as JSON, so a new field only needs a default, with which older records
-are read. Fields that must be unique, or by which records are found, are indexed beside them. Times
+A record is stored whole, as JSON, so a new field only needs a default, for records written before
+the field existed. Fields that must be unique, or by which records are found, have indexes. Times
 are seconds since the epoch.
 """
 
@@ -45,7 +45,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
         return cls(id=f"tn_{secrets.token_hex(8)}", name=name, created_at=created_at)
 
     def updated(self, new: Tenant) -> Tenant:
-        """Return `new`, which replaces this tenant."""
+        """Return the tenant to store in place of this one: `new`, unchanged."""
         return new
 
 
@@ -97,15 +97,15 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return cls(id=f"gr_{secrets.token_hex(8)}", name=name, created_at=created_at)
 
     def updated(self, new: Group) -> Group:
-        """Return `new`, which replaces this group."""
+        """Return the group to store in place of this one: `new`, unchanged."""
         return new
 
 
 class PrefixSource(msgspec.Struct, frozen=True, kw_only=True):
     """The source of a published prefix: messages of a chat, its tools, or both; or a text.
 
-    Messages are what the chat template is given: objects with `role` and `content`. So are tools:
-    objects whose fields stay in the order in which they came.
+    The chat template is given messages (objects with `role` and `content`) and tools (objects whose
+    fields keep the order in which they came).
     """
 
     messages: list[dict[str, Any]] | None = None
@@ -173,7 +173,7 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResponseRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds on bytes of stored responses: of one response, of a tenant's, of all."""
+    """The bounds on bytes of stored responses: one response's, one tenant's, and all responses'."""
 
     of_one: int
     of_tenant: int
@@ -196,8 +196,8 @@ class ModuleSchema(msgspec.Struct, frozen=True, kw_only=True):
 class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
     """An engine that gateways are to drive, on any machine.
 
-    Who started it says again and again that it lives; one that an operator added by hand has no
-    heartbeat, and stays until it is removed.
+    The process that started an engine sends heartbeats for it. An engine that an operator added by
+    hand has no heartbeat, and stays registered until it is removed.
     """
 
     address: str  # in the form of `engine.link.address`
@@ -207,7 +207,7 @@ class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErasedTenant(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant that was deleted, and how much of it went from the state with it."""
+    """A deleted tenant, and how many of its records were deleted from the state with it."""
 
     id: str
     name: str
@@ -216,13 +216,13 @@ class ErasedTenant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
-    """A flush that engines are to do, whenever they come back. Its id is never used again."""
+    """A flush that every engine must do, also engines that are away now. Its id is never reused."""
 
     id: str
     tenant_id: str | None  # None: all tenants
     at: float
-    again_s: float | None = None  # engines do it a second time, so long after it was recorded
-    erased: ErasedTenant | None = None  # the tenant, where it was deleted
+    again_s: float | None = None  # engines repeat the flush this long after its recording
+    erased: ErasedTenant | None = None  # the deleted tenant; None: no tenant was deleted
 
     @classmethod
     def new(
@@ -239,17 +239,16 @@ class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def second_id(self) -> str:
-        """Return the id under which engines do it the second time."""
+        """Return the id under which engines repeat the flush."""
         return f"{self.id}_again"
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """The counters of usage. None means not measured, which is not 0.
 
-    `cached_tokens` are the prompt tokens that the cache saved, each prompt once; `computed_tokens`
-    those that were computed, by each choice.
-    `cache_read_tokens` are those of `cache_written_tokens` that some request has found since, on
-    whatever day.
+    `cached_tokens` counts the prompt tokens that the cache saved, each prompt once;
+    `computed_tokens` counts computed prompt tokens, for each choice. `cache_read_tokens` counts the
+    tokens within `cache_written_tokens` that some request has found since, on any day.
     """
 
     requests: int = 0

@@ -2,10 +2,10 @@
 
 When a write finds no room, most of the ballast is given up for it; the rest is kept for the next
 start and the end of this run, whose files need room too. It is filled again as soon as there is
-room for all of it. SQLite's files hold room of their own (`sqlite.database`), so that most writes
-need none of this.
+room for all of it. SQLite's files hold room of their own (`sqlite.database`), so most writes do not
+need the ballast.
 
-The bytes are random, because a file system that compresses would keep zeros in no room at all.
+The ballast's bytes are random, because a file system that compresses would store zeros in no room.
 """
 
 import asyncio

@@ -46,7 +46,7 @@ _NAMES: dict[type[Record], str] = {
 class Records(Protocol):
     """The records that have an id: tenants, their keys, groups and published prefixes.
 
-    A tenant and a prefix may belong to a group, a key belongs to a tenant, and these must be there.
+    A tenant and a prefix may belong to a group, a key belongs to a tenant; both owners must exist.
     """
 
     async def create(self, record: R) -> None:
@@ -64,9 +64,9 @@ class Records(Protocol):
     async def update(self, kind: type[R], record_id: str, change: Callable[[R], R]) -> R:
         """Replace a stored record by the record that `change` makes of it; return the new one.
 
-        Nothing else changes the record meanwhile; `change` may be called again, and what it raises
-        is raised. Only what an update may change is replaced (`updated`): a revocation or deletion
-        once stored stays. Conflict for a taken name. A tenant that is disabled loses its stored
+        Nothing else changes the record meanwhile. `change` may be called several times; its errors
+        are raised. The record's `updated` decides what is replaced: a stored revocation or deletion
+        stays. Raises Conflict for a taken name. A tenant that is disabled loses its stored
         responses.
         """
         ...
@@ -74,8 +74,8 @@ class Records(Protocol):
     async def delete(self, kind: type[D], record_id: str) -> None:
         """Remove a tenant with its keys and stored responses, or a group; its usage stays.
 
-        Conflict while a tenant or a live prefix belongs to the group. A deleted prefix stays as a
-        record, so that its version is never used again.
+        Raises Conflict while a tenant or a live prefix belongs to the group. A deleted prefix stays
+        as a record, so that its version is never used again.
         """
         ...
 
@@ -94,8 +94,9 @@ class ResponseStore(Protocol):
     async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
         """Store a response; return False if it is larger than the room for all.
 
-        The oldest of its tenant go until these fit into `room.of_tenant`, then the oldest of the
-        tenant that has the most bytes, until all fit. A disabled tenant counts as not there.
+        Its tenant's oldest responses are removed until the tenant's fit into `room.of_tenant`; then
+        the oldest of the tenant with the most bytes, until all fit. A disabled tenant counts as
+        missing.
         """
         ...
 
@@ -106,7 +107,7 @@ class ResponseStore(Protocol):
         ...
 
     async def replace_response(self, response: StoredResponse, *, now: float) -> None:
-        """Replace a tenant's response by one of its id and about its size; as `find_response`."""
+        """Replace a tenant's response by one of the same id and about its size; raise NotFound."""
         ...
 
     async def response_ids(self, tenant_id: str, beginning: str, *, now: float) -> list[str]:
@@ -114,7 +115,7 @@ class ResponseStore(Protocol):
         ...
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
-        """Remove a tenant's response; raise as `find_response`."""
+        """Remove a tenant's response; raise NotFound also when it has expired."""
         ...
 
     async def count_responses(self, tenant_id: str) -> int:
@@ -132,7 +133,7 @@ class SchemaStore(Protocol):
     async def keep_schema(self, schema: ModuleSchema) -> ModuleSchema:
         """Store a schema, unless the tenant has it; return the stored one.
 
-        Conflict where the tenant has MOST_SCHEMAS others. A disabled tenant counts as not there.
+        Raises Conflict if the tenant has MOST_SCHEMAS others. A disabled tenant counts as missing.
         """
         ...
 
@@ -145,7 +146,7 @@ class SchemaStore(Protocol):
         ...
 
     async def drop_schema(self, tenant_id: str, schema_id: str) -> None:
-        """Remove a tenant's schema. It goes with its tenant as well."""
+        """Remove a tenant's schema. Deleting the tenant removes its schemas too."""
         ...
 
 
@@ -155,8 +156,8 @@ class UsageStore(Protocol):
     async def add_usage(self, rows: Sequence[UsageRow], *, batch: str) -> None:
         """Add the rows' counters to the stored counters, all of them or none.
 
-        `batch` is a new unique name. If the answer got lost, the same batch may be sent again
-        within an hour, and is counted once.
+        `batch` is a new unique name. If the store's answer got lost, the same batch may be added
+        again within an hour, and is counted once.
         """
         ...
 
@@ -226,7 +227,7 @@ class FlushLog(Protocol):
     async def fold_flushes(self, into: CacheFlush, tenant_ids: Sequence[str]) -> None:
         """Replace the flushes of these tenants by `into`, a flush of everything; others stay.
 
-        Nothing happens where everything was flushed after it.
+        Does nothing if a later flush of everything is recorded.
         """
         ...
 

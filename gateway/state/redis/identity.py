@@ -1,8 +1,8 @@
 """The link to this installation's state in Redis, which never reaches another state.
 
-The state's id lies in Redis beside it. Every command is sent with a question for the id, so that a
-Redis that was flushed, lost its file or is another one is noticed by the first command, and gets
-none of this installation's changes. When the right state is back, all goes on.
+The state's id is stored in Redis beside the state. Every command also asks for the id, so the first
+command to a Redis that was flushed, lost its file or was exchanged finds this out, and no change
+is made there. When the right state is back, commands work again.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ class _Scripts(NamedTuple):
 class StateLink:
     """A link whose commands reach the state that is `expected`, or raise StateLost.
 
-    Large changes go over a link beside it, and so do answers of which a `size` in bytes is said,
-    as is to be done wherever no bound keeps them small (`large.UNSIZED`).
+    Large changes go over a second link, and so does every command whose caller gives the `size` of
+    its answer in bytes. Callers must give a size wherever no bound keeps the answer small
+    (`large.UNSIZED`).
 
-    `remember` is given its id once that is known.
+    `remember` is called with the state's id once the id is known.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class StateLink:
         self._id: str | None = None
         self._lost: Fault | None = None
         self._evicts: Fault | None = None
-        self._tells_policy = True  # until it refuses to
+        self._tells_policy = True  # False once Redis has refused to tell its eviction policy
 
     @property
     def fault(self) -> Fault | None:
@@ -104,9 +105,10 @@ class StateLink:
         await self._raise_failed(transaction, await self._run(self._scripts, arguments))
 
     async def apply_with_room(self, transaction: Transaction, room: Sequence[str | bytes]) -> bool:
-        """Make room by the arguments `room` (`response_room`), and apply `transaction` in it.
+        """Make room as `room` says (arguments from `response_room`), then apply `transaction`.
 
-        Returns False where that made some room, but too little; raises as `apply`.
+        Returns False, without applying `transaction`, if the room made is still too small. Raises
+        the errors of `apply`.
         """
         arguments = transaction.arguments([*_ASK], await self._known(), room)
         found = await self._run(self._scripts_with_room, arguments)
@@ -146,7 +148,7 @@ class StateLink:
         return self._id
 
     async def _look_for_eviction(self) -> None:
-        """Note whether Redis may drop records; a Redis that tells nobody its policy is trusted."""
+        """Note whether Redis may drop records; trust a Redis that does not tell its policy."""
         if not self._tells_policy:
             return
         try:
@@ -161,7 +163,7 @@ class StateLink:
         self._evicts = evicts(policy) if may_evict else None
 
     async def _settle(self) -> str:
-        """Find out the state's id, or its fault; raise StateLost, or Unavailable."""
+        """Find the state's id, or note its fault; raise StateLost, or Unavailable."""
         found, records = await self._link.commands([_ASK, ("EXISTS", at.TENANTS, at.KEYS)])
         try:
             settled = self._settled(found, is_empty=not records)

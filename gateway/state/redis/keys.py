@@ -1,8 +1,8 @@
 """The names of the state's keys in Redis.
 
-Every kind of record is one hash from id to record, and every index a hash or set beside it. So a
-listing is one command; and an eviction (which the server must not be configured to do) would lose
-a whole kind of record at once, which denies access rather than granting any.
+Every kind of record is one hash from id to record, and every index is a hash or set of its own. So
+a listing is one command. An eviction (which the server must not be configured to do) would lose a
+whole kind of record at once, which denies access and never grants it.
 """
 
 STATE_ID = "ratoon:state-id"

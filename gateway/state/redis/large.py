@@ -1,10 +1,11 @@
 """A second link to the same Redis for commands of unbounded size.
 
-Stored responses, listings, reports: tenants and operators decide how large they are, and several
-megabytes do not cross within the link's timeout, however well Redis is. So they have connections
-of their own, a time by their size, and no breaker: one that comes too late is one call's failure.
+Tenants and operators decide how large stored responses, listings and reports are, and several
+megabytes do not cross within the main link's timeout, even if Redis works well. So large commands
+have connections of their own and a timeout by their size. Their timeouts do not count for the
+circuit breaker: a late answer fails only its own call.
 
-Knows: how they cross. Does not know: what is large (`identity`, and who asks it).
+Knows: how large commands are sent. Does not know: which are large (`identity` and its callers).
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,7 +21,7 @@ UNSIZED = 2 << 20  # bytes expected of an answer of unknown size
 
 
 class LargeLink(RedisLink):
-    """A link for large calls beside the main link, whose circuit breaker it asks first."""
+    """A link for large calls; each call first asks the circuit breaker of the main link."""
 
     calls_at_once = 2
     commands_at_once = 16  # Redis answers a whole round trip before it serves other clients

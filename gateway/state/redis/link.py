@@ -1,14 +1,14 @@
 """The gateway's link to Redis: short timeouts, a circuit breaker, one hierarchy of errors.
 
-The state and the limits share it, so whichever notices first that Redis is away spares the other
-the timeouts. What may be large has a link of its own beside it (`large`).
+The state and the limits share the link: when one of them notices that Redis is away, the other
+does not wait for timeouts. Commands that may be large have a link of their own (`large`).
 
     Unavailable      Redis was not asked, because it has not answered lately; or it refused
-      NoAnswer       it was asked and did not answer in time
-      StateDiskFull  it refused to write, because it has no room
+          NoAnswer       Redis was asked and did not answer in time
+          StateDiskFull  Redis refused to write, because it has no room
 
-Each error says when to try again. It is raised within a few timeouts at first, and at once while
-the breaker is open. Timeouts do not run while the gateway's own event loop is held up
+Each error says when to try again. The first errors take a timeout each; while the breaker is open,
+errors are raised at once. Timeouts do not run while the gateway's own event loop is held up
 (`processes/loop_timeout.py`). Only a missing answer counts for the breaker: a server that refuses
 to write can still be asked about keys.
 """
@@ -51,10 +51,10 @@ _LOG = logging.getLogger(__name__)
 class Breaker:
     """The circuit breaker of a server that does not answer; it lets single probes through.
 
-    After FAILURES in a row it is open: no call is made, so no caller waits for a timeout. Every
-    `probe_after_s` seconds one caller is let through as a probe; if it succeeds, the breaker
-    closes. A probe that never reports back blocks nothing, because the next one is due by time
-    alone. `monotonic` gives seconds.
+    After FAILURES in a row the breaker is open: no call is made, so no caller waits for a timeout.
+    Every `probe_after_s` seconds one caller is let through as a probe; if it succeeds, the breaker
+    closes. A probe that never reports back blocks nothing, because the time alone decides when the
+    next probe is due. `monotonic` gives seconds.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ def connect(
 ) -> Redis:
     """Make a client of the Redis at `url`. It connects at its first use.
 
-    Replies are bytes. `timeout_s` goes by the clock, however busy this process is; who needs an
-    answer soon waits `loop_timeout` a shorter time.
+    Replies are bytes. `timeout_s` is measured by the clock, however busy this process is; callers
+    that need an answer soon use a shorter `loop_timeout`.
 
     A command is sent only once: the caller knows whether it may be repeated. Raises ValueError for
     a malformed URL.
@@ -131,8 +131,7 @@ def open_link(shared: Shared) -> RedisLink:
 class RedisLink:
     """A Redis client behind a circuit breaker, closed with the link. For one event loop.
 
-    `timeout_s` is the longest that one round trip may take, and longer by the `size` of what
-    crosses: bytes.
+    One round trip may take `timeout_s`, and longer for a call with a `size` in bytes.
     """
 
     calls_at_once = 16  # more calls would only wait in Redis, with their timeouts running
@@ -142,7 +141,7 @@ class RedisLink:
         self, client: Redis, breaker: Breaker | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> None:
         self.client = client
-        self.is_full = False  # whether Redis refused a write for lack of room; callers set it back
+        self.is_full = False  # whether Redis refused a write for lack of room; callers reset it
         self.timeout_s = timeout_s
         self._breaker = breaker or Breaker(time.monotonic)
         self._turns = asyncio.Semaphore(self.calls_at_once)
@@ -228,7 +227,7 @@ class Script:
 
 
 def unavailable(kind: type[Unavailable] = Unavailable) -> Unavailable:
-    """Make the error for a Redis that is away or cannot do what is asked."""
+    """Make the error for a Redis that is away or refuses a command."""
     return kind(
         "the gateway cannot reach its state at the moment",
         code="state_unavailable",

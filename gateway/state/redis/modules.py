@@ -1,6 +1,6 @@
 """The schemas of prompt modules in Redis: a hash for each tenant.
 
-Knows: how they come, are found and go. Does not know: what a schema holds.
+Knows: how schemas are stored, found and removed. Does not know: what a schema holds.
 """
 
 import msgspec

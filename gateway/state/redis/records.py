@@ -1,8 +1,8 @@
 """The tenants, keys, groups and published prefixes in Redis, each with its indexes.
 
-A record is found by its id in the hash of its kind, and what must be unique (a name, a digest, a
-version) by the index of its kind. Groups and tenants have sets of what belongs to them. A change
-that was overtaken by another is made again.
+A record is found by its id in the hash of its kind; an index of its kind maps the unique value (a
+name, a digest, a version) to the id. A group has a set of its members, a tenant a set of its keys.
+A change that was overtaken by another change is made again.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,6 +1,7 @@
 """The changes of stored responses in Redis: each is added or removed in one transaction.
 
-Knows: the keys of stored responses. Does not know: when one comes or goes (`responses`, `records`).
+Knows: the keys of stored responses. Does not know: when a response is added or removed
+(`responses`, `records`).
 """
 
 import msgspec

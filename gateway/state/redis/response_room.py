@@ -1,6 +1,6 @@
-"""The responses that may go so that a new one has room (`make_room`).
+"""The choice of responses that may be removed to make room for a new one (`make_room`).
 
-Knows: whose they are, and their order. Does not know: the response that is added.
+Knows: the tenants of responses, and their order. Does not know: the response that is added.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from gateway.state.redis.response_changes import end_of
 async def room_for(
     link: StateLink, tenant_id: str, size: int, room: ResponseRoom, most: int
 ) -> Sequence[str | bytes]:
-    """Return the arguments of MAKE_ROOM for a response of `size` bytes; `most` others may go."""
+    """Return MAKE_ROOM's arguments for a response of `size` bytes; it may remove `most` others."""
     whose = await _who_makes_room(link, tenant_id, size, room)
     ids: list[bytes] = []
     if whose is not None:
@@ -29,7 +29,7 @@ async def room_for(
 async def _who_makes_room(
     link: StateLink, tenant_id: str, size: int, room: ResponseRoom
 ) -> str | None:
-    """Return the tenant whose oldest responses are to go; None where nothing need go."""
+    """Return the tenant whose oldest responses must be removed; None if there is room."""
     own, every, heaviest = await link.commands(
         [
             ("ZSCORE", at.RESPONSE_BYTES, tenant_id),

@@ -1,7 +1,7 @@
 """The stored responses in Redis: a hash for each tenant, and sums and orderings of them.
 
-Knows: how they come, are found and go. Does not know: which one makes room (`response_room`), nor
-what a response holds.
+Knows: how responses are stored, found and removed. Does not know: which of them are removed to make
+room (`response_room`), or what a response holds.
 """
 
 from contextlib import suppress
@@ -19,7 +19,7 @@ from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store import missing, missing_response, taken
 
 _EXPIRED_AT_ONCE = 256
-# Responses that may go for a new one, by tries. Redis serves nobody while it removes them.
+# How many responses may be removed for a new one, by tries: Redis serves nobody meanwhile.
 _MAY_GO = (8, *[256] * 99)
 
 

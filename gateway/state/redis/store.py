@@ -50,8 +50,9 @@ _FIELDS_AT_ONCE = 1000  # fields of a command: Lua passes on some thousand words
 class RedisStore(RedisModules):
     """The state (`gateway.state.store.Store`) in Redis. The link is closed with the store.
 
-    Every call raises StateLost while Redis does not hold the state that is `expected`; without an
-    expectation, the first that is found, or begun. `remember` is given its id.
+    Every call raises StateLost while Redis does not hold the `expected` state. Without an
+    expectation the first state that is found, or begun, is the expected one. `remember` is called
+    with its id.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class RedisStore(RedisModules):
     async def register_engine(self, engine: RegisteredEngine) -> None:
         """Register an engine, in place of any engine with its address.
 
-        Whoever starts an engine at an address is alone in saying so: no transaction is needed.
+        Only the process that started an engine registers its address, so no transaction is needed.
         """
         before = await self.link.command("HGET", at.ENGINES, engine.address)
         transaction = Transaction()

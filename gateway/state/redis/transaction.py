@@ -1,4 +1,4 @@
-"""A change to Redis as data, applied by one script: conditions, and the writes if they hold.
+"""A change to Redis as data, applied by one script: conditions, and writes made if all hold.
 
 Scripts run one at a time on the server, so a transaction is applied completely or not at all, in
 one round trip (WATCH and MULTI would take four, and a connection of their own). A change that
@@ -33,7 +33,7 @@ for _ = 1, tonumber(take()) do redis.call(unpack(command())) end
 return 0
 """
 SCRIPT = _SCRIPT % ""
-NO_ROOM = -1  # the result where the room that was asked for is not there (`with_room`)
+NO_ROOM = -1  # the script's result when there is too little room (`with_room`)
 
 
 def with_room(make_room: str) -> str:

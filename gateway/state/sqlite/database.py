@@ -1,10 +1,10 @@
 """A SQLite file watched while in use: its faults, and the space reserved in it.
 
-A file that is damaged is refused to everybody until it was found whole again. One that is gone,
-emptied or exchanged while it is open is refused too: what is written to it would be lost.
+A damaged file refuses every call until a check finds it whole again. A file that was removed,
+emptied or exchanged while open refuses every call too: what is written to it would be lost.
 
-Room: the file has a megabyte of free pages and its WAL is as long, so most writes need no room of
-the file system. Where one does and finds none, it has the ballast (`reserved_room`).
+Room: the file keeps a megabyte of free pages and its WAL is as long, so most writes need no room of
+the file system. A write that needs some and finds none takes the ballast (`reserved_room`).
 """
 
 import asyncio
@@ -39,7 +39,7 @@ T = TypeVar("T")
 ROOM_BYTES = 1 << 20
 START_CHECK_S = 2.0  # enough for some hundred MB; the rest of a larger file is not checked
 CHECK_S = 1.0  # seconds of a check while the file is in use
-CHECK_PART = 0.02  # the most time spent on checks, as a share
+CHECK_PART = 0.02  # the share of the time that checks may take
 CHECK_EVERY_S = 5.0  # the least time between two checks
 RETRY_AFTER_S = 1.0
 _WAL_PAGES = 200  # then pages are written back, so that a WAL needs only its reserved room
@@ -49,14 +49,14 @@ _LONG_WAL = 1000
 class DatabaseFile:
     """An open SQLite file. Call `run` from one thread at a time per connection, `look` from any.
 
-    `prepare` brings it to its schema, in a transaction. A power cut loses nothing of a `durable`
-    file, and the last seconds of any other. The latter is synced by `look` alone, or nearly so, and
-    can be used on an event loop. `fault` is what is wrong with it and `id` the id in it, as far as
-    is known.
+    `prepare` brings the file to its schema, in a transaction. A power cut loses nothing of a
+    `durable` file, and the last seconds of any other. A file that is not durable is synced almost
+    only by `look`, so it can be used on an event loop. `fault` is the file's known fault, `id` the
+    id in the file, if known.
 
     The constructor opens or makes the file (0600), waiting for the disk. A damaged file opens, and
-    refuses all. Raises FileExposed, WrongState, DatabaseFull, DatabaseAway, and what `prepare`
-    does.
+    refuses every call. Raises FileExposed, WrongState, DatabaseFull, DatabaseAway, and the errors
+    of `prepare`.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class DatabaseFile:
     ) -> T:
         """Do `work`; on a full disk do it again in the ballast's space, if it may use that space.
 
-        It is done `on` one of the file's readers, or on its own connection.
+        `work` is given `on`, one of the file's readers, or by default the file's own connection.
 
-        Here a file's faults become the gateway's errors: StateLost for one that is damaged or gone,
-        StateDiskFull, or Unavailable.
+        The file's faults are raised as the gateway's errors: StateLost for a damaged or missing
+        file, StateDiskFull, or Unavailable.
         """
         fault, connection = self.fault, on or self._connection
         if fault is not None or connection is None:
@@ -121,7 +121,7 @@ class DatabaseFile:
     def reader(self) -> sqlite3.Connection | None:
         """Open a new read-only connection, for one thread at a time.
 
-        None where the file is damaged, and refuses all.
+        Returns None if the file is damaged.
         """
         if self._connection is None:
             return None

@@ -1,11 +1,11 @@
 """A SQLite file that several processes open: private, in WAL mode, changed in transactions.
 
-What SQLite's errors mean, for every such file:
+SQLite's errors are raised as:
 
 DatabaseFault
- |- DatabaseDamaged   malformed, no database, unreadable, or a record that is none
+  |- DatabaseDamaged   a malformed or unreadable file, no database, or a malformed record
  |- DatabaseFull      no room for a write
- `- DatabaseAway      locked for too long, read-only, or it cannot be opened
+  `- DatabaseAway      a file locked for too long, read-only, or impossible to open
 """
 
 import os
@@ -54,8 +54,8 @@ class DatabaseAway(DatabaseFault):
 def translated(lacks_room: Callable[[], bool]) -> Iterator[None]:
     """Raise SQLite's errors in this context as a DatabaseFault.
 
-    `lacks_room` is asked where the code does not tell a full disk from a broken one. A violated
-    constraint and a closed connection are no faults of the file.
+    `lacks_room` is called where SQLite's error code does not tell a full disk from a broken one. A
+    violated constraint and a closed connection are no faults of the file and are raised unchanged.
     """
     try:
         yield
@@ -89,7 +89,8 @@ def open_shared(
     """Open or create the file (0600), and let `prepare` bring it to its schema.
 
     A statement waits for other processes' transactions for `busy_s`. Raises FileExposed when
-    others may read the file, sqlite3.DatabaseError when it is no database, and what `prepare` does.
+    others may read the file, sqlite3.DatabaseError if it is no database, and the errors of
+    `prepare`.
     """
     _make_private(path)
     connection = sqlite3.connect(
@@ -131,7 +132,7 @@ def write_back(connection: sqlite3.Connection) -> None:
 
 
 def is_whole(connection: sqlite3.Connection, within_s: float) -> bool:
-    """Tell whether SQLite's check finds no fault, as far as it comes in this time."""
+    """Tell whether SQLite's check finds no fault in the part that it reads in this time."""
     deadline = time.monotonic() + within_s
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _OPCODES)
     try:
@@ -148,8 +149,8 @@ def is_whole(connection: sqlite3.Connection, within_s: float) -> bool:
 def _make_private(path: Path) -> None:
     """Create the file 0600 before SQLite creates it otherwise; -wal and -shm inherit its mode.
 
-    A file that is there is looked at, not opened: closing any descriptor of it would drop the
-    locks that another connection of this process holds.
+    An existing file is not opened, only its mode is read: closing any descriptor of the file would
+    drop the locks that another connection of this process holds.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

@@ -1,7 +1,7 @@
 """The stored responses in SQLite.
 
-They may be lost in a power cut, so that no answer waits for the disk; what tenants and keys write
-after them is synced as ever. And they take none of the room that is reserved on a full disk.
+Responses may be lost in a power cut, so no answer waits for the disk; later changes of tenants and
+keys are synced as always. On a full disk, responses take none of the reserved room.
 
 Knows: the tables `responses` and `response_bytes`. Does not know: what a response holds.
 """
@@ -176,7 +176,7 @@ def _drop_oldest(connection: sqlite3.Connection, tenant_id: str) -> None:
 
 @contextmanager
 def _unsynced(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit the body's change without a sync; the next synced commit takes it to the disk."""
+    """Commit this context's change without a sync; the next synced commit writes it to disk."""
     connection.execute("PRAGMA synchronous = NORMAL")
     try:
         yield

@@ -1,12 +1,12 @@
 """The schema of the state's SQLite file.
 
-Records are stored whole in `record`, as JSON; the other columns are those that must be unique, by
-which records are found, or by which lists are ordered. Each counter of usage is a row of its own,
-so that a new counter does not change the schema either.
+Records are stored whole in `record`, as JSON; the other columns hold values that must be unique,
+that records are found by, or that lists are ordered by. Each counter of usage is a row of its own,
+so a new counter does not change the schema.
 
-A release that changes it raises VERSION and brings files of older releases to it. Version 1 was in
-none; version 3 added stored responses, version 4 reports, version 5 engines, version 6 flushes,
-version 7 schemas of modules.
+A release that changes the schema raises VERSION and brings files of older releases to it. No
+release had version 1; version 3 added stored responses, version 4 reports, version 5 engines,
+version 6 flushes, version 7 schemas of modules.
 """
 
 import sqlite3

@@ -55,7 +55,7 @@ _TABLES: dict[type[Record], str] = {
 class SqliteStore(SqliteOperation):
     """The state (`gateway.state.store.Store`) in a SQLite file. For any task of one event loop.
 
-    The constructor opens or makes the file (0600), waiting for the disk. A damaged one opens, and
+    The constructor opens or makes the file (0600), waiting for the disk. A damaged file opens, and
     every call raises StateLost. Raises FileExposed when others may read the file, SchemaTooNew,
     WrongState, or a DatabaseFault when it cannot be opened.
     """

@@ -1,12 +1,12 @@
 """The threads that work on one SQLite file, so that the event loop never waits for the disk.
 
-    run       changes, and what only the operator asks for; the file's own connection
-    look_up   single records by an index: who calls, which every request waits for
-    read      what may be long: reports, stored responses, lists
+    run       changes, and reads by the operator; on the file's own connection
+        look_up   single records by an index, such as the caller's key: every request waits for them
+        read      reads that may take long: reports, stored responses, lists
 
-The latter two have connections of their own, on which nothing is changed; they see every change
-that was made before they begin. What tenants ask for is done in their turns (`in_turn`), so on each
-thread a tenant waits for one piece of every other at most.
+`look_up` and `read` have read-only connections of their own, which see every change made before a
+read begins. Tenants' work is done in turns (`in_turn`), so on each thread a tenant waits for at
+most one piece of work of every other tenant.
 
 Knows: where work on the file runs. Does not know: what is in the file.
 """
