@@ -1,11 +1,12 @@
 """The reading and writing of JSON in the admin routes.
 
-A body is a pydantic model. It is bounded, typed, and refused when it has a name twice or a field
-that the route does not know, so that a misspelt `tenant` does not mean "all tenants". A route takes
-it as `Annotated[Model, Depends(sent(Model))]`, not as a plain parameter: FastAPI reads those before
-it asks for the key, and without a bound.
+A body is a pydantic model, bounded in size. It is refused if it has a name twice or a field that
+the route does not know, so that a misspelt `tenant` does not mean "all tenants". A route takes the
+body as `Annotated[Model, Depends(sent(Model))]`: FastAPI would read a plain parameter without a
+bound, and before it checks the key.
 
-What a record keeps as a Struct of msgspec is that Struct in a body, too (`http/struct_field.py`).
+A field that a record stores as a msgspec Struct is that Struct in a body too
+(`http/struct_field.py`).
 """
 
 import unicodedata
@@ -70,8 +71,8 @@ def sent(model: type[M], *, max_bytes: int = MAX_BODY_BYTES) -> Callable[[Reques
 async def read_body(request: Request, model: type[M], *, max_bytes: int = MAX_BODY_BYTES) -> M:
     """Read the request's body as `model`; an absent body reads as an empty object.
 
-    Raises BodyTooLarge above `max_bytes`, BadRequest for anything but that type. Needs the room
-    that `admin_router` gives to every request.
+    Raises BodyTooLarge above `max_bytes`, BadRequest for anything but that type. Uses the body
+    memory that `admin_router` leases for every request.
     """
     content = await body.read_body(request, max_bytes, request.state.body)
     value = body.parse(_JSON, content or b"{}", MAX_DEPTH)
@@ -85,7 +86,7 @@ async def read_body(request: Request, model: type[M], *, max_bytes: int = MAX_BO
 
 
 def _refusal(found: ErrorDetails) -> BadRequest:
-    """Describe the first fault of a body, as errors of other bodies are spelled."""
+    """Describe the first fault of a body in the words of msgspec's errors."""
     at = _path(found["loc"])
     if found["type"] == IN_A_STRUCT:
         return body.invalid(found["ctx"]["found"], below=at)

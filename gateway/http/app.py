@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 _INTERNAL = GatewayError("internal error of the gateway")
 _WORTH_GZIP = 1024  # bytes from which an answer is compressed
 _LEVEL = 4  # gzip's level: fast, and small enough for JSON
-_CLIENT_CLOSED = 499  # nginx's status for a client that has disconnected, and does not read it
+_CLIENT_CLOSED = 499  # nginx's status for a client that has disconnected and reads no status
 
 
 class GatewayApp(FastAPI):
@@ -93,7 +93,7 @@ def build_app(
 ) -> GatewayApp:
     """Build an application of routers; every exception becomes one typed answer.
 
-    What is refused, or fails before its answer begins, is noted in `refusals`, if given.
+    Every request that is refused, or fails before its answer begins, is noted in `refusals`.
     """
     app = GatewayApp(dialects, cors, access_log)
     for router in routers:

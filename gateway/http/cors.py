@@ -20,7 +20,7 @@ _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 _MAX_AGE_S = b"7200"  # browsers cache no preflight for longer
 _MAX_ASKED = 2048  # bytes of the names that a preflight asks for
 _NAMES = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:[ \t]*,[ \t]*[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*")
-# The answer's header fields that scripts may read, beyond those that they always may.
+# The answer's header fields that scripts may read, beside the fields that they may always read.
 _EXPOSED = ", ".join(
     [
         "x-request-id",

@@ -1,14 +1,14 @@
 """The routes that bypass the framework: the routes that generate tokens.
 
-FastAPI only describes them. To find one of its routes it tries them one by one, and then it solves
-the dependencies and keeps exit stacks, anew for each request. Here it is a look into a table and
-two calls. Paths that name a model are templates; they are tried after the table.
+FastAPI only describes these routes. For each request FastAPI would try its routes one by one, solve
+dependencies and keep exit stacks. A direct route takes a look into a table and two calls. Paths
+that contain a model's name are templates; they are tried after the table.
 
-    POST to a path in the table --> caller -> permit -> handler -> answer
-    all else --> FastAPI
+        POST to a path in the table --> caller -> permit -> handler -> answer
+        every other request --> FastAPI
 
-Knows: paths, and who guards them. Does not know: what handlers do, or how errors are
-answered: that is the application's, here as there.
+Knows: paths, and who guards them. Does not know: what handlers do, or how errors are answered
+(the application answers them, as for FastAPI's routes).
 """
 
 import re
@@ -69,8 +69,9 @@ def _in_path(name: str) -> dict[str, Any]:
 
 
 async def _only_described() -> None:
-    # The framework's table has this function in place of a handler, and never calls it: for a
-    # handler it would solve parameters' dependencies. A docstring would be the route's description.
+    # The framework's table has this function in place of the handler and never calls it: FastAPI
+    # would solve a handler's parameters. It has no docstring: that would be the route's
+    # description.
     ...
 
 
@@ -128,7 +129,7 @@ class DirectRoutes:
 def direct_routes(routes: Iterable[Any]) -> list[DirectRoute]:
     """Find the direct routes of an application with these `routes`.
 
-    Of routers within routers there are none: what these were included with counts there alone.
+    Routes of included routers are left out, because FastAPI alone applies an inclusion's options.
     """
     return [route for route in routes if isinstance(route, DirectRoute)]
 

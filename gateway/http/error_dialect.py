@@ -1,10 +1,9 @@
 """The part of a dialect that HTTP needs: the form in which clients are told of errors.
 
-Errors are raised where no route knows them: before routing, in middleware, while a request is cut
-off. So the dialect of a request is known from its path alone, from the first byte of an answer to
-the last.
+Errors are also raised outside of routes: before routing, in middleware, while a request is cut off.
+So the dialect of a request is found by its path alone, and holds for its whole answer.
 
-Knows: which dialect a path is in, and what of an error all dialects have in common. Does not know:
+Knows: which dialect a path is in, and the fields of an error that all dialects have. Does not know:
 any dialect (`gateway/dialects`).
 """
 
@@ -39,7 +38,7 @@ class ErrorDialect(Protocol):
     """The part of a dialect that is used outside of its routes."""
 
     prefixes: ClassVar[tuple[str, ...]]  # the dialect's paths, each with all paths below it
-    suffixes: ClassVar[tuple[str, ...]]  # ends of paths that are the dialect's wherever they are
+    suffixes: ClassVar[tuple[str, ...]]  # ends of paths that are the dialect's, with any beginning
     elsewhere: ClassVar[Mapping[str, str]]  # patterns of other paths' beginnings, with the routes'
     error_schema: ClassVar[type[Struct]]  # the type of an error's body
 
@@ -80,7 +79,7 @@ class Dialects:
     def enter(self, scope: Scope, request_id: str) -> ErrorDialect:
         """Find the dialect of a request, and store it in `scope` for `dialect_of`.
 
-        Its path becomes the one that the routes have.
+        The request's path is replaced by the path under which the routes are known.
         """
         path = scope["path"]
         dialect = scope[_KEY] = self.of(path)
@@ -104,7 +103,7 @@ def dialect_of(scope: Scope) -> ErrorDialect:
 def error_response(
     scope: Scope, error: GatewayError, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Answer with `error`, and with Retry-After where waiting helps."""
+    """Answer with `error`, and with Retry-After if waiting helps."""
     reply = dialect_of(scope).error_reply(error, scope[_ID])
     extra = dict(headers or {}) | _retry_after(error) | reply.headers
     if isinstance(error, Unauthenticated):
@@ -121,7 +120,7 @@ def error_message(
 ) -> bytes:
     """Write a connection's last message, for a request that the application cannot answer.
 
-    `scope` has its head, if that has come.
+    `scope` holds the request's head; None if the head has not come.
     """
     request_id = (None if scope is None else client_id_of(scope)) or new_id()
     reply = dialect.error_reply(error, request_id)

@@ -1,10 +1,10 @@
 """The description of the routes in `/openapi.json`, made of the types that are parsed and sent.
 
-FastAPI describes the pydantic models that are parameters of a route. Here every body is read
-within its bound by other means: those of tenants, and all answers, are msgspec Structs, those that
-the operator sends are pydantic models. A route declares what it takes and returns with
-`openapi_extra=described(...)`; `complete` adds the schemas of all of them, the shape that errors
-have in the dialect of each path, and which key a path takes.
+FastAPI describes the pydantic models that are parameters of a route. Here no body is a parameter,
+since each is read within a bound: tenants' bodies, and all answers, are msgspec Structs; the
+operator's bodies are pydantic models. A route declares the types of its body and its answer with
+`openapi_extra=described(...)`; `complete` adds the schemas of these types, the shape of errors in
+the dialect of each path, and the key that a path takes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,9 +44,9 @@ def described(
 ) -> Described:
     """Describe a route that takes a body of type `request` and answers with a `reply`, both JSON.
 
-    Each is a Struct, or a `request` may be a pydantic model. The route may also answer with
-    server-sent events, each an `event`, which may be a union, or with text of the types `texts`.
-    What a Struct or a model names as its BEYOND_TYPES is added to its schema.
+    `request` is a Struct or a pydantic model, `reply` a Struct. The route may also answer with
+    server-sent events, each of the type `event`, which may be a union, or with text of the media
+    types `texts`. The BEYOND_TYPES of a Struct or a model are added to its schema.
     """
     kinds = {JSON: reply, "text/event-stream": event}
     content = {media: _schema(kind) for media, kind in kinds.items() if kind is not None}
@@ -85,7 +85,7 @@ def complete(description: dict[str, Any], routes: Iterable[Any], dialects: Diale
 
 
 def _schemas_of(kinds: Iterable[type]) -> dict[str, Any]:
-    """Map the models' names to their schemas, with the schemas that these refer to."""
+    """Map the models' names to their schemas; add all schemas that these schemas refer to."""
     models = [kind for kind in kinds if issubclass(kind, BaseModel)]
     structs = [kind for kind in kinds if kind not in models]
     within = [one for model in models for one in _structs_in(model)]

@@ -1,8 +1,9 @@
 """The head of every request while it is answered, and the fields that every answer has.
 
-A request has an id, a start time, a dialect, and a task, by which the gateway cuts it off: when its
-grace period ends, or the request's key does. If nothing was sent yet, the error is the answer. An
-answer that has begun is a stream, whose last event is the error (`event_stream.py`).
+A request has an id, a start time, a dialect, and a task. The gateway cancels the task to cut the
+request off, at the end of the grace period or of the request's key. If nothing was sent yet, the
+error is the answer. An answer that has begun is a stream, whose last event is the error
+(`event_stream.py`).
 
 W3C Trace Context's `traceparent` is read, and if there is a trace the answer has its
 `traceresponse`. The client's `x-request-id` is repeated. A HEAD is answered like a GET (the server
@@ -34,7 +35,7 @@ T = TypeVar("T")
 _KEY = "ratoon.running"
 _SEND = "ratoon.send"
 _OWNER = "ratoon.owner"
-_CLIENT_CLOSED = 499  # nginx's status for a client that has disconnected, and does not read it
+_CLIENT_CLOSED = 499  # nginx's status for a client that has disconnected and reads no status
 UNKNOWN_ROUTE = "unknown"  # the label of an unknown route in metrics and the access log
 
 
@@ -56,7 +57,8 @@ class RequestUse:
 class RunningRequest:
     """A request that is being answered by `task`, with the facts known of it so far.
 
-    `id` is its own, `shown_id` the one that its answer has: the client's, if it sent one.
+    `id` is the gateway's id of the request. `shown_id`, in the answer, is the client's id if it
+    sent one.
     """
 
     def __init__(
@@ -207,7 +209,7 @@ def running_request(scope: Scope) -> RunningRequest:
 def tell_owner(scope: MutableMapping[str, Any], owner: str) -> None:
     """Note that the request has a key of `owner`, a tenant's id or OPERATOR.
 
-    Raises TooManyRequests where a tenant has so many connections that others would find none.
+    Raises TooManyRequests if the tenant has so many connections that others would find none.
     """
     if _KEY in scope:
         scope[_KEY].owner = owner
@@ -216,15 +218,15 @@ def tell_owner(scope: MutableMapping[str, Any], owner: str) -> None:
 
 
 def owner_told_to(scope: MutableMapping[str, Any], told: Callable[[str], None]) -> None:
-    """Call `told` with the request's owner once the owner is known."""
+    """Call `told` with the request's owner as soon as its owner is known."""
     scope[_OWNER] = told
 
 
 def abandon_if_stranger(scope: MutableMapping[str, Any]) -> None:
     """Abandon the request of a client that has gone, if no key of the request is known to be valid.
 
-    What it waits for would else be done for nobody: keys without end could be looked up before a
-    tenant's.
+    Otherwise its work would go on for nobody: any number of such keys could be looked up before a
+    tenant's key.
     """
     running: RunningRequest | None = scope.get(_KEY)
     if running is not None and running.owner is None:
@@ -234,8 +236,8 @@ def abandon_if_stranger(scope: MutableMapping[str, Any]) -> None:
 def body_send(scope: Scope) -> Send:
     """Return the server's own `send`, for the body of an answer that has begun.
 
-    The middleware in between only looks at how an answer begins; a stream, which sends a piece for
-    every token, saves its cost.
+    The middleware in between only needs the beginning of an answer. A stream sends a piece for
+    every token, and saves the middleware's cost for each piece.
     """
     send: Send = scope[_SEND]
     return send
@@ -252,7 +254,7 @@ def _traceparent(scope: Scope) -> str | None:
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`; cancel it and raise ClientGone when the client goes first.
+    """Return the result of `work`; cancel it and raise ClientGone if the client disconnects.
 
     For use after the body has been read: the next message is then the end of the connection.
     """

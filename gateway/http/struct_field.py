@@ -1,6 +1,6 @@
 """A field of a pydantic model that msgspec reads, so that a stored Struct is defined once.
 
-Knows: how errors of the one library are told by the other. Does not know: who sends models
+Knows: how pydantic reports msgspec's errors. Does not know: who sends models
 (`gateway/http/admin_json.py`), or how they are described (`openapi.py`).
 """
 

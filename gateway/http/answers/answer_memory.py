@@ -1,7 +1,7 @@
 """The bounds on bytes of answers held for clients: of an answer, of a tenant's and of all answers.
 
-Nobody waits for room: who generates an answer never does. Beyond a bound the longest answer of the
-tenant with the most is cut off, so that nobody loses his for what another tenant holds.
+Generating an answer never waits for room. Beyond a bound the longest answer of the tenant with the
+most bytes is cut off, so no tenant loses an answer because of another tenant's bytes.
 
 Knows: sizes. Does not know: what is held, or how an answer is cut off (`HeldAnswer`).
 """
@@ -13,7 +13,7 @@ Bound = Literal["answer", "tenant", "all"]  # the bound that an answer passed
 
 
 class HeldAnswer(Protocol):
-    """An answer, of which `size` bytes are held in memory."""
+    """An answer that holds `size` bytes of memory."""
 
     @property
     def size(self) -> int:

@@ -1,12 +1,12 @@
 """The unread part of clients' streams: bounded for each stream, for each tenant and in all.
 
-A stream is generated at the engine's pace and read at its client's. Whoever generates it never
-waits for the client, or the client's pace would decide when stop strings are found and what is
-counted.
+The engine decides the pace at which a stream is generated, the client the pace at which it is read.
+Generating never waits for the client; else the client's pace would decide when stop strings are
+found and how many tokens are counted.
 
     message --> connection                  as long as the client reads
        `------> backlog --> connection      once the connection has enough to send; in order
-    too much in the backlogs                the longest of the tenant with the most is cut off
+    too much in the backlogs                the longest backlog of the tenant with most is cut off
 
 Knows: messages of answers, and bytes. Does not know: what is in them, or when a connection has
 enough to send (`Flow`).
@@ -55,7 +55,7 @@ class Backlogs(AnswerMemory):
 
 
 class Backlog:
-    """The messages of one answer on their way to its client. `size`: bytes that wait."""
+    """The messages of one answer that wait to be sent to its client. `size`: their bytes."""
 
     def __init__(
         self, backlogs: Backlogs, flow: Flow, running: RunningRequest, send: Send, send_body: Send
@@ -96,7 +96,7 @@ class Backlog:
 
     def cut_off(self, beyond: Bound) -> None:
         """End the request and drop its waiting messages, now and later."""
-        del beyond  # every bound is met by holding less, whichever was passed
+        del beyond  # the bound does not matter: dropping the messages meets each bound
         _LOG.info("cutting off an answer of which %d bytes wait to be read", self.size)
         self._is_cut = True
         self._running.cut_off(AnswerNotRead())
@@ -117,7 +117,7 @@ class Backlog:
         self._writing = None
 
     def _next(self) -> tuple[Message, int]:
-        """Remove the next message from the queue, with those sent with it; return their bytes."""
+        """Remove the next message, and the messages sent together with it; return their bytes."""
         message = self._waiting.popleft()
         if message["type"] != _BODY:
             return message, 0

@@ -1,8 +1,9 @@
 """The response that carries an answer as server-sent events.
 
 An error before the first byte is an HTTP status; after it, the stream's last event is the error,
-in the request's dialect. The same holds for a stream that the gateway cuts off (`request_head.py`).
-Frames are taken as they are made, however slowly the client reads (`backlog.py`).
+in the request's dialect. A stream that the gateway cuts off ends in the same way
+(`request_head.py`). Frames are taken as they are made, however slowly the client reads
+(`backlog.py`).
 """
 
 import asyncio

@@ -3,8 +3,8 @@
     gathered ---> spelled in pieces ---> connection
        `------- counted until the last piece is sent -------'
 
-A small answer is one piece, and has its length in its head. Of a large one each piece is spelled
-when the client has taken those before it, so that it is never in memory as a whole.
+A small answer is one piece, and has its length in its head. Each piece of a large answer is spelled
+when the client has taken the pieces before it, so a large answer is never in memory as a whole.
 
 Knows: pieces of JSON, and bytes. Does not know: what is in them, or who spells them.
 """
@@ -49,7 +49,7 @@ class Gathered:
         self._is_over = False
 
     def grow(self, more: int) -> None:
-        """Change the answer's size by `more` bytes; the request may be cut off for it."""
+        """Change the answer's size by `more` bytes; beyond a bound the request is cut off."""
         if more and not self._is_over:
             self.size += more
             self._memory.count(self, more)

@@ -4,8 +4,8 @@ A request reserves memory for its body before it is read (`body_memory.py`). The
 and readers look at pieces of it, so that it is never copied whole and slow work does not keep other
 threads waiting.
 
-The cost of parsing depends on the number of values, not on bytes: a body of 16 MB may have millions
-of values. So they are counted first. Large bodies are parsed in a thread.
+The cost of parsing depends on the number of values, not of bytes: a body of 16 MB may have millions
+of values. So the values are counted first. Large bodies are parsed in a thread.
 """
 
 import asyncio
@@ -66,10 +66,10 @@ class JsonDecoder(Protocol[T_co]):
 async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
     """Read the whole body; raise BodyTooLarge as soon as it must exceed `max_bytes`.
 
-    Room is taken for a declared length at once, and for other bodies as they come. A declared
-    length is believed only when it is too large: a body sent in chunks, or one longer than it
-    claims to be, is counted as it comes, and one in gzip as it is inflated. UnsupportedEncoding for
-    other encodings, BadRequest for broken gzip; what `lease` raises where there is no room.
+    Memory for a declared length is leased at once, for other bodies as their bytes come. A declared
+    length that is too large is refused at once; all other bodies are counted as they come, gzip as
+    it is inflated. Raises UnsupportedEncoding for other encodings, BadRequest for broken gzip, and
+    the errors of `lease` if there is no room.
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding == "gzip":
@@ -116,7 +116,7 @@ def _too_large(max_bytes: int) -> BodyTooLarge:
 def is_flat(spelled: Body, most: int = 64) -> bool:
     """Tell whether the body has at most `most` brackets: mostly long texts, or a long list.
 
-    Parsing such a body takes a fraction of what one of many small objects takes.
+    Parsing such a body takes a fraction of the time that many small objects take.
     """
     return _count(spelled, b"[", most) + _count(spelled, b"{", most) <= most
 
@@ -133,9 +133,9 @@ def parse_steps(
 ) -> Steps[T]:
     """Parse `body` as the Struct; raise BadRequest for malformed JSON.
 
-    The object that the body is has no name twice (`names.py`). Unknown names are passed over, but
-    they too must be UTF-8 and within the bounds. The values in what `bulk` cuts out of the body are
-    not counted: in the Struct it is `Raw`, so nothing is made of them.
+    The body's outer object must have no name twice (`names.py`). Unknown names are ignored, but
+    their text too must be UTF-8 and within the bounds. Values in the parts that `bulk` cuts out of
+    the body are not counted: the Struct keeps these parts as `Raw`, unparsed.
     """
     try:
         _check_text(body)  # msgspec does not look into the values of unknown names
@@ -158,7 +158,7 @@ def parse_steps(
 def parse_part(decoder: JsonDecoder[T], part: Body, where: str = "") -> T:
     """Parse the Struct in `part`, whose text and shape were checked; raise BadRequest.
 
-    `where`: the field that the part stands in, with which an error's `param` begins.
+    `where` names the field that holds the part; an error's `param` begins with this name.
     """
     try:
         return decoder.decode(part)
@@ -169,7 +169,7 @@ def parse_part(decoder: JsonDecoder[T], part: Body, where: str = "") -> T:
 
 
 def check_names(body: Body) -> None:
-    """Raise BadRequest where a valid JSON object has a name twice at its first level."""
+    """Raise BadRequest if a valid JSON object has a name twice at its first level."""
     if not _OBJECT.match(body):
         return
     members = parse_part(_MEMBERS, body)
@@ -263,9 +263,9 @@ def count_separators(spelled: Part, depth: int | None = None) -> int:
 
 
 def _count(body: Body, part: bytes, enough: int) -> int:
-    """Count `part` in `body`, up to `enough` + 1; bytes.count is ten times as slow.
+    """Count `part` in `body`, up to `enough` + 1; bytes.count takes ten times as long.
 
-    A call looks at one piece: no other thread runs meanwhile, not even the event loop's.
+    Each search reads one piece, because no other thread runs during it, not even the event loop.
     """
     found = place = 0
     while found <= enough and place < len(body):
@@ -282,8 +282,8 @@ def _too_deep(max_depth: int) -> BadRequest:
 def invalid(message: str, below: str = "") -> BadRequest:
     """Convert msgspec's error to BadRequest with the field as `param`, without quoting the input.
 
-    The text names the field, too: OpenAI's client shows its user no more of an error than that.
-    `below` is the path of what it read, if that was not the whole body.
+    The text names the field too, because OpenAI's client shows its user only the text of an error.
+    `below` is the path of the part that msgspec read, if it did not read the whole body.
     """
     found = _AT.search(message)
     what = message[: found.start()] if found else message

@@ -3,7 +3,7 @@
 A request reserves the bytes of its body before it reads them, and gives them back when the engine
 has the prompt. Where too few bytes are left it waits, for `body_wait_s` at most: tenants in turn,
 the requests of a tenant in order of arrival. Large bodies leave an eighth of all bytes to small
-ones, so that no small request waits for the large ones of other tenants.
+bodies, so that no small request waits for other tenants' large requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from gateway.config import Bounds
 from gateway.errors import GatewayError, TooManyRequests, Unavailable
 
-SMALL = 64 << 10  # bytes; the web server reads as much ahead in any case
+SMALL = 64 << 10  # bytes; the web server reads as many ahead in any case
 OPERATOR = ""  # the owner of the admin routes' bodies; no tenant's id is empty
 _RETRY_S = 2.0
 
@@ -104,7 +104,7 @@ class BodyMemory:
     def _next(self) -> _Waiter | None:
         """Find the next waiter to grant; a large waiter that does not fit delays large waiters.
 
-        A wait that is over stays in its queue until its task has its turn: it is passed over.
+        A waiter whose wait is over stays in the queue until its task runs; it is skipped.
         """
         is_held_up = False
         for queue in self._waiting.values():

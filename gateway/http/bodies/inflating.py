@@ -1,9 +1,9 @@
 """Gzip bodies inflated as they come, a piece at a time, so that a bound on their content holds.
 
-A kilobyte can become a megabyte, so what is counted is what comes out. Members of which little or
-nothing comes out are work all the same, so they are counted too.
+A kilobyte can become a megabyte, so the inflated bytes are counted. Members that inflate to little
+or nothing cost time too, so members are counted as well.
 
-Knows: gzip. Does not know: where the pieces come from, or what room there is for them.
+Knows: gzip. Does not know: where the pieces come from, or how much room there is for them.
 """
 
 import zlib
@@ -28,7 +28,8 @@ class Inflating:
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield the inflated content of `data` in small pieces.
 
-        A piece may be empty. BadRequest for what is no gzip, or has more than MOST_MEMBERS.
+        A piece may be empty. Raises BadRequest for data that is not gzip or has over MOST_MEMBERS
+        members.
         """
         left = memoryview(data)
         while left:

@@ -1,10 +1,10 @@
 """The refusal of JSON objects with a name twice: readers differ in which value counts.
 
-Whoever looks at a request before this server, such as a proxy that allows some models or sets the
-salt, may read the first `cache_salt` where the last would count here. So a tenant's body has each
-name at its first level once, where a model, a salt and a limit are told (`body.py`). What lies
-deeper are messages, tools and schemas, which the model reads and no right depends on. Of what the
-operator sends, and of files with keys, no object has a name twice.
+A proxy before this server, such as one that allows some models or sets the salt, may read the
+first `cache_salt` where this server would read the last. So a tenant's body has each name at its
+first level once: model, salt and limits are set there (`body.py`). Deeper levels hold messages,
+tools and schemas, which the model reads and no right depends on. In the operator's bodies and in
+files with keys, no object at any level has a name twice.
 
 Does not know: which names mean something.
 """
@@ -19,7 +19,7 @@ _LONGEST = 64  # characters of a name that an error quotes
 
 
 def check_all_names(spelled: bytes | bytearray) -> None:
-    """Raise BadRequest where any object in valid JSON has a name twice."""
+    """Raise BadRequest if any object in valid JSON has a name twice."""
     _read(spelled, _once)
 
 

@@ -1,6 +1,6 @@
 """The characters of a JSON body outside of its strings, found before the body is parsed.
 
-Vectorised and piece by piece, for a body may be long, and may be all brackets and quotes.
+The search is vectorised and reads pieces, because a body may be long and all brackets and quotes.
 
 Knows: strings and escapes. Does not know: which characters or numbers are too many (`body.py`).
 """
@@ -18,7 +18,7 @@ PIECE = 1 << 18  # bytes scanned between two turns of other threads
 def outside_strings(spelled: Text, passed_over: bytes = b"") -> Iterator[npt.NDArray[np.uint8]]:
     """Yield the characters outside of strings, piece by piece, without the `passed_over` ones.
 
-    No quote may be passed over.
+    `passed_over` must not contain a quote.
     """
     quotes = 0
     for piece in pieces_of(spelled):

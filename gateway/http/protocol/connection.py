@@ -2,12 +2,12 @@
 
 uvicorn takes in whatever comes: heads and trailers of any length, and as many requests as are sent
 before the first is answered. It waits without limit for a head. Each of these lets a client hold
-memory, or the event loop, at no cost to itself.
+memory or keep the event loop busy at no cost to itself.
 
-Here bytes wait until they can be parsed. A head is parsed once it is whole. The next request is
-parsed once the one before is answered, and a moment later if it did not wait for that answer. One
-piece of a body is parsed in each turn of the event loop. While many bytes wait, no more are
-received.
+Here received bytes wait to be parsed. A head is parsed once it is whole. The next request is parsed
+once the request before it is answered, and a moment later if the client did not wait for that
+answer. One piece of a body is parsed in each turn of the event loop. While many bytes wait, no more
+are received.
 """
 
 import asyncio
@@ -115,9 +115,9 @@ class BoundedConnection(CountedConnection):
     def _go_on(self) -> None:
         """Parse more of the waiting bytes in a later turn.
 
-        A request that was sent before the last answer waits for longer: in each turn of the event
-        loop one of every connection could be answered, and those who wait for answers would wait
-        for all of these.
+        A request that was sent before the last answer waits for longer. Otherwise each turn of the
+        event loop could answer such a request of every connection, and clients that wait for their
+        answer before they send the next request would wait for all of them.
         """
         if self._is_in_body:
             self._next_turn.soon()

@@ -1,8 +1,8 @@
 """One of a bounded number of connections, whose client must read its answers.
 
-uvicorn accepts connections until there are no file descriptors, and a process without any can
-neither accept one nor refuse it. It waits without limit for a client that does not read, also
-after it has closed the connection.
+uvicorn accepts connections until there are no file descriptors left; a process without descriptors
+can neither accept nor refuse a connection. uvicorn also waits without limit for a client that does
+not read, even after closing the connection.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def uncounted(code: str) -> None:
 class CountedConnection(HttpToolsProtocol):
     """uvicorn's connection, counted: on a full port, a new connection closes another one at once.
 
-    Which one, `holders` says.
+    `holders` chooses the connection to close.
     """
 
     bounds: ClassVar[Bounds]

@@ -3,12 +3,12 @@
 The cost of a head depends on its bytes, its fields and the parameters in its query: the framework
 parses all of these before a key is checked.
 
-Around the pieces of a chunked body are the sizes of chunks, extensions to them, and trailers. HTTP
-bounds none of these. Here they have a credit of bytes, which the body's bytes renew: it is enough
-for any chunk, even one of a single byte, but not for an endless extension or trailer.
+Around the pieces of a chunked body are the sizes of chunks, their extensions, and trailers. HTTP
+bounds none of these. Here they use up a credit of bytes, which the body's bytes renew: the credit
+is enough for any chunk, even of a single byte, but not for an endless extension or trailer.
 
-Knows: bytes. Does not know: what fields mean, or what is body: the parser says whether a head is
-valid.
+Knows: bytes. Does not know: what fields mean, or which bytes are body. The parser, not this module,
+decides whether a head is valid.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class HeadFraming:
     def take(self, received: bytearray) -> bytes | None:
         """Remove a head from the received bytes; return None while the head is incomplete.
 
-        Raises HeadTooLarge or UriTooLong, also before it is whole. What cannot be a head is given
-        as it is: it is for the parser to refuse, at once.
+        Raises HeadTooLarge or UriTooLong, also before the head is whole. Bytes that cannot be a
+        head are returned unchanged, for the parser to refuse at once.
         """
         self._skip_empty_lines(received)
         end = self._end(received)
@@ -87,7 +87,7 @@ class HeadFraming:
 
 
 def path_in(received: bytes | bytearray) -> str:
-    """Return the path that a head asks for, as far as it was received; empty: none yet."""
+    """Return the received part of the path that a head asks for; empty if none was received."""
     words = bytes(received).partition(b"\n")[0].split(b" ", 2)
     return "" if len(words) < 2 else unquote(words[1].partition(b"?")[0].decode("latin-1"))
 
@@ -95,8 +95,8 @@ def path_in(received: bytes | bytearray) -> str:
 def _without_upgrade(head: bytes) -> bytes:
     """Rename any field `Upgrade` of `head`.
 
-    A server may ignore it, and this one does, but the parser would leave the body to the new
-    protocol. Java's HTTP client offers HTTP/2 this way in its first request.
+    This server ignores the field, as a server may, but the parser would leave the body to the new
+    protocol. Java's HTTP client offers HTTP/2 with this field in its first request.
     """
     return _UPGRADE.sub(rb"\1-:", head)
 

@@ -1,12 +1,12 @@
 """The holders of a port's connections: unauthenticated peers, tenants, the operator.
 
-A full port takes a connection from whoever holds most of it, for the one that comes. Strangers
-count as one: of theirs the oldest goes, whatever it does. Of a tenant's the one goes that has been
-idle for longest. So strangers cannot keep anybody out, however many they are, and who holds no more
-than others loses nothing.
+For a new connection, a full port closes a connection of the holder that has most. Unauthenticated
+peers count as one holder, which loses its oldest connection, idle or not; a tenant loses the
+connection that has been idle longest. So unauthenticated peers cannot keep anybody out, however
+many they are, and a holder with no more connections than others loses none.
 
-What answers a tenant's requests is not taken away. But where the port is nearly full, a tenant that
-holds more than half of it is given no more: the rest is for others.
+A connection on which a tenant's request runs is never closed for another. But on a nearly full
+port, requests on further connections of a tenant with more than half of them are refused.
 
 Knows: connections, whose they are, and whether they are idle. Does not know: bytes.
 """
@@ -61,7 +61,7 @@ class Holders(Generic[C]):
     def tell(self, one: C, owner: str) -> None:
         """Note that a request on the connection `one` has a key of `owner`.
 
-        Raises TooManyRequests where the port is nearly full and a tenant holds more than half.
+        Raises TooManyRequests if the port is nearly full and the tenant holds more than half of it.
         """
         if one not in self._owners:
             return  # the connection has closed meanwhile

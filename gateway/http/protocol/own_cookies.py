@@ -1,7 +1,7 @@
 """The selection of a request's cookies that this server's pages have set.
 
-The framework would parse all that a browser has for this host, which other servers on it may have
-set; they mean nothing here.
+The framework would parse all cookies that a browser has for this host. Other servers on the host
+may have set some, which mean nothing here.
 """
 
 PREFIX = b"ratoon_"

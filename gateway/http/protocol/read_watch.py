@@ -1,11 +1,12 @@
 """The watch on a client that hardly reads its answers, which cuts the client off.
 
     watch ... look ... look        every `stalled_write_s`, while anything waits to be sent
-               `------> abort      it took less than a KiB for each of these seconds
+               `------> abort      the client took less than a KiB for each second since the last
+               look
 
-What waits is in the transport, or in the socket's own queue until the client's machine has taken
-it. A transport alone says too little: the kernel takes more of it only when a third of a queue of
-megabytes is free, which a steady client on a slow line needs minutes for.
+Bytes wait in the transport, then in the socket's send queue until the client's machine has received
+them. Both are measured, because the kernel takes more bytes from the transport only when a third of
+its queue of megabytes is free; a steady client on a slow line needs minutes for that.
 
 Knows: how many bytes wait. Does not know: what is sent, or what else ends a connection.
 """

@@ -26,7 +26,7 @@ from gateway.http.protocol.shared_port import sockets_on
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _KEEP_ALIVE_S = 75  # longer than load balancers keep idle connections, so that they close first
-_CUT_OFF_S = 2.0  # to send errors to requests that are cut off; only stuck clients take as long
+_CUT_OFF_S = 2.0  # for sending errors to requests that are cut off; only stuck clients take longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Server(uvicorn.Server):
         self.listens.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Drain and stop; requests that are cut off are sent an error, and counted, first."""
+        """Drain and stop; requests that are cut off are first sent an error and counted."""
         await super().shutdown(sockets)
         cut_off = set(self.server_state.tasks)
         for task in cut_off:
@@ -126,7 +126,7 @@ async def all_listen(servers: Sequence[Server]) -> None:
 
 
 def _end(servers: Sequence[Server]) -> None:
-    """Drain the servers at a first signal; end them at once at a second one."""
+    """Drain the servers at a first signal; end them at once at a second signal."""
     if all(server.should_exit for server in servers):
         for server in servers:
             server.force_exit = True

@@ -1,7 +1,7 @@
 """Sockets on a port that several processes share (SO_REUSEPORT).
 
-Knows: addresses, sockets. Does not know: what is served on them (`server.py`), whose packages the
-parent of workers, which only keeps their ports, does not load.
+Knows: addresses, sockets. Does not know: what is served on them (`server.py`). The parent of the
+workers only reserves their ports, so it does not load the packages of `server.py`.
 """
 
 import socket
