@@ -102,7 +102,7 @@ class DialectRequest:
     `ending` is awaited before the end of the answer is rendered; it gets the choices of a whole
     answer, and none of a stream. `around` is entered before the answer and left after it; an error
     that it raises is sent as the answer. `error_event` writes the last event of a stream that
-    fails; None: as the dialect does.
+    fails; without it the dialect writes the event.
     """
 
     generation_request: GenerationRequest | None

@@ -148,7 +148,7 @@ def pieces_of(delta: Delta) -> tuple[Piece, ...]:
 
 
 class JoinedPieces:
-    """A joiner: adjacent pieces of one kind become one piece, a call and its arguments one call."""
+    """A joiner of adjacent pieces of one kind into one, and of a call's pieces into one call."""
 
     def __init__(self) -> None:
         self._closed: list[FinishedPiece] = []

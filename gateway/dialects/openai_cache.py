@@ -5,7 +5,7 @@
                              "explicit" it is retained only up to its breakpoints
     prompt_cache_breakpoint  on a block of content: the prompt up to the block is retained, for the
                              breakpoint's own `ttl` if it has one
-    prompt_cache_key         names a machine by its cache; here is one machine, so it has no effect
+    prompt_cache_key         chooses among machines; here is one machine, so it has no effect
 
 Clients written for Anthropic's models send `cache_control` in OpenAI's chats (`openai/marks.py`).
 

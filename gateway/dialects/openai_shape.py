@@ -17,7 +17,7 @@ from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import Allowance, RateStatus
 from gateway.views import TokensByTier
 
-# Of OpenAI, and `on_demand` and `performance` of Groq, whose clients are used with other servers.
+# OpenAI's tiers, and Groq's `on_demand` and `performance`: Groq's clients call other servers, too.
 ServiceTier = Literal[
     "auto", "default", "flex", "scale", "priority", "fast", "ultrafast", "on_demand", "performance"
 ]

@@ -27,7 +27,7 @@ from gateway.requests.request_metrics import Usage
 # The text that prompts share is in each prompt, so a small body may make much larger prompts.
 MOST_BYTES = 60_000_000
 _TWO_BYTES = "utf-16-le"
-# Templates have two names for thinking. It is off because the answer's first token is read.
+# Templates have two names for thinking. Thinking is off, since the answer's first token is read.
 WITHOUT_THOUGHTS: Mapping[str, Scalar] = {"enable_thinking": False, "thinking": False}
 _PROMPT_PARAMS = ("prompt", "messages")  # names of a prompt in errors of admission
 _SMALLEST = 1e-12  # length of a vector that is not scaled further

@@ -16,7 +16,7 @@ from gateway.turn_formats.reading import SPACE, Markers, Read, TurnReader
 
 _OPEN, _COLON, _COMMA, _CLOSE = (Markers(char) for char in "{:,}")
 _LIST = Markers("[")
-_SURPLUS = re.compile(r"[ \t\r\n}]*")  # closing braces that models write beyond the needed ones
+_SURPLUS = re.compile(r"[ \t\r\n}]*")  # extra closing braces, which some models write
 BETWEEN = re.compile(r"[ \t\r\n,;]*")  # characters between calls
 _LIST_ENDS = re.compile(r"[ \t\r\n\]]*")
 _MAX_NAME = 1024  # most characters of a name or a key
@@ -90,10 +90,10 @@ class CallReader(TurnReader):
         return False
 
     def broken_arguments(self, closes: str, ends: Markers, rest: str = "") -> Read[None]:
-        """Close broken arguments with `closes`; send the held text and more text up to `ends`.
+        """Close broken arguments with `closes`; send the text up to one of `ends` as text.
 
-        `rest` is put before the held text. At the turn's end both are dropped, since they are part
-        of an incomplete member.
+        `rest` and the held text are sent before it. At the turn's end both are dropped, since they
+        are part of an incomplete member.
         """
         follows = yield from self.peek()
         self.pieces += [CallArguments(closes)] if closes and not self.is_cut else []

@@ -92,7 +92,7 @@ _SHOWN_REASONING = (KIMI_K3, MUSE, SOLAR)  # built from parts, so no source has 
 
 
 class UnknownToolFormat(ValueError):
-    """The error for a name of no tool format."""
+    """The error for a name that no tool format has."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no tool format {name!r}; there are {', '.join(tool_format_names())}")

@@ -1,8 +1,8 @@
 """Grammars in llguidance's Lark dialect, put together rule by rule.
 
 A marker that is a special token of the loaded tokenizer is written as that token, since llguidance
-does not match a special token by its characters. llguidance takes each added token as special that
-has the flag or stands in angle brackets.
+does not match a special token by its characters. llguidance takes an added token as special if the
+token has the flag or stands in angle brackets.
 
 Whitespace in JSON is bounded: at each place a few spaces, or one line end and an indentation.
 Without the bound a small model may write newlines for ever.
@@ -54,7 +54,7 @@ class GrammarText:
         return f"<[{self._ids[text]}]>" if text in self._ids else ""
 
     def rule(self, name: str, body: str, *, lazy: bool = False) -> str:
-        """Add a rule; return its name, `name` with a number. A name in capitals is a terminal's."""
+        """Add a rule; return its name, which is `name` and a number; capitals make a terminal."""
         prefix = self._prefix.upper() if name.isupper() else self._prefix
         name = f"{prefix}{name}_{len(self._rules)}"
         self._rules.append("")

@@ -1,8 +1,8 @@
 """The conversation that a thread holds, and the request that continues it.
 
 A thread holds what a client would send again: model, system, tools and turns, with the answers. The
-breakpoints of its turns are not held: they were meant for one request, and the few breakpoints that
-a request may have are left to the next one.
+breakpoints of its turns are not held: they were meant for one request, and a request may have only
+a few, so the next request sets its own.
 
 Knows: fields. Does not know: where a thread is stored (`threads.py`).
 """

@@ -87,7 +87,7 @@ class Threads:
             raise unsupported(f"the conversation has more than {most} bytes")
 
     async def claim(self, tenant_id: str, previous_id: str) -> None:
-        """Claim a turn for one request; BadRequest if another has claimed it, or without room."""
+        """Claim a turn for one request; BadRequest if another has it, or if there is no room."""
         now = self.records.clock()
         try:
             kept = await self.records.keep(tenant_id, _CLAIM + previous_id, b"{}", now, _LONGEST_S)
@@ -98,7 +98,7 @@ class Threads:
             raise unsupported("this server has no room for conversations")
 
     async def keep(self, tenant_id: str, message_id: str, content: bytes) -> None:
-        """Store a turn; if it does not fit, only log that: the turn cannot be continued."""
+        """Store a turn; log if the turn does not fit, since then it cannot be continued."""
         now = self.records.clock()
         kept = await self.records.keep(tenant_id, message_id, content, now, self.seconds)
         if kept is None:

@@ -148,7 +148,7 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
 
 
 def _raise_unexpected(found: Sequence[object]) -> None:
-    """Raise any error that is not an engine's; undropped blocks cannot be reached anyway."""
+    """Raise the first error that is not an engine's; blocks left in an engine are unreachable."""
     for one in found:
         if isinstance(one, BaseException) and not isinstance(one, EngineError):
             raise one

@@ -39,7 +39,7 @@ def schemas_of(where: str, asked: ResponseFormat) -> Found:
 
 
 def other_than_json(where: str, asked: ResponseFormat) -> tuple[str, Grammar]:
-    """Read the field and grammar of the format; BadRequest if missing, or for an unknown type."""
+    """Return the format's grammar, with its field; BadRequest without one, or for a wrong type."""
     match asked.type:
         case "grammar":
             fields = {"grammar": asked.grammar}
@@ -86,7 +86,7 @@ def schema_of(param: str, asked: Raw) -> Found:
 
 
 def spelled_json(param: str, asked: Raw) -> bytes:
-    """Return the JSON in `asked`, or in the string that `asked` is; empty if there is none."""
+    """Return `asked`, or the JSON within it if it is a JSON string; empty if there is none."""
     spelled = bytes(asked)
     if spelled in (b"", b"null"):
         return b""

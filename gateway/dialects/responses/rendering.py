@@ -49,9 +49,9 @@ from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece
 class ResponseRendering:
     """A renderer of the answer to one request; `begun` is the response without output.
 
-    `is_stored` is sent at the end as `store`: what the request asked for, or, once the response was
-    to be stored, whether it was. Without `has_output` nothing is generated, and the empty response
-    counts as complete.
+    The last event sends `is_stored` as `store`. At first this is what the request asked for, and at
+    the end whether the response was stored. Without `has_output` nothing is generated, and the
+    empty response counts as complete.
     """
 
     last: ClassVar[bytes] = b""

@@ -3,9 +3,9 @@
     <start_function_call>call:get_weather{city:<escape>Oslo<escape>,days:3}<end_function_call>
     <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:3}<tool_call|>
 
-Keys have no quotes. Strings stand between a token that no string contains, so they need no escapes.
-All else is as in JSON. Calls are sent as JSON while they arrive. Gemma 3 has no form of calls of
-its own: its prompts show it the form in `pythonic.py`.
+Keys have no quotes. Each string stands between two quote tokens, which no string contains, so
+strings need no escapes. All else is as in JSON. Calls are sent as JSON while they arrive. Gemma 3
+has no form of calls of its own: its prompts show it the form in `pythonic.py`.
 """
 
 import json

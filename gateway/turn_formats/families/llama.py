@@ -52,7 +52,10 @@ class LlamaFormat(UnmarkedText):
         return grammar.source(repeated(_call(grammar, tools), _BETWEEN, at_least, at_most))
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
-        """Write the grammar of calls or any text; calls may follow the tag, if it is a token."""
+        """Write the grammar of calls, or of a text.
+
+        If the tag is a token, the tag and calls may follow the text.
+        """
         grammar = GrammarText(self.special_tokens)
         if not tools:
             return grammar.source(ANY_TEXT)

@@ -101,7 +101,7 @@ class NemotronMiniFormat(
     name: ClassVar[str] = "nemotron_mini"
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a template names the mark of calls, or has that of tools between roles."""
+        """Tell whether a template has the mark of calls, or the marks of roles and of tools."""
         return self.trigger in template or ("<extra_id_1>" in template and "<tool>" in template)
 
 

@@ -24,7 +24,7 @@ class MarkedText(BlockFormat):
         return f"({opens} ({' | '.join(map(grammar.up_to, self.text_closes))}))?"
 
     def opening_after_text(self, grammar: GrammarText) -> str:
-        """Write the grammar of any text up to a block, with or without its marks."""
+        """Write the grammar of any text up to a block, with or without the text's marks."""
         return f"{self.before_calls(grammar)} {super().opening_after_text(grammar)}"
 
     def last_text(self, grammar: GrammarText) -> str:

@@ -29,7 +29,7 @@ class NamedCallFormat(BlockFormat):
     marks: ClassVar[tuple[str, str, str, str, str]]  # section, its end, call, its end, separator
     between_calls = ""
     id_end: ClassVar[str] = ""  # between a call's id and its name; "": no id comes first
-    around_text: ClassVar[tuple[str, ...]] = ()  # marks that are no text
+    around_text: ClassVar[tuple[str, ...]] = ()  # marks around texts, which are dropped
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
         """Make a parser of a turn that may call `tools`."""

@@ -23,7 +23,7 @@ class ObjectFormat(BlockFormat):
     markers: ClassVar[tuple[str, ...]] = ()
     call_marks: ClassVar[tuple[str, ...]] = ()
     names_are_keys: ClassVar[bool] = False  # whether an object is `{"get_weather": {...}}`
-    around_text: ClassVar[tuple[str, ...]] = ()  # marks that are no text
+    around_text: ClassVar[tuple[str, ...]] = ()  # marks around texts, which are dropped
     tokens: ClassVar[tuple[str, ...]] = ()  # control tokens within marks
     end: ClassVar[str]
     fence: ClassVar[str]  # after the first mark; "": none
@@ -64,7 +64,7 @@ class ObjectFormat(BlockFormat):
 
 
 class ObjectReader(CallReader):
-    """A parser of call objects after `opens`; marks in `around_text` are no text."""
+    """A parser of call objects after `opens`; marks in `around_text` are dropped."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ def _name_before(tag: str) -> re.Pattern[str]:
 
 
 class TaggedReader(CallReader):
-    """A parser of calls with these tags; marks in `around_text` are no text."""
+    """A parser of calls with `tags`; marks in `around_text` are dropped."""
 
     def __init__(self, tools: Sequence[ToolSpec], tags: Tags, around_text: Sequence[str]) -> None:
         super().__init__(tools)

@@ -37,7 +37,7 @@ class _Place(NamedTuple):
     control: CacheControl
     tools: int | None = None  # number of covered tools, if the breakpoint is on a tool
     system: int | None = None  # number of covered system blocks, if it is on a system block
-    turn: int = 0  # number of whole turns that it covers otherwise
+    turn: int = 0  # number of covered whole turns, for any other breakpoint
     blocks: int | None = None  # number of covered blocks of the next turn; None: the prompt's end
 
 

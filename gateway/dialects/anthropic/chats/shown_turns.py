@@ -1,4 +1,4 @@
-"""The turns that the model is shown, without the system messages that were meant for one turn.
+"""The turns that the model is shown, without system messages that were meant for an earlier turn.
 
     {"role": "system", "clear_at": "next_user_message", "content": "3,200 tokens are left."}
 
@@ -28,7 +28,7 @@ def with_shown_turns(wire: Wire) -> Wire:
 
 
 def effort_of(turns: Sequence[InputMessage]) -> str | None:
-    """Return the effort that the last system message since the last answer asks for; None: none."""
+    """Return the effort in the latest system message since the last answer; None without one."""
     *before, last = turns
     prefill = last.role == "assistant"
     for turn in reversed(before if prefill else turns):

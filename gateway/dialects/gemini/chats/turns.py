@@ -71,7 +71,7 @@ def messages_of(contents: Sequence[GeminiContent], cached: int = 0) -> Iterator[
 
 
 def text_of(given: GeminiContent, where: str) -> str:
-    """Join the texts of the content in the field `where` with line ends; BadRequest for others."""
+    """Join the texts of a content (field `where`) with line ends; BadRequest for other parts."""
     texts = []
     for part, place in _parts(given, where):
         if part.text is None:

@@ -1,7 +1,7 @@
 """The route `/v1/embeddings`: from inputs to prompts, from hidden states to embeddings.
 
-If the model's tokenizer appends a token to a text, the prompt ends with it. Nothing is appended to
-token ids.
+If the model's tokenizer appends a token to a text, the prompt ends with that token. Nothing is
+appended to token ids.
 """
 
 import base64
@@ -33,7 +33,7 @@ from gateway.requests.request_metrics import Usage
 def request_of_embeddings(
     wire: EmbeddingRequest, request_id: str, bounds: Bounds, context: int, hidden_size: int
 ) -> PrefillRequest:
-    """Convert `wire` for embeddings of `hidden_size` numbers; BadRequest names the wrong field."""
+    """Convert `wire` for a model with embeddings of `hidden_size`; BadRequest names a field."""
     refuse_unsupported(wire)
     check_dimensions(wire.dimensions, hidden_size, "dimensions", "dimensions")
     prompts = prompts_of(wire.input, bounds.max_inputs, context, "input")

@@ -69,7 +69,7 @@ def asked(
 
 
 def labels_for(tokenizer: Tokenizer, questions: Sequence[Question]) -> list[tuple[str, int]]:
-    """Find labels, each one token, for the most choices of a question; BadRequest for too many."""
+    """Find a label of one token for each choice of the longest question; BadRequest for too few."""
     most = max(len(_options(one)) for one in questions)
     found = [*islice(_labels(tokenizer), most)]
     if len(found) < most:
