@@ -1,7 +1,7 @@
-"""A check that a model can be served, judging by its files, before they are loaded.
+"""A check of a model's files, before they are loaded: can the model be served?
 
-No torch: the command line asks before it starts anything, and `ratoon models` asks alone. What is
-left to the start itself: the tensors, the device and its memory.
+No torch: the command line checks before it starts anything, and `ratoon models` only checks. The
+start itself checks the tensors, the device and its memory.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def check_served(
     quantization: Quantization = "none",
     grid: RankGrid = ALONE,
 ) -> ModelConfig:
-    """Return the model if a start could load its tensors; else raise the start's ModelError.
+    """Return the model if a start could load it; else raise the ModelError of such a start.
 
-    `has_weights`: dummy weights need no files.
+    `has_weights`: False for dummy weights, which need no files.
     """
     model = read_model_config(model_dir, SERVED, quantization)
     check_geometry(model, block_size)
@@ -46,7 +46,7 @@ def check_served(
 
 
 def check_ranks(model: ModelConfig, block_size: int, grid: RankGrid) -> None:
-    """Raise UnsupportedModel for a model that these ranks cannot divide or compute."""
+    """Raise UnsupportedModel for a model that these ranks cannot divide or cannot compute."""
     check_grid(grid)
     check_shards(model, grid.tensor)
     split_model(model, grid.stages, SERVED_DTYPES[0])
@@ -66,7 +66,7 @@ def check_grid(grid: RankGrid) -> None:
 def check_matrices(model: ModelConfig) -> None:
     """Raise UnsupportedModel for matrices that are not served in the model's weight format.
 
-    Of a layer's experts, which are many and alike, the first is looked at.
+    Only the first of a layer's experts is checked, since all are alike.
     """
     for index, layer in enumerate(model.layers):
         experts = set()

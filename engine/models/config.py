@@ -1,9 +1,9 @@
-"""The config of a model, read from a Hugging Face directory before any tensor.
+"""The config of a model, read from a Hugging Face directory before its tensors.
 
-Knows: the fields that decide what a decoder costs, with Hugging Face's defaults, whether or not it
-is served; what all architectures have in common; the layout of KV and states. Does not know: which
-there are (`architectures`), or their own fields of config.json (a file each); nor torch, since
-commands that only plan read sizes too.
+Knows: the fields that decide a decoder's cost, with Hugging Face's defaults, for unserved models
+too; what all architectures have in common; the layout of KV and states. Does not know: the
+architectures or their own fields of config.json (`architectures`); nor torch, since commands that
+only plan read sizes too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from storage.layouts.stage import Stage
 from storage.layouts.state_layout import StateLayout
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
-# Each becomes an object or more. The deepest models have 126 layers, the widest 512 experts.
+# Every layer and expert takes objects. The deepest models have 126 layers, the widest 512 experts.
 MAX_LAYERS = 1024
 LayerCount = Annotated[int, msgspec.Meta(gt=0, le=MAX_LAYERS)]
 ExpertCount = Annotated[int, msgspec.Meta(gt=0, le=4096)]
@@ -59,13 +59,13 @@ class ModelSizes(msgspec.Struct, kw_only=True):
 
     @property
     def num_kv_heads(self) -> int:
-        """Number of KV heads; that of query heads if the file has no number."""
+        """Number of KV heads; if the file has none, the number of query heads."""
         return self.num_key_value_heads or self.num_attention_heads
 
     def size_of_head(self, default: int | None = None) -> int:
         """Return the size of one head, rounded down if the heads do not divide the hidden size.
 
-        `default` is of the architecture; None: `hidden_size` / heads.
+        `default`: the architecture's default; None: `hidden_size` / heads.
         """
         return self.head_dim or default or self.hidden_size // self.num_attention_heads
 
@@ -81,9 +81,9 @@ class ModelSizes(msgspec.Struct, kw_only=True):
 
 
 def read_json(path: Path, kind: type[T], within: str | None = None) -> T:
-    """Read the file, or the object in its field `within`, as a `kind`.
+    """Decode the file, or the object in its field `within`, as a `kind`.
 
-    What `within` leaves out of `OF_THE_WHOLE` is as the file has it. Raises BadConfig where the
+    Fields of `OF_THE_WHOLE` that `within` lacks are taken from the file. Raises BadConfig if the
     file or the field is absent, unreadable or malformed.
     """
     try:
@@ -117,7 +117,7 @@ def read_sizes(path: Path) -> ModelSizes:
 
 
 def check_heads(raw: ModelSizes, default_head_dim: int | None = None) -> None:
-    """Raise BadConfig for heads that contradict the sizes; default as in `size_of_head`."""
+    """Raise BadConfig for heads that contradict the sizes; `default` as in `size_of_head`."""
     heads = raw.num_attention_heads
     if raw.head_dim is None and default_head_dim is None and raw.hidden_size % heads:
         raise BadConfig(
@@ -134,7 +134,7 @@ def check_heads(raw: ModelSizes, default_head_dim: int | None = None) -> None:
 
 
 def check_silu(hidden_act: str) -> None:
-    """Raise UnsupportedModel for another activation than SiLU."""
+    """Raise UnsupportedModel for an activation other than SiLU."""
     if hidden_act != "silu":
         raise UnsupportedModel(f"hidden_act {hidden_act!r}: only 'silu' is served")
 
@@ -164,15 +164,15 @@ class ModelConfig:
     weight_format: WeightFormat = PLAIN
     names: CheckpointNames = PLAIN_NAMES
     embedding_scale: float | None = None  # factor of embeddings, or None
-    rounds_embedding_scale: bool = False  # to the model's dtype (Gemma)
+    rounds_embedding_scale: bool = False  # the factor is rounded to the model's dtype (Gemma)
     logits_divisor: float | None = None  # logits are divided by it, or None
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
     layer_inputs: LayerInputsConfig | None = None  # None: layers have no inputs of their own
-    possible_head: DraftHeadConfig | None = None  # the head that drafts, if the files have it
-    draft_head: DraftHeadConfig | None = None  # the same where the files have it, and it is used
+    possible_head: DraftHeadConfig | None = None  # the draft head that the files may have
+    draft_head: DraftHeadConfig | None = None  # the draft head that is used; None: none is
 
     def for_positions(self, num_positions: int) -> ModelConfig:
-        """Return the config for sequences of `num_positions` tokens, on which some ropes depend."""
+        """Return the config for sequences of `num_positions` tokens, which change some ropes."""
         layers = tuple(_for_positions(layer, num_positions) for layer in self.layers)
         head = self.draft_head
         if head is not None:
@@ -181,7 +181,7 @@ class ModelConfig:
 
     @property
     def layers_with_memory(self) -> tuple[LayerConfig, ...]:
-        """All layers that keep something of each sequence: the decoder's, then the draft head's."""
+        """All layers that keep KV or states: the decoder's layers, then the draft head's layer."""
         return self.layers if self.draft_head is None else (*self.layers, self.draft_head.layer)
 
     @property
@@ -208,8 +208,8 @@ def served_dtype(sizes: ModelSizes) -> str | None:
 def reads_modules(model: ModelConfig) -> bool:
     """Return whether every layer attends to all keys of its own heads, whatever their order.
 
-    Then a prompt may be made of modules: their keys lie beside each other, at positions that leave
-    gaps. A window counts keys, and no layer with latents or a state was tried.
+    If so, a prompt may be made of modules, whose keys are adjacent although their positions have
+    gaps. A window counts keys; layers with latents or a state are untested.
     """
     mixers = [layer.mixer for layer in model.layers]
     return all(
@@ -219,7 +219,7 @@ def reads_modules(model: ModelConfig) -> bool:
 
 
 def refuse_shared(model: ModelConfig, setting: str) -> None:
-    """Raise UnsupportedModel where layers share KV, or have inputs made of the embeddings."""
+    """Raise UnsupportedModel if layers share KV or have inputs of their own."""
     if model.layer_inputs is not None or any(one.kv_of is not None for one in model.attentions):
         raise UnsupportedModel(
             f"{setting}: a model whose layers share KV or have inputs of their own is served "
@@ -228,9 +228,9 @@ def refuse_shared(model: ModelConfig, setting: str) -> None:
 
 
 def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvLayout:
-    """Lay out the KV of the layers that keep any in blocks of `block_size` tokens.
+    """Lay out the KV of the layers that keep KV, in blocks of `block_size` tokens.
 
-    `dtype`: of keys and values.
+    `dtype`: dtype of keys and values.
     """
     alike: dict[KvGroup, list[int]] = defaultdict(list)
     for index, one in enumerate(attentions(filter(keeps_kv, layers))):
@@ -242,17 +242,17 @@ def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvL
 
 
 def kv_stage(layers: Sequence[LayerConfig], stage: Stage) -> Stage:
-    """Count a stage among the layers that keep KV, as `KvLayout.stage_of` does."""
+    """Return the stage with ends counted in layers that keep KV, as `KvLayout.stage_of` needs."""
     kept = [keeps_kv(layer) for layer in layers]
     return Stage(stage.index, tuple(sum(kept[:end]) for end in stage.ends))
 
 
 def state_layout(layers: Sequence[LayerConfig], dtype: str) -> StateLayout | None:
-    """Lay out the state of the recurrent layers; None without any. `dtype`: the model's."""
+    """Lay out the states of recurrent layers; None if there are none. `dtype`: the model's."""
     shapes = tuple(one.mixer.state for one in layers if isinstance(one.mixer, RecurrentConfig))
     return StateLayout(shapes, dtype) if shapes else None
 
 
 def _scale_bytes(kept: TokenKeys, block_size: int) -> int:
-    """Return the bytes of a layer's scales in a block of fp8."""
+    """Return the bytes of a layer's scales in a block with fp8 KV."""
     return (1 + kept.has_values) * kept.heads * block_size * KV_SCALE_BYTES

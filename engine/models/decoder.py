@@ -1,10 +1,10 @@
 """The forward pass of every decoder that is served.
 
-    first stage    embedding -> layers -> sum of all so far ->
-    others         -> sum of all so far -> layers -> ... -> final norm -> head     in the last
+    first stage    embedding -> layers -> residual ->
+    others         -> residual -> layers -> ... -> final norm -> head     in the last
 
-Knows: the order of layers. Does not know: what a layer computes (`layers`), which kernels do the
-work (`Ops`), how weights are loaded, or whose the tokens are.
+Knows: the order of layers. Does not know: what a layer computes (`layers`), which kernels compute
+(`Ops`), how weights are loaded, or which sequence a token belongs to.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class PendingLayers(Protocol):
 class WeightPrefetch(Protocol):
     """Prefetch of layers' weights from host memory to the device.
 
-    Layers are counted from the first one that is computed here.
+    Layers are counted from the first layer of this stage.
     """
 
     def begin(self) -> None:
-        """Start the first copies, at the begin of a step."""
+        """Start the first copies of a step."""
         ...
 
     def wait(self, index: int) -> None:
@@ -58,28 +58,28 @@ class WeightPrefetch(Protocol):
         ...
 
     def computed(self, index: int) -> None:
-        """Reuse a layer's buffer for later copies, after all launches of the layer."""
+        """Reuse the layer's buffer for later copies, once the layer is computed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """A decoder on its device, with the places of its layers' memory.
+    """A decoder on its device, and the place of each layer's memory.
 
-    Where it is one rank's of a `group`, all ranks call `logits` with the same tokens, and have the
-    same logits. Of several stages (`pipe`) each has its layers, all call `logits` with the same
-    tokens, and the last one alone has logits.
+    In a `group`, all ranks call `logits` with the same tokens and get the same logits. With several
+    stages (`pipe`), each stage has its own layers, all stages call `logits` with the same tokens,
+    and only the last stage gets logits.
     """
 
     config: ModelConfig
     parameters: Parameters
     places: Mapping[int, LayerPlace]  # by the layer's number in the model
     ops: Ops
-    late: PendingLayers | None = None  # None: all KV is in the pool when a step is launched
+    late: PendingLayers | None = None  # None: all KV is in the pool before a step is launched
     group: RankGroup | None = None
     pipe: Pipe | None = None
     prefetch: WeightPrefetch | None = None  # None: all weights are on the device
-    num_slots: int = 0  # slots of adapters, with slot 0 for none; 0: no adapters
+    num_slots: int = 0  # slots of adapters, slot 0 included; 0: no adapters
 
     @property
     def has_logits(self) -> bool:
@@ -88,7 +88,7 @@ class Decoder:
 
     @property
     def whole_context(self) -> int:
-        """Place in the pool of a layer here that attends to all tokens; 0: all have windows."""
+        """Index in the pool of a layer here that attends to all tokens; 0 if all have windows."""
         found = (
             self.places[layer.index].index
             for layer in self.parameters.layers
@@ -98,12 +98,12 @@ class Decoder:
 
     @property
     def num_positions(self) -> int:
-        """Number of positions that a token may have."""
+        """Number of positions for which the decoder is built."""
         return min(len(one.cos_sin) for one in self.places.values() if one.cos_sin is not None)
 
     @property
     def has_draft_head(self) -> bool:
-        """True if the checkpoint's head drafts tokens after each sampled one."""
+        """True if the checkpoint's draft head is used."""
         return self.parameters.draft_head is not None
 
     @property
@@ -126,18 +126,17 @@ class Decoder:
         states: StepMemory = None,
         adapters: Tensor | None = None,
     ) -> Tensor:
-        """Compute T tokens, write their KV to `pool`, return logits of the tokens at `outputs`.
+        """Compute T tokens, write their KV to `pool`, return the logits of the tokens `outputs`.
 
-        `pool` has for each layer with attention that is computed here a (blocks, 2, kv heads, block
-        size, head dim). `states` are read and written where layers are recurrent, or have rings. A
-        stage before the last returns logits of no tokens.
+        `pool` has (blocks, 2, kv heads, block size, head dim) for each layer of this stage with
+        attention. Recurrent layers, and layers with rings, read and write `states`. A stage before
+        the last returns logits of no tokens.
 
-        Only tokens that are followed by a sampled one, and few are, go through all that is after
-        the last layer's attention or recurrence.
+        After the last layer's attention or recurrence, only the few tokens `outputs` are computed.
 
-        `token_ids` (T,) int64, `outputs` (S,) int64 indices into T, `adapters` (T,) int32 the
-        slots of the tokens' adapters, None without any; (S, V) in the model's dtype. The result is
-        the caller's to change. Does not wait for the device.
+        `token_ids` (T,) int64, `outputs` (S,) int64 indices into T, `adapters` (T,) int32 slots of
+        the tokens' adapters (None: no adapters). Returns (S, V) in the model's dtype, which the
+        caller may overwrite. Does not wait for the device.
         """
         return self.logits_of(self.hidden(token_ids, layout, pool, outputs, states, adapters))
 
@@ -153,7 +152,7 @@ class Decoder:
     ) -> Tensor:
         """Compute T tokens like `logits`; return the hidden states after the final norm, (S, H).
 
-        Without `outputs` those of all tokens.
+        Without `outputs`, return the hidden states of all tokens.
         """
         memories = Memories(self.places, pool, states)
         computed = self._layers(token_ids, layout, memories, outputs, adapters)
@@ -163,7 +162,7 @@ class Decoder:
 
     @torch.inference_mode()
     def logits_of(self, hidden: Tensor) -> Tensor:
-        """Return the logits (S, V) of hidden states (S, H); of none where a stage has no head."""
+        """Return the logits (S, V) of hidden states (S, H); in a stage without a head, (0, V)."""
         if not len(hidden):
             return self.parameters.head.new_empty((0, self.config.vocab_size))
         logits = self._of_all_ranks(self.ops.linear(hidden, self.head, None))
@@ -173,7 +172,7 @@ class Decoder:
         return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
 
     def _normed(self, hidden: Tensor | PeerProduct | None, residual: Tensor) -> Tensor:
-        """Norm the sum of the last layer's output and its residual, (S, H)."""
+        """Add the last layer's output to its residual and norm the sum, (S, H)."""
         if hidden is None:
             return self.parameters.final_norm.norm(self.ops, residual)
         normed, _ = self.parameters.final_norm.add(self.ops, hidden, residual)
@@ -189,11 +188,11 @@ class Decoder:
         pool: Sequence[Tensor],
         outputs: Tensor,
     ) -> Tensor:
-        """Compute the hidden states (S, H) of the checkpoint's head at `outputs` (S,).
+        """Compute the draft head's hidden states (S, H) of the tokens `outputs` (S,).
 
-        `hidden` (T, H) are the hidden states of all tokens of a step, `next_ids` (T,) int64 the
-        tokens after these. What `logits_of` has of the result is of the tokens after `next_ids`.
-        The KV of the head's layer is written to `pool`. Raises ValueError without a head.
+        `hidden` (T, H) are the hidden states of all tokens of a step, and `next_ids` (T,) int64 the
+        tokens that follow them. `logits_of` the result predicts the tokens after `next_ids`. The KV
+        of the head's layer is written to `pool`. Raises ValueError without a draft head.
         """
         head = self.parameters.draft_head
         if head is None:
@@ -216,10 +215,10 @@ class Decoder:
         outputs: Tensor | None,
         adapters: Tensor | None,
     ) -> tuple[Tensor | PeerProduct | None, Tensor] | None:
-        """Compute the last layer's output at `outputs`, as `finish` does, and its residual (S, H).
+        """Compute the last layer's output of the tokens `outputs`, and its residual, both (S, H).
 
-        Of all tokens without `outputs`. None where there are none: all KV is written, and the rest
-        is left out.
+        Without `outputs`, compute all tokens. Return None if `outputs` is empty or this is not the
+        last stage; all KV is written even then.
         """
         ops, layers = self._ops_of(adapters), self.parameters.layers
         hidden: Tensor | PeerProduct | None = None
@@ -235,7 +234,7 @@ class Decoder:
             memory = memories.of(layer.index)
             rows = memories.layout_of(layer.index, layout)
             entered, residual = layer.enter(ops, hidden, residual, rows, memory)
-            hidden = None  # its memory is freed
+            hidden = None  # free its memory
             if layer is not last or not self.has_logits:
                 hidden, residual = layer.finish(ops, entered, residual, rows, memory, None)
             elif outputs is None or outputs.shape[0]:
@@ -250,11 +249,11 @@ class Decoder:
         return None
 
     def _ops_of(self, slots: Tensor | None) -> Ops:
-        """Return the ops for tokens with adapters in `slots` (T,) int32; None: without any."""
+        """Return the ops for tokens with adapters in `slots` (T,) int32 (None: no adapters)."""
         return self.ops if slots is None else self.ops.of_tokens(slots, self.num_slots)
 
     def _await(self, index: int, place: LayerPlace) -> None:
-        """Make later launches wait for a layer's weights and KV, where they are loaded late."""
+        """Make later launches wait for a layer's weights and KV if they are still loading."""
         if self.prefetch is not None:
             self.prefetch.wait(index)
         in_pool = place.cos_sin is not None and not place.in_ring
@@ -269,9 +268,10 @@ class Decoder:
         return self.pipe.receive(embedding.new_empty((len(token_ids), embedding.shape[1])))
 
     def _pass_on(self, hidden: Tensor | PeerProduct | None, residual: Tensor) -> None:
-        """Send the next stage the sum that its first norm would compute, with the same bits.
+        """Add `hidden` to the residual and send the sum to the next stage.
 
-        The normed one, of another weight than that norm's, is dropped.
+        A norm adds them, so that the bits are those of a model without stages; its normed result is
+        not used.
         """
         assert self.pipe is not None, "a stage before the last has one after it"
         if hidden is not None:
@@ -291,9 +291,10 @@ class Decoder:
 
 @torch.inference_mode()
 def _with_plain_latents(parameters: Parameters) -> Parameters:
-    """Dequantise what latent attention absorbs, once; in each step where layers come from the host.
+    """Dequantise the matrices that latent attention absorbs, once for all steps.
 
-    What it multiplies is never quantised: it depends on no format whether a token is absorbed.
+    Layers that come from the host are dequantised in each step instead. Absorbed products do not
+    quantise their inputs, so the choice to absorb does not depend on the format.
     """
     if parameters.homes is not None:
         return parameters
@@ -321,8 +322,8 @@ def build_decoder(
 ) -> Decoder:
     """Build a decoder for sequences of up to `num_positions` tokens, on the parameters' device.
 
-    Of one rank of a `group`, `config` has the rank's sizes; of a stage it has all layers.
-    `frees_windows`: the KV of layers with a window lies in rings.
+    In a `group`, `config` has this rank's sizes; with stages, `config` has the layers of all.
+    `frees_windows`: rings hold the KV of layers with a window.
     """
     parameters = _with_plain_latents(parameters)
     first, stop = parameters.layers[0].index, parameters.layers[-1].index + 1

@@ -1,10 +1,10 @@
 """The tokens that end an answer, from the files beside a checkpoint.
 
     generation_config.json, or else config.json: one id or several
-    tokenizer_config.json: a text, whose id one of the tokenizer's files has
+    tokenizer_config.json: a text; the tokenizer's files have its id
 
 A fine-tuned model often ends its turns with the tokenizer's token, while the other files still name
-the base model's. So both count.
+the base model's token. So both count.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class _Tokenizer(msgspec.Struct):
 def eos_token_ids(model_dir: Path, vocab_size: int) -> tuple[int, ...]:
     """Return the ids of tokens that end an answer, each once; raises BadConfig.
 
-    One that the model has no logit for is never sampled: it is left out, since who reads the
-    vocabulary (grammars) would refuse it. -1 is such a one, by which some mean none.
+    Ids without a logit are left out: they are never sampled, and grammars would refuse them. Some
+    files write -1 for no token.
     """
     said = _of_tokenizer(model_dir)
     ids = [*_configured(model_dir), *([] if said is None else [said])]
@@ -82,7 +82,7 @@ def _of_tokenizer(model_dir: Path) -> int | None:
 
 
 def _id_of(path: Path, text: str) -> int | None:
-    """Find the id of a token, added or of the vocabulary; None without one."""
+    """Find the id of an added token or of one in the vocabulary; None if there is no such token."""
     if not path.exists():
         return None
     tokenizer = read_json(path, _Tokenizer)

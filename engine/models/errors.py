@@ -1,17 +1,17 @@
-"""Errors that keep a model from being served: with any of them the engine does not start.
+"""Errors that keep the engine from starting, since a model cannot be served.
 
-Knows: what is wrong. Does not know: who reads it, or with which status the process ends (`main`).
+Knows: the fault. Does not know: who reads the message, or the process's exit status (`main`).
 
 ModelError
  |- ModelNotServed      the fault is in the model's files
  |   |- UnsupportedModel    a model that is not served: architecture, weight format, window...
  |   |- BadConfig           config.json is absent, malformed or contradicts itself
  |   `- CheckpointError     the weights are absent, unreadable, or not what config.json says
- |- WrongSetting        a setting asks for what this model has not
+ |- WrongSetting        a setting asks for something that this model lacks
  |- DeviceUnavailable   the device that was asked for is not there
  |- PoolTooSmall        not one block of KV fits beside the weights
  |- FilesChanged        the model's files were replaced while they were loaded
- `- NotEnoughMemory     host or device have not the memory that a start takes
+ `- NotEnoughMemory     host or device lack the memory for a start
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The choice whether layers with a window free what lies before it, and the layouts of both ways.
+"""The choice whether layers with a window free the KV before the window, and both layouts.
 
-    whole    a block has every layer of its tokens
-    freed    a block has the layers without a window; each sequence has a ring of the others
+    whole    a block has all layers
+    freed    a block has the layers without a window; each sequence has a ring for the others
 
-A ring takes its room however short the sequence is, and a prompt can begin from the cache only
-where a ring was kept. So windows are freed where that makes room for sequences of usual length.
+A ring has the same size for short and long sequences, and a prompt can continue from the cache only
+where a ring was kept. So windows are freed if this makes room for sequences of usual length.
 
 Knows: layouts, bytes. Does not know: the device, or how much memory there is. No torch.
 """
@@ -20,14 +20,14 @@ from engine.models.layers.mixer import KvConfig
 from storage.layouts.kv_layout import KvLayout
 from storage.layouts.window_layout import SlotLayout, WindowLayout
 
-USUAL_TOKENS = 4096  # of a sequence, as long as agents' and documents' prompts often are
-RINGS = 2  # of a running sequence (`prefix_cache.leases.lease_states`)
-LEAST_GAIN = 1.5  # times the sequences of USUAL_TOKENS: less is not worth hits at fewer positions
+USUAL_TOKENS = 4096  # length of a sequence, typical of prompts of agents and with documents
+RINGS = 2  # rings of a running sequence (`prefix_cache.leases.lease_states`)
+LEAST_GAIN = 1.5  # least factor of sequences that fit, to make up for hits at fewer positions
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLayouts:
-    """Layouts of blocks, and of what a sequence keeps beside them; None: nothing."""
+    """Layouts of blocks, and of the states or rings of a sequence (None: it has none)."""
 
     kv: KvLayout
     states: SlotLayout | None
@@ -46,9 +46,9 @@ def whole(
 
 
 def freed(layers: Sequence[LayerConfig], kv_dtype: str, block_size: int) -> MemoryLayouts | None:
-    """Lay out blocks without the layers that have a window; None where that cannot be.
+    """Lay out blocks without the layers that have a window; None if that is impossible.
 
-    Some layers need one and some need none, and no layer may be recurrent.
+    Possible if some layers have a window, others have none, and no layer is recurrent.
     """
     keeping = [layer for layer in layers if keeps_kv(layer)]
     others = [layer for layer in keeping if window_of(layer) is None]
@@ -61,7 +61,7 @@ def freed(layers: Sequence[LayerConfig], kv_dtype: str, block_size: int) -> Memo
 
 
 def pays(given: MemoryLayouts, kept_whole: KvLayout) -> bool:
-    """Return whether windows are worth being freed."""
+    """Return whether it is worth freeing windows."""
     ring = given.states
     assert isinstance(ring, WindowLayout), "windows are freed"
     of_sequence = USUAL_TOKENS * given.kv.token_bytes + RINGS * ring.state_bytes
@@ -70,5 +70,5 @@ def pays(given: MemoryLayouts, kept_whole: KvLayout) -> bool:
 
 
 def window_of(layer: LayerConfig) -> int | None:
-    """Return a layer's window in tokens; None: it has none, or is recurrent."""
+    """Return a layer's window in tokens; None if it has none or is recurrent."""
     return layer.mixer.window if isinstance(layer.mixer, KvConfig) else None

@@ -1,10 +1,10 @@
 """The grid of ranks: the stages of a pipeline, and the ranks that divide each stage's layers.
 
     stage     first | ... | last
-    ranks      4, 5 | 2, 3 | 0, 1      of three stages of two ranks each
+    ranks      4, 5 | 2, 3 | 0, 1      three stages of two ranks each
 
-Rank 0 schedules and samples, so the last stage is its own: logits need not travel. What it samples
-comes to the first stage with the next step that has it.
+Rank 0 schedules and samples, so it computes the last stage and logits need not be sent. The first
+stage receives sampled tokens with the next step.
 
 Knows: numbers. Does not know: which layers a stage has (`engine.models.stages`), or processes.
 """

@@ -1,6 +1,6 @@
-"""Git LFS pointers, which stand for large files in a clone without Git LFS.
+"""Git LFS pointers: small files that replace large ones in a clone without Git LFS.
 
-Knows: how a pointer begins. Does not know: what the file should be.
+Knows: how a pointer begins. Does not know: what the large file contains.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ WHAT = "a pointer of Git LFS and not the file itself: `git lfs pull` gets it"
 
 
 def is_pointer(path: Path) -> bool:
-    """Return whether the file is a pointer; False if it is unreadable, which its reader reports."""
+    """Return whether the file is a pointer; False if it is unreadable (its reader reports that)."""
     try:
         with opened(path) as file:
             return file.read(len(_BEGINNING)) == _BEGINNING

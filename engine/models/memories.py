@@ -1,4 +1,4 @@
-"""The memory of a decoder's layers in one step: KV of the pool, states, or rings of a window.
+"""The memory of a decoder's layers in one step: KV in the pool, states, or rings of windows.
 
 Knows: where each layer's memory lies. Does not know: what a layer does with it.
 """
@@ -15,16 +15,17 @@ from kernels.attention.batch_layout import BatchLayout
 from storage.pools.state_pool import StepStates
 from storage.pools.window_pool import StepWindows
 
-StepMemory = StepStates | StepWindows | None  # beside the pool; None: all layers keep KV there
+StepMemory = StepStates | StepWindows | None  # None: all layers keep KV in the pool
 
 
 @dataclass(frozen=True, slots=True)
 class LayerPlace:
-    """Place of a layer's memory: its number among the layers of its kind that are computed here.
+    """Place of a layer's memory: its number among this stage's layers of the same kind of memory.
 
-    A layer that reads another's keys and values has the other's place.
+    A layer that reads another layer's KV has that layer's place.
 
-    `cos_sin` (positions, rotated) float32: of a layer with attention; None: it is recurrent.
+    `cos_sin` (positions, rotated) float32: table of a layer with attention; None: the layer is
+    recurrent.
     """
 
     index: int
@@ -40,7 +41,7 @@ class Memories:
     places: Mapping[int, LayerPlace]
     pool: Sequence[Tensor]
     states: StepMemory
-    own_inputs: Tensor | None = None  # (T, layers, P) of all layers of the model (`layer_inputs`)
+    own_inputs: Tensor | None = None  # (T, layers, P) for all layers of the model (`layer_inputs`)
 
     def of(self, layer: int) -> Memory:
         """Return the memory of a layer, by its number in the model."""
@@ -53,7 +54,7 @@ class Memories:
         return StateMemory(self.states.layers[place.index], self.states.rows)
 
     def layout_of(self, layer: int, layout: BatchLayout) -> BatchLayout:
-        """Return the layout of a step for a layer: of the rings, where its KV lies there."""
+        """Return a layer's layout of a step; if its KV is in rings, the layout of the rings."""
         return self._windows.layout if self.places[layer].in_ring else layout
 
     @property

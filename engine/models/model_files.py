@@ -1,8 +1,8 @@
-"""The reading of a model's small files, which somebody else wrote: descriptions, not weights.
+"""Reading of a model's small files (not weights), which are not trusted.
 
-A file of another kind is not opened for long (a pipe would be waited for), nor one that is larger
-than any description; JSON is decoded only as deeply as any description goes, since whoever walks it
-has a stack. Knows: what a file may be. Does not know: what is in it, nor who tells the user.
+Only regular files are read, since a pipe would block, and only up to a size. JSON is decoded only
+up to a depth, since code that walks the result recursively needs stack. Knows: the limits of a
+file. Does not know: its content, or who reports errors to the user.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-MAX_BYTES = 128 << 20  # the largest tokenizers have some 35 MB
-MAX_DEPTH = 64  # the deepest descriptions have some 8 levels
+MAX_BYTES = 128 << 20  # the largest tokenizers have about 35 MB
+MAX_DEPTH = 64  # the deepest files have about 8 levels
 T = TypeVar("T")
 
 _TEXT = re.compile(rb'"[^"]*"')
@@ -29,7 +29,7 @@ _OTHER_BYTES = bytes(byte for byte in range(256) if byte not in b'"[]{}')
 
 
 class NoRegularFile(OSError):
-    """A pipe, a device or a socket in the place of a file."""
+    """A pipe, a device or a socket instead of a regular file."""
 
 
 class FileTooLarge(OSError):
@@ -41,7 +41,7 @@ class NestedTooDeeply(msgspec.DecodeError):
 
 
 def opened(path: Path) -> BufferedReader:
-    """Open a regular file, or a link to one; raises OSError at once for anything else."""
+    """Open a regular file, or a link to one; raises OSError at once for a file of another kind."""
     file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (the caller closes it)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
@@ -54,7 +54,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """Read a whole file; raises OSError, also for one that is no regular file or too large."""
+    """Read a whole file; raises OSError, also if the file is not regular or too large."""
     with opened(path) as file:
         if os.fstat(file.fileno()).st_size > MAX_BYTES:
             raise FileTooLarge(errno.EFBIG, f"it has more than {MAX_BYTES >> 20} MiB")
@@ -62,14 +62,14 @@ def read_file(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Read a text with any ends of lines; raises as `read_file`, or UnicodeDecodeError."""
+    """Read a text with any line endings; raises like `read_file`, or UnicodeDecodeError."""
     return read_file(path).decode().replace("\r\n", "\n").replace("\r", "\n")
 
 
 def decode(content: bytes, kind: type[T]) -> T:
     """Decode JSON as a `kind`; raises msgspec.DecodeError and UnicodeDecodeError.
 
-    An infinite number, which is not of JSON, is what `transformers` 5 writes in its place.
+    JSON has no infinite numbers: `Infinity` is decoded as the object that `transformers` 5 writes.
     """
     try:
         decoded = msgspec.json.decode(content, type=kind)
@@ -86,7 +86,7 @@ def decode(content: bytes, kind: type[T]) -> T:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read an object of JSON; raises as `read_file` and `decode`."""
+    """Read a JSON object; raises like `read_file` and `decode`."""
     return decode(read_file(path), dict[str, Any])
 
 

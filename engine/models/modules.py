@@ -1,7 +1,7 @@
 """The modules of a layer: matrices and norms with their tensors and the tensors' names.
 
-A module is a frozen dataclass; the modules within a layer are found in its fields (`walk`). Torch
-is imported for types alone, so that an architecture's sizes can be read where torch is not.
+A module is a frozen dataclass; `walk` finds a layer's modules in its fields. Torch is imported only
+for types, so that an architecture's sizes can be read without torch.
 
 Knows: what loading, sharding, warm-up and the forward pass ask of a module. Does not know: which
 modules there are (`layers`, `weight_formats`).
@@ -34,14 +34,13 @@ M = TypeVar("M")
 class CheckpointTensor:
     """A tensor's name in a checkpoint, and the part of a parameter that it fills.
 
-    `shard_dim` is the dimension along which shards divide it; None: every shard has all of it.
-    Where it has `sections` there, in proportion to these numbers, shards divide each by itself.
-    `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike. It
-    raises CheckpointError for what is not served, without the name.
-    `stored_shape` is what the checkpoint has, where `convert` expects it to be so; then shards
-    divide that.
-    One that is not `required` may be absent; its view has no elements.
-    `is_scale` says that weights are multiplied by it, which not every number is fit for.
+    `shard_dim`: the dimension that shards divide; None: every shard has the whole tensor.
+    `sections`: sizes of sections along `shard_dim`, in proportion; shards divide each section.
+    `convert` turns the checkpoint's tensor into the kept one; None: both are the same. It raises
+    CheckpointError, without the name, for values that are not served. `stored_shape`: the shape in
+    the checkpoint that `convert` expects; shards divide it. `required`: False if the tensor may be
+    absent; then `view` has no elements. `is_scale`: the tensor is a scale of weights, whose values
+    are checked.
     """
 
     name: str
@@ -58,23 +57,23 @@ class CheckpointTensor:
 class LinearConfig:
     """Config of a layer's matrix, (all rows, size_in), without tensors.
 
-    Several matrices of a checkpoint that multiply the same input are one, one below the other.
-    Shards divide its rows, or its columns: then the sum of their products is the product. A matrix
-    of the checkpoint may have sections, whose rows shards divide one section after the other.
+    Several matrices of a checkpoint that multiply the same input are joined by rows. Shards divide
+    the rows, or the columns: then their products are summed. A matrix of the checkpoint may have
+    sections of rows, and shards divide each section.
     """
 
     rows: tuple[tuple[str, int], ...]  # name and rows of each matrix in the checkpoint
     size_in: int
     bias: bool
     shards: Literal["rows", "columns"]
-    in_parts: bool = True  # its reader adds the split-K partials (`kernels.linear.split_k`)
+    in_parts: bool = True  # the product's reader adds split-K parts (`kernels.linear.split_k`)
     of_expert: bool = False
     plain: bool = False  # not quantised in any weight format
-    sections: tuple[tuple[int, ...], ...] = ()  # rows of each section by matrix; empty: one each
+    sections: tuple[tuple[int, ...], ...] = ()  # rows of each matrix's sections; empty: no sections
 
     @property
     def in_sections(self) -> Iterator[tuple[str, int, tuple[int, ...]]]:
-        """Each matrix of the checkpoint: its name, its rows, and the rows of its sections."""
+        """Name, rows, and rows of the sections of each matrix in the checkpoint."""
         sections = self.sections or tuple((rows,) for _, rows in self.rows)
         for (name, rows), own in zip(self.rows, sections, strict=True):
             yield name, rows, own
@@ -97,7 +96,7 @@ class LinearConfig:
 def side_by_side(
     prefix: str, sizes: dict[str, int], hidden: int, *, bias: bool, in_parts: bool = True
 ) -> LinearConfig:
-    """Join matrices of these names and rows that multiply the same input."""
+    """Describe matrices of these names and rows, which multiply the same input, as one."""
     rows = tuple((prefix + name, size) for name, size in sizes.items())
     return LinearConfig(rows, hidden, bias, "rows", in_parts)
 
@@ -124,31 +123,31 @@ class Linear(Module):
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """Quantisation of its input, where the kernel before can do that; None: no quantisation."""
+        """Quantisation of the input that the kernel before may do; None: input must be plain."""
         return None
 
     @abstractmethod
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
-        """Multiply x (T, size_in) -> (T, size_out), or in parts where `config` allows that.
+        """Multiply x (T, size_in) -> (T, size_out), or in parts if `config` allows that.
 
-        x is in fp8 only where `takes_fp8` says so; there it may be plain all the same.
+        x may be in fp8 only if `takes_fp8` is not None, and may be plain even then.
         """
 
     @abstractmethod
     def dense(self, dtype: torch.dtype) -> Tensor:
-        """Return the matrix (size_out, size_in) in `dtype`, the model's; dequantised anew."""
+        """Dequantise the matrix; return (size_out, size_in) in the model's `dtype`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertPart:
-    """A matrix of an expert in the checkpoint, and its part of `gate_up` or of `down`.
+    """A matrix of an expert in the checkpoint, and its part of `gate_up` or `down`.
 
-    Shards divide the rows of the former, the columns of the latter.
+    Shards divide the rows of `gate_up` and the columns of `down`.
     """
 
     name: str
     is_down: bool
-    index: int = 0  # which of `count` equal parts
+    index: int = 0  # index among `count` equal parts
     count: int = 1
 
     def of(self, tensor: Tensor, dim: int = 0) -> Tensor:
@@ -160,10 +159,10 @@ class ExpertPart:
 class ExpertsConfig:
     """Config of the matrices of a layer's experts, without tensors.
 
-    Those of one expert are named after `prefix`, its number and one of `names`: of the inner
-    matrices, as many as `gate` has factors, and of the projection back. Where they are `packed`,
-    the checkpoint has one tensor of all experts, inputs first: with gate and up in turn, as gpt-oss
-    has them, or in `halves`, as Llama 4 does.
+    An expert's matrix is named by `prefix`, the expert's number and one of `names`: the inner
+    matrices, as many as `gate` has factors, then the projection back. `packed`: the checkpoint has
+    one tensor for all experts, inputs first, in which gate and up alternate (gpt-oss), or are
+    `halves` (Llama 4).
     """
 
     prefix: str
@@ -178,7 +177,7 @@ class ExpertsConfig:
 
     @property
     def inner_size(self) -> int:
-        """Rows of all inner matrices of an expert."""
+        """Number of rows of all inner matrices of an expert."""
         return self.gate.factors * self.size
 
     def matrices(self, expert: int) -> tuple[str, ...]:
@@ -186,7 +185,7 @@ class ExpertsConfig:
         return tuple(f"{self.prefix}{expert}.{name}" for name in self.names)
 
     def parts(self, expert: int) -> Iterator[ExpertPart]:
-        """Yield an expert's matrices with their places."""
+        """Yield an expert's matrices with their parts of `gate_up` or `down`."""
         *inner, down = self.matrices(expert)
         for index, name in enumerate(inner):
             yield ExpertPart(name, False, index, len(inner))
@@ -197,7 +196,7 @@ class ExpertsConfig:
 class Experts(Module):
     """The experts of a layer in some weight format: `gate_up` (E, 2 I, H), `down` (E, H, I).
 
-    Without a gate `gate_up` is (E, I, H). `room` has the adapters' matrices beside them.
+    Without a gate `gate_up` is (E, I, H). `room` has the adapters' matrices for these experts.
     """
 
     config: ExpertsConfig
@@ -214,7 +213,7 @@ class Experts(Module):
 
 
 class Memory(Protocol):
-    """Source of tensors, in place of torch."""
+    """Source of tensors that replaces torch's allocator."""
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Allocate the next tensor, uninitialised."""
@@ -225,7 +224,7 @@ class Memory(Protocol):
 class Allocator:
     """Allocator of uninitialised tensors for a model's modules.
 
-    Where several ranks compute the model (`group`), configs have the sizes of this rank's part.
+    If several ranks compute the model (`group`), configs have the sizes of this rank's part.
     """
 
     weight_format: WeightFormat
@@ -245,7 +244,7 @@ class Allocator:
     def linear(self, config: LinearConfig) -> Linear:
         """Allocate a matrix in the weight format of the model.
 
-        Where ranks add up what they get of their columns, the first alone adds the bias.
+        If ranks divide the columns and sum their products, only the first rank adds the bias.
         """
         if self.group is not None and config.shards == "columns":
             bias = config.bias and self.group.rank == 0
@@ -278,17 +277,17 @@ class WeightFormat(Protocol):
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
         """Count the bytes of a matrix in a model of this dtype, for plans, without torch.
 
-        Raises UnsupportedModel where it is not served in this format.
+        Raises UnsupportedModel if the matrix is not served in this format.
         """
         ...
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Raise UnsupportedModel for a rank's part of a matrix that splits a unit of the format."""
+        """Raise UnsupportedModel if a rank's part of a matrix splits a unit of the format."""
         ...
 
 
 def walk(part: object, kind: type[M]) -> Iterator[M]:
-    """Yield every object of type `kind` in `part`: itself, or nested in its fields, in order."""
+    """Yield every object of type `kind` in order: `part` itself, or objects within its fields."""
     if isinstance(part, kind):
         yield part
     elif isinstance(part, tuple):

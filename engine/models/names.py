@@ -1,8 +1,8 @@
 """A checkpoint's names: of the decoder's tensors, and of other tensors in its files.
 
-Checkpoints of models that see keep the decoder below a prefix, beside the tower that sees. Others
-carry heads that draft, scales of a cache in fp8, or tables that the config gives anyway. None of
-that is needed to serve text, so it is left in the files; whatever else is too much ends the start.
+Checkpoints of vision models keep the decoder below a prefix, beside the vision tower. Others have
+draft heads, scales of an fp8 cache, or tables that the config gives anyway. Text needs none of
+these tensors, so they are not loaded. Any other surplus tensor ends the start.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Prefixes of tensors outside the decoder: for vision, audio, and speculative heads.
+# Prefixes of tensors outside the decoder: vision, audio, and draft heads.
 SURPLUS_PREFIXES = (
     "visual.",
     "model.visual.",
@@ -28,13 +28,13 @@ SURPLUS_PREFIXES = (
 )
 # Suffixes of unused tensors: scales of fp8 KV, and frequencies that the config gives.
 SURPLUS_SUFFIXES = (".q_scale", ".k_scale", ".v_scale", ".kv_scale", ".rotary_emb.inv_freq")
-# Matrices of each expert in a tensor of all experts, one below the other; also their scales.
+# Matrices of each expert in a tensor of all experts, joined by rows; also their scales.
 _MATRICES: Mapping[str, tuple[str, ...]] = {
     "gate_up_proj": ("gate_proj", "up_proj"),
     "down_proj": ("down_proj",),
 }
 _STACKED = re.compile(r"(.*\.experts\.)(gate_up_proj|down_proj)(?:\.(weight\w*))?")
-# Prefixes of a decoder that was saved without what it is the `model` of, as embedding models are.
+# Prefixes for a decoder that was saved without its head, as embedding models are.
 WITHOUT_HEAD = (
     ("embed_tokens.", "model.embed_tokens."),
     ("layers.", "model.layers."),
@@ -48,16 +48,16 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 class CheckpointNames:
     """A checkpoint's names of the decoder's tensors, and its other tensors."""
 
-    # Prefixes in files and the decoder's prefixes instead; the first match counts.
+    # Prefixes in files, each with the decoder's prefix for it; the first match counts.
     prefixes: tuple[tuple[str, str], ...] = WITHOUT_HEAD
-    # Endings in files and the decoder's endings instead.
+    # Endings in files, each with the decoder's ending for it.
     endings: tuple[tuple[str, str], ...] = ()
     surplus: tuple[str, ...] = SURPLUS_PREFIXES
-    # Speculative layers after the last layer: `num_nextn_predict_layers`.
+    # Layers of draft heads after the last layer: `num_nextn_predict_layers`.
     drafting_layers: range = range(0)
-    # Layers that read another layer's keys and values; the files may have their projections.
+    # Layers that read another layer's KV; the files may have KV projections for them, unused.
     sharing_layers: range = range(0)
-    # Matrices joined in the files: a part of the joined name, and its matrices' parts instead.
+    # Matrices joined in the files: a part of the joined name, and the part in each matrix's name.
     merged: tuple[tuple[str, tuple[str, ...]], ...] = ()
     # Experts of a layer that may be one tensor in the files, (E, 2 I, H) and (E, H, I), with scales
     # (E, 2 I, 1) and (E, H, 1) in fp8; 0: none.
@@ -75,14 +75,14 @@ class CheckpointNames:
         return name
 
     def parts(self, own: str) -> tuple[str, ...]:
-        """Return in order the decoder's tensors that the tensor `own` joins by rows, if any."""
+        """Return, in order, the names of the decoder's tensors that `own` joins by rows; or ()."""
         for part, instead in self.merged:
             if part in own:
                 return tuple(own.replace(part, one) for one in instead)
         return self.experts(own)
 
     def experts(self, own: str) -> tuple[str, ...]:
-        """Return in order the matrices of experts that the tensor `own` stacks, if it does."""
+        """Return, in order, the names of the experts' matrices that `own` stacks; or ()."""
         if not self.stacked_experts or (found := _STACKED.fullmatch(own)) is None:
             return ()
         prefix, joined, suffix = found.groups("weight")
@@ -93,7 +93,7 @@ class CheckpointNames:
         )
 
     def surplus_kind(self, own: str) -> str | None:
-        """Return the pattern of unused tensors that `own` matches; None without a match."""
+        """Return the pattern of unused tensors that `own` matches; None if the tensor is used."""
         for prefix in self.surplus:
             if own.startswith(prefix):
                 return f"{prefix}*"
@@ -125,7 +125,7 @@ class Surplus:
         self.num_bytes += num_bytes
 
     def __str__(self) -> str:
-        """Return the number, kinds and bytes of unused tensors; empty without any."""
+        """Return the number, kinds and bytes of unused tensors as text; empty if there are none."""
         if not self._counts:
             return ""
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self._counts.items()))

@@ -1,8 +1,8 @@
 """A decoder's tensors, and their names in checkpoints.
 
-Query, key and value projections are one matrix here, gate and up projections another, so that
-a layer does four matrix products. `checkpoint_tensors` maps every name of a checkpoint to the
-part of a parameter that it fills; loading and checking both go by that map.
+Query, key and value projections are one matrix here, and gate and up projections another, so that a
+layer does four matrix products. `checkpoint_tensors` maps every name of a checkpoint to the part of
+a parameter that it fills; loading and checking use this map.
 
 Layers may stay in host memory (`LayerHomes`). The tensors of such a layer exist twice: in host
 memory, where loading fills them, and in a device buffer, for the products.
@@ -30,19 +30,19 @@ from storage.layouts.stage import Stage, whole
 
 
 class LayerHomes(Protocol):
-    """Memory of layers whose weights stay on the host; a stage counts its layers from 0."""
+    """Memory of layers whose weights stay on the host. Layers of a stage are counted from 0."""
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all buffers on the device."""
+        """Number of bytes of all buffers on the device."""
         ...
 
     def host(self, index: int) -> Memory | None:
-        """Return the host memory for the layer's tensors; None: the layer stays on the device."""
+        """Return the host memory for the layer's tensors; None if the layer stays on the device."""
         ...
 
     def buffer(self, index: int) -> Memory:
-        """Return the buffer of a layer while it is computed; several layers share one."""
+        """Return the device buffer in which a layer is computed; several layers share a buffer."""
         ...
 
     def keep(self, index: int) -> None:
@@ -52,11 +52,11 @@ class LayerHomes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All tensors of a decoder. `head` is `embedding` itself where the config ties them.
+    """All tensors of a decoder. `head` is `embedding` itself if the config ties them.
 
-    Of several ranks each has its part, and of a head that is not tied its rows. A stage has its own
-    layers; of a table that it does not read it has no rows. Of layers that stay in host memory,
-    `layers` has them on their buffers, and `in_host` as they are kept, by index.
+    A rank has its part of every layer, and its rows of an untied head. A stage has only its own
+    layers, and no rows of an embedding or head that it does not read. For layers that stay in host
+    memory, `layers` has their device buffers, and `in_host` the kept tensors, by layer index.
     """
 
     embedding: Tensor  # (V, H)
@@ -66,11 +66,11 @@ class Parameters:
     draft_head: DraftHead | None = None
     homes: LayerHomes | None = None  # None: all layers are on the device
     in_host: Mapping[int, DecoderLayer] = field(default_factory=dict)
-    layer_inputs: LayerInputs | None = None  # None: the model's layers have none of their own
+    layer_inputs: LayerInputs | None = None  # None: layers have no inputs of their own
 
     @property
     def kept(self) -> tuple[DecoderLayer, ...]:
-        """The layers with tensors where they are stored, on device or host."""
+        """All layers with their stored tensors, on device or host."""
         return tuple(self.in_host.get(layer.index, layer) for layer in self.layers)
 
     def tensors(self) -> Iterator[Tensor]:
@@ -84,7 +84,7 @@ class Parameters:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes stored on the device."""
+        """Number of bytes stored on the device."""
         buffers = 0 if self.homes is None else self.homes.num_bytes
         resident = tuple(layer for layer in self.layers if layer.index not in self.in_host)
         held = self._with_layers(resident)
@@ -106,7 +106,7 @@ def empty_parameters(
     homes: LayerHomes | None = None,
     stage: Stage | None = None,
 ) -> Parameters:
-    """Allocate uninitialised tensors of a decoder, or of this rank of `group` and `stage`."""
+    """Allocate a decoder's tensors, uninitialised, for this rank of `group` and for `stage`."""
     new = Allocator(config.weight_format, dtype, device, group)
     num_ranks = 1 if group is None else group.num_ranks
     stage = stage or whole(len(config.layers))
@@ -170,10 +170,10 @@ def dummy_parameters(
     homes: LayerHomes | None = None,
     stage: Stage | None = None,
 ) -> Parameters:
-    """Make random parameters on `device`; the same for the same seed, dtype and device type.
+    """Make random parameters on `device`, equal for equal seed, dtype and device type.
 
-    What every rank of a `group` has whole is the same on all; and so are their parts of the rest,
-    and of stages the layers in the same places.
+    All ranks of a `group` have equal values, both of whole tensors and of their parts of divided
+    tensors; all stages have equal values in corresponding layers.
     """
     parameters = empty_parameters(config, dtype, device, group, homes, stage)
     generator = torch.Generator(device).manual_seed(seed)
@@ -189,7 +189,7 @@ def dummy_parameters(
 
 
 def _made_on_device(parameters: Parameters) -> Iterator[Module]:
-    """Yield matrices and norms in order; each layer is stored once all of it is filled."""
+    """Yield matrices and norms in order; copy offloaded layers to the host once they are filled."""
     for layer in parameters.layers:
         yield from walk(layer, Module)  # type: ignore[type-abstract]
         if parameters.homes is not None and layer.index in parameters.in_host:
@@ -199,7 +199,7 @@ def _made_on_device(parameters: Parameters) -> Iterator[Module]:
 
 
 def leave_biases_to_the_first(parameters: Parameters, group: RankGroup | None) -> None:
-    """Zero expert biases on ranks after the first, so that their sum counts them once."""
+    """Zero the experts' biases on all ranks but the first, so that the ranks' sum has them once."""
     if group is None or not group.rank:
         return
     for experts in walk(parameters.kept, Experts):  # type: ignore[type-abstract]

@@ -1,7 +1,7 @@
 """The ranks that compute a model together (tensor parallel), as its layers use them.
 
-Torch is imported for types alone. Knows: what is asked of the other ranks. Does not know: which
-sizes each rank has (`shards`), or how they exchange bytes (`engine.ranks`).
+Torch is imported only for types. Knows: the operations between ranks. Does not know: the sizes that
+each rank has (`shards`), or how ranks exchange bytes (`engine.ranks`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class RankGroup(Protocol):
-    """The ranks that compute one model together, seen from one of them.
+    """The ranks that compute one model together, as one rank sees them.
 
-    All of them call the same methods in the same order, with tensors of the same shapes.
+    All ranks call the same methods in the same order, with tensors of the same shapes.
     """
 
     @property
@@ -36,8 +36,8 @@ class RankGroup(Protocol):
     ) -> Tensor | PeerProduct:
         """Sum the ranks' products, in rank order; the bits are the same on all ranks.
 
-        (T, H) or in parts (S, T, H) -> (T, H) of `dtype`. With `in_parts` one of each rank, or what
-        the norm that reads it makes the sum of; then it is read once.
+        (T, H) or in parts (S, T, H) -> (T, H) of `dtype`. With `in_parts` the result may be one
+        part from each rank, or an object that the next norm sums; it may be read only once.
         """
         ...
 

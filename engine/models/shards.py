@@ -1,17 +1,17 @@
 """The part of a model that each of several ranks holds (tensor parallel), as sizes.
 
-    heads      query heads divided evenly; KV heads too, or each kept by several ranks
-    latents    what all heads share: the same on every rank
-    states     of recurrences, divided by key heads or groups, with their channels and norms
-    MLP        rows of gate and up, columns of down; of every expert the same part
-    head       rows of the vocabulary, where they divide; else every rank has all
+    heads      query heads divided evenly; KV heads too, or several ranks keep the same KV head
+    latents    shared by all heads: the same on every rank
+    states     recurrent states divided by key heads or groups, with their channels and norms
+    MLP        rows of gate and up, columns of down; the same part of every expert
+    head       rows of the vocabulary if they divide; else every rank has all rows
     whole      embedding, norms, routers
 
-What a layer puts out is then the sum over the ranks (`RankGroup.total`), of which every rank gets
-the same bits, so that all ranks have the same residual.
+A layer's output is the sum over the ranks (`RankGroup.total`). Every rank gets the same bits of
+this sum, so all ranks have the same residual.
 
 Knows: sizes, and what cannot be divided. Does not know: tensors (`checkpoints.shard_slices`),
-processes or libraries (`engine.ranks`). No torch: commands that only plan read it too.
+processes or libraries (`engine.ranks`). No torch: commands that only plan use this module too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def check_shards(model: ModelConfig, num_ranks: int) -> None:
 def check_layer_shards(
     layers: Sequence[LayerConfig], weight_format: WeightFormat, num_ranks: int
 ) -> None:
-    """Check layers in this weight format like `check_shards`."""
+    """Raise UnsupportedModel for layers that ranks cannot divide in this weight format."""
     if num_ranks == 1:
         return
     for index, layer in enumerate(layers):
@@ -52,13 +52,13 @@ def check_layer_shards(
 
 
 def shard_model(model: ModelConfig, num_ranks: int) -> ModelConfig:
-    """Return the sizes that each rank holds, with the whole vocabulary."""
+    """Return the model with each rank's sizes, and with the whole vocabulary."""
     head = None if model.draft_head is None else shard_head(model.draft_head, num_ranks)
     return replace(model, layers=shard_layers(model.layers, num_ranks), draft_head=head)
 
 
 def shard_head(head: DraftHeadConfig, num_ranks: int) -> DraftHeadConfig:
-    """Return a head that drafts, its layer with each rank's sizes; its projection is whole."""
+    """Return the draft head with each rank's sizes of its layer; its projection stays whole."""
     return replace(head, layer=shard_layer(head.layer, num_ranks))
 
 
@@ -68,7 +68,7 @@ def shard_layers(layers: Sequence[LayerConfig], num_ranks: int) -> tuple[LayerCo
 
 
 def shard_layer(layer: LayerConfig, num_ranks: int) -> LayerConfig:
-    """Return a layer with each rank's sizes; for sizes that divide (`check_shards`)."""
+    """Return a layer with each rank's sizes; the sizes must divide (`check_shards`)."""
     if num_ranks == 1:
         return layer
     return replace(layer, mixer=layer.mixer.shard(num_ranks), mlp=_shard_mlp(layer.mlp, num_ranks))

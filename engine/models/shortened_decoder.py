@@ -1,4 +1,4 @@
-"""A decoder of few layers that launches all kernels of the whole one: it is compiled and warmed up.
+"""A decoder of few layers that launches all kernels of the model, for compilation and warm-up.
 
 Knows: which layers launch the same. Does not know: what a layer computes.
 """
@@ -15,10 +15,10 @@ from engine.models.decoder import Decoder
 def unlike_layers(kinds: Sequence[Hashable]) -> list[int]:
     """Return the indices of layers that together launch all kernels of the model.
 
-    `kinds` has the kind of each layer. The first layer begins with another norm than those after
-    it, and the last one computes fewer tokens. A norm may launch another kernel after a layer of
-    another kind. So of layers of one kind the first two are kept, and of several kinds the first
-    layers up to where every pair of neighbours has occurred, and a last one.
+    `kinds` has the kind of each layer. The first layer begins with another norm than later layers,
+    the last layer computes fewer tokens, and a norm may launch another kernel after another kind of
+    layer. So the first layers are kept until every pair of neighbouring kinds has occurred, and one
+    layer of the last layer's kind.
     """
     whole = _launched(kinds)
     for count in range(1, len(kinds)):
@@ -36,8 +36,8 @@ def _launched(kinds: Sequence[Hashable]) -> set[Hashable]:
 def shortened(decoder: Decoder) -> Decoder:
     """Shorten a decoder to the fewest layers that launch all kernels of the model.
 
-    Layers that stay in host memory are computed with whatever lies in their buffers: what comes
-    out is of no use then, and the same kernels are launched.
+    Layers that stay in host memory compute with whatever is in their buffers: the results are
+    useless, but the launched kernels are the same.
     """
     layers = decoder.parameters.layers
     kept = tuple(layers[i] for i in unlike_layers([layer.config for layer in layers]))

@@ -2,12 +2,12 @@
 
     first stage   embedding, layers | layers | layers, final norm, head   last stage
 
-What a stage costs is predicted by the bytes of the weights that a step of many rows reads there:
-its layers' matrices in their weight format, and in the last stage the head. The embedding is looked
-up, which costs next to nothing. KV that is read is left out: it is about the same for every layer.
+The predicted cost of a stage is the bytes of weights that a step of many rows reads: the matrices
+of its layers in their weight format, and the head in the last stage. Looking up embeddings costs
+next to nothing. KV is left out, since every layer reads about as much.
 
-Knows: sizes. Does not know: tensors, or who computes a stage (`engine.ranks`). No torch: commands
-that only plan read it too.
+Knows: sizes. Does not know: tensors, or which process computes a stage (`engine.ranks`). No torch:
+commands that only plan use this module too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Pipe(Protocol):
     """The pipeline stages of a model, seen from the process of one stage.
 
-    What is sent is received in the same order, with the same shape and dtype.
+    Tensors are received in the order in which they are sent, with the same shape and dtype.
     """
 
     @property
@@ -52,7 +52,7 @@ class Pipe(Protocol):
 def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, ...]:
     """Return the end of each stage's layers (`Stage.ends`); raises UnsupportedModel.
 
-    `dtype` is that of the weights, as configs spell it.
+    `dtype`: the weights' dtype, as configs spell it.
     """
     if num_stages == 1:
         return (len(model.layers),)
@@ -67,7 +67,7 @@ def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, .
 def check_stages(layers: Sequence[LayerConfig], ends: tuple[int, ...]) -> None:
     """Raise UnsupportedModel for a stage that lacks a kind of memory that others have.
 
-    All ranks have as many blocks, and as many states.
+    All ranks must have the same number of blocks, and the same number of states.
     """
     kinds = {keeps_kv(layer) for layer in layers}
     for index in range(len(ends)):
@@ -79,7 +79,7 @@ def check_stages(layers: Sequence[LayerConfig], ends: tuple[int, ...]) -> None:
             )
 
 
-@lru_cache(maxsize=64)  # a plan asks for the same tens of times, and a mixture has 12,000 matrices
+@lru_cache(maxsize=64)  # a plan repeats a call tens of times, and a mixture has 12,000 matrices
 def layer_bytes(
     layers: tuple[LayerConfig, ...], weight_format: WeightFormat, dtype: str
 ) -> tuple[int, ...]:
@@ -91,10 +91,10 @@ def layer_bytes(
 
 
 def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int, ...]:
-    """Find the `Stage.ends` that minimise the largest stage cost; among equals, the earliest.
+    """Find the `Stage.ends` that minimise the largest stage cost; among equal ones, the earliest.
 
-    `costs` are those of the layers, `head` what the last stage has beside its layers. Raises
-    UnsupportedModel where there are fewer layers than stages.
+    `costs`: cost of each layer; `head`: cost of the last stage beside its layers. Raises
+    UnsupportedModel if there are fewer layers than stages.
     """
     if num_stages > len(costs):
         raise UnsupportedModel(f"pipeline_parallel {num_stages}: the model has {len(costs)} layers")
@@ -102,7 +102,7 @@ def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int,
 
     @cache
     def best(first: int, stages: int) -> tuple[int, tuple[int, ...]]:
-        """Return the largest stage cost, and the ends, for the layers from `first` on."""
+        """Return the minimal largest stage cost for layers from `first` on, and the ends."""
         if stages == 1:
             return before[-1] - before[first] + head, (len(costs),)
         splits = (

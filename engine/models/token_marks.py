@@ -1,8 +1,8 @@
-"""The added tokens of a tokenizer that structure a prompt, according to a model's files.
+"""The added tokens of a tokenizer that structure a prompt (special tokens), by a model's files.
 
-All that a file of the model calls special, those in brackets that a chat template of it writes, and
-those that are spelled as only such tokens are (`<|User|>`). The rest is text that the vocabulary
-lacked: a run of spaces, a letter, a tag of HTML.
+An added token is special if a file of the model calls it special, if a chat template writes it in
+brackets, or if it is spelled as only special tokens are (`<|User|>`). Other added tokens are text
+that the vocabulary lacked: a run of spaces, a letter, an HTML tag.
 
 Knows: the files that models ship. Does not know: which template renders a chat.
 """
@@ -22,12 +22,12 @@ from engine.models.model_files import read_object, read_text
 _BAR = "\N{FULLWIDTH VERTICAL LINE}"  # the bar in DeepSeek's marks
 _IN_BRACKETS = re.compile(rf"[<\[{{{_BAR}].+[>\]}}{_BAR}]", re.DOTALL)
 _NO_TEXT = re.compile(rf"<[|{_BAR}].+|.+[|{_BAR}]>", re.DOTALL)
-_LEAST_LENGTH = 2  # a single character is a letter or a space, and cannot be marked inside a word
+_LEAST_LENGTH = 2  # a single character may be a letter of a word, so it cannot be special
 _ID_FIELDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 class ModelFileBroken(ValueError):
-    """A broken file in the model's directory, with which the model cannot be served."""
+    """A broken file in the model's directory that keeps the model from being served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ NO_MARKS = TokenMarks()
 
 
 def is_in_angles(text: str) -> bool:
-    """Return whether the grammar library treats an added token as special in any case."""
+    """Return whether the grammar library treats an added token as special in every case."""
     return text.startswith("<") and text.endswith(">")
 
 
 def read_token_marks(model_dir: Path, template: Path | None = None) -> TokenMarks:
     """Read the special tokens of a directory, and of the operator's `template`.
 
-    A file that is not there says nothing. ModelFileBroken for one that is no JSON, or no text.
+    Absent files are skipped. Raises ModelFileBroken for a file that is no JSON or no text.
     """
     config = _json(model_dir / "tokenizer_config.json")
     named = _json(model_dir / "special_tokens_map.json")
@@ -74,14 +74,14 @@ def read_token_marks(model_dir: Path, template: Path | None = None) -> TokenMark
 
 
 def _named(config: dict[str, Any]) -> Iterator[str]:
-    """Yield tokens that have a name, such as `eos_token`, or are in a list of special tokens."""
+    """Yield tokens that a config names, such as `eos_token`, or lists as special."""
     for name, value in config.items():
         if name.endswith(("_token", "_special_tokens")):
             yield from _contents(value)
 
 
 def _contents(value: Any) -> Iterator[str]:
-    """Yield the texts of tokens that are written as strings, objects, lists, or by name."""
+    """Yield the texts of tokens in a string, an object, a list or a mapping by name."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -100,7 +100,7 @@ def _declared(config: dict[str, Any]) -> Iterator[str]:
 
 
 def _ids(config: dict[str, Any]) -> Iterator[int]:
-    """Yield the token ids that a config names, even if another config names their texts."""
+    """Yield the ids of special tokens in a config; other files may have their texts."""
     inner = config.get("text_config")
     for found in (config, inner if isinstance(inner, dict) else {}):
         for name in _ID_FIELDS:

@@ -1,12 +1,12 @@
 """The slices of a checkpoint's tensors that one rank holds.
 
-    shard_dim    rows of the first rank | of the second | ...      None: all of it on every rank
+    shard_dim    rows of the first rank | of the second | ...      None: every rank has the tensor
 
-Which part that is follows from the sizes: a tensor of the whole model that is n times as long as
-the rank's is n parts. There are fewer parts than ranks where several ranks have the same KV head.
-Of a tensor with sections, such as queries, keys and values, a rank has its part of each.
+The sizes tell a rank's part: a tensor of the whole model that is n times as long as the rank's
+tensor has n parts. There are fewer parts than ranks if several ranks have the same KV head. If a
+tensor has sections, such as queries, keys and values, a rank has its part of each section.
 
-Knows: shapes, by the names of a checkpoint. Does not know: what a tensor is for.
+Knows: shapes, by a checkpoint's names. Does not know: the use of a tensor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.models.modules import CheckpointTensor
 
 
 class TensorSlice(Protocol):
-    """A tensor in a file, of which only the indexed part is read."""
+    """A tensor in a file; indexing reads only the indexed part."""
 
     def get_shape(self) -> list[int]:
         """Return the tensor's shape."""
@@ -54,10 +54,10 @@ class _Cut:
     dim: int
     index: int
     count: int
-    sections: tuple[int, ...]  # in proportion
+    sections: tuple[int, ...]  # sizes of the sections, in proportion
 
     def of(self, tensor: TensorSlice | Tensor, size: int) -> Tensor:
-        """Read the part of a tensor of this size; all of it, if it does not divide."""
+        """Read the part of a tensor with `size` in `dim`; read all if `size` does not divide."""
         before = [slice(None)] * self.dim
         parts = [tensor[(*before, one)] for one in self._slices(size)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, self.dim)
@@ -66,7 +66,7 @@ class _Cut:
         unit = sum(self.sections) * self.count
         if any(size * one % unit for one in self.sections):
             return [slice(None)]
-        sizes = [size * one // unit for one in self.sections]  # sizes of the parts
+        sizes = [size * one // unit for one in self.sections]  # size of one part, by section
         starts = [self.count * sum(sizes[:place]) for place in range(len(sizes))]
         return [
             slice(start + self.index * part, start + (self.index + 1) * part)
@@ -77,7 +77,7 @@ class _Cut:
 class ShardSlices:
     """The part of each tensor that `rank` of `num_ranks` holds.
 
-    `whole` are the tensors of the model, `parts` those of the rank, both by name.
+    `whole` has the tensors of the model, `parts` the tensors of the rank, both by name.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class ShardSlices:
         self._left = whole.keys() - parts.keys()
 
     def has(self, name: str) -> bool:
-        """Return whether the rank holds a part of this tensor, if it is the model's."""
+        """Return whether the rank holds a part of this tensor; True for names not in the model."""
         return name not in self._left
 
     def read(self, file: TensorFile, stored_name: str, name: str) -> Tensor:
         """Read the rank's part of the tensor `name`, which is stored under `stored_name`.
 
-        One that does not divide there, such as a scale of all rows, is read whole.
+        A stored tensor that does not divide, such as one scale for all rows, is read whole.
         """
         if name not in self._cuts:
             return file.get_tensor(stored_name)
@@ -115,7 +115,7 @@ class ShardSlices:
         return cut.of(stored, shape[cut.dim])
 
     def cut(self, name: str, value: Tensor) -> Tensor:
-        """Return the rank's part of the tensor `name`, or a single number for the whole tensor."""
+        """Return the rank's part of the tensor `name`; a single number is returned as it is."""
         if name not in self._cuts or value.numel() == 1:
             return value
         cut = self._cuts[name]
@@ -126,7 +126,7 @@ class ShardSlices:
         return self._whole[name].shard_dim
 
     def size_of_whole(self, name: str, dim: int) -> int:
-        """Return a size of the tensor `name` in the files, for all ranks together."""
+        """Return the size in `dim` of the tensor `name` in the files, of all ranks together."""
         return int(_sizes(self._whole[name])[dim])
 
 
@@ -144,5 +144,5 @@ def _cut(whole: CheckpointTensor, part: CheckpointTensor, rank: int, num_ranks: 
 
 
 def _sizes(tensor: CheckpointTensor) -> tuple[int, ...]:
-    """Return the sizes in the files where known: the tensor in memory may be padded."""
+    """Return the sizes in the files if they are known: the tensor in memory may be padded."""
     return tensor.stored_shape or tuple(tensor.view.shape)

@@ -1,9 +1,9 @@
-"""The head that drafts, as a checkpoint's files have it.
+"""The draft head in a checkpoint's files.
 
-Published files have none, or the head's matrices in the model's weight format, or plain beside it:
-the names of the stored tensors say which.
+Published files have no head, or its matrices in the model's weight format, or plain matrices: the
+names of the stored tensors tell which.
 
-Knows: names of stored tensors. Does not know: what a head computes, or when it is used.
+Knows: names of stored tensors. Does not know: what a draft head computes, or when it is used.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from engine.models.checkpoints.weight_files import stored_names
 from engine.models.config import ModelConfig
 from engine.models.weight_formats.fp8 import Fp8Format
 
-# Endings of tensors that matrices have only where they are quantised.
+# Endings of names that only tensors of quantised matrices have.
 QUANTISED = (".weight_scale", ".weight_scale_inv", ".weight_packed", ".qweight")
 
 
 def with_stored_head(model: ModelConfig, model_dir: Path) -> ModelConfig:
-    """Return the model with the head of its files, if they have one. Raises like `weight_files`."""
+    """Return the model with the draft head of its files, if any. Raises like `weight_files`."""
     head = model.possible_head
     if head is None:
         return model

@@ -1,10 +1,10 @@
 """The files of a directory with the checkpoint's weights, and files of unserved formats.
 
     model.safetensors | model.safetensors.index.json | model-00001-of-00003.safetensors ... |
-    the only file of safetensors, whatever its name | model.gguf
+    the only safetensors file, whatever its name | model.gguf
 
-Knows: names of files, and the header of safetensors. Does not know: what tensors are for (`names`),
-nor torch: the command line looks here before anything is started.
+Knows: names of files, and the header of safetensors. Does not know: the use of tensors (`names`),
+or torch: the command line uses this module before anything is started.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from engine.models.model_files import decode, read_file
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-GGUF_FILE = "model.gguf"  # beside what describes it (`cli.gguf`)
+GGUF_FILE = "model.gguf"  # beside the files that describe it (`cli.gguf`)
 TIED_HEAD = "lm_head.weight"
-_DECODER_ALONE = "embed_tokens.weight"  # its name in a decoder that was saved alone
+_DECODER_ALONE = "embed_tokens.weight"  # its name in a decoder that was saved without its head
 _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)\.safetensors")
 _SERVED = "served are safetensors with Hugging Face's names"
 # Errors for directories without safetensors, by the pattern of their files.
@@ -47,9 +47,9 @@ class _Entry(msgspec.Struct):
 
 
 def weight_files(model_dir: Path) -> list[Path]:
-    """List the safetensors of a checkpoint, sorted by name.
+    """List the safetensors files of a checkpoint, sorted by name.
 
-    Raises CheckpointError where they are absent or incomplete, UnsupportedModel for weights of
+    Raises CheckpointError if files are absent or incomplete, UnsupportedModel for weights of
     another format.
     """
     files = _named_files(model_dir)
@@ -95,7 +95,7 @@ def _ours(model_dir: Path) -> list[Path]:
 
 
 def _whole(model_dir: Path, shards: list[Path]) -> list[Path]:
-    """Return the shards; raise CheckpointError if one is absent, or of another checkpoint."""
+    """Return the shards; raise CheckpointError if a shard is absent or of another checkpoint."""
     matches = [_SHARD.fullmatch(path.name) for path in shards]
     kinds = {(match["stem"], int(match["count"])) for match in matches if match}
     if len(kinds) > 1:
@@ -129,7 +129,7 @@ def _indexed_files(model_dir: Path) -> list[Path]:
 def lacks_head(model_dir: Path) -> bool:
     """Return whether the files have a decoder without its head.
 
-    So embedding models are saved. False where no weights are there, or those of GGUF. Raises like
+    Embedding models are saved this way. False without weights, or with GGUF weights. Raises like
     `weight_files`.
     """
     if not any(model_dir.glob("*.safetensors")):
@@ -139,7 +139,7 @@ def lacks_head(model_dir: Path) -> bool:
 
 
 def stored_names(model_dir: Path) -> list[str]:
-    """List the tensors of safetensors; none of GGUF. Raises like `weight_files`."""
+    """List the names of tensors in safetensors; empty for GGUF. Raises like `weight_files`."""
     files = weight_files(model_dir)
     if files[0].name == GGUF_FILE:
         return []

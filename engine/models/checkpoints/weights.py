@@ -1,8 +1,8 @@
 """Loading of a checkpoint's safetensors into a decoder's parameters.
 
-Tensor by tensor, from the file straight to the device, into the merged matrices: but for layers
-that stay in host memory, the host never holds a copy of the model. What text does not need stays in
-the files, and the log says so.
+Each tensor goes from the file straight to the device, into the joined matrices: the host holds no
+copy of the model, except the layers that stay in host memory. Tensors that text does not need are
+not loaded, and are logged.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def load_parameters(
 ) -> Parameters:
     """Load the weights of `model_dir` to `device` as `dtype`; raises ModelError.
 
-    All of them, or those of one stage, or what this rank of a `group` has of each. What stays in
-    host memory comes from the device as well, so that it is what it would be there.
+    Load all weights, or those of one stage, or the parts of this rank of a `group`. Layers that
+    stay in host memory are filled on the device first, so that they get the same values as there.
     """
     files = weight_files(model_dir)
     parameters = empty_parameters(config, dtype, device, group, homes, stage)
@@ -126,7 +126,7 @@ class _Loading:
             self._fill(part, self._slices.cut(part, one))
 
     def _divided(self, name: str, value: Tensor, parts: Sequence[str]) -> Sequence[Tensor]:
-        """Divide a tensor by rows among its matrices; a number or an undivided one is for all."""
+        """Divide a tensor by rows among its matrices; a number or undivided tensor goes to all."""
         if self._names.experts(name):
             return self._unstacked(name, value, len(parts))
         dim = self._slices.shard_dim(parts[0])
@@ -178,7 +178,7 @@ class _Loading:
     def _check_spare_head(self, head: Tensor) -> None:
         """Reject a separate head: a tied checkpoint may only repeat its embedding as head.
 
-        A stage that has no table cannot tell, and others do.
+        A stage without the embedding cannot compare them; other stages do.
         """
         if len(self._embedding) and not torch.equal(
             head.to(self._embedding.dtype), self._embedding

@@ -1,4 +1,4 @@
-"""The header and the tensors of a model in one GGUF file, as llama.cpp's users have them.
+"""The header and the tensors of a model in one GGUF file, the format of llama.cpp.
 
-All but `tensors` knows no torch: the command line describes a file before anything is started.
+Only `tensors` needs torch: the command line describes a file before anything is started.
 """

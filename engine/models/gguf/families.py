@@ -1,4 +1,4 @@
-"""The architectures of GGUF files that are served, each by the Hugging Face architecture it is.
+"""The served architectures of GGUF files, and the Hugging Face architecture of each.
 
 Knows: names of fields and of tensors. Does not know: their values.
 """
@@ -36,7 +36,7 @@ _EXPERTS = {
     "ffn_up_exps": "mlp.experts.{expert}.up_proj",
     "ffn_down_exps": "mlp.experts.{expert}.down_proj",
 }
-ROPE_FACTORS = "rope_freqs.weight"  # divisors of the rotation's frequencies, one a pair
+ROPE_FACTORS = "rope_freqs.weight"  # divisor of each pair's rotary frequency
 OUTSIDE_LAYERS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
 OUTSIDE_LAYERS |= {"output": "lm_head"}
 
@@ -46,9 +46,9 @@ class GgufFamily:
     """One value of `general.architecture`.
 
     `in_layer`: the decoder's name for each tensor within a layer, by its name in the file. `pairs`:
-    rows of queries and keys lie pair by pair, as llama.cpp's rope turns them, not half by half.
-    `norms_less_one`: the decoder adds 1 to norms' weights, and the file has the sums. `fields`:
-    config.json's fields that the file gives under another name; `constants`: those it never gives.
+    rows of queries and keys are ordered in pairs, as llama.cpp's rope rotates them, not in halves.
+    `norms_less_one`: the file has norms' weights plus 1, and the decoder adds 1 itself. `fields`:
+    fields of config.json that have another name in the file. `constants`: fields that no file has.
     """
 
     architecture: str
@@ -105,9 +105,9 @@ def family_of(header: GgufHeader) -> GgufFamily:
 
 
 def one_number(value: Any, name: str) -> Any:
-    """Return a field that may have one number a layer, where all are the same.
+    """Return the number of a field, which may list the same number for every layer.
 
-    The file has float32, so the shortest number that rounds to it is what somebody wrote.
+    The file has float32: the shortest decimal that rounds to it is probably the original number.
     """
     if isinstance(value, list):
         if len(set(value)) != 1:

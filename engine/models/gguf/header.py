@@ -1,9 +1,9 @@
-"""The header of a GGUF file: fields of the model, and places of its tensors.
+"""The header of a GGUF file: fields of the model, and positions of its tensors.
 
     magic | version | number of tensors, of fields | fields | tensors' names, shapes, types, offsets
     padding to the alignment | data of the tensors
 
-Somebody else wrote the file: every length is held against what the header may have left.
+The file is not trusted: every length is compared with the bytes that the header can still have.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.models.model_files import MAX_BYTES, opened
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_ALIGNMENT = 1 << 20
-MAX_DIMS = 4  # of a tensor, in the format
+MAX_DIMS = 4  # dimensions of a tensor, by the format
 
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?"}
 _NUMBERS |= {10: "<Q", 11: "<q", 12: "<d"}
@@ -50,8 +50,8 @@ class GgufHeader:
 def read_header(path: Path) -> GgufHeader:
     """Read the header of `path`.
 
-    Raises CheckpointError for a file that is no GGUF file or is damaged, UnsupportedModel for a
-    version or a type of weights that is not known.
+    Raises CheckpointError if the file is damaged or is no GGUF file, UnsupportedModel for an
+    unknown version or type of weights.
     """
     try:
         with opened(path) as file:

@@ -1,4 +1,4 @@
-"""The numbers that packed weights of a GGUF file stand for."""
+"""Unpacking of the weights in a GGUF file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.models.gguf.header import StoredTensor
 def read_numbers(
     content: NDArray[np.uint8], stored: StoredTensor, expert: int | None = None
 ) -> NDArray[np.float32]:
-    """Return a tensor of the file `content` as float32; of a tensor of experts, one expert's.
+    """Return a tensor of the file `content`, or one expert's part, as float32.
 
     Raises UnsupportedModel for packed weights that cannot be read.
     """

@@ -35,8 +35,8 @@ _IN_LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 class _Place:
     """The place of one of the decoder's tensors in the file.
 
-    `expert`: its index in a stored tensor of all experts. `heads`: the number of heads, if their
-    rows lie in pairs. `less_one`: 1 is subtracted from the stored numbers.
+    `expert`: the expert's index in a stored tensor of all experts. `heads`: the number of heads, if
+    their rows are ordered in pairs. `less_one`: 1 is subtracted from the stored numbers.
     """
 
     stored: StoredTensor
@@ -46,7 +46,7 @@ class _Place:
 
 
 class GgufFile:
-    """An open file; has what `safetensors.safe_open` gives of one."""
+    """An open file, with the interface of `safetensors.safe_open`."""
 
     def __init__(self, path: Path, device: torch.device) -> None:
         """Open a file; raises CheckpointError, UnsupportedModel."""
@@ -85,20 +85,20 @@ class GgufFile:
         return torch.tensor(rows, device=self._device)
 
     def get_slice(self, name: str) -> GgufSlice:
-        """Return a tensor that is indexed for the wanted part of it."""
+        """Return a tensor that can be indexed for a part."""
         return GgufSlice(self, name, self._places[name])
 
 
 @dataclass(frozen=True, slots=True)
 class GgufSlice:
-    """A tensor of which a part is wanted; it is read whole, since its weights are packed."""
+    """A tensor that can be indexed for a part; it is read whole, since its weights are packed."""
 
     file: GgufFile
     name: str
     place: _Place
 
     def get_shape(self) -> list[int]:
-        """Return the tensor's shape; of one expert's, without the dimension of experts."""
+        """Return the tensor's shape; for one expert, without the dimension of experts."""
         return list(self.place.stored.shape[0 if self.place.expert is None else 1 :])
 
     def __getitem__(self, index: tuple[slice, ...]) -> Tensor:
@@ -134,7 +134,7 @@ def _places(header: GgufHeader, family: GgufFamily) -> Iterator[tuple[str, _Plac
         if "{expert}" in own:
             for expert in range(stored.shape[0]):
                 yield before + own.format(expert=expert), replace(place, expert=expert)
-        elif name != ROPE_FACTORS:  # it is in the config
+        elif name != ROPE_FACTORS:  # the config has these factors
             yield before + own, place
 
 
