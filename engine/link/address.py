@@ -3,10 +3,11 @@
     /run/ratoon/engine.sock    the file's mode keeps others out
     tcp://gpu1.example:7300    both ends hold one key (`curve`); heartbeats on the port after it
 
-Its exchange of blocks with other engines, if it has one, has an address of its own, which it tells.
+An engine that exchanges blocks with other engines listens for them at a second address, and sends
+that address to gateways.
 
-Knows: both forms, where each has its heartbeat, and where those who start engines put an exchange.
-Does not know: sockets or keys.
+Knows: both forms, and where the heartbeat and the exchange of an address are. Does not know:
+sockets or keys.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ EVERYWHERE = ("0.0.0.0", "[::]", "*")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """ZMQ's endpoints of an engine: of its messages, and of its heartbeat."""
+    """The two ZMQ endpoints of an engine: for messages, and for heartbeats."""
 
     messages: str
     heartbeat: str
@@ -59,9 +60,10 @@ def exchange_at(engine: str) -> str:
 
 
 def as_reached(told: str, engine: str) -> str:
-    """Return the address `told` by an engine as reachable from clients of the address `engine`.
+    """Return the exchange address `told` by an engine, as clients of address `engine` reach it.
 
-    An engine that listens on all of its interfaces does not know what it is called elsewhere.
+    An engine that listens on all interfaces does not know its host's name: the host of `engine` is
+    used.
     """
     if not is_tcp(told) or not is_tcp(engine):
         return told

@@ -6,12 +6,12 @@
     EventsTaken 1 ->
              <- CacheEvents 2 ...
 
-A block is named by its key (`prefix_cache.hashing`), which is chained over secret namespaces: it
-says nothing of tenants, and no token travels. A gateway that does not take what it is sent is sent
-no more; once it has caught up, it gets a new snapshot. So does one that subscribes again.
+A block is named by its key (`prefix_cache.hashing`), which is chained over secret namespaces: a key
+reveals no tenant, and no token is sent. A gateway that does not confirm its events is sent no more
+of them. Once it has confirmed them, or when it subscribes again, it gets a new snapshot.
 
-Knows: field names, types, order. Does not know: who listens (`engine.queries.cache_feed`), or what
-for.
+Knows: field names, types, order. Does not know: which gateways listen
+(`engine.queries.cache_feed`), or what for.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ CacheChange = Added | Moved | Removed | Cleared
 class CacheEvents(msgspec.Struct, frozen=True, kw_only=True, tag="cache_events"):
     """Changes of the cache in order of time.
 
-    Numbered from 0 for each connection. After a gap only one that begins with `Cleared` is of use.
+    Messages are numbered from 0 on each connection. After a gap in the numbers, only a message that
+    begins with `Cleared` may be applied.
     """
 
     number: int
@@ -65,6 +66,6 @@ class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
 
 
 class EventsTaken(msgspec.Struct, frozen=True, tag="events_taken"):
-    """Receipt of all `CacheEvents` up to this number: the engine may send more."""
+    """Confirmation of all `CacheEvents` up to `number`: the engine may send more."""
 
     number: int

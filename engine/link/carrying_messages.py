@@ -2,8 +2,9 @@
 
     units of a prefix    its blocks, in order | its recurrent state, as blocks have room for it
 
-A unit is as long as a block. An import is begun again until it `is_ready`, then written in any
-order, then ended: its blocks are in the cache, and are held for a while until they are pinned.
+A unit has as many bytes as a block. A client repeats `BeginImport` until the import `is_ready`,
+writes the units in any order, and ends the import. Then its blocks are in the cache, and are held
+there for a while until they are pinned.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from engine.link.query import Query, Reply
 
 
 class CarriedReply(Reply, frozen=True, kw_only=True):
-    """Base of the replies, which may be refusals: `code` is one of `engine.errors`."""
+    """Base of the replies; a refusal has a `code`, which is one of `engine.errors`."""
 
     code: str | None = None
     message: str = ""
 
     def error(self) -> EngineError | None:
-        """Return the error of a refused query; None where it was done."""
+        """Return the error of a refused query; None for a successful one."""
         return None if self.code is None else error_from_code(self.code, self.message)
 
 
@@ -33,7 +34,7 @@ class PrefixUnits(CarriedReply, frozen=True, kw_only=True, tag="prefix_units"):
 
 
 class ReadPrefix(Query[PrefixUnits], frozen=True, kw_only=True, tag="read_prefix"):
-    """Read `count` units of a pinned prefix from unit `first` on; 0: its shape alone."""
+    """Read `count` units of a pinned prefix from unit `first` on; with 0 units, only its shape."""
 
     pin_id: str
     first: int = 0
@@ -41,13 +42,13 @@ class ReadPrefix(Query[PrefixUnits], frozen=True, kw_only=True, tag="read_prefix
 
 
 class ImportState(CarriedReply, frozen=True, kw_only=True, tag="import_state"):
-    """The reply to the queries of an import; `is_ready`: its units may be written."""
+    """The reply to each query of an import; `is_ready`: the units may be written."""
 
     is_ready: bool = True
 
 
 class BeginImport(Query[ImportState], frozen=True, kw_only=True, tag="begin_import"):
-    """Make room for a prefix of so many units, each of `unit_bytes`. Idempotent."""
+    """Make room for a prefix, in units of `unit_bytes`. Idempotent."""
 
     import_id: str
     token_ids: bytes  # int32, little endian; whole blocks
@@ -66,7 +67,7 @@ class WriteImport(Query[ImportState], frozen=True, kw_only=True, tag="write_impo
 
 
 class EndImport(Query[ImportState], frozen=True, kw_only=True, tag="end_import"):
-    """Put the blocks in the cache, once all units are written; or drop the import."""
+    """Put the blocks in the cache, after all units are written, or drop the import."""
 
     import_id: str
     is_kept: bool = True

@@ -24,7 +24,7 @@ class EncodeError(ValueError):
 
 
 class DecodeError(ValueError):
-    """Bytes that are no message: too many, not MessagePack, or of the wrong shape."""
+    """Bytes that are not a message: too many, not MessagePack, or of the wrong shape."""
 
 
 class Codec:

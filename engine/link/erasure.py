@@ -1,7 +1,8 @@
-"""Reports of what a flush of one flow has erased in an engine.
+"""Reports of the blocks that a flush of one flow has erased in an engine.
 
-A flush is over once no copy of the flow's blocks is under way, its records on disk are unreadable
-and none of its sequences runs: until then the report is asked for again, by the same flush.
+A flush is over once no copy of the flow's blocks is under way, the flow's records on disk are
+unreadable and none of its sequences runs. Until then the gateway sends the same flush again to get
+a new report.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ DiskErasure = Literal["none", "under way", "records erased", "key destroyed"]
 
 
 class TierErasure(msgspec.Struct, frozen=True, kw_only=True):
-    """The copies that one tier has given up. `num_bytes`: their room, on all ranks."""
+    """The copies that were erased from one tier. `num_bytes`: their size on all ranks."""
 
     tier: str  # device, host, disk
     blocks: int
@@ -25,7 +26,7 @@ class TierErasure(msgspec.Struct, frozen=True, kw_only=True):
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a flow's flush in one engine.
 
-    Memory of the device and the host is freed, and is overwritten by what is computed next.
+    Memory of the device and the host is freed, not cleared: later blocks overwrite it.
     """
 
     tiers: tuple[TierErasure, ...] | None  # None: erased before this engine's start

@@ -7,8 +7,8 @@ A thread of the engine publishes how many turns its step loop has made, whatever
 
 No heartbeat: the process is stopped, swapped out or starved. Heartbeats with the same count: the
 loop is in a long step, or hangs. The listener decides what follows (`connection`). A container's
-health check listens too: `python -m engine.link.heartbeat ADDRESS [SECONDS [KEY_FILE]]`, with
-the status 0 for one that is alive.
+health check listens too: `python -m engine.link.heartbeat ADDRESS [SECONDS [KEY_FILE]]` exits with
+status 0 if the engine is alive.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from engine.link.tcp.curve import LinkKey, Socket, connect_with, read_link_key
 
 HEARTBEAT_S = 0.5
 PATIENCE_S = 5.0  # seconds of a health check
-MISSED = 4  # successive heartbeats: less than 3 s
+MISSED = 4  # missed heartbeats in a row that mean a stopped process: less than 3 s
 _COUNT_BYTES = 8
 
 
@@ -62,7 +62,7 @@ class Heartbeat:
 
 
 class HeartbeatListener:
-    """Gateway's end. It counts looks, not seconds: a pause of this very process counts as one."""
+    """Gateway's end. Counts looks, not seconds: a pause of the gateway counts as one look."""
 
     def __init__(
         self, context: zmq.Context[Socket], engine: str, key: LinkKey | None = None
@@ -90,7 +90,7 @@ class HeartbeatListener:
                 self.stuck = 0
 
     def begin(self) -> None:
-        """Count from now on: earlier heartbeats were not of a step loop."""
+        """Start counting: the step loop did not run during earlier heartbeats."""
         self.missed = self.stuck = 0
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class HeartbeatListener:
 
 
 def is_alive(engine: str, patience_s: float = PATIENCE_S, key: LinkKey | None = None) -> bool:
-    """Return whether the step loop turns within `patience_s` seconds; not while a model loads."""
+    """Return whether the step loop turns within `patience_s` seconds; false while a model loads."""
     give_up = time.monotonic() + patience_s
     with (
         zmq.Context[Socket]() as context,

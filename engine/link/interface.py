@@ -21,20 +21,21 @@ ReplicaState = Literal["ready", "stalled", "draining", "absent", "handshake_fail
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHealth:
-    """Health of one of several engines; `why` it takes no requests, "" if it takes them."""
+    """Health of one of several engines. `why` it takes no requests; "" if it takes requests."""
 
     state: ReplicaState
     why: str
     engine_id: str | None = None  # id of the connected engine
     role: Role = "both"  # role of the connected engine, or of the last one
-    known_blocks: int = 0  # cached blocks that its gateway knows of
+    known_blocks: int = 0  # cached blocks known to the gateway
 
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """Event that voids all events of a request so far: a continued stream is a new answer.
+    """Event that voids all earlier events of a request: the stream continues with a new answer.
 
-    Whoever has shown any of them raises `error`, for which the answer broke off.
+    A reader that has shown any of the earlier events raises `error`, which ended the earlier
+    answer.
     """
 
     error: EngineError
@@ -59,13 +60,13 @@ class Engine(Protocol):
     def handshake_error(self) -> str | None:
         """Handshake error at the engine's address, in a line, or None.
 
-        Of several engines it is told in `replicas`.
+        With several engines, `replicas` has their errors.
         """
         ...
 
     @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
-        """The engines in this one, by their names; empty for a single engine."""
+        """The engines behind this interface, by name; empty for a single engine."""
         ...
 
     @property
@@ -76,34 +77,34 @@ class Engine(Protocol):
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
-        """Yield `Tokens` as they come, then one `Finished`; of several engines, also `Restarted`.
+        """Yield `Tokens` as they come, then one `Finished`; with several engines, also `Restarted`.
 
-        Raises a subclass of `EngineError` in place of the rest when the request failed. Closing the
-        generator early cancels the request in the engine, and waits until that has ended it or is
-        gone, also where the closing is cancelled. `on_end` is called however the request ends, but
-        not if the engine dies before: before the generator is closed, or later where the engine
-        stands still.
+        Raises a subclass of `EngineError` when the request fails. Closing the generator early
+        cancels the request in the engine, and waits until the engine has ended the request or is
+        gone, even if the closing task is cancelled. `on_end` is called when the engine ends the
+        request, for any reason; this is before the generator is closed, or later if the engine
+        stalls. `on_end` is not called if the engine dies first.
         """
         ...
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
         """Divide the cache among these flows, now and in every engine that connects later.
 
-        Without any flow, all share it.
+        If `flows` is empty, all flows share the cache.
         """
         ...
 
     async def ask(self, query: Query[R], within_s: float | None = ANSWER_S) -> R:
         """Return the reply to a query within `within_s` seconds; None: unlimited.
 
-        Raises EngineUnavailable while no engine is connected and where it takes longer, and the
-        refusal where the engine refuses what is asked (`Reply.error`).
+        Raises EngineUnavailable if no engine is connected or the reply takes longer, and the
+        engine's error if it refuses the query (`Reply.error`).
         """
         ...
 
     def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
         """Do all recorded flushes that are not done: id to flow, or to None for everything.
 
-        Not waited for: an engine that is connected does them before what is asked of it later.
+        Returns at once. A connected engine does the flushes before all later requests and queries.
         """
         ...

@@ -1,10 +1,10 @@
 """Messages on the link between gateway and engine.
 
-Forward go `Hello`, `RecordedFlushes`, `Partition`, `Generate`, `Cancel` and queries; back come one
-`Welcome` per `Hello`, one `StepReply` per step and gateway, and one reply per query
-(`query_messages.py`). To gateways that subscribe, `CacheEvents` come as well (`cache_events.py`).
-Every `Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`, also
-when it was cancelled.
+A gateway sends `Hello`, `RecordedFlushes`, `Partition`, `Generate`, `Cancel` and queries. An engine
+sends one `Welcome` per `Hello`, one `StepReply` per step and gateway, one reply per query
+(`query_messages.py`), and `CacheEvents` to gateways that subscribe (`cache_events.py`). Every
+`Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`, also when
+it was cancelled.
 
 Knows: field names, types, units. Does not know: sockets, or how bytes are bounded (`codec.py`).
 """
@@ -20,7 +20,7 @@ from msgspec import Meta
 from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
 from engine.link.query_messages import QueryMessage, ReplyMessage
 from engine.link.stats_messages import StateTier, TierTokens
-from prefix_cache.names import Loads as Loads  # imported with the rest of a request
+from prefix_cache.names import Loads as Loads  # part of a request's interface
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 FinishReason = Literal["stop", "length", "cancelled"]
-# `lark` is llguidance's own, with a lexer; `lark_text` is read by its texts, and `lark_string` has
-# these as JSON strings; `clients_lark` is either of the first two.
+# `lark` is llguidance's own dialect, with a lexer; `lark_text` is matched against the answer's
+# text, and `lark_string` has its texts as JSON strings; `clients_lark` is `lark` or `lark_text`.
 GrammarKind = Literal[
     "json_schema", "regex", "lark", "gbnf", "lark_text", "lark_string", "clients_lark"
 ]
 Role = Literal["prefill", "decode", "both"]  # phase of requests that an engine is for
-_ID_BYTES, _KEY_BYTES = 4, 16  # of a token's id, and of a block's key
+_ID_BYTES, _KEY_BYTES = 4, 16  # bytes of a token's id, and of a block's key
 Priority = Literal["interactive", "batch"]  # batch waits for interactive, within bounds
 
 
@@ -49,8 +49,8 @@ def pack_token_ids(token_ids: npt.ArrayLike) -> bytes:
 class LogitBias(msgspec.Struct, frozen=True, array_like=True):
     """Biases of the logits of some tokens, packed: ids and values little endian.
 
-    Packed, since a request has up to some thousand for each of its choices, and only the
-    device has to look at them one by one.
+    Packed, since each choice of a request may have some thousand biases, and only the device reads
+    them one by one.
     """
 
     token_ids: bytes = b""  # int32, each once
@@ -70,8 +70,8 @@ def pack_logit_bias(bias: Mapping[int, float]) -> LogitBias:
 class Grammar(msgspec.Struct, frozen=True, array_like=True):
     """Grammar of an answer. The engine compiles it; a tenant's grammar is never shared.
 
-    Any JSON object is the schema `{"type": "object"}`, a choice of texts a regex or a Lark rule;
-    calls of tools among text are Lark, with `%json {...}` for the schemas of their arguments.
+    "Any JSON object" is the schema `{"type": "object"}`; a choice of texts is a regex or a Lark
+    rule; tool calls among text are Lark, with `%json {...}` for the schemas of their arguments.
     """
 
     kind: GrammarKind
@@ -93,7 +93,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: LogitBias = LogitBias()
     seed: int | None = None
     num_logprobs: int | None = None  # None: no logprobs; 0: the sampled token's alone
-    prompt_logprobs: int | None = None  # likewise for every token of the prompt but the first
+    prompt_logprobs: int | None = None  # likewise, for the prompt's tokens after the first
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     grammar: Grammar | None = None
@@ -106,18 +106,18 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 class Mark(msgspec.Struct, frozen=True, array_like=True):
     """The first tokens of a prompt, to be retained in the cache."""
 
-    num_tokens: int  # tokens; whole blocks of them count
+    num_tokens: int  # number of tokens; only their whole blocks are retained
     seconds: float  # seconds of retention after each use
 
 
 class FetchSource(msgspec.Struct, frozen=True, array_like=True):
     """Another engine of this fingerprint that has the beginning of a prompt, or computes it now.
 
-    A hint: what does not come from there is computed, and a wrong one costs a bounded wait.
+    A hint: blocks that do not come from there are computed. A wrong hint costs a bounded wait.
     """
 
     address: str  # address of its exchange of blocks (`Welcome.exchange_address`)
-    num_tokens: int  # tokens of the prompt, from its beginning, that it probably has
+    num_tokens: int  # leading tokens of the prompt that the other engine probably has
     # A request of the other engine that computes this prompt: new blocks are sent until its prompt
     # is computed. None: only present blocks are sent.
     request_id: str | None = None
@@ -129,32 +129,32 @@ class AdapterUse(msgspec.Struct, frozen=True, array_like=True):
 
     digest: bytes  # 32 bytes, of its weights, rank and scale
     path: str  # its folder, below the engine's folder of adapters
-    start: int = 0  # position of the first token that it computes; the model alone those before
+    start: int = 0  # first position that it computes; the model alone computes earlier ones
 
 
 class PromptModule(msgspec.Struct, frozen=True, array_like=True):
     """A prompt module whose KV is computed alone, and read by all prompts that name it.
 
-    A prompt's own tokens attend to those of its modules. Whole blocks of a module are read where
-    they lie. Its last tokens, fewer than a block, are copied: a prompt begins with the last tokens
-    of all its modules, in their order.
+    A prompt's own tokens attend to the tokens of its modules. Whole blocks of a module are read in
+    place. A module's last tokens, fewer than a block, are copied: a prompt begins with the last
+    tokens of all its modules, in their order.
     """
 
-    token_ids: bytes  # int32, little endian; padded to whole blocks, which nothing attends to
+    token_ids: bytes  # int32, little endian; padded to whole blocks; nothing attends to padding
     num_tokens: int  # tokens without the padding
     positions: bytes  # int32, little endian, one for each token
-    namespace: bytes  # 16 bytes: of this module alone, at these positions
+    namespace: bytes  # 16 bytes; only for this module at these positions
     block_keys: bytes  # 16 bytes for every block
 
     @property
     def whole_tokens(self) -> int:
-        """Number of its tokens that are read where they lie; the others are copied."""
+        """Number of the module's tokens that are read in place; its other tokens are copied."""
         size = len(self.token_ids) // _ID_BYTES // (len(self.block_keys) // _KEY_BYTES)
         return self.num_tokens // size * size
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
-    """One sequence to continue. A request of `n` choices is `n` of these; they share the prompt."""
+    """One sequence to continue. A request of `n` choices is `n` messages with the same prompt."""
 
     request_id: str
     token_ids: bytes  # int32, little endian
@@ -169,15 +169,16 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     # The flow's floor and ceiling as shares of each tier, 0 to 1; flows divide the rest between
     # by weight. None: no floor, no ceiling. Of no effect where tiers are partitioned.
     cache_quota: tuple[float, float] | None = None
-    # A label for the blocks that it writes into the last of its namespaces. The first request that
-    # hits them receives the label (`WrittenAndRead`). Opaque to the engine; "": no label.
+    # Label of the blocks that the request writes into the last of its namespaces. The first request
+    # that hits these blocks receives the label (`WrittenAndRead`). Opaque to the engine; "": no
+    # label.
     writer: str = ""
     marks: tuple[Mark, ...] = ()  # marks in order of their tokens
     question: int = 0  # tokens before the user's last message (`Welcome.has_states`); 0: unknown
     source: FetchSource | None = None  # engine to fetch uncached blocks from
-    is_counted: bool = True  # the prompt counts as looked up; False: the other engine counts it
+    is_counted: bool = True  # whether the prompt counts as looked up: one engine counts it
     drafts: bool = True  # whether several tokens a step may be verified; the answer is the same
-    # With either of these `max_tokens` is 0, and the end reports what is read off the last token:
+    # With `embeds` or `candidates` `max_tokens` is 0, and the end reports for the last token:
     embeds: bool = False  # its hidden state
     candidates: bytes = b""  # int32, little endian: tokens whose logits are reported
     prediction: bytes = b""  # int32, little endian: tokens of an expected answer, to draft from
@@ -204,25 +205,26 @@ class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
 class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):
     """Request to divide each tier of the cache among these flows by fair shares.
 
-    Replaces what was sent before; without any flow, flows share all tiers (`Generate.cache_quota`).
-    One that is not named has no part. Not answered; may be repeated.
+    Replaces the partition sent before. Without any flow, flows share all tiers
+    (`Generate.cache_quota`); else a flow that is not named has no part. Not answered; may be
+    repeated.
     """
 
     flows: dict[str, FlowQuota]
 
 
 class RecordedFlushes(msgspec.Struct, frozen=True, kw_only=True, tag="flushes"):
-    """All flushes that were ordered at any time, flows by id; None: a flush of everything.
+    """All flushes ever recorded: flush id to flow, or to None for a flush of everything.
 
-    The engine does those that its cache, its disk included, has not done. The first message of a
-    gateway after the welcome, and sent again when there are more. Not answered; may be repeated.
+    The engine does the flushes that its cache and disk have not done yet. A gateway sends this
+    message first after the welcome, and later with new flushes. Not answered; may be repeated.
     """
 
     flushes: dict[str, str | None]
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """Cancel a request after its client left or a stop string. Reply: `Finished("cancelled")`."""
+    """Cancel a request: its client left, or a stop string came. Reply: `Finished("cancelled")`."""
 
     request_id: str
 
@@ -244,7 +246,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     device: str
     dtype: str
     exchange_address: str | None = None  # address for other engines' fetches, or None
-    role: Role = "both"  # a hint to gateways: the engine itself serves every request
+    role: Role = "both"  # a hint to gateways; the engine serves every request
     tensor_parallel: int = 1  # ranks of each stage
     pipeline_parallel: int = 1  # pipeline stages
     has_states: bool = False  # recurrent layers: a prompt's hit ends at a kept state
@@ -256,7 +258,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     """Natural-log probabilities at one position, before temperature and penalties.
 
-    The likeliest are packed: the engine's thread copies them as they came from the device.
+    The most likely tokens are packed: the engine's thread copies the device's bytes.
     """
 
     chosen: float
@@ -287,8 +289,8 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
     load: float  # waiting for blocks from slower tiers; 0 without such blocks
     prefill: float  # from the load's end until the step that sampled its first token was settled
     fetch: float = 0.0  # waiting for blocks of another engine, between load and prefill
-    # Time of the first token by the engine's own clock, comparable only with itself: readers may be
-    # late. None: unknown.
+    # Time of the first token by the engine's clock, for differences only: a gateway may read the
+    # event late. None: unknown.
     at: float | None = None
 
 
@@ -298,14 +300,14 @@ class Reused(msgspec.Struct, frozen=True, array_like=True):
     tiers: TierTokens = TierTokens()
     # Predicted seconds to compute these tokens, by the rates so far; None: no prediction.
     saved_seconds: float | None = None
-    # Tokens that the request has computed and put in the cache, for each of its marks the tokens
-    # after the mark before.
+    # For each mark, the tokens after the previous mark that the request computed and put in the
+    # cache.
     written: tuple[int, ...] = ()
     fetched: int = 0  # tokens that another engine sent, not included in `tiers`
-    # Tokens whose blocks were cached, if more than were reused, since no state of the recurrent
-    # layers is kept at their end; else 0.
+    # Tokens with cached blocks, if more than were reused because no recurrent state is kept at
+    # their end; else 0.
     matched: int = 0
-    # Tier below the device from which the state at their end came, where no tokens came from it.
+    # Lower tier from which the recurrent state was loaded, if no reused tokens came from that tier.
     state_tier: StateTier | None = None
 
     @property
@@ -333,11 +335,11 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
 class WrittenAndRead(msgspec.Struct, frozen=True, array_like=True):
     """A request's changes of the counts of written tokens that were never read.
 
-    Only what was written under a label (`Generate.writer`) is counted, in whole blocks.
+    Only tokens written under a label (`Generate.writer`) are counted, in whole blocks.
     """
 
-    written: int = 0  # new tokens that it put into the cache under its own label
-    first_reads: dict[str, int] = {}  # tokens that it was the first to find, by their labels
+    written: int = 0  # new tokens put into the cache under the request's own label
+    first_reads: dict[str, int] = {}  # tokens first found by this request, by their label
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
@@ -346,12 +348,12 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     request_id: str
     reason: FinishReason
     stop_token_id: int | None = None  # the token that stopped it, which is not in Tokens
-    stop_logprobs: TokenLogprobs | None = None  # of that token, if those of tokens were asked for
+    stop_logprobs: TokenLogprobs | None = None  # of that token, if the request asked for logprobs
     prompt_tokens: int
     reused: Reused = Reused()
     computed_tokens: int = 0  # computed tokens of its prompt; recomputed tokens count once
-    completion_tokens: int  # all sampled tokens, also those in no Tokens
-    engine_seconds: float = 0.0  # sum of its shares, by tokens, of its steps' seconds
+    completion_tokens: int  # all sampled tokens, also tokens that were not sent
+    engine_seconds: float = 0.0  # its part of its steps' seconds, divided by tokens
     cache: WrittenAndRead = WrittenAndRead()
     prompt_logprobs: PromptLogprobs = None  # if no Tokens came before
     drafts: DraftCounts = {}
@@ -367,7 +369,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     code: str
     message: str
     retry_after_s: float | None = None
-    reused: Reused | None = None  # the rest as in `Finished`; None: it had not begun
+    reused: Reused | None = None  # this and later fields as in `Finished`; None: it had not begun
     computed_tokens: int = 0
     completion_tokens: int = 0
     cache: WrittenAndRead = WrittenAndRead()

@@ -1,10 +1,10 @@
 """Messages in pieces, so that unauthenticated peers can fill little of a server's memory.
 
-ZMQ takes a whole frame into memory before it looks whether who sends it holds the key, and does so
-for each connection. So the frames that a server takes are small, and a longer message comes in
-several, of which ZMQ hands over all or none.
+ZMQ reads a whole frame of every connection into memory before it checks that the sender holds the
+key. So a server takes only small frames, and a longer message is sent in several frames, which ZMQ
+delivers all together or not at all.
 
-Knows: sizes. Does not know: what a message says, or how long one may be (`codec`).
+Knows: sizes. Does not know: what a message says, or how long a message may be (`codec`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Base classes of all queries and replies: a query's type determines its reply's type.
 
-Knows: ids, and which reply answers which query. Does not know: what is asked (`query_messages`,
-`view_messages`), or who asks and waits (`queries`).
+Knows: ids, and which reply answers which query. Does not know: the queries themselves
+(`query_messages`, `view_messages`), or which tasks wait for replies (`queries`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ R = TypeVar("R", bound=Reply)
 
 
 class Query(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
-    """Base of a gateway's queries to an engine, which are answered with an `R`."""
+    """Base of a gateway's queries to an engine. `R` is the type of the reply."""
 
     query_id: str = ""  # id set by the client that sends the query
 

@@ -18,8 +18,8 @@ class Flushed(Reply, frozen=True, kw_only=True, tag="flushed"):
     """Number of blocks that a flush dropped; leased blocks are freed when their sequence ends."""
 
     blocks: int
-    erasure: Erasure | None = None  # where a flow was flushed by a recorded flush
-    replicas: dict[str, Erasure] = msgspec.field(default_factory=dict)  # of several, by name
+    erasure: Erasure | None = None  # set for a recorded flush of a flow
+    replicas: dict[str, Erasure] = msgspec.field(default_factory=dict)  # several engines', by name
 
 
 class Flush(Query[Flushed], frozen=True, kw_only=True, tag="flush"):
@@ -27,9 +27,9 @@ class Flush(Query[Flushed], frozen=True, kw_only=True, tag="flush"):
 
     `namespace`: a namespace, or the first bytes of several.
 
-    A flow is dropped for good: its records on disk become unreadable, and its requests that
-    still run are served to their end but leave nothing in the cache. Compiled grammars of the
-    flow, or all of them, are dropped, too.
+    The flush of a flow is permanent: its records on disk become unreadable, and its running
+    requests are served to their end but leave nothing in the cache. The compiled grammars of the
+    flow, or of all flows, are dropped too.
     """
 
     flow: str | None = None
@@ -55,7 +55,7 @@ class Pinned(Reply, frozen=True, kw_only=True, tag="pinned"):
 class Pin(Query[Pinned], frozen=True, kw_only=True, tag="pin"):
     """Keep a prefix on the device for good, computing it first if it is not cached.
 
-    Idempotent: the same pin again, also from another gateway, changes nothing and is answered.
+    Idempotent: a repeated pin, also from another gateway, changes nothing and is answered.
     """
 
     pin_id: str  # id of the pin; the same id is the same prefix
@@ -130,12 +130,12 @@ class MarkedForgotten(Reply, frozen=True, kw_only=True, tag="marked_forgotten"):
 class ForgetMarked(Query[MarkedForgotten], frozen=True, kw_only=True, tag="forget_marked"):
     """Forget a marked prefix of a flow: blocks that no other prefix needs leave the cache.
 
-    For a while nothing is fetched for the flow: another engine may still have it.
+    For a while no blocks are fetched for the flow, since another engine may still have the prefix.
     """
 
     flow: str
     prefix_id: bytes
-    is_marked: bool = True  # False: another engine had marked the prefix: forget it here too
+    is_marked: bool = True  # False: another engine had marked it; its blocks here are forgotten too
 
 
 class AdapterRead(Reply, frozen=True, kw_only=True, tag="adapter_read"):
@@ -144,7 +144,7 @@ class AdapterRead(Reply, frozen=True, kw_only=True, tag="adapter_read"):
     digest: bytes = b""  # 32 bytes, of its weights, rank and scale
     rank: int = 0
     num_bytes: int = 0  # in host memory
-    invocation: tuple[int, ...] = ()  # tokens that switch it on; empty: it is on from the first
+    invocation: tuple[int, ...] = ()  # tokens that switch the adapter on; empty: always on
     code: str | None = None  # one of `engine.errors`
     message: str = ""
 
@@ -173,7 +173,7 @@ class DropAdapter(Query[AdapterDropped], frozen=True, kw_only=True, tag="drop_ad
 
     digest: bytes
     flow: str
-    namespaces: tuple[bytes, ...] = ()  # where it may have blocks since before the engine's start
+    namespaces: tuple[bytes, ...] = ()  # they may have its blocks from before the engine's start
 
 
 class StatsReply(Reply, frozen=True, kw_only=True, tag="stats"):

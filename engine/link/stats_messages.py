@@ -7,13 +7,13 @@ from typing import Literal
 import msgspec
 
 StateTier = Literal["host", "disk"]  # tiers from which a recurrent state may be loaded
-MOST_LATE_GAPS = 0.01  # share of gaps that may be late where a target is kept
+MOST_LATE_GAPS = 0.01  # share of late gaps up to which a target counts as kept
 
 
 class TierTokens(msgspec.Struct, frozen=True, array_like=True):
     """Cached tokens of a prompt by their tier; together they are `cached_tokens`.
 
-    Those already being loaded for another sequence count as `device`.
+    Tokens that are being loaded for another sequence already count as `device`.
     """
 
     device: int = 0
@@ -82,8 +82,8 @@ class LowerTierStats(msgspec.Struct, frozen=True, kw_only=True):
 
     total: int
     used: int
-    loads_chosen: int  # loaded blocks of those that requests found in this tier
-    loads_refused: int  # blocks that were computed instead
+    loads_chosen: int  # blocks that requests found in this tier and loaded
+    loads_refused: int  # blocks that requests found in this tier, but computed instead
 
 
 class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
     state: str  # up, starting, down, off
     bytes: int
     records: int
-    lost: int  # records that were not the requested records
+    lost: int  # reads that returned another record than the requested one
     refused: int  # writes refused because the file or its disk was full
     late: int  # reads that missed their deadline
     quarantines: int
@@ -156,7 +156,8 @@ class DraftStats(msgspec.Struct, frozen=True, kw_only=True):
 class GapStats(msgspec.Struct, frozen=True, kw_only=True):
     """Gaps between tokens of sequences that have a target; counters since the engine started.
 
-    Of the last minute too: a target is missed while more than a hundredth of its gaps are late.
+    `recent_gaps` and `recent_late` count the last minute: targets are missed while more than a
+    hundredth of its gaps are late.
     """
 
     target_s: float = 0.0  # the engine's own target (`--target-itl-ms`); 0: none
@@ -165,10 +166,10 @@ class GapStats(msgspec.Struct, frozen=True, kw_only=True):
     recent_gaps: int = 0  # gaps of the last minute
     recent_late: int = 0
     one_s: float = 0.0  # predicted seconds of a step of one sequence; 0: not measured
-    alone_s: float = 0.0  # the same of the decodes of the last late step, without its prompts
+    alone_s: float = 0.0  # predicted seconds of the last late step without its prompts
 
     def __add__(self, other: GapStats) -> GapStats:
-        """Add up counts; of targets and steps the larger ones are kept."""
+        """Add up the counts; keep the larger target and the larger seconds."""
         return GapStats(
             target_s=max(self.target_s, other.target_s),
             gaps=self.gaps + other.gaps,
@@ -190,7 +191,7 @@ class GapStats(msgspec.Struct, frozen=True, kw_only=True):
         return 0 < self.target_s < self.one_s
 
     def describe(self) -> str:
-        """Return a sentence on how far targets are missed, and what decodes take by themselves."""
+        """Return a sentence on how often targets are missed, and how long decodes alone take."""
         if self.is_too_short:
             return (
                 f"the target of {1e3 * self.target_s:.3g} ms between tokens cannot be kept: a step "
@@ -253,19 +254,21 @@ class LowerStates(msgspec.Struct, frozen=True, kw_only=True):
 class StateStats(msgspec.Struct, frozen=True, kw_only=True):
     """State slots of a model with recurrent layers, and the checkpoints in the cache's tree.
 
-    Of the device's slots, the others are free or running sequences'. All 0 without such layers.
+    The device's slots hold checkpoints, or states of running sequences, or are free. All counters
+    are 0 without recurrent layers.
     """
 
     total: int = 0
     free: int = 0
     checkpoints: int = 0
-    # Checkpoints since the start: made, begun from, evicted, and not made for lack of a slot.
+    # Since the start: checkpoints made, requests begun from one, checkpoints evicted, and
+    # checkpoints not made for lack of a slot.
     made: int = 0
     hits: int = 0
     cut_tokens: int = 0  # tokens that matched and were computed again: no state was at their end
     evicted: int = 0
     refused: int = 0
-    # Copied to a lower tier, loaded to the device, and copies that came to nothing.
+    # Checkpoints copied to a lower tier, and loaded to the device; failed copies.
     copied_down: int = 0
     loaded: int = 0
     failed: int = 0
@@ -279,8 +282,8 @@ class SentinelStats(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 0  # tokens of these answers that were compared
     differed: int = 0  # answers that differed by more than rounding
     dropped: int = 0  # picked answers that were not checked: no time, no room, or forgotten
-    largest: float = 0.0  # largest difference, as a part of what is rounding
-    damaged_blocks: int = 0  # blocks that left host memory otherwise than they came
+    largest: float = 0.0  # largest difference, as a multiple of the bound on rounding
+    damaged_blocks: int = 0  # blocks that changed while they were in host memory
 
     def __add__(self, other: SentinelStats) -> SentinelStats:
         return SentinelStats(
@@ -314,7 +317,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     dropped_frames: int = 0  # messages to the engine that did not decode
     tiers: TierStats = TierStats()
     shares: dict[str, FlowShares] = {}  # shares by flow
-    floors_scale: dict[str, float] = {}  # factor of floors by tier, less than 1 where not all fit
+    floors_scale: dict[str, float] = {}  # factor of floors by tier, less than 1 if not all fit
     evictions: list[EvictionStats] = []  # as many evictions as requested, newest first
     pins: PinStats = PinStats()
     exchange: ExchangeStats = ExchangeStats()

@@ -1,7 +1,7 @@
 """Views for operators: queries with replies of bounded size.
 
-`StatsReply` lists every flow. These list the largest, so that a page that asks every few seconds
-does not hold up the steps. No reply has a token of a prompt, or a hash of any.
+`StatsReply` lists every flow. Views list only the largest, so that a page that asks every few
+seconds does not hold up the steps. No reply contains a prompt's token, or a hash of tokens.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OwnerView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TierUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier in blocks, and the owners of most of its blocks, the largest first."""
+    """One tier in blocks, and the flows that own most of its blocks, the largest first."""
 
     tier: str
     total: int
@@ -117,14 +117,14 @@ PrefixOrder = Literal["hot", "wasteful"]
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """A node of the tree, or a namespace with all its nodes.
 
-    `node` is a name that this engine made up for it. Blocks are those of the node itself, by the
-    fastest tier that has them; of a namespace as the last survey counted them.
+    `node` is this engine's own name of the node. Blocks are the node's own blocks, counted by their
+    fastest tier; for a namespace, the counts of the last survey.
     """
 
     node: str
     parent: str | None  # None: a namespace
     namespace: bytes
-    flow: str  # owner of the node; of a namespace, the owner of its first node
+    flow: str  # owner of the node; for a namespace, the owner of its first node
     tokens_before: int
     tokens: int
     device: int
@@ -139,7 +139,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 class TreeLevel(Reply, frozen=True, kw_only=True, tag="tree_level"):
     """The reply to `TreeQuery`. `is_known`: the node exists; else it has left the tree.
 
-    Of many children those of the most blocks are listed, of very many those of the newest.
+    If there are many children, the ones with the most blocks are listed; if there are very many,
+    only the newest are considered.
     """
 
     is_known: bool
@@ -149,14 +150,14 @@ class TreeLevel(Reply, frozen=True, kw_only=True, tag="tree_level"):
 
 
 class TreeQuery(View[TreeLevel], frozen=True, kw_only=True, tag="tree_query"):
-    """Ask for the children of a node, or with None for the namespaces."""
+    """Ask for the children of a node; None: for the namespaces."""
 
     node: str | None
     limit: int
 
 
 class Prefixes(Reply, frozen=True, kw_only=True, tag="prefixes"):
-    """The reply to `PrefixesQuery`, as of the last survey of the tree, or of a part of it."""
+    """The reply to `PrefixesQuery`, from the last survey of the tree or a part of the tree."""
 
     prefixes: list[NodeView]
     surveyed: int  # nodes that the survey looked at

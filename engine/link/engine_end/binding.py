@@ -29,7 +29,7 @@ def make_way(path: Path) -> None:
 def bind(socket: Socket, endpoint: str, key: LinkKey | None, setting: str = "socket") -> None:
     """Bind so that a socket's file is never open to other users, not even for a moment.
 
-    Raises OSError, naming the setting that has the address.
+    Raises OSError, which names the setting with the address.
     """
     if key is not None:
         serve_with(socket, key)

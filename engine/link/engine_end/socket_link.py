@@ -1,9 +1,9 @@
 """The engine's end of the link: one ZMQ ROUTER at an address, used by the owner thread alone.
 
-Its heartbeat has a thread and a socket beside it (`heartbeat.py`).
+The heartbeat has its own thread and socket (`heartbeat.py`).
 
-Knows: sockets, file modes, which peers are gone. Does not know: what a message means
-(`core.py`) or how it lies in bytes (`codec.py`).
+Knows: sockets, file modes, which peers are gone. Does not know: what a message means (`core.py`) or
+how it is encoded (`codec.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from engine.link.pieces import MAX_FRAME_BYTES
 from engine.link.tcp.curve import LinkKey, Socket, only_holders
 from engine.link.tcp.strangers import Strangers
 
-# Messages and bytes of one turn, so that a flood cannot keep the engine from computing. To
-# decode and check 4 MiB takes some 8 ms.
+# Most messages and bytes of one turn, so that a flood cannot keep the engine from computing.
+# Decoding and checking 4 MiB takes about 8 ms.
 MAX_MESSAGES_PER_RECEIVE = 512
 MAX_BYTES_PER_RECEIVE = 4 << 20
 
@@ -42,7 +42,7 @@ class Link(Protocol):
 
     @property
     def dropped_frames(self) -> int:
-        """Number of dropped frames that were no valid messages of a gateway."""
+        """Number of frames that were dropped because they were not valid messages of a gateway."""
         ...
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
@@ -57,7 +57,8 @@ class Link(Protocol):
 class SocketLink:
     """A `Link` over a Unix socket or TCP.
 
-    A socket file is 0600, a directory made for it 0700. Over TCP only holders of `key` are heard.
+    A socket file has mode 0600, and a directory made for it 0700. Over TCP only holders of `key`
+    are admitted.
     """
 
     def __init__(self, engine: str, *, codec: Codec, key: LinkKey | None = None) -> None:
@@ -69,7 +70,7 @@ class SocketLink:
         self._codec = codec
         self._turns = 0  # turns of the step loop, each with one `receive`
         self._waker: Waker | None = None
-        self._strangers: list[Strangers] = []  # watches of TCP sockets
+        self._strangers: list[Strangers] = []  # watches of the bound TCP sockets
         if self._address.path is not None:
             make_way(self._address.path)
         context: zmq.Context[Socket] = zmq.Context(io_threads=1)
@@ -168,7 +169,7 @@ def _open(context: zmq.Context[Socket]) -> Socket:
     socket = context.socket(zmq.ROUTER)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.ROUTER_MANDATORY, 1)
-    # A gateway's unsent messages are bounded by its requests: never block on them.
+    # Never block: a gateway's requests bound how many messages wait for it.
     socket.set(zmq.SNDHWM, 0)
     socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     return socket

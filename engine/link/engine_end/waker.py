@@ -25,5 +25,5 @@ class Waker:
 
     def close(self) -> None:
         """Close the descriptor, after all threads that might wake it have ended."""
-        fd, self.fd = self.fd, -1  # its number may soon be another file's
+        fd, self.fd = self.fd, -1  # another file may soon get the number
         os.close(fd)

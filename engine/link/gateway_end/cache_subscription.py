@@ -1,10 +1,10 @@
-"""A gateway's subscription to one engine's cache events: passed on in order, or not at all.
+"""A gateway's subscription to one engine's cache events, which are passed on in order.
 
-    the number expected          passed on
-    a lower one                  was there before: dropped
-    a higher one                 passed on if it begins with `Cleared`; else there is a gap: a new
-                                 snapshot is asked for, and what comes before it is dropped; where
-                                 one more is missing, which may begin the snapshot, once more
+    the expected number    pass on
+    a lower number         drop: it has come before
+    a higher number        pass on if the message begins with `Cleared`, else drop: messages are
+                           missing. Ask for a snapshot, and drop all messages before it. Ask again
+                           if another message is missing, which may have begun the snapshot.
 
 Knows: numbers. Does not know: connections, or what the events are for.
 """
@@ -27,7 +27,7 @@ class CacheSubscription:
         self._listen = listen
         self._send = send
         self._expected = 0
-        self._unheard = 0  # number of the last message that came, passed on or dropped
+        self._unheard = 0  # number after the last message that came, passed on or dropped
         self._awaits_snapshot = False
         send(Subscribe())
 

@@ -6,8 +6,8 @@ Every connection is a new socket, so no message to or from a dead engine reaches
       ^                                    |
       `---- every running request fails <--'
 
-Knows: request ids and events. Does not know: queries (`queries.py`), HTTP, tenants or prompts; nor
-sockets, and when an engine counts as gone (`connection.py`).
+Knows: request ids and events. Does not know: queries (`queries.py`), HTTP, tenants, prompts,
+sockets, or when an engine counts as gone (`connection.py`).
 """
 
 from __future__ import annotations
@@ -75,11 +75,12 @@ class EngineClient(EngineQueries):
     ) -> None:
         """Connect to `engine`, whose step loop may stall for `silence_s` (None: by its device).
 
-        `on_cache_events` is called with what changes in the engine's cache, in order; every engine
-        that connects begins with a snapshot. None: the engine is not asked to send any.
+        `on_cache_events` is called with the changes of the engine's cache, in order; after each
+        connection a snapshot comes first. None: the engine is not asked for cache events.
 
-        `flushes` gives what is given to `flush_recorded`: it is awaited after each welcome, and
-        until then the engine is not connected. None: nobody records any.
+        `flushes` returns all recorded flushes, as `flush_recorded` takes them. It is awaited after
+        each welcome, and until it returns the engine does not count as connected. None: flushes are
+        not recorded.
         """
         super().__init__()
         self._engine = engine
@@ -118,7 +119,7 @@ class EngineClient(EngineQueries):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request runs, and no request that its caller left is still ending."""
+        """True if no request runs, and no cancelled request is still ending."""
         return not (self._requests or self._on_end)
 
     @property
@@ -167,8 +168,8 @@ class EngineClient(EngineQueries):
     def give_up(self, request_id: str, why: str) -> bool:
         """End a request's stream with EngineUnavailable, and cancel it in the engine.
 
-        Nothing that the engine still sends of it arrives anywhere but at `on_end`. False, and
-        nothing is done, where something that has come was not taken yet.
+        Later messages of the request reach only its `on_end`. Return False, and do nothing, if the
+        request has events that its reader has not taken yet.
         """
         event_queue = self._requests.get(request_id)
         if event_queue is None or event_queue.has_any:
@@ -179,7 +180,7 @@ class EngineClient(EngineQueries):
         return True
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
-        """Divide the cache among these flows; every engine that connects later is told first."""
+        """Divide the cache among these flows; an engine that connects later is told this first."""
         self._partition = Partition(flows=dict(flows))
         if self._welcome is not None:
             self._send(self._partition)
@@ -247,7 +248,7 @@ class EngineClient(EngineQueries):
         if self._on_cache_events is not None:
             self._subscription = CacheSubscription(self._on_cache_events, self._send)
         exchange = welcome.exchange_address
-        if exchange is not None:  # address as clients of this host reach it
+        if exchange is not None:  # the address as this host reaches it
             exchange = as_reached(exchange, self._engine)
         self._welcome = structs.replace(welcome, exchange_address=exchange)
 
@@ -283,7 +284,7 @@ class EngineClient(EngineQueries):
             await asyncio.sleep(HANDSHAKE_RETRY_S)
 
     def _fail_all(self, why: str) -> None:
-        """Fail all requests and queries of the engine, which is gone."""
+        """Fail all requests and queries after the engine is gone."""
         self._welcome = self._subscription = None
         self._flushes.stop()
         requests, self._requests = self._requests, {}

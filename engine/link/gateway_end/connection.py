@@ -5,9 +5,8 @@
                               |  peer is gone       |      the step loop does not go on  |
                               `-> DRAINING -all received-> CLOSED <----------------------'
 
-Bytes that are no message close it too, and so does a handshake that fails: over TCP the other end
-has another key then, or is no engine. Whatever arrives on a connection after it was closed is
-dropped.
+Bytes that are not a message close the connection too, and so does a failed handshake: over TCP the
+other end then has another key, or is no engine. Messages that arrive after the close are dropped.
 
 Knows: the socket, its monitor, the heartbeat, and when to give up. Does not know: requests,
 their callers, or what follows when the engine is gone (`client`).
@@ -30,7 +29,7 @@ from engine.link.pieces import in_pieces
 from engine.link.tcp.curve import LinkKey, Socket, connect_with
 
 RECONNECT_MS = 50
-# Seconds that one step may take at most: the step loop turns only between two steps.
+# Most seconds that a step may take: the step loop turns only between two steps.
 SILENCE_S = {"cpu": 120.0, "cuda": 10.0}
 _WATCHED = (
     zmq.EVENT_DISCONNECTED
@@ -110,7 +109,7 @@ class Connection:
         return True
 
     async def run(self) -> None:
-        """Greet and receive until the peer is gone or useless; then `why_closed` is set."""
+        """Greet the engine and receive until the connection closes; then `why_closed` is set."""
         loop = asyncio.get_running_loop()
         try:
             loop.add_reader(self._socket.FD, self._receive_waiting)
@@ -145,14 +144,15 @@ class Connection:
             if self.state is ConnectionState.DRAINING:
                 self._close("the engine died")
         except DecodeError:
-            self._close("the engine died")  # the engine is broken, or of another version
+            self._close("the engine died")  # the engine is defective, or of another version
         else:
             self._receive_soon()
 
     def _receive_soon(self) -> None:
-        """Receive again soon: ZMQ's descriptor is edge-triggered; any use of the socket resets it.
+        """Receive again soon, after a use of the socket.
 
-        So after every use there may be messages for which the event loop gets no event.
+        Any use resets ZMQ's edge-triggered descriptor, so messages may wait for which the event
+        loop gets no event.
         """
         asyncio.get_running_loop().call_soon(self._receive_waiting)
 
@@ -212,8 +212,8 @@ def _open(
 ) -> Socket:
     socket = context.socket(zmq.DEALER)
     socket.set(zmq.LINGER, 0)
-    # Not IMMEDIATE, which drops the engine's last messages. No request is queued to an absent
-    # engine all the same, since requests are taken only after its welcome.
+    # Without IMMEDIATE, which would drop the engine's last messages. Still no request is queued for
+    # an absent engine, since requests are sent only after its welcome.
     socket.set(zmq.SNDHWM, 0)
     socket.set(zmq.RCVHWM, 0)
     socket.set(zmq.MAXMSGSIZE, max_frame_bytes)

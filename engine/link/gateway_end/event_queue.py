@@ -11,7 +11,7 @@ from engine.link.messages import Event, Tokens
 class EventQueue:
     """Unread events of one request. `asyncio.Queue` costs three times as much.
 
-    It has no bound: whoever takes them waits for no client (`gateway.http.answers.backlog`).
+    The queue has no bound: its reader never waits for a client (`gateway.http.answers.backlog`).
     """
 
     __slots__ = ("_events", "_waiter")
@@ -42,6 +42,6 @@ class EventQueue:
         return events
 
     async def ended(self) -> None:
-        """Drop events until the request's end, or its error, has come."""
+        """Drop events until the request's end or error has come."""
         while all(isinstance(event, Tokens) for event in await self.take()):
             pass

@@ -1,6 +1,7 @@
-"""The sending of recorded flushes to an engine: all before it is used, then new flushes.
+"""The sending of recorded flushes to an engine: all before the engine is used, then new ones.
 
-Knows: which the engine has been told. Does not know: where they are recorded, or what they drop.
+Knows: which flushes were sent to the engine. Does not know: where flushes are recorded, or what
+they drop.
 """
 
 from __future__ import annotations

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-LEAVE_S = 10.0  # seconds for the end of a cancelled request: a step of a running engine
+LEAVE_S = 10.0  # most seconds until a cancelled request ends: an engine ends it after its step
 
 
-_SLICES = 20  # of the longest wait; a turn of the event loop counts as one at most
+_SLICES = 20  # parts of the longest wait; one turn of the event loop counts as one part at most
 
 
 async def outlasting(work: Coroutine[Any, Any, object], most_s: float) -> None:
     """Wait until `work` is done, for at most `most_s` seconds; then cancel it.
 
-    Time in which the event loop is held up does not count: `work` could not go on either. A
-    cancellation meanwhile is raised after that.
+    Time in which the event loop is held up does not count, since `work` could not go on either. If
+    the caller is cancelled meanwhile, CancelledError is raised after the wait.
     """
     loop = asyncio.get_running_loop()
     task, left = loop.create_task(work), most_s

@@ -3,8 +3,8 @@
 Engine and gateways hold the same secret key, a file that the operator copies. A gateway
 connects only to an engine that has the key, and the engine answers only peers that have it.
 
-Knows: keys, and how a socket is given them. Does not know: addresses, messages, or who makes the
-file (`cli/serving/link_key.py`).
+Knows: keys, and how a socket gets them. Does not know: addresses, messages, or how the file is made
+(`cli/serving/link_key.py`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_link_key(path: Path) -> LinkKey:
         mode, secret = path.stat().st_mode, path.read_bytes().strip()
     except OSError as error:
         raise BadLinkKey(f"{path} cannot be read: {error.strerror}") from error
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):  # other users may read a mounted secret
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):  # a mounted secret may be readable by others
         raise BadLinkKey(f"{path} can be written by others: chmod 600")
     try:
         key = LinkKey(secret)

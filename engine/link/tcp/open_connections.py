@@ -1,13 +1,13 @@
 """A bound on the connections of a listening ZMQ socket.
 
-    accepted ... ended    counted, whoever made them; who shows no key is shut out (`curve`)
-    as many as may be     the kernel drops what comes to the listening socket: who connects waits,
-                          and is let in once one of the others has ended
+    accepted ... ended    counted, with or without the key; peers without it are cut off (`curve`)
+    at the bound          the kernel drops packets to the listening socket: a new peer waits, and
+                          connects once another connection has ended
 
-ZMQ takes connections for as long as there are descriptors, and an engine without any cannot open a
-file. So each port has a part of them.
+ZMQ accepts connections as long as there are free descriptors, and an engine without a free
+descriptor cannot open a file. So each port may use only a part of the descriptors.
 
-Knows: descriptors. Does not know: who connects, or whether they hold the key.
+Knows: descriptors. Does not know: the peers, or whether they hold the key.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import socket
 import struct
 
 MOST_OPEN = 16_384  # connections of one port
-_PART = 4  # one in so many descriptors is for one port; three ports may be open beside files
+_PART = 4  # a port gets 1/_PART of the descriptors: three ports, and the last part for files
 _ENOUGH = _PART * MOST_OPEN
-_FEW = 1024  # each gateway's worker has one at the link, each other engine one at the exchange
-_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27  # asm-generic/socket.h; Python has no names of them
+_FEW = 1024  # a gateway's worker has one to the link, another engine one to the exchange
+_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27  # from asm-generic/socket.h; not in Python
 _RETURN = 0x06  # BPF_RET | BPF_K: the number of bytes to keep of a packet; 0 drops it
 
 
@@ -62,7 +62,7 @@ class OpenConnections:
         self._open: set[int] = set()
 
     def accepted(self, descriptor: int) -> None:
-        """Count a new connection; stop accepting at the bound. Raises OSError where it cannot."""
+        """Count a new connection; stop accepting at the bound. Raises OSError if that fails."""
         self._open.add(descriptor)
         if len(self._open) >= self._most and not self.is_full:
             drop_all(self._listening)
@@ -76,7 +76,7 @@ class OpenConnections:
             self.is_full = False
 
     def close(self) -> None:
-        """Close this copy of the descriptor, which keeps the port open."""
+        """Close this object's copy of the descriptor, which would keep the port open."""
         self._listening.close()
 
 

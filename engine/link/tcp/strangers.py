@@ -1,15 +1,14 @@
 """A watch on connections to an engine's TCP socket: unauthenticated peers are logged.
 
-The engine's log says that somebody connects without the key of the link; otherwise neither end
-would say why a gateway with another key has no engine. Such a gateway tries again for as long as it
-runs, so after the first attempt only one every TOLD_EVERY_S is logged. A full port is logged
-likewise.
+The engine logs connections without the link's key; otherwise neither end would say why a gateway
+with another key has no engine. Such a gateway tries again for as long as it runs, so after the
+first attempt only one every TOLD_EVERY_S seconds is logged. A full port is logged likewise.
 
 A thread reads the events of the socket's monitor. While nobody reads them, ZMQ stops all its other
 work, so a flood of connections would hold up the heartbeat during a long step.
 
-Knows: connections and failed handshakes of a socket. Does not know: who it was, since ZMQ does not
-say.
+Knows: connections and failed handshakes of a socket. Does not know: the peer, since ZMQ does not
+name it.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ class Strangers:
     ) -> None:
         """Watch `socket` of `engine`, its address for the log.
 
-        `names_key` false: failed handshakes are logged elsewhere. `most` connections are open at
-        once; None: as many as the limit of open files has room for.
+        `names_key` false: failed handshakes are logged elsewhere. At most `most` connections are
+        open at once; None: as many as the limit of open files allows.
         """
         self._socket = socket
         self._engine = engine
