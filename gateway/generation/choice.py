@@ -56,13 +56,13 @@ class ScoredPrompt(Struct, frozen=True):
 
 # Structs, since every token makes an event: a frozen dataclass takes ten times as long.
 class Delta(Struct, frozen=True):
-    """The tokens of an engine step, and the text that may be shown now; some is held back."""
+    """The tokens of an engine step, and the text that may be shown now; some text is held back."""
 
     index: int
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None
-    reused: Reused | None = None  # the prompt's, with the first delta
+    reused: Reused | None = None  # the prompt's reuse, with the first delta
     timing: Timing | None = None  # with the first delta
     pieces: tuple[Piece, ...] | None = None  # parsed from the turn; None: text only
     is_restart: bool = False  # discard earlier deltas; never streamed
@@ -78,9 +78,9 @@ class ChoiceEnded(Struct, frozen=True):
     stopped_by: str | int | None = None  # a stop string, or the id of a stop token
     reasoning_tokens: int = 0  # included in `completion_tokens`
     is_all_shown: bool = True  # all generated tokens are part of the shown text
-    embedding: bytes = b""  # this and the next as in the engine's `Finished`
+    embedding: bytes = b""  # this field and the next as in `Finished`
     candidates: bytes = b""
-    stop_logprobs: TokenLogprobs | None = None  # of a stop token, which is in no Delta
+    stop_logprobs: TokenLogprobs | None = None  # a stop token is in no Delta
 
 
 Event = Delta | ChoiceEnded
@@ -95,13 +95,13 @@ async def run_choice(
 ) -> AsyncGenerator[Event, None]:
     """Yield a choice's `Delta`s and one `ChoiceEnded`; raise EngineError if the engine fails.
 
-    `events` are the engine's; `see` is called with each of ours before it is yielded. When a stop
-    string is met, the engine's stream is closed before `ChoiceEnded` is yielded: the request is
-    cancelled there, and how much of it was computed is known. Likewise when the turn is over before
-    the engine's stream is.
+    `events` are the engine's; `see` is called with each yielded event before it is yielded. At a
+    stop string, the engine's stream is closed before `ChoiceEnded` is yielded: this cancels the
+    request in the engine and makes the computed tokens known. The same is done if the turn is over
+    before the engine's stream ends.
 
-    `is_whole`: nothing is shown before all of it is there. When its engine dies or stops it is
-    computed anew elsewhere, by a `new` choice, after a `Delta` that is a restart.
+    `is_whole`: nothing is shown before the choice is complete. If its engine dies or stops, the
+    choice is computed anew on another engine, by a `new` choice, after a `Delta` that is a restart.
     """
     choice, told = new(), 0
     ended: ChoiceEnded | None = None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_MAX_HELD = 16  # tokens; a character has at most 4 bytes, so more will never become one
+_MAX_HELD = 16  # tokens; a character has at most 4 bytes, so more tokens never become one
 
 
 class TokenDecoder(Protocol):
@@ -22,9 +22,9 @@ class TokenDecoder(Protocol):
         ...
 
     def pieces(self, *, skip_special_tokens: bool) -> Mapping[int, str | None] | None:
-        """Map each token to its text if that does not depend on its neighbours, else None.
+        """Map each token to its text, or to None if the text depends on the token's neighbours.
 
-        None instead of the mapping if that holds for no token.
+        Returns None instead of the mapping if every token's text depends on its neighbours.
         """
         ...
 

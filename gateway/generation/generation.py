@@ -38,9 +38,9 @@ async def generating(
     """Run all choices of `admitted`; the generator yields their events as they come.
 
     `see` is called with every event before it is yielded. `on_end` is called with a choice's index
-    and the engine's end of it, also of one that is cancelled here, before this context is left: as
-    `Engine.generate` has it. `is_whole`: nothing is shown before all of it is there. A single
-    choice needs no task of its own, which saves its tokens a turn of the event loop.
+    and the engine's end of the choice, as by `Engine.generate`: also for a choice that is cancelled
+    here, before this context is left. `is_whole`: nothing is shown before the answer is complete. A
+    single choice needs no task of its own, which saves its tokens a turn of the event loop.
     """
     choices = []
     for index, generate in enumerate(admitted.generates):

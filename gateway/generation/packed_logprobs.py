@@ -24,7 +24,7 @@ class PackedLogprobs(Sequence[TokenLogprobs]):
     def __init__(self, found: Iterable[TokenLogprobs] = ()) -> None:
         self._chosen = array("d")
         self._ranks = array("i")
-        self._ends = array("q")  # ends of each token's part of the next two
+        self._ends = array("q")  # the end of each token's part in the next two arrays
         self._top_ids = bytearray()
         self._top_values = bytearray()
         self.extend(found)

@@ -7,8 +7,9 @@ Text is held back only where it could be the beginning of a stop string.
 class StopScanner:
     """A finder of the first stop string in a text that is fed in pieces.
 
-    First is the one that is complete with the fewest characters; of several complete at one
-    character the longest, so the result does not depend on how the text was cut.
+    The first stop string is the one that is complete after the fewest characters; of several that
+    are complete at the same character, the longest. So the result does not depend on how the text
+    was cut.
     """
 
     def __init__(self, stops: tuple[str, ...], *, include_stop: bool = False) -> None:

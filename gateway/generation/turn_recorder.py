@@ -24,7 +24,7 @@ class _Turn:
 class TurnRecorder:
     """A recorder that passes the pieces and tokens of each ended choice to `remember`.
 
-    One of which not all is shown is none: what it is read as lacks some of its tokens.
+    A choice that is not shown completely is not recorded: its pieces lack some of its tokens.
     """
 
     def __init__(self, remember: Remember) -> None:

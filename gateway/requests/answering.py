@@ -63,9 +63,9 @@ class Answering:
     ) -> AsyncIterator[Answer]:
         """Run a request of the path template `route`, and give back its `permit` at the end.
 
-        `is_whole`: the caller is shown nothing before the end, so events may begin anew.
-        Raises GatewayError for what may not run, EngineError for what broke. Leaving early
-        cancels what still runs.
+        `is_whole`: the caller is shown nothing before the end, so events may begin anew. Raises
+        GatewayError if the request may not run, EngineError if an engine fails. Leaving early
+        cancels the choices that still run.
         """
         caller = permit.caller
         tracing = self._tracing

@@ -2,9 +2,9 @@
 
     key -> permit: streams, requests a minute, concurrency -> memory -> body -> tokens
 
-It is counted, and runs, before its body is read; its tokens are reserved when its prompts are
-tokenised. It is settled and given back once, just before the last byte of the answer is sent, so
-that a client with its answer may send the next request; or when the request ends in any other way.
+A permit counts its request before the body is read, and reserves tokens when the prompts are
+tokenised. It is settled and given back once: just before the last byte of the answer is sent, so
+that a client with its answer may send the next request, or when the request ends in another way.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class Permits:
     async def taken(self, caller: Caller) -> AsyncIterator[Permit]:
         """Give a permit for one request of `caller`; raise GatewayError if it may not run now.
 
-        Raises LimitReached, BudgetSpent, or Unavailable if the budget cannot be looked up. Beyond
-        some refusals a second, a tenant's are held back (`RefusalThrottle`).
+        Raises LimitReached, BudgetSpent, or Unavailable if the budget cannot be looked up. If a
+        tenant has many refusals a second, they are delayed (`RefusalThrottle`).
         """
         with self._bodies.lease(caller.tenant_id) as body:
             permit = Permit(self, caller, body)
@@ -90,7 +90,7 @@ class Permits:
                 await permit.give_back()
 
     async def reserve(self, demand: Demand) -> Granted:
-        """Reserve `demand` at the limiter and keep the hold renewed; raise as `taken` if denied."""
+        """Reserve `demand` at the limiter, keep the hold renewed; raise the errors of `taken`."""
         verdict = await self.asked(demand)
         if isinstance(verdict, Denied):
             raise refusal(verdict, demand)
@@ -171,9 +171,9 @@ class Permit:
     async def extend(self, admitted: AdmittedRequest) -> AdmittedRequest:
         """Release the body and reserve the tokens of `admitted`; return it, shortened to fit.
 
-        Where the request sets no `max_tokens`, its answers may be as long as the limits have room
-        for, and what they are likely to need is reserved of the rate; of a budget, what they may
-        cost. Raises as `Permits.taken`; what the request held until then it still holds.
+        If the request sets no `max_tokens`, its answers may be as long as the limits have room for.
+        The tokens that they are likely to need are reserved of the rate, and the most that they may
+        cost of a budget. Raises the errors of `Permits.taken`; the request then keeps its hold.
         """
         self.body.release()
         if self._hold is None or not _counts_tokens(self._hold.demand):
@@ -225,9 +225,10 @@ class Permit:
         return await self._permits.asked(self._demand(admitted))
 
     def _demand(self, admitted: AdmittedRequest) -> Demand:
-        """Compute the demand of `admitted`, which replaces the demand of the request's start.
+        """Compute the demand of `admitted`, which replaces the demand made at the request's start.
 
-        All tokens of a prediction may be rejected, which are charged like an answer's.
+        All tokens of a prediction may be rejected; rejected tokens are charged like generated
+        tokens.
         """
         assert self._hold is not None
         begun = self._hold.demand

@@ -1,7 +1,7 @@
-"""The charge of one request to its caller's usage, at its end and for later engine ends.
+"""The charge of one request to its caller's usage, made at its end and after later engine ends.
 
-The engine ends a choice before its request is over, unless it stands still just then. Such an end
-is added when it comes.
+Normally the engine ends a choice before its request is over. If the engine stands still just then,
+its end of the choice comes later, and is charged when it comes.
 
 Knows: ends and counts. Does not know: when a request is over (`gateway.requests.answering`).
 """

@@ -48,7 +48,8 @@ class Usage:
     def written_by_seconds(self) -> dict[float, int]:
         """Group the written tokens by their retention time in seconds.
 
-        What comes up to a mark comes up to those behind it as well, and one may ask for longer.
+        Blocks before a mark are also before all later marks, of which one may ask for longer
+        retention.
         """
         written: dict[float, int] = {}
         longest = 0.0
@@ -61,8 +62,9 @@ class Usage:
 class RequestMetrics:
     """The metrics of one request, from its events and the engine's end of each choice.
 
-    What it is charged is what the engine's ends say, which may be more than anybody was told. Of a
-    choice that no end comes of, since its engine has died, it is what has come.
+    The request is charged the tokens in the engine's ends, which may be more than the client was
+    sent. A choice without an end, because its engine has died, is charged the tokens that have
+    come.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class RequestMetrics:
     def usage(self) -> Usage:
         """Return the usage so far; a prompt that its choices share counts once.
 
-        Once all choices have ended, it is what the request is charged.
+        When all choices have ended, the request is charged this usage.
         """
         reused = self._reused_by_prompt()
         cached = sum(one.tokens for one in reused)
@@ -138,7 +140,8 @@ class RequestMetrics:
     def worked(self) -> TokenCounts:
         """Count the tokens that the engine is known to have worked on, for usage and limits.
 
-        That is by every choice, also of a prompt that they share: not all of it is found again.
+        Computed tokens count for every choice, also of a shared prompt: each choice computes the
+        part that it does not find in the cache.
         """
         return TokenCounts(
             computed=sum(map(self._computed, self._reused)),
@@ -201,8 +204,8 @@ class RequestMetrics:
     def _rejected(self) -> int:
         """Count the tokens of predictions that were verified for nothing.
 
-        Of each choice at most those of its prediction that the answer does not have: a prediction
-        may be tried at several places.
+        A prediction may be tried at several places of a choice; the choice counts at most the
+        tokens of its prediction that are not in the answer.
         """
         rejected = 0
         for index, end in self._ends.items():
@@ -233,7 +236,7 @@ class RequestMetrics:
     def _reused_by_prompt(self) -> list[Reused]:
         """Choose, for each prompt, the reuse of the choice that computed most of the prompt.
 
-        What one of them computed was not cached for the others.
+        Tokens that one choice computed are not counted as cached for the others.
         """
         found: dict[int, Reused] = {}
         for index in sorted(self._reused, key=self._computed):
@@ -281,7 +284,7 @@ class RequestMetrics:
             self._trace.first_token(event.timing)
         before = self._last_token_at.get(index)
         if before is not None:
-            count = len(event.token_ids)  # several from one step: each took an equal part
+            count = len(event.token_ids)  # of one step: each took an equal part
             self._gaps += [(now - before) / count] * count
             if len(self._gaps) >= _GAPS_AT_ONCE:
                 self._hand_on_gaps()

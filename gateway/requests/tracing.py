@@ -1,4 +1,4 @@
-"""The OpenTelemetry spans of a request, with the attributes of its conventions for generative AI.
+"""The OpenTelemetry spans of a request, with the attributes of the conventions for generative AI.
 
     chat MODEL | text_completion MODEL    from arrival to end
      |- admission                         key, bounds, template, tokens, block keys
@@ -72,7 +72,7 @@ class TracedUse(NamedTuple):
 
 
 class RequestTracing:
-    """The trace of one request, recording nothing; each method is called at most once, in order."""
+    """A trace of one request that records nothing; each method is called at most once, in order."""
 
     def running(self) -> AbstractContextManager[None]:
         """Trace the request until the block ends, however it is left."""
@@ -186,7 +186,7 @@ class Tracing:
     ) -> RequestTrace:
         """Open the span of a request on `route`, as a child of the caller's span if there is one.
 
-        Its own name is written into `running`.
+        The span's trace context is written into `running`.
         """
         operation = _operation(generation_request)
         carrier = {} if running.traceparent is None else {"traceparent": running.traceparent}

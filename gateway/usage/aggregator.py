@@ -1,12 +1,13 @@
 """The usage that is not stored yet: added up in memory, stored once a second.
 
-A gateway that is killed loses its last second; one that is stopped by a signal stores it. While
-the store is unavailable, counts are kept by key and day (so they do not grow with every request)
-and stored later. A batch whose answer got lost is sent again under its name, and counted once.
+A gateway that is killed loses the counts of its last second; a gateway that is stopped by a signal
+stores them. While the store is unavailable, counts are kept by key and day (so they do not grow
+with every request) and stored later. A batch whose answer got lost is sent again under its name,
+and is counted once.
 
-Blocks that a request writes into the cache are counted in its own row. Blocks that it is the first
-to find are counted in the rows of their writers: other keys, other days, in a group other tenants.
-Readers are neither counted nor named.
+Blocks that a request writes into the cache are counted in its own row. Blocks that a request is the
+first to find are counted in the rows of the blocks' writers, perhaps of other keys, days or (in a
+group) tenants. The writers' rows do not count or name the readers.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ _LOG = logging.getLogger(__name__)
 class UsageKey(NamedTuple):
     """A row of the usage store: the usage of one key on one day, `YYYY-MM-DD` in UTC.
 
-    The engine is given the row as a label, keeps it beside the blocks and returns it when they are
-    found, perhaps to another gateway, for another tenant's request, days later. It never looks
-    into it.
+    The engine is given the row as a label, which it never parses. It stores the label with the
+    blocks and returns it when they are found, perhaps days later, to another gateway, for another
+    tenant's request.
     """
 
     day: str
@@ -120,7 +121,7 @@ class UsageAggregator:
         return UsageKey(self._today[1], caller.tenant_id, caller.key_id)
 
     def _add_to(self, label: str, used: Counters) -> None:
-        """Add usage under a label; usage under a label of no gateway of this release is dropped."""
+        """Add usage under a label; drop usage under a label that this release cannot parse."""
         row = UsageKey.of(label)
         if row is not None:
             self._add(row, used)

@@ -1,8 +1,8 @@
 """The usage reports that any key's holder may ask for, made in bounded work and memory.
 
-They take no permit: a tenant that may run nothing may still see what it has used. So each tenant
-has one made at a time, the bytes of those that are sent count as other whole answers do, and none
-is made for a client that has gone.
+A report takes no permit: a tenant that may run no request may still see its usage. So one report is
+made at a time for each tenant, the bytes of reports count like those of other whole answers, and no
+report is made for a client that has gone.
 
 Knows: whose a request is. Does not know: what is in a report.
 """
@@ -29,7 +29,8 @@ class Reports:
     async def answer(self, request: Request, made: Callable[[], Awaitable[Response]]) -> Response:
         """Answer with the report that `made` makes in its turn, counted until the answer is sent.
 
-        Raises TooManyRequests where too many of the tenant wait, ClientGone, and what `made` does.
+        Raises TooManyRequests if too many of the tenant's reports wait, ClientGone, and the errors
+        of `made`.
         """
         owner = running_request(request.scope).owner
 

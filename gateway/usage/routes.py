@@ -30,7 +30,8 @@ DEFAULT_DAYS = 31
 A_DAY: dict[str, Any] = {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}
 A_FORMAT: dict[str, Any] = {"anyOf": [{"enum": ["json", "csv"]}, {"type": "null"}]}
 _HEADERS = {"cache-control": "no-store"}
-# A spreadsheet runs a cell that begins so. No id begins so, but a restored record might.
+# A spreadsheet runs a cell that begins with one of these characters. No id that the gateway makes
+# does, but an id in a restored record might.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -106,7 +107,7 @@ def _router(
     whose: Callable[..., Awaitable[str | None]],
     reports: Reports,
 ) -> APIRouter:
-    """Serve a usage report at `path` of the tenant that the dependency `whose` gives; None: all."""
+    """Serve, at `path`, the usage report of the tenant that `whose` gives; None: of all tenants."""
     router = APIRouter()
 
     @router.get(path, openapi_extra=described(UsageList, texts=["text/csv"]))
