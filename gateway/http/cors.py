@@ -1,8 +1,8 @@
 """The other origins whose pages may read answers (CORS): a list, empty by default.
 
 A key is sent in a header, which no browser adds by itself, and the pages' cookies are sent from
-their own origin alone (SameSite=Strict; no answer allows credentials). So a listed origin gets no
-right that a key does not give; an origin that is not listed gets no field at all.
+their own origin alone (SameSite=Strict; no answer allows credentials). So listed origins get
+only a key's rights; an origin that is not listed gets no field at all.
 
 Knows: the fields of CORS. Does not know: who may call what.
 """

@@ -1,8 +1,8 @@
 """The lengths of a tenant's answers to requests that set no maximum.
 
-Such a chat may be as long as the context allows, and nearly none is. Reserved by what it may need,
-a few of them would fill a limit of which they use a hundredth. So it reserves what such chats of
-its tenant have needed, and what it uses is settled.
+Such an answer may be as long as the context allows, but nearly none is. If each request reserved
+the most that its answer may need, a few requests would fill a limit and use a hundredth of it. So a
+request reserves the length that such answers of its tenant had before; its real use is settled.
 
 Knows: lengths. Does not know: limits, or how much a tenant has left of them (`fitting.py`).
 """
@@ -23,9 +23,9 @@ class AnswerLengths:
         self._lengths: dict[str, deque[int]] = {}
 
     def expected(self, tenant_id: str) -> int:
-        """Return the tokens that all but the longest of the tenant's last 32 answers had at most.
+        """Return the second greatest length among the tenant's last 32 answers, in tokens.
 
-        As long as there were fewer, the missing ones count as `START`.
+        If there were fewer than 32 answers, each missing answer counts as `START` tokens.
         """
         lengths = list(self._lengths.get(tenant_id, ()))
         lengths += [START] * min(2, _LAST - len(lengths))
@@ -33,7 +33,7 @@ class AnswerLengths:
         return second
 
     def add(self, tenant_id: str, tokens: int) -> None:
-        """Add the length in tokens of an answer to the tenant."""
+        """Add the length of an answer to the tenant, in tokens."""
         lengths = self._lengths.pop(tenant_id, None)
         if lengths is None:
             lengths = deque(maxlen=_LAST)

@@ -24,8 +24,8 @@ def within_rate(limits: Limits, prompt_tokens: int, answers: int) -> int | None:
 def of_the_rate(limits: Limits, least: int, most: int) -> int:
     """Return the tokens to reserve for a request that likely uses `least`, and at most `most`.
 
-    That is `most`, or as many as ever fit at once, but never less than `least`: use beyond the
-    reservation is owed.
+    The request reserves `most` tokens, or fewer if `most` never fits at once, but at least `least`:
+    use beyond the reservation is owed.
     """
     room = at_once(limits)
     return most if room is None else max(least, min(most, room))
@@ -36,8 +36,8 @@ def within_budget(
 ) -> int | None:
     """Return the tokens of each of `answers` that `left` micro-units buy; None: not one token.
 
-    Half of the tokens that they buy, or `expected` tokens if those are more and they buy them: the
-    rest is for other requests.
+    Each answer gets half of the tokens that can be bought, or `expected` tokens if these are more
+    and can be bought. The budget's rest is left to other requests.
     """
     left -= prices.cost(TokenCounts(computed=prompt_tokens))
     each = prices.generated * answers
@@ -48,7 +48,7 @@ def within_budget(
 
 
 def advice(limits: Limits, prompt_tokens: int, answers: int, most: int) -> str:
-    """Describe how a request can pass that may need `most` tokens, more than the limits hold."""
+    """Advise how a request that may need `most` tokens, more than the limits hold, can pass."""
     room = at_once(limits)
     if room is None:
         return ""

@@ -1,10 +1,10 @@
 """The limits in Redis, and a local stand-in while Redis is down, slow, full or read-only.
 
-Redis answers      it decides; what it grants is counted here too, so that the local buckets
-                   show what this process has admitted
-it does not        this process decides alone, at its share of every rate; a tenant with a
+Redis answers      Redis decides; its grants are counted here too, so that the local buckets
+                   show how much this process has admitted
+Redis is away      this process decides alone, at its share of every rate; a tenant with a
                    budget is refused, because a budget must never be exceeded (Unavailable)
-it answers again   it is sent what was admitted and charged meanwhile
+Redis is back      Redis is sent the requests admitted and the charges made meanwhile
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _MAX_DEBTS = 64  # most debts of a tenant
 
 
 class _Uncharged(NamedTuple):
-    """A charge for Redis to settle; Redis may have settled it if it `was_asked`."""
+    """A charge that Redis has to settle, and may have settled already if `was_asked`."""
 
     hold: Hold
     used: Amount
@@ -63,7 +63,7 @@ class GuardedLimiter:
         if isinstance(verdict, Granted) and demand.begun is None:
             self._count(demand, requests=1)
         elif isinstance(verdict, Granted):
-            await self._alone.charge(Hold(demand), Amount())  # the request may have begun here
+            await self._alone.charge(Hold(demand), Amount())  # the stand-in may have its beginning
         return verdict
 
     async def charge(self, hold: Hold, used: Amount) -> None:
@@ -102,7 +102,7 @@ class GuardedLimiter:
             if was_asked:  # Redis may hold the reservation all the same
                 self._uncharged.append(_Uncharged(Hold(demand), Amount()))
             if isinstance(error, asyncio.CancelledError):
-                self._catch_up()  # else it catches up when Redis answers again
+                self._catch_up()  # otherwise a later call catches up, when Redis answers again
             raise
         self._catch_up()
         return verdict
@@ -115,7 +115,7 @@ class GuardedLimiter:
         if isinstance(verdict, Granted):
             if demand.begun is None:
                 self._owe(demand.tenant_id, requests=1)
-            else:  # perhaps with a hold in Redis
+            else:  # Redis may hold the request's beginning
                 begun = Hold(as_begun(demand, demand.begun))
                 self._uncharged.append(_Uncharged(begun, Amount()))
             return Granted(Hold(verdict.hold.demand, _STAND_IN), verdict.standing)
@@ -150,7 +150,7 @@ class GuardedLimiter:
         every.append(Owed("", unsent.requests + requests, unsent.tokens + tokens))
 
     def _owe_again(self, tenant_id: str, owed: list[Owed]) -> None:
-        """Put unsettled charges back, before those that have come meanwhile."""
+        """Put unsettled charges back, before the charges that have come meanwhile."""
         if owed:
             last = owed[-1]
             self._owed[tenant_id][:0] = owed if last.name else owed[:-1]
@@ -171,7 +171,7 @@ class GuardedLimiter:
 
 
 def _bounded(owed: list[Owed]) -> list[Owed]:
-    """Return the debts, bounded: too many become one, of which Redis may have counted a part."""
+    """Return the debts; too many are joined to one, though Redis may have counted some already."""
     if len(owed) <= _MAX_DEBTS:
         return owed
     return [Owed("", sum(one.requests for one in owed), sum(one.tokens for one in owed))]

@@ -43,7 +43,7 @@ class Holds(Protocol):
         ...
 
     def shorten(self, latest: int) -> None:
-        """Shorten all holds to lapse at `latest` or before."""
+        """Let all holds lapse at `latest` at the latest."""
         ...
 
 
@@ -70,7 +70,7 @@ class MemoryHolds:
         return self._held.pop(request_id, None)
 
     def renew(self, request_ids: Sequence[str], until: int) -> None:
-        """Move the requests' holds to the end."""
+        """Move the requests' holds to the end, to lapse last."""
         for request_id in request_ids:
             held = self.take(request_id)
             if held is not None:
@@ -89,5 +89,5 @@ class MemoryHolds:
 
 
 def _first(items: Iterable[tuple[str, Held]], are_meant: Callable[[Held], bool]) -> list[str]:
-    """List the ids of the items before the first that `is_meant` rejects."""
+    """List the ids of the items before the first item that `are_meant` rejects."""
     return [request_id for request_id, _ in takewhile(lambda item: are_meant(item[1]), items)]

@@ -38,8 +38,8 @@ def open_limits(
 ) -> LimitsHome:
     """Open the limits in the Redis of `link`, which stays open; without a link, in a file.
 
-    `processes` are all that share them; `on_lost` is called for each charge that is lost. Raises
-    WrongState, DatabaseFault or OSError.
+    `processes` is the number of processes that share the limits; `on_lost` is called for each
+    charge that is lost. Raises WrongState, DatabaseFault or OSError.
     """
     if link is not None:
         # Imported late: the Redis client takes 0.2 s to load, and most starts have no Redis.

@@ -1,14 +1,14 @@
 """The protocol of a limiter, and its demands, holds and verdicts.
 
-    reserve(demand) -> Granted(hold) | Denied         before the work; from all limits or none
-    reserve(demand, begun) -> ...                     once more, when it is known what it may use
+        reserve(demand) -> Granted(hold) | Denied         before the work; from all limits or none
+        reserve(demand, begun) -> ...                     again, when its possible use is known
     charge(hold, used)                                once after the work, however it ended; more
                                                       tokens than were reserved count too
     renew(holds)                                      during the work, before HOLD_S have passed
 
 A hold that is neither charged nor renewed lapses, so the requests and tokens of a killed gateway
-are given back. The budget counts a lapsed hold in full, because what was computed is not known and
-a budget must never be exceeded.
+are given back. The budget counts a lapsed hold in full, because the request's real use is not known
+and a budget must never be exceeded.
 
 Homes: `memory` (this process), `sqlite` (this machine), `redis` (several). One contract suite.
 """
@@ -34,9 +34,9 @@ class Amount(msgspec.Struct, frozen=True):
 class Demand(msgspec.Struct, frozen=True):
     """A request that wants to begin. `id` is unique among all requests ever.
 
-    A request that began before its possible use was known reserves again, with the same id:
-    `begun` is what it holds, and `most` takes its place. It is not counted as a request again;
-    when it is refused, it goes on holding what it held.
+    A request that began before its possible use was known reserves again, with the same id. Then
+    `begun` is the amount that it holds, which `most` replaces. The request is not counted a second
+    time; if it is refused, it goes on holding `begun`.
     """
 
     id: str
@@ -63,7 +63,7 @@ class Granted(msgspec.Struct, frozen=True):
 class Denied(msgspec.Struct, frozen=True):
     """The verdict that a request may not run. `retry_after_s`: None if waiting does not help.
 
-    `budget_left`: micro-units that a request may still cost, where it is the budget that denies.
+    `budget_left`: if the budget denies, the micro-units that a request may still cost.
     """
 
     reason: Reason
@@ -78,8 +78,8 @@ Verdict = Granted | Denied
 class Limiter(Protocol):
     """A limiter of tenants' requests. Call it from any task of one event loop.
 
-    Raises `Unavailable` (`gateway.errors`) where its storage does not answer in time or cannot
-    write: StateLost where that is damaged or gone, DiskFull where there is no room.
+    Raises `Unavailable` (`gateway.errors`) if its storage does not answer in time or cannot write,
+    as StateLost if the storage is damaged or gone, and as StateDiskFull if it has no room.
     """
 
     async def reserve(self, demand: Demand) -> Verdict:

@@ -1,6 +1,7 @@
 """The limits in this process's memory: exact for this process alone, lost at its end.
 
-It decides while Redis is down (`guarded`), and is the simplest limiter of the contract suite.
+This limiter decides while Redis is down (`guarded`), and is the simplest limiter of the contract
+suite.
 """
 
 import asyncio

@@ -6,8 +6,8 @@ A call that Redis does not answer, or refuses (no memory, read-only, loading), r
 `guarded` decides what happens then. Redis may still carry out a call that was given up (NoAnswer);
 its hold then lapses, or is settled by `guarded`.
 
-What was last seen as spent is remembered, so that no budget starts again when Redis is emptied, or
-gets back what a replica had not heard of when it took over.
+Each gateway remembers the spending that it last saw. So no budget begins again when Redis is
+emptied, and none regains spending that a Redis replica had not received before it took over.
 """
 
 import secrets
@@ -95,8 +95,8 @@ class RedisLimiter:
     async def charge(self, hold: Hold, used: Amount, *, again: bool = False) -> None:
         """Release the hold and charge the tokens and cost that the request used.
 
-        `again`: Redis has perhaps been told before, and then holds it no more. Then tokens of a
-        hold that has lapsed meanwhile are not counted.
+        `again`: Redis may have counted this charge before, and has released the hold if so. So a
+        hold that Redis no longer has is not charged again, also if the hold has lapsed.
         """
         demand = hold.demand
         await self._charge(

@@ -1,4 +1,4 @@
-"""The delay of refusals: none at first; many refusals of one tenant are answered slowly.
+"""The delay of refusals: the first ones of a tenant are answered at once, many of them slowly.
 
 Knows: tenants and times. Does not know: why a request is refused.
 """
@@ -16,9 +16,9 @@ class RefusalThrottle:
     """A throttle of refusals: a client that is refused and retries at once is answered slowly.
 
     A refused request is cheap, but not free: a tenant at its limits with many connections would
-    keep the event loop busy with nothing else. So a tenant's refusals are answered at once up to a
-    rate, and beyond it in turn, each after a while, in which its connection is not read: a leaky
-    bucket (GCRA) for each tenant.
+    keep the event loop busy with nothing else. So each tenant has a leaky bucket (GCRA): up to a
+    rate refusals are answered at once, and beyond the rate one after the other. While a refusal
+    waits, its connection is not read.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -9,14 +9,15 @@ within the bounds of `limits` all numbers here are whole and exact.
           6 names of debts that were counted
     a member is  id|tokens|cost|period
 
-Reserve and settle return the levels they found; the gateway makes the refusal from them. What a
-gateway last saw as spent counts where Redis knows less: it was emptied, or it was a replica that
-lagged. A budget's `epoch` is drawn when its key is created: if it has changed, Redis was emptied,
-and holds from before are in it no more.
+RESERVE and CHARGE return the levels they found; the gateway makes the refusal from these. If Redis
+knows of less spending than the gateway last saw, because Redis was emptied or a lagging replica
+took over, the gateway's number counts. A budget's `epoch` is drawn when its key is created: a
+changed epoch means that Redis was emptied, and earlier holds are no longer in it.
 
-Rates expire when they have drained, and not within IDLE_MS. Holds do not expire, since the tokens
-and budgets that they hold would not be let go then; nor do tokens while one of them is held. Names
-of debts are kept for NAMES_MS: a gateway may tell a debt again when its tenant comes back.
+Rates expire when they have drained, but not within IDLE_MS. Holds do not expire, since nothing
+would then release the tokens and budgets that they hold; the tokens do not expire while any are
+held. Names of debts are kept for NAMES_MS, because a gateway may send a debt again when its tenant
+comes back.
 """
 
 CLOCK = "redis.call('TIME')"  # seconds and microseconds

@@ -3,12 +3,12 @@
     accounts   a tenant's sums, in one value
     holds      a row for each running request, with an index by when it lapses
 
-A decision is one short transaction on the event loop itself: some rows, however many requests run;
-less than a hop to another thread and back. Where another worker writes, the loop goes on and it is
-tried again, for `_PATIENCE_S`. Nearly nothing waits for the disk: the file is synced once a second
-by a thread, so a power cut may lose the last moments of a budget's spending, and leaves the file
-whole. A restart or a worker that dies loses nothing. A damaged file is down, and stays so: no
-budget begins again before the operator says so.
+A decision is one short transaction on the event loop itself. It touches a few rows, however many
+requests run, and takes less time than another thread would. While another worker writes, the loop
+goes on and the transaction is tried again, for `_PATIENCE_S`. Nearly nothing waits for the disk: a
+thread syncs the file once a second, so a power cut may lose the last moments of a budget's spending
+and leaves the file whole. A restart or a worker that dies loses nothing. A damaged file refuses
+every decision until the operator replaces it, so no budget begins again by itself.
 
 A charge that cannot be written is owed, and written before the next change.
 """
@@ -72,7 +72,7 @@ class SqliteLimiter(AccountLimiter):
         self._owed = Unpaid[tuple[Hold, Amount]](on_lost=on_lost)
 
     async def charge(self, hold: Hold, used: Amount) -> None:
-        """Release the hold and charge its use; later, if the file cannot be written now."""
+        """Release the hold and charge the use; if the file cannot be written now, do both later."""
         self._owed.append((hold, used))
         await self._pay()
 
@@ -96,7 +96,7 @@ class SqliteLimiter(AccountLimiter):
                 await self._write(lambda _: None)
 
     async def _write(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Change the file in one transaction, after the owed charges; other tasks wait."""
+        """Write the owed charges, then change the file in one transaction; other tasks wait."""
         until = time.monotonic() + _PATIENCE_S
         async with self._turn:
             while True:

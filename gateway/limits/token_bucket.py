@@ -6,9 +6,9 @@
     holds      the running requests, each with the time at which it lapses (`holds`)
     budgets    by period: what is spent, and what is reserved of it
 
-So the tokens that are settled within any time t are at most rate * t + burst, and what running
-requests needed beyond their reservations. The bucket is then more than full: no request begins
-until that has drained too. What is spent is never more than the budget.
+So the tokens settled within any time t are at most rate * t + burst, plus the tokens that running
+requests needed beyond their reservations. These overfill the bucket, and no request begins until
+the excess has drained too. The spending never exceeds the budget.
 
 Times are microseconds of a monotonic clock; `month` counts calendar months. `scripts` has the same
 decisions in Lua.
@@ -39,9 +39,10 @@ class Bucket(msgspec.Struct, frozen=True):
     kept exactly, in Python and in Lua's doubles; a time in fractions of a period cannot.
 
     `level` is in sixty-millionths of a request or token: at `rate` a minute, `rate` of these drain
-    each microsecond. It was true `at` this time, in microseconds of any monotonic clock. If the
-    clock jumps back, time counts from there on: no tenant gets credit or is locked out for as long
-    as the jump. If it jumps ahead, the bucket drains once, which admits at most one burst.
+    each microsecond. `level` is the level at the time `at`, in microseconds of any monotonic clock.
+    If the clock jumps back, time counts from the new reading on: the jump gives no tenant credit
+    and locks none out. If the clock jumps ahead, the bucket drains once, which admits at most one
+    burst.
     """
 
     level: int = 0
@@ -84,7 +85,8 @@ class Spending(msgspec.Struct, array_like=True):
     def turn(self, month: int) -> None:
         """Begin a new month if the calendar has moved on; a calendar set back returns nothing.
 
-        If it goes back by more than a month, a clock was ahead: the next month begins as always.
+        If the calendar goes back by more than a month, a clock was ahead before: the month is set
+        back, so that the next month begins as always.
         """
         if month > self.month:
             self.spent, self.month = 0, month
@@ -156,7 +158,7 @@ class Account(Sums):
         )
 
     def _levels_without(self, demand: Demand) -> LimitLevels:
-        """Return the part of each limit that all requests but this one take."""
+        """Return the part of each limit that is taken by all requests but this one."""
         levels = self.levels(demand.limits)
         held = None if demand.begun is None else self.holds.get(demand.id)
         if held is None:
@@ -169,7 +171,7 @@ class Account(Sums):
         )
 
     def _hold(self, demand: Demand, moment: Moment) -> None:
-        self._release(demand.id, 0)  # no cost of its earlier hold is spent
+        self._release(demand.id, 0)  # the request's earlier hold costs nothing
         budget = demand.limits.budget
         period = None if budget is None else budget.period
         most = demand.most
@@ -181,7 +183,7 @@ class Account(Sums):
             self.budgets.setdefault(period, Spending()).held += most.cost
 
     def _release(self, request_id: str, cost: int) -> None:
-        """Remove a request's hold, if there is a hold; charge `cost` of the hold."""
+        """Remove the request's hold if it has one, and charge `cost` for it."""
         held = self.holds.take(request_id)
         if held is not None:
             self._count_ended(held, cost)
@@ -204,7 +206,7 @@ class Account(Sums):
         self._let_lapse(moment.now)
 
     def _drain_requests(self, limits: Limits, moment: Moment) -> None:
-        """Drain the bucket of requests; only when a request begins, under the limits of then."""
+        """Drain the bucket of requests; called when a request begins, with its limits."""
         self.requests = self.requests.drained(limits.requests_per_minute or 0, moment.now)
 
     def _let_lapse(self, now: int) -> None:

@@ -17,7 +17,7 @@ def uncounted() -> None:
 
 
 class Unpaid(deque[T]):
-    """A queue of charges, which loses the charge at its other end when it is full."""
+    """A queue of charges; adding to a full queue loses the charge at the other end."""
 
     def __init__(self, most: int = MOST, on_lost: Callable[[], None] = uncounted) -> None:
         """Call `on_lost` for each charge that is lost."""
@@ -26,12 +26,12 @@ class Unpaid(deque[T]):
         self._on_lost = on_lost
 
     def append(self, one: T, /) -> None:
-        """Add a charge as the last; the first is lost if there is no place."""
+        """Add a charge at the end; if the queue is full, the first charge is lost."""
         self._make_place()
         super().append(one)
 
     def appendleft(self, one: T, /) -> None:
-        """Put a charge back as the first; the last is lost if there is no place."""
+        """Put a charge back at the front; if the queue is full, the last charge is lost."""
         self._make_place()
         super().appendleft(one)
 
@@ -39,5 +39,5 @@ class Unpaid(deque[T]):
         if len(self) == self.maxlen:
             self.lost += 1
             self._on_lost()
-            if self.lost.bit_count() == 1:  # the first, and each time that they have doubled
+            if self.lost.bit_count() == 1:  # at the first loss, and whenever they have doubled
                 _LOG.error("charges that could not be written are lost: %d so far", self.lost)

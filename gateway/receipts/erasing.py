@@ -1,11 +1,11 @@
-"""The erasure of deleted tenants, followed to its end, and the receipts of it.
+"""The erasure of deleted tenants, followed to its end, and its receipts.
 
     deleted --> flushed in all engines --> ... --> flushed again, once every gateway knows --> over
-                        `-- a receipt says how far it has come, and what is open
+                        `-- a receipt says how far the erasure has come, and what is open
 
-Engines that do a flush for the second time answer how far the first has come, so a receipt is made
+An engine that is asked for a flush again answers how far the flush has come, so a receipt is made
 by asking for the recorded flushes again. A deleted tenant's flushes are recorded for a month, and
-as long can a receipt be made.
+receipts can be made as long.
 """
 
 import asyncio
@@ -50,12 +50,12 @@ class Erasing:
     async def drop(
         self, tenant_id: str, of: ErasedTenant | None = None, *, again: bool
     ) -> FlushResult:
-        """Drop a tenant's prefixes, of a deleted tenant (`of`) with a record of what it had.
+        """Drop a tenant's prefixes. `of`, given for a deleted tenant, is recorded with the flush.
 
-        `again`: once more when all gateways know that its requests are refused.
+        `again`: drop them once more when all gateways know that the tenant's requests are refused.
 
-        Where that fails the change stands: the flush is recorded, or what is left in the cache
-        cannot be reached.
+        If dropping fails, the caller's change stands: the flush is recorded, or no request can
+        reach the blocks that are left in the cache.
         """
         try:
             return await self._flushing.flush(tenant_id, GROUP_KNOWN_S if again else 0.0, of)
@@ -63,9 +63,9 @@ class Erasing:
             return FlushResult(None)
 
     async def receipt(self, tenant_id: str, by: str, wait_s: float) -> SignedReceipt:
-        """Sign a receipt of a deleted tenant's erasure, once it is over or `wait_s` have passed.
+        """Sign a receipt of a deleted tenant's erasure when it is over or after `wait_s` seconds.
 
-        Raises NotFound where no erasure of the tenant is recorded, Unavailable, EngineError.
+        Raises NotFound if no erasure of the tenant is recorded, Unavailable, or EngineError.
         """
         loop = asyncio.get_running_loop()
         give_up = loop.time() + wait_s
@@ -109,7 +109,7 @@ class Erasing:
 
 
 def _open(engines: dict[str, Erasure], result: FlushResult, recorded: _Recorded) -> Iterator[str]:
-    """Yield what is not erased yet."""
+    """Describe each part that is not erased yet."""
     for name in result.awaited:
         yield f"engine {name} is away: it erases when it is back, before it serves"
     for name in sorted(result.asked - set(result.awaited) - set(engines)):

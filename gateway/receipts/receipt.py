@@ -3,7 +3,7 @@
 Numbers are integers and times are text, so that the signed bytes of a receipt do not depend on how
 its JSON is laid out.
 
-Knows: fields. Does not know: how it comes about (`erasing`), or keys (`signing`).
+Knows: fields. Does not know: how a receipt is made (`erasing`) or signed (`signing`).
 """
 
 from datetime import UTC, datetime
@@ -18,9 +18,10 @@ KEPT = ("usage counters", "audit log")  # left by a deletion: no prompt, no answ
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The erasure of a deleted tenant, as far as it has come at `at`.
+    """The state of a deleted tenant's erasure at the time `at`.
 
-    `open`: what is not erased yet. `keys` and `responses`: how many went from the state.
+    `open` lists the parts that are not erased yet. `keys` and `responses`: how many were deleted
+    from the state.
     """
 
     format: Format = "erasure-receipt-1"
@@ -57,7 +58,7 @@ def moment(at: float) -> str:
 
 
 def joined(first: Erasure, then: Erasure) -> Erasure:
-    """Add up what two flushes of one tenant have erased in an engine; the later tells its end."""
+    """Add up the erasures of two flushes of a tenant in an engine; `then` tells what still runs."""
     counted = [one for one in (first.tiers, then.tiers) if one is not None]
     if len(counted) < 2:
         return msgspec.structs.replace(then, tiers=next(iter(counted), None))

@@ -1,7 +1,7 @@
 """The signatures of receipts: Ed25519 (RFC 8032), by a key that the installation's secrets give.
 
-All gateways of an installation have the same secrets, so they sign with one key, and it lasts as
-long as these. What is signed is the receipt's JSON in one form: names sorted, no blanks.
+All gateways of an installation have the same secrets, so they sign with one key, which lasts as
+long as the secrets. The receipt's JSON is signed in one form: names sorted, no blanks.
 """
 
 import base64
@@ -20,12 +20,12 @@ from gateway.receipts.receipt import Receipt, SignedReceipt
 
 MAX_BYTES = 4 << 20  # bound on a receipt's file: some hundred bytes an engine
 _KEY_BYTES = 32
-# Signed before what is signed, so that a signature of one kind is none of another.
+# Prefixes of the signed bytes, so that a signature of one kind is never valid for another kind.
 _ABOUT, _ABOUT_FILE = b"ratoon receipt\0", b"ratoon prefix file\0"
 
 
 class NotAReceipt(ValueError):
-    """The error of a file that is no receipt, or that this key has not signed."""
+    """The error of a file that is no receipt, or is not signed with this key."""
 
 
 class ReceiptKey:
@@ -57,7 +57,7 @@ class ReceiptKey:
 def is_file_signed(digest: bytes, signature: bytes, public_key: str) -> bool:
     """Tell whether the file with this SHA-256 digest was signed by this public key.
 
-    Raises NotAReceipt where the key is none.
+    Raises NotAReceipt if the public key is malformed.
     """
     try:
         _public(public_key).verify(signature, _ABOUT_FILE + digest)
@@ -69,7 +69,7 @@ def is_file_signed(digest: bytes, signature: bytes, public_key: str) -> bool:
 def verified(content: bytes, public_key: str) -> Receipt:
     """Return the receipt in a file that was signed with this key; raise NotAReceipt.
 
-    Fields that a later release added are signed too, and left out of what is returned.
+    Fields that a later release added are covered by the signature and left out of the result.
     """
     found, key = _read(content), _public(public_key)
     try:

@@ -1,11 +1,11 @@
 """The loading and dropping of tenants' adapters, by the operator or by the tenant.
 
-An adapter is read and checked by the engines, and stored with its tenant: from then on its requests
-may name it. What other gateways still admit within seconds of a drop is computed as before, in
-namespaces that no later request reaches.
+An adapter is read and checked by the engines, and stored with its tenant: from then on the tenant's
+requests may name it. Requests that other gateways admit within seconds after a drop are computed as
+before, in namespaces that no later request reaches.
 
-Engines read one adapter at a time. So a tenant has one read at a time, and whoever asks for many
-makes another tenant wait for one of them at most.
+Engines read one adapter at a time. Each tenant has one adapter read at a time, so a tenant that
+asks for many makes another tenant wait for one of them at most.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ MOST_WAITING = 8  # adapters of a tenant that wait to be read
 
 @dataclass(frozen=True, slots=True)
 class TenantAdapters:
-    """The adapters of all tenants. `forget` drops what is remembered of a tenant (`Keyring`)."""
+    """The adapters of all tenants. `forget` drops the cached record of a tenant (`Keyring`)."""
 
     store: Records
     engine: Engine
@@ -44,15 +44,15 @@ class TenantAdapters:
     async def load(self, tenant_id: str, name: str, path: str) -> TenantAdapter:
         """Load the adapter at `path` for a tenant, in place of one of the same name.
 
-        Raises NotFound, Conflict, or EngineError where the engines cannot serve it.
+        Raises NotFound, Conflict, or EngineError if the engines cannot serve it.
         """
         return await self._load(tenant_id, name, path, is_own=False)
 
     async def load_own(self, tenant_id: str, name: str, path: str) -> TenantAdapter:
         """Load an adapter for the tenant itself, from the folder that is named by its id.
 
-        Raises Forbidden where the tenant may load none, or no more, and TooManyRequests where too
-        many of its own wait; else as `load`.
+        Raises Forbidden if the tenant may load no adapter, or no more; TooManyRequests if too many
+        of the tenant's adapters wait; and the errors of `load`.
         """
         async with self.turns.of(tenant_id):
             _check_own((await self.store.get(Tenant, tenant_id)), name)
@@ -90,9 +90,9 @@ class TenantAdapters:
         return made
 
     async def drop(self, tenant_id: str, name: str, *, is_own: bool = False) -> int | None:
-        """Drop a tenant's adapter, `is_own`: one that it has loaded itself; raise NotFound.
+        """Drop a tenant's adapter; with `is_own` only one that it loaded itself; raise NotFound.
 
-        Returns how many blocks left the cache; None where no engine answered.
+        Returns the number of blocks that left the cache; None if no engine answered.
         """
         dropped: list[TenantAdapter] = []
 
@@ -118,10 +118,10 @@ class TenantAdapters:
             asked = DropAdapter(digest=digest, flow=tenant.id, namespaces=found)
             return (await self.engine.ask(asked)).blocks
         except EngineError:
-            return None  # blocks that are left cannot be reached
+            return None  # no request can reach the blocks that are left
 
     def _namespaces_of(self, tenant: Tenant, fingerprint: bytes) -> list[Namespace]:
-        """Return the namespaces of an adapter's blocks, but those with a salt."""
+        """Return the namespaces of an adapter's blocks, without the namespaces that have a salt."""
         names = self.namespaces
         found = [names.of_tenant(tenant.id, fingerprint), names.published(EVERYONE, fingerprint)]
         if tenant.group_id is not None:
@@ -131,7 +131,7 @@ class TenantAdapters:
 
 
 def _check_own(tenant: Tenant, name: str) -> None:
-    """Raise Forbidden where a tenant may not load an adapter of that name itself."""
+    """Raise Forbidden or Conflict if the tenant may not load an adapter of that name itself."""
     if not tenant.max_own_adapters:
         raise Forbidden("this tenant may not load adapters", code="adapters_not_allowed")
     if any(one.name == name and not one.is_own for one in tenant.adapters):

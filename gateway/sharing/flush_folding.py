@@ -1,13 +1,13 @@
 """The folding of deleted tenants' old flushes into one flush of everything.
 
-A deleted tenant's record would stay for good, in case an engine comes back that was away. Instead
+A deleted tenant's flush would stay recorded for good, for engines that are away. Instead
 
     flush of t1 | flush of t2 | ... an hour or more ... | flush of w      all deleted, all old
                           becomes      "w": flush everything
 
-Whoever connects is told all that is recorded, so an engine that has done w has done those before
-it. It knows the id, and does nothing. One that does not know it was away since: it forgets
-everything, those tenants' blocks among it, at the price of its other ones.
+Every engine that connects is told all recorded flushes, so an engine that has done w has done the
+flushes before w; it knows the id w and does nothing. An engine that does not know w was away since:
+it drops all its blocks, those of the deleted tenants and all others.
 
 Knows: records and time. Does not know: the state, or engines.
 """
@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 from gateway.state.records import CacheFlush
 
-KEPT_S = 30 * 86_400.0  # an engine may be away for so long without losing other tenants' blocks
+KEPT_S = 30 * 86_400.0  # engines away for less keep other tenants' blocks
 MOST_KEPT = 16_384  # flushes of deleted tenants; an engine remembers four times as many ids
 # Another gateway's flush reaches an engine two seconds later, and clocks may differ.
 APART_S = 3_600.0
 
 
 class Folding(NamedTuple):
-    """A flush of everything that replaces the flushes of some tenants."""
+    """A flush of everything, and the tenants whose flushes it replaces."""
 
     into: CacheFlush
     tenant_ids: Sequence[str]
@@ -33,7 +33,7 @@ class Folding(NamedTuple):
 def folding(
     flushes: Sequence[CacheFlush], tenant_ids: Collection[str], now: float
 ) -> Folding | None:
-    """Choose the flushes to fold, the oldest first; None: no flush. `tenant_ids`: all tenants'.
+    """Choose the flushes to fold, the oldest first; None: no flush. `tenant_ids`: existing tenants.
 
     `now` is seconds since the epoch.
     """

@@ -1,13 +1,13 @@
-"""The flushes: recorded, then asked of all engines; absent engines do them when they connect.
+"""The flushes: recorded, then done by all engines; absent engines do them when they connect.
 
-    recorded in the state --> engines that answer have dropped it, and say how much
-                          `-> others are told by whichever gateway reaches them, before they serve
+        recorded in the state --> engines that answer have dropped the blocks, and tell how many
+                              `-> other engines are told by the first gateway that reaches them
 
-A gateway tells an engine all that is recorded when it connects to it (`gateway.replicas.flushes`).
-To engines that it is connected to it passes on what others have recorded, at once where they tell
-each other (Redis), within REFRESH_S elsewhere: an engine may be away from the gateway that was
-asked, and not from this one. So a flush that is due again later is made by whichever gateways run
-by then.
+When a gateway connects to an engine, it sends all recorded flushes (`gateway.replicas.flushes`),
+before the engine serves. To connected engines a gateway passes on the flushes that other gateways
+have recorded: at once if the gateways notify each other (Redis), else within REFRESH_S. For an
+engine may be away from the gateway that recorded the flush, and not from this one. A flush that is
+due again later is made by the gateways that run by then.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -38,10 +38,10 @@ class FlushState(FlushLog, Records, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FlushResult:
-    """The number of dropped blocks, None where no engine has answered.
+    """The number of dropped blocks, None if no engine has answered.
 
-    `awaited`: the names of the engines that forget when they are back. `erased`: of one tenant, as
-    far as each of the others has come.
+    `awaited`: the names of absent engines, which do the flush when they are back. `erased`: for a
+    flush of one tenant, how far each of the other engines has come.
     """
 
     blocks: int | None
@@ -69,8 +69,8 @@ class Flushing(Renewed):
     ) -> FlushResult:
         """Drop the cached blocks of a tenant, or (None) of all tenants, for good.
 
-        `again_s` and `erased` as for `record`. Raises Unavailable, and then nothing is dropped;
-        EngineError other than EngineUnavailable.
+        `again_s` and `erased` are passed to `record`. Raises Unavailable, and then nothing is
+        dropped, or an EngineError other than EngineUnavailable.
         """
         flush = await self.record(tenant_id, again_s, erased)
         flushed = await self.ask(flush, flush.id)
@@ -83,8 +83,8 @@ class Flushing(Renewed):
     ) -> CacheFlush:
         """Record a flush that engines are told of soon, and again `again_s` seconds from now.
 
-        It takes the place of others, and is due again no sooner than they were. `erased`: the
-        tenant was deleted. Raises Unavailable.
+        The flush replaces the tenant's earlier flushes, and is due again no sooner than they were.
+        `erased` is given if the tenant was deleted. Raises Unavailable.
         """
         flushes = await self._state.flushes()
         due = self._reader.due(flushes)
@@ -110,7 +110,7 @@ class Flushing(Renewed):
             yield
 
     async def ask(self, flush: CacheFlush, flush_id: str) -> FlushResult:
-        """Ask all engines to do a recorded flush, which they do once for each id, and tell of it.
+        """Ask all engines for a recorded flush, which they do once for each id, and for its result.
 
         Raises EngineError other than EngineUnavailable.
         """
@@ -136,7 +136,7 @@ class Flushing(Renewed):
                 await self._state.fold_flushes(*found)
 
     async def renew(self) -> None:
-        """Pass recorded flushes on to the engines that have not got them; raise Unavailable."""
+        """Pass recorded flushes on to engines that have not received them; raise Unavailable."""
         flushes = self._reader.due(await self._state.flushes())
         if flushes != self._told:
             self._engine.flush_recorded(flushes)

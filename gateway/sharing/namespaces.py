@@ -1,11 +1,12 @@
 """The namespaces along a prompt: the one place that decides which requests share blocks.
 
-    [published for everyone, or for the group]     as many whole blocks as are published
-     `- after it, without a salt: the group if the tenant is in one, else the tenant
-        with a salt: below the tenant, whatever its group
+        [published for everyone, or for the group]     as many whole blocks as are published
+         `- then, without a salt: the group's namespace if the tenant is in one, else the tenant's
+            with a salt: a namespace below the tenant, also if the tenant is in a group
 
-Sharing goes up, never sideways: what a client sends, its tokens and its salt, only narrows what
-its key gives it. A published namespace holds only published tokens, whichever tenant computed them.
+Sharing goes up, never sideways: the tokens and the salt that a client sends can only narrow the
+sharing that its key allows. A published namespace holds only published tokens, whichever tenant
+computed them.
 
 Scopes are tuples, framed part by part (`derive_namespace`), and no two kinds of them are alike:
 
@@ -13,8 +14,8 @@ Scopes are tuples, framed part by part (`derive_namespace`), and no two kinds of
     ("group", id)    ("tenant", id)               ("tenant", id, "salt", s)
 
 A prompt module, and a prompt's own blocks after modules, have (..., "module", digest) below these.
-The first bytes of such a namespace are its schema's, whatever the salt and the adapter, so that all
-of a schema's blocks are dropped with it.
+The first bytes of such a namespace depend on the schema alone, not on the salt or the adapter, so
+that all blocks of a schema can be dropped by these bytes.
 """
 
 from bisect import bisect_left
@@ -56,14 +57,14 @@ class _ScopeIndex:
 
 
 class PublishedIndex:
-    """An index of published prefixes, by which a prompt's leading published blocks are counted.
+    """An index of published prefixes, which counts the leading published blocks of a prompt.
 
-    The prefixes of a scope are sorted by their bytes. The one with the most leading bytes in common
-    with a prompt is a neighbour of the prompt's own place in that order, so a lookup is a binary
+    The prefixes of a scope are sorted by their bytes. The prefix with the most leading bytes in
+    common with a prompt is next to the prompt's place in that order, so a lookup is a binary
     search and two comparisons, however many prefixes there are. Tokens are compared, not hashes. A
     prompt that leaves a published prefix half-way shares that half.
 
-    It is read from several threads; one replaces its whole content.
+    Several threads read the index; one thread replaces its whole content.
     """
 
     def __init__(self) -> None:
@@ -84,7 +85,7 @@ class PublishedIndex:
     def match(self, token_ids: TokenIds, group_id: str | None, block_size: int) -> Match | None:
         """Find the longest run of leading blocks that is published for everyone or for this group.
 
-        None if there is none, or if the index was made for another block size.
+        Returns None if nothing is published, or if the index was made for another block size.
         """
         size, indexes = self._indexes
         if size != block_size or not indexes:
@@ -109,7 +110,7 @@ def _common_bytes(left: bytes, right: bytes) -> int:
 
 
 class ScopeMissing(ValueError):
-    """The error of a caller without a tenant id, or with an empty group id: a scope too wide."""
+    """The error of a caller with no tenant id or an empty group id: its scope is too wide."""
 
 
 class Namespaces:
@@ -155,9 +156,9 @@ class Namespaces:
     def module(
         self, caller: Caller, salt: str | None, fingerprint: bytes, schema: str, digest: str
     ) -> Namespace:
-        """Derive the namespace of blocks that depend on what `digest` is of, below the caller's.
+        """Derive the namespace, below the caller's, of blocks that depend on `digest`'s content.
 
-        They are of modules of the caller's schema with the id `schema`.
+        The blocks belong to modules of the caller's schema with the id `schema`.
         """
         scope = self._scope(caller, salt)
         first = self._first_bytes(scope if salt is None else scope[:-2], schema)

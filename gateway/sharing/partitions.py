@@ -2,11 +2,11 @@
 
 With `partitioned` each tenant that is not disabled has a part of every tier for itself, by its
 quota and weight, so that no tenant's hits depend on the requests of others. Only the operator
-changes the parts: tenants made, disabled and deleted, quotas and weights. A single tenant needs no
-partition; nor do tenants that share all prompts, or whose operator wants a pool.
+changes the parts, by tenants made, disabled or deleted, by quotas and weights. A single tenant
+needs no partition; nor do tenants that share all prompts, or whose operator wants a common pool.
 
-Every gateway, and each of its workers, sends the engine the same, from the same records; how a
-tier is divided the engine decides (`prefix_cache.eviction.shares`).
+Every gateway, and each of its workers, sends the engine the same quotas, made from the same
+records; the engine decides how a tier is divided (`prefix_cache.eviction.shares`).
 """
 
 from collections.abc import AsyncIterator, Iterable

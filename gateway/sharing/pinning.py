@@ -1,7 +1,7 @@
 """The pinning of published prefixes in an engine.
 
-Each gateway, and each of its workers, requests all pins from the engine; requesting one twice does
-no harm. A new engine gets all requests again. A pin that is refused, or fails in any other way, is
+Each gateway, and each of its workers, requests all pins from the engine; a repeated request does no
+harm. A new engine is sent all requests again. A pin that is refused, or fails in any other way, is
 requested again later.
 """
 

@@ -3,8 +3,8 @@
     store --renewed on news, every REFRESH_S, and for a new engine--> tokens --> index (admission)
                                                                             `--> pins (engine)
 
-The latest version of every name that is not deleted is published. While the store is unavailable,
-what was known stays published.
+The latest version of every name is published, unless it is deleted. While the store is unavailable,
+the known prefixes stay published.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from prefix_cache.hashing import TokenIds, block_keys
 from prefix_cache.namespace import NamespacePath
 
 REFRESH_S = 2.0
-FILLING = 0  # the token id that fills up the last block
+FILLING = 0  # the token id that fills the last block
 LOOK_S = 0.25  # the seconds between two looks for a new engine
 _NONE: TokenIds = np.empty(0, np.int32)
 
@@ -82,11 +82,11 @@ class Published:
 
     @property
     def namespaces(self) -> Namespaces:
-        """The namespaces, and the owner of each."""
+        """The maker of namespaces, which finds published prefixes in the present index."""
         return self._parts.namespaces
 
     def record(self, prefix_id: str) -> PublishedPrefix | None:
-        """Return the published prefix with this id; None: it is not published, any more or yet."""
+        """Return the published prefix with this id; None if it is not published now."""
         return self._live.get(prefix_id)
 
     def text(self, prefix_id: str, start: int, end: int) -> str:
@@ -181,7 +181,7 @@ class Published:
 def filled_up(token_ids: TokenIds, block_size: int) -> TokenIds:
     """Append FILLING ids until the last block is full.
 
-    The block is pinned whole, so that a request can copy the leading, published part of it.
+    The last block is pinned whole, so that a request can copy its leading, published part.
     """
     missing = -len(token_ids) % block_size
     return np.concatenate([token_ids, np.full(missing, FILLING, np.int32)])

@@ -1,7 +1,7 @@
 """The cleaning of tenants' memories of old values and of deleted tenants' values.
 
-Every worker of every gateway looks at the tenants itself, so a tenant that another one disabled or
-deleted is forgotten here, too.
+Every worker of every gateway looks at the tenants itself, so a tenant that another worker disabled
+or deleted is forgotten here, too.
 
 Knows: the state and the memories. Does not know: what is remembered.
 """

@@ -1,6 +1,6 @@
 """The passing of state on to engines: read again on notice and every REFRESH_S.
 
-Knows: when to look. Does not know: at what.
+Knows: when to read. Does not know: which records are read.
 """
 
 import asyncio
