@@ -1,8 +1,8 @@
 """The `ratoon` command line.
 
-A command is imported only when it is asked for: the libraries of all together take more than a
-second to load, and `ratoon serve` is to start its engine at once. The help lists commands and
-imports none.
+A command's module is imported only if the command is called: the libraries of all commands take
+more than a second to load, and `ratoon serve` is to start its engine at once. The help lists
+commands and imports none.
 """
 
 import os
@@ -50,8 +50,8 @@ def version() -> None:
 def build_app(words: Sequence[str] | None = None) -> typer.Typer:
     """Build the command line that understands `words`; without words, every command.
 
-    If they begin with a command, it has no other. If not, it has all, but imports none: they are to
-    be listed, to be completed, or to be compared with a word that is misspelt.
+    If `words` begin with a command, the command line has only this command. Otherwise it has all
+    commands but imports none: they are only listed, completed, or compared with a misspelt word.
     """
     app = _typer(
         "A multi-tenant inference gateway that treats the prompt cache as its product.\n\n"
@@ -90,7 +90,7 @@ def _add(
 
 
 def _after(name: str, words: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the words after the command `name`; none for another command, None for all."""
+    """Return the words after the command `name`; () if another is named, None for all commands."""
     if words is None:
         return None
     return words[1:] if words and words[0] == name else ()

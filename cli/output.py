@@ -64,7 +64,7 @@ def utc_now() -> str:
 def moment(seconds: float | None) -> str:
     """Write seconds since the epoch as a date and time in UTC; empty for None.
 
-    A key that is rotated may end after the last year that has a date.
+    For times after the year 9999, at which a rotated key may end, there is no date.
     """
     if seconds is None:
         return ""

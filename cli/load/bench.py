@@ -124,7 +124,7 @@ def _sizes(
 ) -> dict[int, RequestSize]:
     """Read the data set's requests that fit the model, by place; print how many do not fit.
 
-    BadSetting where none has room.
+    Raises BadSetting if no request fits.
     """
     read = read_sizes(
         path,
@@ -151,7 +151,7 @@ def _sizes(
 
 
 async def _served(url: str, key: str, name: str | None) -> tuple[str, int | None]:
-    """Return the model of this name, or the first model, and its context if the server gives it.
+    """Return the name of the served model (`name`, or the first) and its context, if known.
 
     Raises as `AdminClient.call`.
     """

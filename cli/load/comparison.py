@@ -14,7 +14,7 @@ _SHOWN = ("p50", "p99")
 
 
 class BatchingReport(msgspec.Struct, frozen=True):
-    """The same arrivals and lengths by each way of batching; the prompts differ."""
+    """The reports of runs with the same arrivals and lengths, by way of batching."""
 
     runs: dict[str, LoadReport]
 

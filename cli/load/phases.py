@@ -5,12 +5,12 @@
     multiturn   conversations that grow: each turn continues the one before
     agents      sessions of agents: a common beginning, and turns that add little or much
     ttft-cold   new prompts, one after the other
-    ttft-hot    the same, and then again with other endings
+    ttft-hot    new prompts, one after the other, and then the same prompts with other endings
     itl         1, 32, 128 and 256 answers decoded at once
     reload      long prompts, others that evict them, and the first ones again
 
-The turns of a chain follow each other; chains run concurrently. The answers in a conversation are
-made up, so that every server gets the same requests.
+A chain's turns are sent one after another; chains run concurrently. The answers in a conversation
+are made up, so that every server gets the same requests.
 """
 
 import random
@@ -138,7 +138,7 @@ def draw_phases(name: WorkloadName, sizes: WorkloadSizes, vocab: int, seed: int)
 
 
 def longest(phases: Sequence[LoadPhase]) -> int:
-    """Count the tokens of the longest prompt with its answer."""
+    """Return the tokens of the longest prompt with its answer."""
     chains = (chain for phase in phases for chain in phase.chains)
     return max(sum(len(turn.ids) + turn.output for turn in chain) for chain in chains)
 

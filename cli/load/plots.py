@@ -41,7 +41,7 @@ def plot_runs(directory: Path, runs: Runs) -> None:
 def plot_goodput(directory: Path, probes: Sequence[RateProbe]) -> None:
     """Write goodput.svg: goodput and rate of all requests, over arrivals a second.
 
-    A probe that was given up early is left out: it did not run long enough for a rate.
+    Probes given up early are left out: they did not run long enough to measure a rate.
     """
     _make(directory)
     whole = sorted(

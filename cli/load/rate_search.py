@@ -1,6 +1,6 @@
 """The search for the highest rate that keeps an SLO: doubling, then bisection.
 
-Decides which rate is tried next; sends nothing.
+This module decides which rate is tried next; it sends nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ def find_rate(
     rate = next_rate(probes, start)
     while rate is not None and (left := began + seconds - clock()) > 0:
         requests = max(round(rate * seconds / 10), LEAST_REQUESTS)
-        most_missed = requests - ceil(share * requests - 1e-9)  # 0.9 * 10 is 9
+        most_missed = requests - ceil(share * requests - 1e-9)  # ceil(0.9 * 10) must be 9
         probes.append(probe(ProbePlan(rate, requests, most_missed, left)))
         if probes[-1].attained is None:
             break
@@ -87,7 +87,7 @@ def next_rate(probes: Sequence[RateProbe], start: float) -> float | None:
 
 
 def _highest(probes: Sequence[RateProbe]) -> float | None:
-    """Return the highest met rate below the lowest missed rate: a higher success was luck."""
+    """Return the highest rate that met the SLO, below the lowest that missed it; None: none."""
     missed = _lowest_missed(probes)
     rates = (one.rate for one in probes if one.attained)
     return max((rate for rate in rates if missed is None or rate < missed), default=None)

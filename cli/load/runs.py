@@ -35,16 +35,16 @@ class SizedLoad:
 
     @property
     def every_chunk(self) -> bool:
-        """True for completions: each chunk is a token, even without text; not so for chats."""
+        """True for completions, whose chunks are tokens even without text; False for chats."""
         return self.flags.endpoint == "completions"
 
     @property
     def places(self) -> Sequence[int]:
-        """Return the requests' places in order of arrival; a data set may leave gaps."""
+        """Return the requests' numbers in order of arrival; left out: requests that do not fit."""
         return range(self.flags.requests) if self.sizes is None else tuple(self.sizes)
 
     def bodies(self, name: str = "", count: int | None = None) -> list[Body]:
-        """Draw the bodies of all requests, or of `count`; each `name` gives different content."""
+        """Draw the bodies of all requests, or of `count`; another name gives other prompts."""
         count = len(self.places) if count is None else count
         seed = f"{self.seed} {name}" if name else self.seed
         sizes = None
@@ -148,7 +148,7 @@ def _opened(load: SizedLoad, arrivals: tuple[Arrival, ...], batching: Batching) 
 
 
 def _times(load: SizedLoad) -> list[float]:
-    """Draw arrival times; all at once if ways of batching are compared without a rate."""
+    """Draw arrival times; without a rate, for a comparison of batching, all at once."""
     flags, places = load.arrivals, load.places
     rate = inf if flags.rate is None and flags.arrivals is None else flags.rate
     times = arrival_times(flags.arrivals or POISSON, rate, places[-1] + 1, load.seed)

@@ -1,10 +1,9 @@
 """The sender of one request, which reads the answer's stream and records the chunks' times.
 
-A chunk counts that has something which the model generated: text, reasoning or a part of a call.
-TTFT is the time to the first of them, ITL every gap between two, TPOT the time from the first to
-the last by the output tokens after the first, E2E the time to the end of the stream. They begin
-when the request arrived: when it was sent or, where it had to wait for that (`waited_s`), so much
-earlier.
+Only chunks with generated content count: text, reasoning or a part of a call. TTFT is the time to
+the first such chunk, ITL each gap between two, TPOT the time from the first to the last divided by
+the output tokens after the first, E2E the time to the end of the stream. TTFT and E2E begin at the
+request's arrival, which is `waited_s` before it was sent.
 """
 
 from __future__ import annotations
@@ -57,15 +56,15 @@ class RequestOutcome:
     def tpot_s(self) -> float | None:
         """Time per output token after the first; None if there is no second token.
 
-        It ends with the last chunk that counts: usage and the end of the stream come later, and are
-        no token's. So AIPerf and vLLM's `bench serve` have it.
+        It ends with the last chunk that has content, as in AIPerf and vLLM's `bench serve`: the
+        usage and the end of the stream come later.
         """
         if self.ttft_s is None or self.output_tokens < 2:
             return None
         return sum(self.gaps_s) / (self.output_tokens - 1)
 
     def arrived(self, at: float) -> RequestOutcome:
-        """Return the outcome with times measured from its arrival at `at`, not from its sending."""
+        """Return the outcome with times measured from the request's arrival at `at`."""
         waited = self.sent_at - at
         ttft_s = None if self.ttft_s is None else self.ttft_s + waited
         return replace(self, waited_s=waited, ttft_s=ttft_s, e2e_s=self.e2e_s + waited)
@@ -75,8 +74,8 @@ class RequestOutcome:
 class Transcript:
     """The received part of an event stream, and the arrival times of its chunks.
 
-    The chunk of a token that does not complete a character has no text; it counts only with
-    `every_chunk`. The last chunk, which only says why the answer ended, is no token's.
+    A token that does not complete a character makes a chunk without text, which counts only with
+    `every_chunk`. A chunk that only gives the finish reason never counts.
     """
 
     sent_at: float

@@ -22,7 +22,7 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True):
     def is_met_by(self, outcome: RequestOutcome) -> bool:
         """Tell whether all times are within their bounds; False for a failed request.
 
-        A request without a second token has no TPOT to miss; one without content misses its TTFT.
+        A request without a second token meets any TPOT; a request without content misses its TTFT.
         """
         if outcome.error is not None or (self.ttft is not None and outcome.ttft_s is None):
             return False

@@ -25,7 +25,7 @@ def run_workload(
 ) -> None:
     """Run a workload's phases; print each when it ends: a table, or a line of JSON.
 
-    BadSetting, before a request is sent, if one would be longer than the model's `context`.
+    Raises BadSetting before anything is sent if a request is longer than the model's `context`.
     """
     phases = draw_phases(name, SMALL if load.small else WorkloadSizes(), load.vocab, seed)
     needed, failed = longest(phases), []

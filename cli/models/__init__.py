@@ -1,1 +1,1 @@
-"""Models as commands name them: their files, and the checks before a start."""
+"""Models given to commands: finding their files, and the checks before a start."""

@@ -1,4 +1,4 @@
-"""A report on a model's chat template, as the gateway's start would read it."""
+"""A report on a model's chat template, read as the gateway reads it at its start."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,6 +1,6 @@
 """A check that a model can be served, made before any process is started.
 
-What the files tell is known in a moment, and is one line; the engine would need seconds to say it.
+An error found in the files here is one line at once; the engine would need seconds to report it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def checked_source(
 ) -> ModelSource:
     """Find the directory of `model`; check that its files are complete and can be served.
 
-    What describes the model is looked at before its weights are downloaded. Raises ModelNotFound,
-    ModelRefused where an engine of these settings would end, BadSetting where they are wrong. `of`
-    is the engine's machine, where it is this one.
+    The description is checked before the weights are downloaded. `of` is the engine's machine, if
+    it is this one. Raises ModelNotFound, ModelRefused if an engine with these settings would end,
+    BadSetting if a setting does not fit the model.
     """
     described = resolved(model, "dummy")
     config = served_model(described, engine, has_weights=False)
@@ -56,7 +56,7 @@ def check_defaults(directory: Path) -> None:
 
 
 def served_model(source: ModelSource, engine: EngineConfig, *, has_weights: bool) -> ModelConfig:
-    """Read the model; raise ModelRefused with the error of a start, or BadSetting."""
+    """Read the model; raise ModelRefused with the error that would end a start."""
     try:
         return check_served(
             source.directory,

@@ -129,7 +129,7 @@ def _only_gguf(directory: Path) -> Path | None:
 
 def _described(path: Path) -> Path:
     """Return the directory that describes a GGUF file; raises ModelRefused."""
-    # Imported here: few models are one, and the library takes 0.2 s to load.
+    # Imported here: few models are GGUF files, and the library takes 0.2 s to load.
     from cli.gguf.description import describe
 
     caches = Path(os.environ.get("XDG_CACHE_HOME") or expanduser("~/.cache"))

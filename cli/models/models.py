@@ -71,8 +71,8 @@ class WhatIsServed:
     """The served values of config.json: architecture, weights, dtype, rope and KV types."""
 
     architectures: list[ServedArchitecture]
-    weight_formats: list[str]  # values of `quant_method`; the first stands for files without it
-    compressed_tensors: list[str]  # values of `format`, for that method
+    weight_formats: list[str]  # values of `quant_method`; the first: for files without this key
+    compressed_tensors: list[str]  # values of `format` if `quant_method` is compressed-tensors
     dtypes: list[str]
     kv_dtypes: list[str]
     ropes: list[str]  # values of `rope_type`
@@ -85,7 +85,7 @@ class HybridState:
 
     layers: int  # recurrent layers
     state_bytes: int
-    as_kv_tokens: int  # tokens whose KV takes as many bytes
+    as_kv_tokens: int  # tokens whose KV takes as many bytes as a state
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """A check, before the start, that the host has room for the weights that an engine keeps there.
 
-The engine would need seconds to say it. Counted are the matrices of layers, without norms and
-biases, so what is refused here is refused there; what is not may still be.
+The engine would need seconds to report the error. Only the matrices of layers count, without norms
+and biases: the engine would refuse all that is refused here, and may refuse more.
 
-Knows: sizes by the model's config, this machine's memory. Does not know: the GPU's.
+Knows: sizes by the model's config, this machine's memory. Does not know: the GPU's memory.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MORE = 1.05  # factor for a layer's norms and biases
 
 
 def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) -> None:
-    """Raise BadSetting if layers have less, nothing would be freed, or the host lacks memory.
+    """Raise BadSetting if --cpu-offload-gb exceeds the layers, frees nothing or lacks host memory.
 
-    `of` is the machine of the engine, if it is this one, with the memory that it may take.
+    `of` is the engine's machine with the memory that the engine may take, if it is this machine.
     """
     if not engine.model.cpu_offload_gb:
         return
@@ -47,7 +47,7 @@ def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) 
 
 
 def _host_bytes(sizes: list[int], gib: float) -> int:
-    """Count the least bytes that a rank keeps in host memory; raise BadSetting if impossible."""
+    """Count the bytes of a rank in host memory, without norms; raise BadSetting if impossible."""
     total = sum(sizes)
     wanted = gib if gib * GIB > _MORE * total else min(gib, total / GIB)
     try:

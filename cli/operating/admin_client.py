@@ -1,6 +1,6 @@
 """A client of a running server's admin routes, and of the named resources that they manage.
 
-Where the flags do not give the server's URL or the key, they are found as the server does.
+If the flags do not give the server's URL or key, these are looked up in the data directory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AdminClient:
         self._url = url
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._headers = {"Authorization": f"Bearer {key}"}
-        self.beside_a_tenants_key = {"X-Ratoon-Operator": key}  # makes a request the operator's
+        self.beside_a_tenants_key = {"X-Ratoon-Operator": key}  # an operator's request, too
 
     async def __aenter__(self) -> AdminClient:
         self._session = aiohttp.ClientSession(headers=self._headers, timeout=self._timeout)
@@ -60,7 +60,7 @@ class AdminClient:
         return answer
 
     async def octets(self, method: str, path: str, content: bytes | None = None) -> bytes:
-        """Send bytes to a route and return the bytes that it answers; raise as `call`."""
+        """Send bytes to a route and return the answer's bytes; raise the errors of `call`."""
         status, answer = await self._exchange(method, path, None, content)
         if status >= 400:
             raise ServerRefused(error_message(answer, status), status=status)
@@ -81,7 +81,7 @@ class AdminClient:
     async def _exchange(
         self, method: str, path: str, body: dict[str, Any] | None, content: bytes | None = None
     ) -> tuple[int, bytes]:
-        """Send a request with a body, in JSON, or bytes; return the answer's status and body.
+        """Send a request with a body, JSON or bytes; return the answer's status and body.
 
         Raises ServerUnreachable.
         """
@@ -120,7 +120,7 @@ def unreachable(url: str, error: Exception) -> ServerUnreachable:
 
 
 def _why(error: Exception) -> str:
-    """Return the system's reason; the HTTP library adds the host, and TLS for plain HTTP."""
+    """Return the operating system's reason, without the words that the HTTP library adds."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, ConnectionError) and cause.errno:
         return os.strerror(cause.errno)
@@ -162,9 +162,9 @@ class ResourceKind:
         return "/".join([self.path, *(quote(part, safe="") for part in (item_id, *more))])
 
     async def find(self, client: AdminClient, name_or_id: str, given_by: str = "") -> str:
-        """Find the id of the resource with this id or name; raise BadSetting if there is none.
+        """Return the id of the resource with this id or name; raise BadSetting if there is none.
 
-        `given_by` is the flag that it was given by; left out: an argument.
+        `given_by` is the flag that named the resource; None: an argument did.
         """
         for item in await client.rows(self.path, self.plural):
             if name_or_id in (item["id"], item["name"]):
@@ -194,7 +194,7 @@ class ResourceKind:
         body: dict[str, Any] | None = None,
         said: str,
     ) -> None:
-        """Change a resource, or a route below it; print the answer, or `said` for people."""
+        """Send a change to a resource, or to a route below it; print the answer, or `said`."""
         answer = self.call(admin, method, name_or_id, *more, body=body)
         print_answer(answer, said, as_json=admin.json)
 
@@ -235,7 +235,7 @@ def load_target(flags: TargetFlags) -> tuple[str, str]:
 
 
 def _admin_url(flags: AdminFlags) -> str:
-    """Return the URL by a server's variables; without them, that of a running server."""
+    """Return the admin URL by a server's variables; without them, a running server's URL."""
     given = (flags.host, flags.port, flags.admin_host, flags.admin_port)
     if given == (None,) * 4 and (running := _found(flags.data_dir)):
         return running.admin_url
@@ -248,7 +248,7 @@ def _admin_url(flags: AdminFlags) -> str:
 
 
 def service_url(flags: TargetFlags | AdminFlags) -> str:
-    """Return the URL for tenants by a server's variables; without them, a running server's."""
+    """Return the URL for tenants by a server's variables; without them, a running server's URL."""
     if (flags.host, flags.port) == (None, None) and (running := _found(flags.data_dir)):
         return running.url
     return base_url(flags.host or GATEWAY_DEFAULTS.host, flags.port or GATEWAY_DEFAULTS.port)
@@ -257,7 +257,8 @@ def service_url(flags: TargetFlags | AdminFlags) -> str:
 def _found(data_dir: Path) -> ServerAddress | None:
     """Find the server that runs in the directory; None if the directory names no server.
 
-    BadSetting where one ran: its keys are not for whoever listens at the default address now.
+    Raises BadSetting if a server ran in the directory but has ended: its keys must not be sent to
+    another server that now listens at the default address.
     """
     running = running_in(data_dir)
     if running is None and (data_dir != DEFAULT_DATA_DIR or (data_dir / KEYS_FILE).exists()):
@@ -266,7 +267,7 @@ def _found(data_dir: Path) -> ServerAddress | None:
 
 
 def running_in(data_dir: Path) -> ServerAddress | None:
-    """Find the server that runs in the data directory; raise BadSetting if untrusted."""
+    """Find the server that runs in the data directory; raise BadSetting for an untrusted file."""
     try:
         return running_server(data_dir)
     except PrivateFileError as error:

@@ -11,9 +11,9 @@ from cli.operating.admin_client import AdminClient, with_admin
 from cli.options.options import AdminFlags
 from cli.output import moment, print_result, print_table
 
-# The prefix of all names that `ratoon verify-isolation` makes, by which they are recognised.
+# `ratoon verify-isolation` begins all names with this prefix, by which they are recognised here.
 MARK = "verify-isolation"
-_PAGE = 1000  # most entries that the server lists at once
+_PAGE = 1000  # entries that the server lists at once, at most
 _COLUMNS = ("time", "actor", "action", "target", "detail")
 Entry = dict[str, Any]
 Cells = tuple[str, ...]
@@ -76,7 +76,7 @@ def _rows(entries: Sequence[Entry], is_test: bool) -> Iterator[Cells]:
 
 
 def _tested(entries: Sequence[Entry]) -> set[str]:
-    """Collect ids of resources made by verify-isolation, by name; some groups have tenants' ids."""
+    """Collect the ids that verify-isolation made; a name may be marked, or such an id (groups)."""
     found = set[str]()
     for entry in reversed(entries):
         name = entry["detail"].get("name")

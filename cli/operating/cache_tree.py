@@ -69,7 +69,7 @@ class Walk:
         if depth <= 0 or self._left <= 0:
             return row | {"below": None, "more": row["children"]}
         level = await self._level(f"{TREE}?limit={self._limit}&node={quote(row['node'])}")
-        # Blocks built on a published prefix in another namespace are shown there.
+        # Blocks of another namespace after a published prefix are shown in their own namespace.
         own = [child for child in level["children"] if child["parent"] == row["node"]]
         below = [await self._with_below(child, depth - 1) for child in own]
         return row | {"below": below, "more": level["more"]}

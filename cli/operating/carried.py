@@ -25,7 +25,7 @@ from cli.operating.prefix_file import (
 from cli.options.options import AdminFlags, argument
 from cli.output import print_answer
 
-PART_BYTES = 4 << 20  # of units that are asked for at once, if a unit is not longer
+PART_BYTES = 4 << 20  # bytes of units requested at once; a longer unit is requested alone
 IMPORTS = "/admin/imports"
 EVERYONE = "all"
 KeyFile = Annotated[
@@ -112,7 +112,7 @@ def import_(
 
 @contextmanager
 def new_file(file: Path) -> Iterator[BinaryIO]:
-    """Write a file under another name, and give it its own once it is whole; raise CliError."""
+    """Write a file under a temporary name, renamed once it is whole; raise CliError."""
     part = file.with_name(f"{file.name}.part")
     try:
         part.unlink(missing_ok=True)  # a link that another user put there is not followed
@@ -188,7 +188,7 @@ async def _imported(
 
 
 def _text(text: Any, name: str | None) -> dict[str, Any]:
-    """Check the opened text; with another name, if one is given. Raises PrefixFileRefused."""
+    """Check the opened text, and replace its name by `name` if given; raise PrefixFileRefused."""
     is_text = isinstance(text, dict) and isinstance(text.get("name"), str)
     if not is_text or not isinstance(text.get("source"), dict):
         raise PrefixFileRefused("its text is none")

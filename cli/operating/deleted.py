@@ -10,7 +10,7 @@ Counts = dict[str, Any]
 def folded(tenants: Iterable[Counts]) -> list[Counts]:
     """Fold the deleted tenants of GET /admin/cache/stats into one entry, after the others.
 
-    One that was deleted alone stays as it is.
+    The entry of a single deleted tenant is unchanged.
     """
     known, deleted = list[Counts](), list[Counts]()
     for tenant in tenants:

@@ -7,9 +7,9 @@
     nonce           the number of the sealed part; covered: all that stands before the first part
     signature       Ed25519 of the SHA-256 of all before it
 
-The header bounds the file's size, so a file is refused by its size before anything of it is read.
-A part is read at a time. Before anything is used the whole file is checked: nobody but the signer
-made it, and nothing of it is missing.
+The header gives the file's size, so a file of another size is refused after its header. One part is
+read at a time. Before any part is used, the signature over the whole file is checked: the file is
+the signer's, and complete.
 
 Knows: bytes. Does not know: a server.
 """
@@ -48,11 +48,11 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 
 
 class PrefixFileRefused(Exception):
-    """The error of a file that is no exported prefix, was changed, or has other keys."""
+    """The error of a file that is not an exported prefix, was changed, or needs another key."""
 
 
 class FileHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The clear part of a file: what its prefix was computed by, and its shape."""
+    """The unencrypted part of a file: how its prefix was computed, and the sizes of its parts."""
 
     fingerprint: str
     unit_bytes: Annotated[int, msgspec.Meta(ge=1, le=_MAX_UNIT)]
@@ -108,7 +108,7 @@ def new_salt() -> bytes:
 
 
 class SealedWriter:
-    """A writer of all of a file but the signature: the text first, then the parts of units."""
+    """A writer of a file without its signature: the text first, then the parts of units."""
 
     def __init__(self, file: BinaryIO, header: FileHeader, key: str) -> None:
         """Write the header."""
@@ -145,7 +145,7 @@ class PrefixFile:
 
     @classmethod
     def of(cls, file: BinaryIO) -> PrefixFile:
-        """Read the header; raise PrefixFileRefused for what is no such file, or not whole."""
+        """Read the header; raise PrefixFileRefused for another kind of file, or another size."""
         size = os.fstat(file.fileno()).st_size
         first = file.read(len(MAGIC) + _LENGTH.size)
         if len(first) < len(MAGIC) + _LENGTH.size or not first.startswith(MAGIC):
@@ -182,7 +182,7 @@ class PrefixFile:
             raise PrefixFileRefused("it was changed, or not signed with this public key")
 
     def text(self, key: str) -> Any:
-        """Open the text, JSON; raise PrefixFileRefused for another key."""
+        """Decrypt and decode the text, JSON; raise PrefixFileRefused if the key is wrong."""
         self.file.seek(len(self.start))
         opened = self._sealing(key).open(0, self.file.read(self.header.text_bytes + _TAG))
         try:
@@ -191,7 +191,7 @@ class PrefixFile:
             raise PrefixFileRefused("its text is none") from None
 
     def parts(self, key: str) -> Iterator[tuple[int, bytes]]:
-        """Open the units, a part at a time, with the number of each part's first unit."""
+        """Decrypt the parts of units; yield the number of each part's first unit, and its bytes."""
         header, sealing = self.header, self._sealing(key)
         self.file.seek(len(self.start) + header.text_bytes + _TAG)
         for part in range(header.num_parts):
@@ -203,7 +203,7 @@ class PrefixFile:
 
 
 def read_key(path: Path) -> str:
-    """Read the operator's key; raise PrefixFileRefused for one that is too short, OSError."""
+    """Read the operator's key; raise OSError, or PrefixFileRefused if the key is too short."""
     try:
         key = path.read_text(encoding="ascii").strip()
     except UnicodeDecodeError:

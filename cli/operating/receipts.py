@@ -83,12 +83,12 @@ def verify(
 
 
 async def receipt_of(client: AdminClient, tenant_id: str) -> Any:
-    """Ask for a receipt of a deleted tenant's erasure, and wait for the end of that."""
+    """Request a receipt of a deleted tenant's erasure, and wait for the erasure's end."""
     return await client.call("POST", PATH, {"tenant": tenant_id, "wait_s": WAIT_S})
 
 
 def must_be_new(file: Path) -> None:
-    """Raise BadSetting where a receipt's file exists, or cannot be made."""
+    """Raise BadSetting if a receipt's file exists, or cannot be made."""
     if file.exists() or not file.absolute().parent.is_dir():
         raise BadSetting("FILE", f"{file} exists already, or its directory does not")
 

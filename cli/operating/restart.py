@@ -1,6 +1,6 @@
 """`ratoon restart`: restarts a server's engines in turn, without losing a request.
 
-The server's supervisor does it, on a signal; this command asks for it and looks on.
+The server's supervisor restarts them; this command sends it a signal and watches.
 """
 
 import asyncio

@@ -75,8 +75,8 @@ def show_usage(
 ) -> None:
     """Print the rows of GET /admin/usage as a table of 80 columns, with large numbers shortened.
 
-    `names` are the tenants' by their ids; one that has none was deleted. Those are one row a day
-    unless `every` one is asked for.
+    `names` maps ids to names of tenants that exist; other tenants were deleted, and share a row a
+    day unless `every`.
     """
     cells = [cell for _, day in groupby(rows, _DAY) for cell in _cells(list(day), names, every)]
     if rows:

@@ -1,11 +1,11 @@
 """`--config FILE`: settings in YAML, overridden by the flags and variables of their names.
 
-A key is a flag's name with underscores. The file is checked by pydantic against a
-model made of the command's own flags: their types and bounds, and no other key. What it says
-becomes the command's defaults, so a flag counts before a variable, a variable before the file.
+A key is a flag's name with underscores. pydantic checks the file against a model made of the
+command's flags: their types and bounds, and no other key. The file's values become the command's
+defaults, so a flag overrides a variable, and a variable overrides the file.
 
-A variable `RATOON_...` that no command knows is refused here, too: a typing mistake would else be
-a setting that does nothing.
+A variable `RATOON_...` that no command knows is refused, too: a misspelt variable would otherwise
+be a setting without effect.
 
 Knows: names, types and files. Does not know: what a setting means.
 """
@@ -53,7 +53,7 @@ OTHER_VARIABLES = frozenset(
     )
 )
 _OF_TESTS = PREFIX + "TEST_"
-MAX_BYTES = 1 << 20  # a file of this size is read in seconds
+MAX_BYTES = 1 << 20  # largest file of settings, which takes seconds to read
 
 
 class BadConfigFile(CliError):
@@ -100,7 +100,7 @@ def section_in(
 ) -> dict[str, Any]:
     """Read the section `name` of a file, with settings of `command`; raise BadConfig.
 
-    `taken` are set by the rest of the file.
+    `taken` are the settings that other parts of the file make: they are refused in the section.
     """
     options = {key: option for key, option in _options_of(command).items() if key not in taken}
     return _checked(path, options, values, f"{name}.")
@@ -134,7 +134,7 @@ def _read(path: Path) -> dict[str, Any]:
             read = {} if top is None else loader.construct_document(top)
     except OSError as error:
         raise BadConfigFile(f"{path}: {error.strerror}") from None
-    # The reader of YAML raises the first two for values such as the date 2026-13-45.
+    # The YAML reader raises ValueError or AttributeError for values such as the date 2026-13-45.
     except (ValueError, AttributeError, RecursionError, yaml.YAMLError) as error:
         raise BadConfigFile(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(read, dict) or not all(isinstance(key, str) for key in read):
@@ -161,7 +161,8 @@ def _is_mapping(node: Any) -> bool:
 def check_variables(environment: Mapping[str, str], options: Options) -> None:
     """Raise BadConfig for a RATOON_ variable that no command reads.
 
-    The other commands are looked at only where these options and `OTHER_VARIABLES` know it not.
+    The other commands' options are read only for a variable that neither `options` nor
+    `OTHER_VARIABLES` have.
     """
     given = {name for name in environment if name.startswith(PREFIX)}
     given = {name for name in given if not name.startswith(_OF_TESTS)}

@@ -1,9 +1,9 @@
 """Groups of typer flags: dataclasses, and configs with a table of their fields' meanings.
 
 A command is a function of a few groups (and plain arguments). `flattened` gives typer a function
-whose parameters are the fields of those groups, builds the groups from what typer parsed, and turns
-a `CliError` into its message and exit code. A flag has the name of its field, and so has its
-variable `RATOON_NAME`; a switch that is on has a `--no-` too.
+whose parameters are the fields of the groups; that function builds the groups from the parsed
+values, and turns a `CliError` into its message and exit code. A field NAME has the flag `--name`
+and the variable `RATOON_NAME`; a switch that is on by default also has `--no-name`.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ _OPTION = "option"  # key in a field's metadata
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag without its field; `also` is a variable beside `RATOON_NAME`."""
+    """A flag, not yet bound to a field; `also` is a second variable beside `RATOON_NAME`."""
 
     help_text: str | None
     panel: str | None
@@ -51,7 +51,7 @@ def flag(
 ) -> Any:
     """Make a flag; `settings` go to typer: bounds, `show_default`, `hidden`.
 
-    Infinite numbers are refused, unless its `callback` is another one.
+    The flag refuses infinite numbers, unless `settings` has another `callback`.
     """
     return Flag(help_text, panel, also, settings)
 
@@ -82,8 +82,8 @@ def _with_option(default: Value, option: Any) -> Value:
 class ConfigFlags:
     """Flags for the fields of a config or of its parts, with the fields' types and defaults.
 
-    A command asks for them by `Annotated[Config, ConfigFlags(...)]` and gets `defaults` with what
-    was given.
+    A command takes them as a parameter `Annotated[Config, ConfigFlags(...)]`, and gets `defaults`
+    with the given values.
     """
 
     defaults: msgspec.Struct

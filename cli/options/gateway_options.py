@@ -15,7 +15,7 @@ GATEWAY_DEFAULTS = GatewayConfig(model_dir="", model_name="", data_dir="", engin
 gateway_flag = partial(flag, panel="Gateway")
 gateway_field = partial(field, panel="Gateway")
 bound_flag = partial(flag, panel="Bounds on one request or tenant")
-bound = partial(bound_flag, min=1)  # a request beyond it gets 400, 413, 429, 431 or 503
+bound = partial(bound_flag, min=1)  # a request that exceeds it gets 400, 413, 429, 431 or 503
 memory = partial(bound_flag, min=0)  # bounds on memory that the gateway may do without
 price = partial(field, panel="Prices, for budgets", min=0.0, max=MAX_PRICE)
 

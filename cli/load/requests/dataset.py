@@ -1,14 +1,14 @@
 """Lengths of prompts and answers from a file: ShareGPT conversations, questions, or a trace.
 
     ShareGPT   a JSON list of {"conversations": [{"from": "human", "value": ...}, {"from": "gpt",
-               "value": ...}, ...]}: the first question and its answer, as their tokens are counted
-    questions  a line {"turns": [...]}, as of MT-bench: the first turn; answers have the length that
-               the flags say
+               "value": ...}, ...]}: the token counts of the first question and its answer
+    questions  a line {"turns": [...]}, as in MT-bench: the token count of the first turn; the flags
+               give the length of answers
     trace      a line {"timestamp": ms, "input_length": ..., "output_length": ..., "hash_ids":
-               [...]}: prompts also have the trace's common blocks
+               [...]}: both lengths; prompts with equal ids begin with equal blocks
 
-Conversations and questions are drawn at random, each once before any a second time; requests of a
-trace are taken in their order.
+Conversations and questions are drawn at random, all of them once before any is drawn again;
+requests of a trace are taken in their order.
 """
 
 import random
@@ -30,7 +30,7 @@ CountTokens = Callable[[Sequence[str]], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class RequestSize:
-    """Tokens of a prompt and its answer; `blocks`: a trace's ids, of `block_size` tokens each."""
+    """Tokens of a prompt and its answer; `blocks`: a trace's ids, each for `block_size` tokens."""
 
     prompt: int
     output: int
@@ -74,7 +74,7 @@ def read_sizes(
 ) -> list[RequestSize]:
     """Read `count` sizes from a file; `output` replaces missing answer lengths.
 
-    Raises BadSetting, and what `count_tokens` raises.
+    Raises BadSetting, and the errors of `count_tokens`.
     """
     found = _read(path)
     if found is None:

@@ -35,8 +35,8 @@ def draw_bodies(
 ) -> list[Body]:
     """Draw one body per request; equal arguments give equal bodies.
 
-    Without `sizes` they are the flags', and all prompts begin with the same --shared-tokens. Raises
-    BadSetting.
+    Without `sizes` the flags give the sizes, and all prompts begin with the same --shared-tokens.
+    Raises BadSetting.
     """
     if sizes is None and load.shared_tokens > load.prompt_tokens:
         raise BadSetting(
@@ -61,7 +61,7 @@ def _object(text: str) -> Body:
 
 
 def _pieces(seed: int | str, number: int, size: RequestSize, shared: int) -> list[Piece]:
-    """Divide a prompt into the common prefix and the rest; a trace's prompt into its blocks."""
+    """Divide a prompt into common prefix and own ending, or a trace's prompt into its blocks."""
     if not size.blocks:
         return [Piece(f"{seed} shared", shared), Piece(f"{seed} {number}", size.prompt - shared)]
     left, pieces = size.prompt, list[Piece]()

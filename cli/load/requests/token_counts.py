@@ -12,7 +12,7 @@ from gateway.prompts.tokens.tokenizer import ModelFileBroken, Tokenizer
 
 
 def token_counter(server: LoadTarget, directory: Path | None) -> CountTokens:
-    """Return a counter by a directory's tokenizer.json or the server's /tokenize; or BadSetting."""
+    """Return a counter that asks a tokenizer.json or the server's /tokenize; raise BadSetting."""
     if directory is None:
         return lambda texts: asyncio.run(_counted_by(server, texts))
     try:
@@ -23,7 +23,7 @@ def token_counter(server: LoadTarget, directory: Path | None) -> CountTokens:
 
 
 async def _counted_by(server: LoadTarget, texts: Sequence[str]) -> list[int]:
-    """Count text after text: a tenant's limits may be low. Raises as `AdminClient.call`."""
+    """Count one text at a time, as limits may be low. Raises the errors of `AdminClient.call`."""
     async with AdminClient(server.url, server.key) as client:
         common = {"model": server.model, "add_special_tokens": False}
         bodies = [{**common, "prompt": text} for text in texts]

@@ -5,13 +5,13 @@
     timestamp       ms since the trace began; lines are in this order
     input_length    tokens of the prompt
     output_length   tokens of the answer
-    hash_ids        one id for each block of the prompt, the last one perhaps not full; equal ids
-                    after equal ids mean equal tokens
-    tenant          optional; ids of different tenants are never the same content
+    hash_ids        one id for each block of the prompt; the last block may be partial; two prompts
+                    whose first n ids are equal have equal tokens in these n blocks
+    tenant          optional; equal ids of different tenants mean different tokens
 
-A trace that names no tenants can be divided among some by sessions: a session is the requests that
-begin alike, those with the same id after the blocks that all requests have in common. Each session
-is one tenant's, drawn with a fixed seed.
+A trace that names no tenants can be divided among tenants by session. All requests of a trace may
+begin with some common blocks; a session is the requests with the same id after these blocks. Each
+session gets one tenant, drawn with a fixed seed.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class TraceRow(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to replay. An id stands for a whole block, here as a number from 0 on."""
+    """A request to replay. Block ids are numbered from 0 in order of appearance."""
 
     at: float  # seconds since the trace began
     input_tokens: int
@@ -100,7 +100,7 @@ def read_trace(path: Path, block_size: int) -> BlockTrace:
 def among_tenants(trace: BlockTrace, tenants: int, sizes: TenantSizes) -> BlockTrace:
     """Divide the trace's sessions among this many tenants, t1, t2, ...
 
-    Equally, or by Zipf's law: the second has half as many as the first, the third a third, ...
+    Each session's tenant is drawn with equal weights, or by Zipf's law with weights 1, 1/2, 1/3...
     """
     names = [f"t{number}" for number in range(1, tenants + 1)]
     weights = [1.0 if sizes == "equal" else 1.0 / rank for rank in range(1, tenants + 1)]
@@ -152,7 +152,7 @@ def faster(trace: BlockTrace, speed: float) -> BlockTrace:
 
 
 def session_blocks(trace: BlockTrace) -> int:
-    """Count the leading blocks by which the router tells sessions apart."""
+    """Return how many leading blocks the session router needs to tell sessions apart."""
     return _common(trace.requests) + 1
 
 

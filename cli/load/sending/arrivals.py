@@ -23,9 +23,9 @@ class RecordedArrival(msgspec.Struct):
 def arrival_times(kind: str, rate: float | None, count: int, seed: int) -> list[float]:
     """Return the seconds from the first of `count` arrivals to each arrival.
 
-    `kind` is "poisson", "constant" or a file with a JSON object with a `timestamp` in ms a line.
-    `rate` is arrivals a second, infinite for all at once; a file's times are stretched to have this
-    mean rate, and are as recorded with None. Raises BadSetting.
+    `kind` is "poisson", "constant" or a file whose lines are JSON objects with a `timestamp` in ms.
+    `rate` is arrivals a second; infinite: all at once. A file's times are stretched to this mean
+    rate, or kept if it is None. Raises BadSetting.
     """
     if kind in (POISSON, CONSTANT):
         if rate is None:

@@ -1,10 +1,11 @@
 """Ways of batching, for comparison: requests are held back until a batch is formed.
 
     continuous       each request is sent when it arrives; the server joins it to its running batch
-    dynamic:32:50ms  sent when 32 wait or the oldest has waited 50 ms
-    static:32        sent when 32 wait, or no more will come, and the former batch has ended
+    dynamic:32:50ms  a batch is sent when 32 requests wait, or the oldest has waited 50 ms
+    static:32        a batch is sent when the batch before has ended and 32 requests wait, or no
+                     more will arrive
 
-Decides how many of the waiting requests are sent now, and when to ask again; does no I/O.
+This module decides how many waiting requests are sent now, and when to ask again; it does no I/O.
 """
 
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ class DynamicBatching:
     wait_s: float
 
     def due(self, queue: Waiting, now: float) -> int:
-        """Count whole batches; all requests if the oldest has waited long enough."""
+        """Return the requests in whole batches, or all if the oldest has waited long enough."""
         if queue.count and now >= queue.oldest_at + self.wait_s:
             return queue.count
         return queue.count - queue.count % self.size
@@ -77,7 +78,7 @@ class StaticBatching:
     size: int
 
     def due(self, queue: Waiting, now: float) -> int:  # noqa: ARG002 (of the protocol)
-        """Return a batch's size if no batch is running."""
+        """Return the size of the batch to send; 0 while a batch runs or is not yet formed."""
         is_formed = queue.count >= self.size or not queue.more_will_come
         return min(queue.count, self.size) if is_formed and not queue.running else 0
 
@@ -87,7 +88,7 @@ class StaticBatching:
 
 
 def parse_batchings(text: str) -> dict[str, Batching]:
-    """Read the ways of batching in `text`, by name, in order; 'all' means `ALL`. BadSetting."""
+    """Read the ways of batching in `text`, by name; 'all' means `ALL`. Raises BadSetting."""
     names = [name.strip() for name in (ALL if text == "all" else text).split(",")]
     return {name: _parse(name) for name in names}
 

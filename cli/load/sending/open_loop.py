@@ -1,8 +1,8 @@
 """Open-loop load: requests arrive at their times, whether or not others still run.
 
-A client that is late sends later but never fewer: a request's times begin when it was due, and
-`waited_s` says how late it was sent. Where a way of batching holds requests back, that is the wait
-for the batch.
+A late client sends every request, only later: a request's times begin at its arrival, and
+`waited_s` says how long after that it was sent. If a way of batching holds requests back,
+`waited_s` includes the wait for the batch.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ class OpenLoop:
         )
 
     def _next_time(self, began: float, coming: Sequence[Arrival]) -> float | None:
-        """Return when the next arrival or batch is due if no request ends; None: never."""
+        """Return when the next arrival, batch or time limit is due; None: not before an end."""
         times = [self.batching.deadline(self._queue(more_will_come=bool(coming)))]
         times += [began + coming[0].at] if coming else []
         times += [began + self.give_up.after_s] if self.give_up is not None else []
@@ -124,7 +124,7 @@ class OpenLoop:
 def drive_open(load: OpenLoad, processes: LoadProcesses) -> list[RequestOutcome]:
     """Run a load in these processes; batched loads run in one process.
 
-    With several, each gives up when it alone has missed too much.
+    Each of several processes gives up when it alone has missed more than `most_missed`.
     """
     alone = not isinstance(load.batching, ContinuousBatching)
     count = 1 if alone else max(min(processes.count, len(load.arrivals)), 1)

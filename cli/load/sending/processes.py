@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from cli.load.sender import RequestOutcome
 
-START_S = 60.0  # within which all processes have to start
+START_S = 60.0  # seconds within which all processes have to start
 Part = TypeVar("Part")
 
 
 class LoadProcesses:
-    """A pool of up to `count` processes, started by the first run and ended with the block."""
+    """A pool of up to `count` processes, started by the first run and ended by `__exit__`."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -38,14 +38,14 @@ class LoadProcesses:
     ) -> list[RequestOutcome]:
         """Run up to `count` parts and join their outcomes; a single part runs in this process.
 
-        Raises BrokenProcessPool where a process does not start.
+        Raises BrokenProcessPool if a process does not start.
         """
         if len(parts) == 1:
             return run(parts[0])
         return list(joined.from_iterable(self._pool_of(len(parts)).map(run, parts)))
 
     def _pool_of(self, size: int) -> ProcessPoolExecutor:
-        """Return a pool with a process for each part, so that parts begin together."""
+        """Return a pool with a process for each part, so that all parts begin together."""
         if self._pool is not None and self._size != size:
             self._pool.shutdown()
             self._pool = None
