@@ -139,7 +139,7 @@ class ResponseRendering:
         missed, begun = self._asked.ratoon(usage), self._begun.ratoon
         if missed is UNSET or begun is UNSET:
             return begun if missed is UNSET else missed
-        return replace(begun, cache_miss=missed.cache_miss)
+        return replace(missed, ignored=begun.ignored)
 
     def _events(self, told: Event) -> Iterator[ResponseEvent]:
         if isinstance(told, ChoiceEnded):

@@ -123,6 +123,7 @@ def test_a_stream_a_conversation_and_several_choices(client: httpx.Client) -> No
         ("/v1/completions", {"prompt": "What?", "max_tokens": 2}),
         ("/v1/messages", {"messages": [{"role": "user", "content": "What?"}], "max_tokens": 2}),
         ("/v1/responses", {"input": "What?", "max_output_tokens": 16}),
+        ("/v1/responses", {"input": "What?", "tools": [{"type": "web_search"}]}),  # passed over
         ("/v1/chat/completions", {"messages": [{"role": "system", "content": "Say it."}]}),
         ("/v1beta/models/handbook:generateContent", {"contents": {"parts": {"text": "What?"}}}),
     ],
