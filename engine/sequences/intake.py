@@ -1,8 +1,8 @@
 """The intake, which converts a `Generate` to a `Sequence`, or refuses it with a typed error.
 
-The gateway has validated requests for their callers. Checked here is only what would break the
-engine itself or its fairness to other flows: a token id outside of the vocabulary reads foreign
-memory on a GPU, a NaN weight stops the queue.
+The gateway has validated requests for their callers. The intake checks only values that would break
+the engine itself or its fairness to other flows: a token id outside the vocabulary reads foreign
+memory on a GPU, and a NaN weight stops the queue.
 
 Knows: bounds. Does not know: the queue, or which requests are running (`core.py`).
 """
@@ -39,7 +39,7 @@ MAX_PROMPT_REPORT = 4 << 20  # bytes of the log-probabilities of a prompt
 MAX_MARKS = 8
 MAX_RETAINED_S = 7 * 24 * 3600.0
 MAX_TOP_K = 2**31 - 1
-FLOAT32_MAX = 3.4e38  # largest float of the sampler; more is infinity
+FLOAT32_MAX = 3.4e38  # largest float of the sampler; larger numbers become infinity
 FLOAT32_LEAST = 1.2e-38  # smallest positive float of the sampler
 WHOLE = (0.0, 1.0)  # no floor, no ceiling
 _UNKNOWN_TOKEN = "a sampling parameter names a token outside of the vocabulary"
@@ -68,7 +68,7 @@ class Intake:
         self._check_sampling(request.sampling)
         _check_scoring(request, len(prompt))
         self._check_candidates(request.candidates)
-        sampled = max(request.sampling.max_tokens, 1)  # a token after the prompt is always sampled
+        sampled = max(request.sampling.max_tokens, 1)  # the step that ends a prompt always samples
         modules = self._modules(request)
         before = 0 if modules is None else modules.num_tokens
         self._check_length(before + len(prompt), sampled)
@@ -117,7 +117,7 @@ class Intake:
         )
 
     def _modules(self, request: Generate) -> SequenceModules | None:
-        """Return the modules of a request; raise InvalidRequest where there can be none."""
+        """Return a request's modules; raise InvalidRequest if it may not have any."""
         if not self.has_modules and (request.modules or request.positions):
             raise InvalidRequest("prompts for this model are not made of modules")
         modules = modules_of(request, self.block_size, self.vocab_size)
@@ -132,7 +132,7 @@ class Intake:
         return modules
 
     def _positions(self, data: bytes, prompt_len: int, sampled: int) -> TokenIds | None:
-        """Return the positions of a prompt and the tokens after it; None: from 0 on."""
+        """Return the positions of a prompt's tokens and of its answer's; None: from 0 on."""
         if not data:
             return None
         positions = np.frombuffer(data, "<i4") if len(data) == TOKEN_BYTES * prompt_len else None
@@ -158,7 +158,7 @@ class Intake:
         return prompt
 
     def _prediction(self, data: bytes) -> TokenIds | None:
-        """Return the tokens of an expected answer; their length is bounded like a prompt's."""
+        """Return the tokens of an expected answer, which may be as many as a prompt's."""
         if not data:
             return None
         prediction = self._prompt(data)
@@ -271,7 +271,7 @@ def _check_marks(marks: tuple[Mark, ...], prompt_len: int) -> None:
 
 
 def partition_of(message: Partition) -> dict[str, Quota]:
-    """Return flows' quotas by which tiers are divided; raise InvalidRequest for invalid quotas."""
+    """Return the flows' quotas of a partition; raise InvalidRequest for invalid quotas."""
     try:
         return {
             flow: Quota(quota.floor, quota.ceiling, quota.weight)

@@ -1,21 +1,24 @@
-"""The modules that sequences wait for: each computed alone, once, then read by all that name it.
+"""The modules that sequences wait for: each is computed alone, once, and read by many sequences.
 
     accepted -> awaits modules --all on the device--> leased with the sequence's own blocks
                   |      ^                               |
                   `- computed by sequences of the        `- one is gone again: awaits modules
                      engine's own, of the same flow
 
-The sequence that came first is charged, as long as it waits; then the next that waits. A module
-that nobody waits for any more is not computed on. Of a flow few are computed at once, so that its
-other requests find places in the queue; the rest is begun as these end.
+The first sequence that waits for a module is charged for its computing; once that sequence has
+ended, the next waiting sequence is charged. A module for which no sequence waits any more is
+cancelled. Only a few modules of a flow are computed at once, so that its other requests find places
+in the queue; further modules begin as these end.
 
-While some of a sequence's modules are computed, the others may be evicted. So what is there is held
-for the first sequence that waits, and for no other: waiting ones never keep each other from room.
-It is let go where no step can be computed, since it may be in the way of what runs. One whose
-modules go again and again, since the cache has no room for all, is refused.
+While some of a sequence's modules are computed, its cached modules may be evicted. So the cached
+modules of the first waiting sequence are held. No others are, so that waiting sequences never keep
+blocks from each other. Held modules are released when no step can be computed, since running
+sequences may need their blocks. A sequence whose modules are evicted again and again, since the
+cache has no room for all of them, is refused.
 
-Modules are looked up when a sequence comes, and when those that it awaits have ended: flows in
-turn, few between two steps, so that no flow's modules hold up the tokens of others.
+A sequence's modules are looked up when the sequence comes, and when the modules that it awaits have
+been computed. Flows take turns, and few modules are looked up between two steps, so that no flow's
+modules hold up the tokens of other flows.
 
 Knows: modules, leases, requests of the engine's own. Does not know: how a step reads a table.
 """
@@ -35,9 +38,9 @@ from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.lease import Lease
 
-MOST_BEGUN = 4  # times that a module is computed for a sequence before that is refused
-AT_A_TIME = 64  # modules of a flow that are computed
-AT_ONCE = 128  # modules looked up between two steps, or all of one sequence
+MOST_BEGUN = 4  # times that a module is computed for a sequence, before the sequence is refused
+AT_A_TIME = 64  # most modules of a flow that are computed at once
+AT_ONCE = 128  # most modules looked up between two steps, though all of one sequence's
 
 _ALONE = SamplingParams(max_tokens=0, temperature=0.0, ignore_eos=True)
 
@@ -52,15 +55,15 @@ class ModuleTurn(NamedTuple):
 
 @dataclass(slots=True)
 class _Computing:
-    """A module that a sequence of the engine's own computes."""
+    """A module that is being computed by a sequence of the engine's own."""
 
     request_id: str
     blocks: ModuleBlocks
-    flow: str  # computes it
-    payer: Sequence  # is charged
+    flow: str  # flow of the computing sequence
+    payer: Sequence  # sequence that is charged
     sequence: Sequence | None = None  # None until it is accepted
-    waiting: list[Sequence] = field(default_factory=list)  # the payer is one, as long as it waits
-    next: list[Sequence] = field(default_factory=list)  # these have others begun when it ends
+    waiting: list[Sequence] = field(default_factory=list)  # includes the payer, until it ends
+    next: list[Sequence] = field(default_factory=list)  # may begin other modules when this one ends
 
 
 class ModuleKeeper:
@@ -69,14 +72,14 @@ class ModuleKeeper:
     def __init__(self, cache: PrefixCache, at_a_time: int = AT_A_TIME) -> None:
         self._cache = cache
         self._at_a_time = at_a_time
-        self._under_way = defaultdict[str, set[bytes]](set)  # namespaces of `_computing`, by flow
-        self._sequences: list[Sequence] = []  # accepted ones with modules; some may have ended
-        self._flows: deque[str] = deque()  # in the order of their turns
-        self._computing: dict[bytes, _Computing] = {}  # by the modules' namespaces
-        self._names: dict[str, bytes] = {}  # these namespaces, by the ids of their requests
+        self._under_way = defaultdict[str, set[bytes]](set)  # keys of `_computing`, by flow
+        self._sequences: list[Sequence] = []  # accepted, with modules; some may have ended
+        self._flows: deque[str] = deque()  # flows in the order of their turns
+        self._computing: dict[bytes, _Computing] = {}  # by the module's namespace
+        self._names: dict[str, bytes] = {}  # keys of `_computing`, by request id
         self._numbers = itertools.count()
-        self._first: Sequence | None = None  # the sequence whose modules are held
-        self._held: dict[bytes, Lease] = {}  # by the modules' namespaces
+        self._first: Sequence | None = None  # first waiting sequence: its cached modules are held
+        self._held: dict[bytes, Lease] = {}  # by the module's namespace
         self._may_hold = True
 
     def add(self, sequence: Sequence) -> None:
@@ -90,7 +93,7 @@ class ModuleKeeper:
                 _charge(computing)
 
     def turn(self, alive: Collection[Sequence], now: float) -> ModuleTurn:
-        """Look up the modules of some sequences; start what is missing, cancel what nobody awaits.
+        """Look up some sequences' modules; start missing ones, cancel those that nobody awaits.
 
         To be called before each step.
         """
@@ -114,13 +117,13 @@ class ModuleKeeper:
         return made
 
     def ran(self, now: float, *, is_any: bool) -> None:
-        """Note whether a step is computed; if not, what is held for the first may be in its way."""
+        """Record whether a step is computed; if not, release held modules, which may block it."""
         if not is_any:
             self._let_go(now)
         self._may_hold = is_any
 
     def heard(self, event: Event) -> None:
-        """Note the end of a sequence that computes a module; other events say nothing here."""
+        """Record the end of a sequence that computes a module; ignore other events."""
         if not isinstance(event, Finished | Failed) or event.request_id not in self._names:
             return
         namespace = self._names.pop(event.request_id)
@@ -138,7 +141,7 @@ class ModuleKeeper:
     def _in_turn(self) -> Iterator[tuple[Sequence, SequenceModules]]:
         """Yield sequences whose modules are to be looked up, flows in turn, up to AT_ONCE modules.
 
-        The first that waits is one of them each time: what has come is held for it.
+        The first waiting sequence is yielded each time, since its cached modules are held.
         """
         waiting = dict[str, deque[tuple[Sequence, SequenceModules]]]()
         for sequence in self._sequences:
@@ -163,9 +166,9 @@ class ModuleKeeper:
                 yield found
 
     def _new(self, sequence: Sequence, modules: SequenceModules, now: float) -> list[ModuleBlocks]:
-        """Return the modules to compute now for a sequence, of which none may be missing.
+        """Return the modules to compute now for a sequence; empty if none is to be begun.
 
-        Raises EngineError where one has failed, or they were computed too often.
+        Raises EngineError if a module has failed, does not fit, or was computed too often.
         """
         if modules.error is not None:
             raise modules.error
@@ -191,7 +194,7 @@ class ModuleKeeper:
     def _at_once(
         self, wanted: list[ModuleBlocks], sequence: Sequence, modules: SequenceModules
     ) -> list[ModuleBlocks]:
-        """Return what the sequence's flow may begin now; the rest waits for what is under way."""
+        """Return the modules that the flow may begin now; without any, the sequence waits."""
         under_way = self._under_way.get(sequence.flow, set())
         room = max(self._at_a_time - len(under_way), 0)
         if under_way and not room and wanted and not modules.awaits:
@@ -255,7 +258,7 @@ class ModuleKeeper:
     def _unawaited(self, there: set[Sequence]) -> Iterator[str]:
         """Yield the ids of requests for which no sequence waits.
 
-        Where only the payer has ended, the next sequence that waits is charged from now on.
+        If only the payer has ended, charge the next waiting sequence from now on.
         """
         for computing in self._computing.values():
             if computing.payer in there:
@@ -274,7 +277,7 @@ def _modules_of(sequence: Sequence) -> SequenceModules:
 
 
 def _charge(computing: _Computing) -> None:
-    """Charge the payer what is computed from now on."""
+    """Charge the payer for the module's tokens that are computed from now on."""
     sequence, modules = computing.sequence, computing.payer.modules
     if sequence is not None and modules is not None:
         module = computing.blocks.module

@@ -1,13 +1,14 @@
-"""The prompt modules of one sequence: their blocks, their leases, and what computing them cost.
+"""The prompt modules of one sequence: their blocks, their leases, and the cost of computing them.
 
 A module is a prefix of a namespace of its own (`messages.PromptModule`), so tiers, quotas, eviction
-and restarts treat it like any other. A sequence's block table is the whole blocks of its modules,
-in their order, followed by its own blocks, into which the modules' last tokens are copied:
+and restarts treat it like any other prefix. A sequence's block table has the whole blocks of its
+modules, in their order, and then its own blocks, into which the modules' last tokens are copied:
 
     | module A, whole blocks | module B, whole blocks | end of A, end of B, own tokens ... |
     0                                            num_tokens
 
-A sequence is charged what was computed of a module because it came, also where it ends before that.
+A sequence is charged for the module tokens that were computed because it came, even if it ends
+before the module is complete.
 
 Knows: modules, leases. Does not know: when a module is computed (`module_keeper`), or how a step
 reads a table.
@@ -32,7 +33,7 @@ from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 from prefix_cache.tree.edge import NO_SLOTS, BlockIds
 from storage.move import TokenCopy
 
-MOST_MODULES = 256  # of a request
+MOST_MODULES = 256  # most modules of a request
 TOKEN_BYTES = 4
 
 _SHAPE = "a module is whole blocks, at least one, each token at a position"
@@ -40,13 +41,13 @@ _SHAPE = "a module is whole blocks, at least one, each token at a position"
 
 @dataclass(frozen=True, slots=True)
 class ModuleBlocks:
-    """A module as the cache knows it."""
+    """A module with its path and tokens in the cache."""
 
     module: PromptModule
     path: NamespacePath
     token_ids: TokenIds  # whole blocks
     whole_tokens: int  # tokens in whole blocks, without padding
-    last_tokens: int  # tokens after these, which are copied
+    last_tokens: int  # number of tokens after the whole blocks, which are copied
 
 
 class ModulePrefill(Protocol):
@@ -54,7 +55,7 @@ class ModulePrefill(Protocol):
 
     @property
     def found(self) -> TierTokens:
-        """Tokens that the cache had at its start."""
+        """Tokens that the cache had when the sequence started."""
         ...
 
     @property
@@ -64,21 +65,21 @@ class ModulePrefill(Protocol):
 
     @property
     def prompt_end(self) -> int:
-        """Number of tokens of its prompt that are there."""
+        """Number of prompt tokens that are computed, cached or fetched."""
         ...
 
     @property
     def engine_seconds(self) -> float:
-        """Its share of steps so far, in seconds."""
+        """The sequence's share of steps so far, in seconds."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleWork:
-    """The computing of a module, as far as one sequence is charged for it.
+    """The part of a module's computing for which one sequence is charged.
 
-    `computing` computes it; `tokens` are the module's, without padding. What was computed up to
-    token `start` is another sequence's.
+    `computing`: the sequence that computes the module; `tokens`: the module's tokens without
+    padding. Tokens before `start` are not charged to this sequence.
     """
 
     computing: ModulePrefill
@@ -88,14 +89,14 @@ class ModuleWork:
 
     @property
     def computed(self) -> int:
-        """Number of the module's tokens computed so far."""
+        """Number of tokens computed so far from `start` on."""
         one = self.computing
         start = max(self.start, one.found.total + one.fetched)
         return max(min(one.prompt_end, self.tokens) - start, 0)
 
     @property
     def seconds(self) -> float:
-        """The share of steps that computed it so far, in seconds."""
+        """The share of steps that computed these tokens so far, in seconds."""
         return self.computing.engine_seconds - self.seconds_before
 
 
@@ -105,13 +106,13 @@ class SequenceModules:
 
     blocks: tuple[ModuleBlocks, ...]
     request: Generate
-    is_awaited: bool = True  # some may not be on the device
-    leases: tuple[Lease, ...] = ()  # as long as the sequence holds its own blocks
-    block_ids: BlockIds = field(default_factory=lambda: NO_SLOTS)  # their whole blocks
-    begun: Counter[bytes] = field(default_factory=Counter)  # times that each was, for this sequence
+    is_awaited: bool = True  # False once all are on the device
+    leases: tuple[Lease, ...] = ()  # held as long as the sequence's own lease
+    block_ids: BlockIds = field(default_factory=lambda: NO_SLOTS)  # the modules' whole blocks
+    begun: Counter[bytes] = field(default_factory=Counter)  # times that each was begun for it
     awaits: set[bytes] = field(default_factory=set)  # namespaces of modules being computed
-    error: EngineError | None = None  # of a module that it awaited
-    # What was computed because this sequence came, by the module's namespace, and in all rounds.
+    error: EngineError | None = None  # error of a module that the sequence awaited
+    # Computing charged to this sequence, by the module's namespace; one entry each time.
     work: dict[bytes, list[ModuleWork]] = field(default_factory=dict)
 
     @property
@@ -126,7 +127,7 @@ class SequenceModules:
 
     @property
     def last_tokens(self) -> int:
-        """Number of tokens that are copied to the front of the sequence's own."""
+        """Number of modules' tokens that are copied to the front of the sequence's own blocks."""
         return sum(one.last_tokens for one in self.blocks)
 
     def whole_ids(self) -> TokenIds:
@@ -147,7 +148,7 @@ class SequenceModules:
         )
 
     def lease(self, cache: PrefixCache, owner: str, now: float) -> bool:
-        """Lease all modules; False if any is not whole on the device: nothing is held then."""
+        """Lease all modules; False if any is not whole on the device: then no lease is held."""
         held = list[Lease]()
         for blocks in self.blocks:
             lease = cache.read(blocks.path, blocks.token_ids, owner=owner, now=now, is_part=True)
@@ -174,17 +175,17 @@ class SequenceModules:
 
     @property
     def charged(self) -> int:
-        """Number of the modules' tokens that were computed for the sequence; each counts once."""
+        """Number of the modules' tokens computed for the sequence; each token counts once."""
         return sum(max(one.computed for one in rounds) for rounds in self.work.values())
 
     @property
     def seconds(self) -> float:
-        """The share of steps that computed modules for the sequence."""
+        """The share of steps that computed modules for the sequence, in seconds."""
         return sum(one.seconds for rounds in self.work.values() for one in rounds)
 
 
 def modules_of(request: Generate, block_size: int, vocab_size: int) -> SequenceModules | None:
-    """Return the modules of a request; None without any. Raise InvalidRequest for wrong ones."""
+    """Return a request's modules; None if it has none. Raise InvalidRequest for invalid modules."""
     if not request.modules:
         return None
     if len(request.modules) > MOST_MODULES:

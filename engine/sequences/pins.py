@@ -5,12 +5,12 @@
      `--> warming: a sequence of its --'  `-- flushed or lost: warming again
           own, batch priority
 
-A pin is warmed by an ordinary sequence of the flow `published`, whose one sampled token is
-dropped; when it has ended, its blocks are leased before any other sequence can take them. A flush
-forgets pinned blocks like all others, and they are computed anew.
+A pin is warmed by an ordinary sequence of the flow `published`, whose one sampled token is dropped.
+When the sequence has ended, the pin leases its blocks before any other sequence can take them. A
+flush drops pinned blocks like all others, and the pin is warmed again.
 
-At most `most_blocks` are pinned, counted pin by pin. A request of the longest allowed length
-always fits into the pool beside that many, so no pin makes a request impossible.
+At most `most_blocks` are pinned; a block of several pins counts for each. A request of the longest
+allowed length always fits into the pool beside that many, so no pin makes a request impossible.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 from prefix_cache.tree.node import Node
 
-OURSELVES = b""  # no connection has an empty name
-PINNED_PART = 2  # part of the device's blocks that may be pinned
-TRIES = 3  # successive warmings after which a prefix that is evicted again is given up
+OURSELVES = b""  # the engine as its own client: no connection has an empty name
+PINNED_PART = 2  # at most 1/PINNED_PART of the device's blocks may be pinned
+TRIES = 3  # warmings in a row after which a prefix that was evicted each time is given up
 AWAITED_S = 5.0  # seconds for which fetched blocks are held until they are pinned
 RETRY_S = 1.0  # seconds before a failed warming is repeated
 
@@ -94,13 +94,13 @@ class Pins:
         return found
 
     def lease_of(self, pin_id: str) -> Lease | None:
-        """Return the lease on a pinned prefix's blocks, which are on the device; None without."""
+        """Return the lease of a pinned prefix whose blocks are on the device, or None."""
         entry = self._entries.get(pin_id)
         lease = None if entry is None else entry.lease
         return lease if lease is not None and lease.node.attached else None
 
     def check_room(self, num_blocks: int) -> None:
-        """Raise PinTooLarge or NoRoomToPin where so many more blocks cannot be pinned."""
+        """Raise PinTooLarge or NoRoomToPin if so many more blocks cannot be pinned."""
         if num_blocks > self._most_blocks:
             raise PinTooLarge(
                 f"the prefix has {num_blocks} blocks; {self._most_blocks} may be pinned"
@@ -112,7 +112,7 @@ class Pins:
             )
 
     def ask(self, client: bytes, pin: Pin, now: float) -> list[PinReply]:
-        """Register a pin; the reply may be sent later, when its blocks are cached."""
+        """Register a pin; return the due replies: none until the pin's blocks are cached."""
         try:
             entry = self._entries.get(pin.pin_id) or self._enter(pin)
         except EngineError as error:
@@ -124,7 +124,7 @@ class Pins:
     def await_pin(self, path: NamespacePath, token_ids: TokenIds, keys: bytes, now: float) -> None:
         """Hold fetched blocks of a prefix for a moment, until the gateway pins it.
 
-        Where tiers are partitioned, blocks of published prefixes are kept by their pins alone.
+        If tiers are partitioned, only pins keep the blocks of published prefixes.
         """
         lease = self._cache.read(path, token_ids, owner=PUBLISHED, now=now)
         if lease is None:
@@ -138,8 +138,8 @@ class Pins:
     def let_go(self, pin_id: str, now: float) -> tuple[int, str | None, list[PinReply]]:
         """Unpin a prefix.
 
-        Returns its number of blocks, the request id of the sequence that computes it (None where
-        there is none), and the answers to clients that still waited for it.
+        Returns its number of blocks, the id of the request that computes it or None, and the
+        replies to clients that still wait for the pin.
         """
         entry = self._entries.pop(pin_id, None)
         if entry is None:
@@ -150,7 +150,7 @@ class Pins:
         return entry.num_blocks, entry.request_id, _tell(entry, gone)
 
     def due(self, now: float) -> list[Generate]:
-        """Return requests to start now, for pins that are neither leased nor being computed."""
+        """Return the requests to start now: they warm pins without a lease or a running request."""
         self._drop_lost(now)
         self._drop_awaited(now)
         found = [
@@ -212,7 +212,7 @@ class Pins:
         )
 
     def _put_off(self, entry: _PinnedEntry, error: EngineError, now: float) -> list[PinReply]:
-        """Refuse a failed pin to its waiting clients, or else try it again later."""
+        """Refuse a failed pin if clients wait for it, else warm it again later."""
         answers = _tell(entry, error)
         if answers:
             del self._entries[entry.pin.pin_id]
@@ -220,7 +220,7 @@ class Pins:
         return answers
 
     def _drop_awaited(self, now: float) -> None:
-        """Release held blocks that were not pinned in time, or that exceed the room beside pins."""
+        """Release held blocks that were not pinned in time, or that do not fit beside the pins."""
         pinned = {entry.pin.block_keys for entry in self._entries.values()}
         room = self._most_blocks - self._claimed()
         for keys, (until, lease) in list(self._awaited.items()):
@@ -230,7 +230,7 @@ class Pins:
                 self._cache.release(lease, now=now)
 
     def _drop_lost(self, now: float) -> None:
-        """Release the leases on blocks that a flush or a loss has removed from the tree."""
+        """Release pins' leases on blocks that a flush or a loss has removed from the tree."""
         for entry in self._entries.values():
             if entry.lease is not None and not entry.lease.node.attached:
                 self._cache.release(entry.lease, now=now)
@@ -238,7 +238,7 @@ class Pins:
 
 
 def most_pinned(num_blocks: int, longest_request: int) -> int:
-    """Return how many of `num_blocks` may be pinned, beside a request of `longest_request`."""
+    """Return how many of `num_blocks` may be pinned so that `longest_request` blocks stay."""
     return max(0, min(num_blocks // PINNED_PART, num_blocks - longest_request))
 
 
@@ -256,7 +256,7 @@ def _entry(pin: Pin, block_size: int) -> _PinnedEntry:
 
 
 def _tell(entry: _PinnedEntry, error: EngineError | None) -> list[PinReply]:
-    """Send all clients that wait for a pin its blocks, or `error`."""
+    """Make the replies to all clients that wait for a pin: its number of blocks, or `error`."""
     waiting, entry.waiting = entry.waiting, []
     if error is not None:
         return [_refusal(client, query_id, error) for client, query_id in waiting]

@@ -38,13 +38,13 @@ from prefix_cache.tree.match import PrefixMatch
 class WatchedAnswer:
     """The log-probabilities of an answer's tokens, kept for the sentinel (`engine.sentinel`)."""
 
-    is_told: bool  # True if the client has asked for them as well
+    is_told: bool  # True if the client too asked for log-probabilities
     logprobs: list[float] = field(default_factory=list)  # of each token that was generated
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A request's sequence; identity is the object itself."""
+    """A request's sequence, compared by identity."""
 
     request_id: str
     client: bytes  # connection of the gateway that gets the events
@@ -62,25 +62,25 @@ class Sequence:
     use_cache: bool = True
     is_counted: bool = True  # True if its prompt counts as looked up
     num_computed: int = 0
-    # Tokens that rows have computed, where that is more: those after `num_computed` are computed
-    # again, from a recurrent state, since drafts after them were rejected.
+    # Tokens that rows have computed, if more than `num_computed`: after rejected drafts, the later
+    # ones are computed again from an earlier recurrent state.
     num_verified: int = 0
     prompt_end: int = 0  # end of the prompt's tokens that settled steps have computed
     loads: Loads = "auto"  # whether blocks of lower tiers are loaded for it
-    constraint: TokenConstraint | None = None  # has advanced by every generated token
-    # Tokens of the prompt that the cache had at its first start.
+    constraint: TokenConstraint | None = None  # advanced by every generated token
+    # Tokens of the prompt that the cache had when the sequence first started.
     found: TierTokens = field(default_factory=TierTokens)
-    # Tokens whose blocks the cache had then, where these were more: no state is kept at their end.
+    # Tokens with cached blocks at that time, if more: no recurrent state was kept at their end.
     matched: int = 0
     state_tier: StateTier | None = None  # see `Reused.state_tier`
     num_pending: int = 0  # tokens that launched steps will sample
     passed_over: int = 0  # times that a later sequence of its flow went first (`queue.py`)
-    # True while its constraint is compiled; it cannot start. Changes only between steps (`core`).
+    # True while its constraint is compiled: it cannot start. Changes only between steps (`core`).
     awaits_constraint: bool = field(init=False)
     match: PrefixMatch | None = None  # its last match with the cache, while it waits
     lease: Lease | None = None  # None while waiting
     lease_id: int = 0  # different for each lease; 0: no lease
-    num_sent: int = 0  # blocks of the lease that the runner was sent
+    num_sent: int = 0  # blocks of the lease that were sent to the runner
     is_asked: bool = False  # True if the runner has its sampling parameters
     adapter: AdapterUse | None = None  # the adapter that computes it; None: the model alone
     adapter_slot: int = 0  # slot of its adapter on the device; 0: none, or not yet
@@ -92,12 +92,12 @@ class Sequence:
     target_itl_s: float = 0.0  # target of gaps between its tokens; 0: the engine's own
     sent_at: float | None = None  # time when its last token was sent; None: none was
     engine_seconds: float = 0.0  # its share of the steps that computed its tokens
-    held_since: float | None = None  # time when single flight first held it back
+    held_since: float | None = None  # time since which single flight holds it back
     has_sent_tokens: bool = False
     scores: list[TokenLogprobs] = field(default_factory=list)  # scores of its prompt so far
     embeds: bool = False  # True if its end reports its prompt's embedding
     candidates: bytes = b""  # int32 ids of tokens whose logits its end reports
-    # What its end reports of these, float32, once its prompt is computed.
+    # The embedding and the logits that its end reports, float32, once its prompt is computed.
     embedding: bytes = b""
     logits: bytes = b""
     source: FetchSource | None = None  # engine to ask for blocks; None once asked
@@ -107,17 +107,17 @@ class Sequence:
     fetch_seconds: float = 0.0  # seconds of waiting for fetched blocks
     marks: tuple[Mark, ...] = ()  # parts of its prompt to retain
     question: int = 0  # tokens before the last message of the user; 0: unknown
-    # Tokens that it cached up to each cache breakpoint, once its prompt is computed.
+    # Tokens that it put in the cache for each of `marks`, once its prompt is computed.
     written: tuple[int, ...] = ()
-    added: list[tuple[int, int]] = field(default_factory=list)  # blocks, by released leases
+    added: list[tuple[int, int]] = field(default_factory=list)  # runs of blocks, by released leases
     written_tokens: int = 0  # tokens that its released leases put into the cache under its label
     first_reads: dict[str, int] = field(default_factory=dict)  # tokens by label (`messages`)
     drafts: bool = True  # whether tokens may be drafted for it
-    # A number of known tokens, and the tokens that the model's head has drafted after these.
+    # The model's head drafted these tokens after so many known tokens.
     head_draft: tuple[int, tuple[int, ...]] = 0, ()
     prediction: TokenIds | None = None  # tokens of an expected answer, to draft from
     modules: SequenceModules | None = None  # prompt modules that its tokens attend to
-    # Positions for the model, as many as `tokens`; None: from 0 on.
+    # The model's positions of all `tokens`; None: from 0 on.
     positions: TokenIds | None = None
     # Tokens drafted and accepted so far, by source (`engine.drafting.draft.DraftSource`).
     draft_counts: DraftCounts = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Sequence:
 
     @property
     def num_before(self) -> int:
-        """Number of its modules' tokens that come before its own: those in whole blocks."""
+        """Number of its modules' tokens in whole blocks, which come before its own tokens."""
         return 0 if self.modules is None else self.modules.num_tokens
 
     @property
@@ -145,7 +145,7 @@ class Sequence:
 
     @property
     def may_start(self) -> bool:
-        """True if it waits for nothing but its lease."""
+        """True if it has its blocks, and none of them is still being loaded or fetched."""
         return self.lease is not None and self.lease.ready and not self.is_fetching
 
     @property
@@ -164,7 +164,7 @@ class Sequence:
 
     @property
     def found_with_modules(self) -> TierTokens:
-        """Tokens of its prompt, its modules included, that the cache had at its first start."""
+        """Tokens of its prompt and modules that the cache had at its first start."""
         modules = self.modules
         if modules is None or self.admitted is None:
             return self.found
@@ -173,12 +173,12 @@ class Sequence:
 
     @property
     def prompt_computed(self) -> int:
-        """Number of its prompt's tokens that were computed for it; each counts once."""
+        """Number of its prompt's tokens that were computed for it; each token counts once."""
         return max(self.prompt_end - self.found.total - self.fetched, 0)
 
     @property
     def awaits_mask(self) -> bool:
-        """True if its mask is being made, and a step did not wait for it."""
+        """True if its mask is still being made, after a step left its row out."""
         return self.constraint is not None and self.constraint.is_busy
 
     @property
@@ -188,7 +188,7 @@ class Sequence:
 
     @property
     def length(self) -> int:
-        """Number of tokens, with pending ones."""
+        """Number of known and pending tokens."""
         return self.num_tokens + self.num_pending
 
     @property
@@ -207,12 +207,12 @@ class Sequence:
         return self.tokens[self.prompt_len : self.num_tokens]
 
     def hold(self, lease: Lease, lease_id: int) -> None:
-        """Give the sequence a lease, which is new to the runner."""
+        """Give the sequence a new lease, of which the runner has no blocks yet."""
         self.lease, self.lease_id, self.match = lease, lease_id, None
         self.num_sent, self.is_asked = 0, False
 
     def let_go(self) -> None:
-        """Drop the lease: the sequence has no computed or pending tokens any more."""
+        """Drop the lease, and with it all computed and pending tokens."""
         self.lease, self.lease_id = None, 0
         self.num_computed = self.num_pending = self.num_verified = 0
 

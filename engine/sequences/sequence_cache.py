@@ -4,14 +4,14 @@
 
 Single flight: a sequence whose next block is being computed by another under the same namespace
 waits until that block is in the tree, or until a deadline has passed. So N cold requests for one
-prefix compute it once. Where blocks are of use only with a state at their end, the one that
-computes keeps the state where a waiting one parts from it.
+prefix compute it once. If the model has recurrent layers, blocks are of use only with a state at
+their end: the computing sequence keeps its state where a waiting sequence parts from it.
 
-Where a part of the prefix lies lower than the device, it is decided here, once a lease, whether
-to load or to compute it (`prefix_cache.leases.load_or_recompute`).
+If a part of the prefix lies in a lower tier, this module decides once a lease whether to load or to
+compute the part (`prefix_cache.leases.load_or_recompute`).
 
 Knows: leases and block keys of sequences. Does not know: whose turn it is (`queue.py`), budgets
-(`scheduler.py`), or which blocks go when room is needed (`prefix_cache`).
+(`scheduler.py`), or which blocks are evicted (`prefix_cache`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from storage.move import DISK_TIER, HOST_TIER, TokenCopy
 
 
 class LeaseMissing(RuntimeError):
-    """A sequence would use blocks that it does not hold: a defect of the engine."""
+    """Defect: a sequence would use blocks that it does not hold."""
 
 
 class SequenceCache:
@@ -66,7 +66,7 @@ class SequenceCache:
     def look_up(self, sequence: Sequence, now: float, before: int = 0) -> int | None:
         """Return the cached tokens of a waiting sequence; None while it is held back.
 
-        `before`: tokens that are to be computed before any of its own.
+        `before`: tokens to be computed before the sequence's own.
         """
         if sequence.is_unready:
             return None
@@ -82,7 +82,7 @@ class SequenceCache:
     def take(self, sequence: Sequence, now: float, before: int = 0) -> bool:
         """Lease blocks for all of the sequence's tokens; False: impossible now, nothing changed.
 
-        The lease may have to wait for loads (`Lease.ready`).
+        The sequence may then have to wait for loads (`Lease.ready`).
         """
         if not self._cache.is_kept(sequence.flow):
             return False
@@ -104,7 +104,7 @@ class SequenceCache:
         if not self._lease_modules(sequence, lease, now):
             return False
         self._want_states(sequence, lease)
-        if sequence.constraint is None:  # else rows are left out whose masks are late
+        if sequence.constraint is None:  # a row that is left out needs its old state
             self._cache.let_start_over(lease)
         self._note(sequence, lease, found)
         sequence.hold(lease, next(self._lease_ids))
@@ -115,9 +115,9 @@ class SequenceCache:
         return True
 
     def _lease_modules(self, sequence: Sequence, lease: Lease, now: float) -> bool:
-        """Lease a sequence's modules; False: one is gone again, and `lease` is released.
+        """Lease a sequence's modules; False, with `lease` released, if a module is gone again.
 
-        Their last tokens, which are copied, count as cached.
+        The modules' last tokens, which are copied, count as cached tokens of `lease`.
         """
         modules = sequence.modules
         if modules is None:
@@ -137,9 +137,9 @@ class SequenceCache:
         return modules.copies(lease.blocks, lease.num_shared * size, size)
 
     def grow(self, sequence: Sequence, now: float, drafts: int = 0) -> bool:
-        """Make room for all tokens, with pending ones; False: impossible now, nothing changed.
+        """Lease blocks for all known and pending tokens; False: impossible now, nothing changed.
 
-        `drafts`: number of tokens beyond these.
+        `drafts`: number of further tokens to make room for.
         """
         lease, length = lease_of(sequence), sequence.length + drafts
         if length <= lease.num_blocks * self._cache.block_size:
@@ -147,14 +147,15 @@ class SequenceCache:
         return self._cache.extend(lease, length, now=now)
 
     def is_room_coming(self, sequence: Sequence) -> bool:
-        """Return whether the blocks that a sequence lacks are free, or will be after copies end."""
+        """Return whether the blocks that a sequence lacks are free, or will be when copies end."""
         held = 0 if sequence.lease is None else sequence.lease.num_blocks
         return self._cache.capacity.is_coming(self._cache.blocks_for(sequence.length) - held)
 
     def makes_room(self, sequence: Sequence) -> bool:
         """Return whether other flows may use the blocks that a running sequence would release.
 
-        Where tiers are partitioned that is so only while its flow holds more than its part.
+        In partitioned tiers, other flows may use them only while the sequence's flow holds more
+        than its part.
         """
         return self._cache.quotas.may_give(sequence.flow)
 
@@ -163,10 +164,10 @@ class SequenceCache:
     ) -> None:
         """Commit the whole blocks completed by the tokens `start` to `end` to the tree.
 
-        `is_written` false: they were fetched, not computed.
+        `is_written` false: the tokens were fetched, not computed.
 
-        All of them are known by now, and the blocks lie before the sequence's last token: a
-        step that still runs for a sequence that ends writes after them.
+        All of these tokens are known, and their blocks end before the sequence's last token, so a
+        step that still runs for an ended sequence does not write to them.
         """
         first, last = start // self._cache.block_size, end // self._cache.block_size
         if not sequence.use_cache or first == last:
@@ -184,12 +185,12 @@ class SequenceCache:
             self._single_flight.done(sequence, _prompt_keys(sequence, first, last))
         elif lease.states.stop_after(end) is None:
             self._single_flight.end(sequence)
-        else:  # others wait for the next state
+        else:  # other sequences wait for the next state
             last = last_checkpoint(Position.after(lease.node)).num_blocks
             self._single_flight.done(sequence, _prompt_keys(sequence, 0, last))
 
     def launched(self, sequence: Sequence, end: int, state_slot: int) -> None:
-        """Note that a launched row writes the sequence's state at `end` to `state_slot`."""
+        """Record that a launched row writes the sequence's state at `end` to `state_slot`."""
         self._cache.launched(lease_of(sequence), end, state_slot)
 
     def has_states(self, sequence: Sequence) -> bool:
@@ -197,20 +198,21 @@ class SequenceCache:
         return lease_of(sequence).states is not None
 
     def verified(self, sequence: Sequence, end: int) -> int:
-        """Return the last position up to `end`, to which tokens are verified, to continue from.
+        """Return the position to continue from, after tokens were verified up to `end`.
 
-        That is `end`, or where the newest state lies that no rejected token is in.
+        The position is `end`, or with recurrent layers that of the newest state without rejected
+        tokens.
         """
         lease = lease_of(sequence)
         return end if lease.states is None else self._cache.verified(lease, end)
 
     def is_overwritten(self, sequence: Sequence) -> bool:
-        """Return whether the row launched last wrote over the state that it read."""
+        """Return whether the last launched row wrote over the state that it read."""
         states = lease_of(sequence).states
         return states is not None and states.is_overwritten
 
     def left_out(self, sequence: Sequence) -> bool:
-        """Return a sequence to the state before the row launched last; False: it has none."""
+        """Set a sequence back to the state before the last launched row; False: it has no state."""
         lease = lease_of(sequence)
         if lease.states is None:
             return False
@@ -220,7 +222,8 @@ class SequenceCache:
     def retain(self, sequence: Sequence, now: float) -> None:
         """Retain the marked parts of the sequence's prompt, and count their written tokens.
 
-        Its prompt is computed and committed. What it read, also within a block, is not written.
+        To be called after its prompt is computed and committed. Cached tokens, also of a partly
+        cached block, do not count as written.
         """
         size, lease, start, written = self._cache.block_size, lease_of(sequence), 0, []
         runs = _merged([*sequence.added, *lease.added()])
@@ -253,7 +256,7 @@ class SequenceCache:
         self._leave(sequence, now)
 
     def _match(self, sequence: Sequence) -> PrefixMatch:
-        """Match a waiting sequence's tokens with the tree; later calls continue the match."""
+        """Match a waiting sequence's tokens with the tree; continue its earlier match."""
         sequence.match = self._cache.match(sequence.path, sequence.token_ids, sequence.match)
         return sequence.match
 
@@ -265,7 +268,7 @@ class SequenceCache:
         self._cache.want_states(lease, positions)
 
     def _want_state_of(self, sequence: Sequence, holder: Sequence) -> None:
-        """Let `holder`, for whose blocks `sequence` waits, keep the state where the two part."""
+        """Let `holder` keep its state where `sequence`, which waits for it, parts from it."""
         if holder.lease is None or holder.lease.states is None:
             return
         mine, theirs = (np.frombuffer(one.block_keys, np.int32) for one in (sequence, holder))
@@ -273,7 +276,7 @@ class SequenceCache:
         self._cache.want_states(holder.lease, [min(same, sequence.num_tokens - 1)])
 
     def _loads(self, sequence: Sequence, match: PrefixMatch, before: int) -> int | None:
-        """Return how many blocks to load at most; None: all, with the state at their end."""
+        """Return the most blocks to load; None: all blocks, with the state at their end."""
         found = match.found
         if not sequence.use_cache or not _is_lower(found):
             return 0
@@ -288,7 +291,7 @@ class SequenceCache:
         return None if self._rates.loads_state(found, without, *asked) else 0
 
     def _note(self, sequence: Sequence, lease: Lease, found: Whereabouts) -> None:
-        """Record the tiers of the sequence's cached tokens, and count the choice."""
+        """Record the tiers of the sequence's cached tokens; count the choice to load or compute."""
         size, loaded = self._cache.block_size, 0
         if sequence.use_cache and _is_lower(found):
             loaded = max(lease.num_shared - found.device - found.coming, 0)
@@ -327,7 +330,7 @@ class SequenceCache:
 
 
 def state_tier(found: Whereabouts, tokens: TierTokens) -> StateTier | None:
-    """Return the lower tier of a prefix's state, where none of its tokens are there."""
+    """Return the lower tier that has a prefix's state but none of its `tokens`; else None."""
     if found.state is HOST_TIER and not tokens.host:
         return "host"
     if found.state is DISK_TIER and not tokens.disk:
@@ -336,7 +339,7 @@ def state_tier(found: Whereabouts, tokens: TierTokens) -> StateTier | None:
 
 
 def _is_lower(found: Whereabouts) -> bool:
-    """Return whether anything of a prefix is to be loaded."""
+    """Return whether blocks or the state of a prefix lie in a lower tier."""
     return found.host + found.disk > 0 or found.state is not None
 
 
@@ -356,7 +359,7 @@ def _prompt_keys(sequence: Sequence, first: int, last: int | None = None) -> Ite
 
 
 def _merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge runs so that each position is in one run: evicted blocks may have been added again."""
+    """Merge runs so that they do not overlap: evicted blocks may have been added again."""
     merged, reached = [], 0
     for start, end in sorted(runs):
         if end > reached:

@@ -1,12 +1,12 @@
 """Constraints on the next token: a mask for each token, made while the step is computed.
 
-The answer depends on the tokens so far. So a step is launched without it, the values of the step
-before are settled, and the masks are made (`MaskMaker`) while the device computes; then the
+A mask depends on all tokens so far. So a step is launched without its sampling, the samples of the
+step before are settled, and the masks are made (`MaskMaker`) while the device computes; then the
 sampling is launched (`engine.in_flight.masked_step`). Until its constraint is ready, a sequence
 waits in the queue, without blocks.
 
-A row that verifies drafts needs a mask after each. Masks that are missing cost it only what is
-drafted after them.
+A row that verifies drafts needs a mask after each draft. If a mask is missing, only the drafts
+after it are lost.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from engine.errors import EngineError, InvalidGrammar
 from engine.link.messages import SamplingParams
 from engine.step import Bitmask as Bitmask
 
-Drafts = tuple[int, ...]  # tokens that may follow those so far
+Drafts = tuple[int, ...]  # tokens drafted after the known tokens
 
 
 class TokenConstraint(Protocol):
     """Constraint on the next tokens of one sequence.
 
-    The engine's thread alone uses it, except while it `is_busy`: then the mask's thread does.
+    Only the engine's thread uses a constraint, except while it `is_busy`: then only the thread that
+    makes masks does.
     """
 
     is_busy: bool = False  # True while its mask is being made
@@ -32,7 +33,7 @@ class TokenConstraint(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """True if it can be used; false while its grammar is compiled."""
+        """True if the constraint can be used; false while its grammar is compiled."""
         return True
 
     @property
@@ -47,11 +48,11 @@ class TokenConstraint(Protocol):
 
     @property
     def is_behind(self) -> bool:
-        """True if tokens of the sequence wait to be followed."""
+        """True if the constraint has not followed all tokens of the sequence."""
         return False
 
     def catch_up(self) -> float:
-        """Follow the tokens that wait; return the seconds that Python's lock was held."""
+        """Follow the sequence's other tokens; return the seconds that Python's lock was held."""
         return 0.0
 
     @property
@@ -68,17 +69,17 @@ class TokenConstraint(Protocol):
         ...
 
     def allowed_after(self, drafts: Drafts) -> tuple[Bitmask, ...]:
-        """Return the masks of the next token, and of those after 1, 2... of `drafts`.
+        """Return the masks of the next token, and of the tokens after 1, 2... of `drafts`.
 
-        Changes no state; valid until `advance`. Where masks were made since the last `advance`,
-        those that fit are returned: at least the first. None follows a draft that its mask does not
-        allow, or at which the constraint is over; or one that would take too long.
+        Changes no state; valid until `advance`. Masks made since the last `advance` are returned if
+        they fit these drafts; at least the first mask is. No mask is returned after a draft that is
+        not allowed or ends the constraint, and none that would take too long.
         """
         del drafts
         return (self.allowed(),)
 
     def forced(self) -> Drafts:
-        """Return the next tokens to which there is no alternative, as far as is found cheaply."""
+        """Return the next tokens that have no alternative, as far as they are found cheaply."""
         return ()
 
     def advance(self, token_id: int) -> None:
@@ -87,14 +88,14 @@ class TokenConstraint(Protocol):
 
 
 class WantedMasks(NamedTuple):
-    """A constraint whose masks are wanted, after each of these drafts."""
+    """A constraint whose masks are wanted: the next one, and one after each of `drafts`."""
 
     constraint: TokenConstraint
     drafts: Drafts = ()
 
 
 class Making(Protocol):
-    """Token masks that are being made."""
+    """Masks that are being made."""
 
     def wait(self, seconds: float) -> None:
         """Wait until all masks are made, at most `seconds`. Late constraints stay `is_busy`."""
@@ -121,7 +122,7 @@ class MadeOnDemand:
         """Return at once: all masks are made on demand."""
 
 
-# Makes the constraint of a flow's request, if it has any; raises EngineError.
+# Makes the constraint of a flow's request, or None; raises EngineError.
 ConstraintOf = Callable[[SamplingParams, str], TokenConstraint | None]
 
 
