@@ -1,9 +1,9 @@
 """A layer's attention: its config as data, and its computation.
 
-    x -> QKV -> head norms, rope, KV -> attention -> gates, if it has them -> output
+    x -> QKV -> head norms, rope, KV -> attention -> gates, if any -> output
 
-Torch is imported for types alone, as in `modules`. Knows: names in checkpoints. Does not know:
-config.json, or which kernels do the work (`Ops`).
+Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know:
+config.json, or which kernels compute (`Ops`).
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ class AttentionConfig(KvConfig):
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
-    norms_together: bool = False  # its norms of queries and keys are of all heads at once
+    norms_together: bool = False  # norms of queries and keys are over all heads together
     window: int | None = None  # keys that a token attends to, itself included; None: all
     softcap: float | None = None  # scores become softcap * tanh(score / softcap)
-    sinks: bool = False  # each head has a logit without a value beside the keys' logits
+    sinks: bool = False  # each head has an extra logit in its softmax, without a value
     scale: float | None = None  # scale of scores; None: head_dim ** -0.5
-    gated: bool = False  # a head's output is multiplied by the sigmoid of a gate, made as queries
-    norms_values: bool = False  # values are normed as keys are, without weights
-    interleaved: bool = False  # rotated are neighbouring numbers of a head, not halves
-    norms_heads: bool = False  # queries and keys of each head are normed, without weights
-    values_of_keys: bool = False  # values are what keys are before their norm and their rope
+    gated: bool = False  # heads' outputs are multiplied by sigmoids of gates, made like queries
+    norms_values: bool = False  # values are normed like keys, but without weights
+    interleaved: bool = False  # rope rotates neighbouring numbers of a head, not halves
+    norms_heads: bool = False  # each head's queries and keys are normed without weights
+    values_of_keys: bool = False  # values are the keys before their norm and rope
     kv_of: int | None = None  # number of the layer whose KV is read; None: its own
     place: str = "self_attn."
 
@@ -128,7 +128,7 @@ class AttentionConfig(KvConfig):
 
     @property
     def projections(self) -> tuple[str, ...]:
-        """Names of the projections to keys and values: none where another layer's are read."""
+        """Names of the projections to keys and values; empty if another layer's KV is read."""
         if self.kv_of is not None:
             return ()
         return ("k_proj",) if self.values_of_keys else ("k_proj", "v_proj")
@@ -142,10 +142,10 @@ class AttentionConfig(KvConfig):
         yield self.output(prefix, hidden)
 
     def qkv(self, prefix: str, hidden: int) -> LinearConfig:
-        """Return the joined projection to queries, keys and values, as far as they are the layer's.
+        """Return the joined projection to queries and the layer's own keys and values.
 
-        Where it is gated, the rows of each head's gate follow those of its query. Its products are
-        whole then, and where norms are of all heads together, or heads are interleaved.
+        With gates, the rows of each head's gate follow the rows of its query. Products are whole,
+        not in parts, with gates, with norms over all heads together, or with interleaved heads.
         """
         queries = self.query_size * (1 + self.gated)
         sizes = {"q_proj": queries, **dict.fromkeys(self.projections, self.kv_size)}
@@ -182,8 +182,8 @@ class Attention(Mixer):
     """Attention with its tensors. H hidden, D head dim, Hq and Hkv heads."""
 
     config: AttentionConfig
-    qkv: Linear  # ((Hq + 2 Hkv) D, H), fewer for fewer `projections`; with gates Hq D rows more
-    q_norm: RmsNorm | None  # (D,), or (Hq D,) where norms are of all heads together
+    qkv: Linear  # ((Hq + 2 Hkv) D, H); fewer rows with fewer `projections`, Hq D more with gates
+    q_norm: RmsNorm | None  # (D,), or (Hq D,) if norms are over all heads together
     k_norm: RmsNorm | None  # (D,), or (Hkv D,)
     sinks: Sinks | None
     output: Linear  # (H, Hq D)
@@ -197,7 +197,7 @@ class Attention(Mixer):
     def enter(
         self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
     ) -> Entered:
-        """Compute queries (T, Hq, D), and gates (T, Hq, D) if there are any; write own KV."""
+        """Compute queries (T, Hq, D), and gates (T, Hq, D) if any; write the layer's own KV."""
         assert isinstance(memory, KvMemory)
         qkv, gates = self.qkv.product(ops, x), Entered()
         if self.config.gated:
@@ -228,7 +228,7 @@ class Attention(Mixer):
         return queries, *gates
 
     def _apart(self, product: Tensor) -> tuple[Tensor, Entered]:
-        """Return queries, keys and values of a product side by side, and the gates."""
+        """Split a product with gates into queries, keys and values side by side, and the gates."""
         count = 2 * self.config.num_heads
         import torch  # imported here, since sizes are read without torch
 
@@ -237,9 +237,9 @@ class Attention(Mixer):
         return qkv.flatten(1), (heads[:, 1:count:2],)
 
     def _in_halves(self, qkv: Tensor) -> Tensor:
-        """Reorder heads of queries and keys for a rope of halves, and norm them if they are.
+        """Reorder heads of queries and keys for a rope of halves; norm them with `norms_heads`.
 
-        Scores are the same in any order, and a rope changes no length.
+        The order does not change scores. Norms may come before the rope, since it keeps lengths.
         """
         import torch  # imported here, since sizes are read without torch
 

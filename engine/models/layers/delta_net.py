@@ -5,9 +5,9 @@
 
 The state of a layer is the last inputs of the convolution, and for each value head a matrix.
 
-The projections to a head's decay and to its learning rate, the convolution, and the vectors are
-plain in every weight format. Torch is imported for types alone, as in `modules`. Knows: names in
-checkpoints. Does not know: config.json, or which kernels do the work (`Ops`).
+The projections to a head's decay and learning rate, the convolution, and the vectors are plain in
+every weight format. Torch is imported only for types, as in `modules`. Knows: names in checkpoints.
+Does not know: config.json, or which kernels compute (`Ops`).
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeltaNetConfig(RecurrentConfig):
-    """Config of a Gated DeltaNet. Each key head serves as many value heads as the others.
+    """Config of a Gated DeltaNet. Every key head serves the same number of value heads.
 
-    `joined`: the checkpoint has one projection, by key head: its query, its key, the values of its
-    value heads, their z (Qwen3-Next); else all queries, keys and values, and all z.
+    `joined`: the checkpoint has one projection, ordered by key head: for each its query, its key,
+    and the values and z of its value heads (Qwen3-Next). Else it has one projection to all queries,
+    keys and values, and one to all z.
     """
 
     key_heads: int
@@ -159,7 +160,7 @@ class DeltaNet(Mixer):
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """None, since the plain projection reads the input as well."""
+        """None, since a plain projection (`gates`) reads the same input."""
         return None
 
     def enter(
@@ -197,7 +198,7 @@ class DeltaNet(Mixer):
 def _apart(
     config: DeltaNetConfig, mixed: Tensor, gates: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return queries with keys and values, z, learning rates, decays: views of the products."""
+    """Return queries, keys and values together, then z, learning rates, decays, all as views."""
     channels, heads = config.channels, config.value_heads
     return mixed[:, :channels], mixed[:, channels:], gates[:, :heads], gates[:, heads:]
 
@@ -205,7 +206,7 @@ def _apart(
 def _apart_by_head(
     config: DeltaNetConfig, mixed: Tensor, gates: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the products by key head, parted like `_apart`, as copies."""
+    """Return like `_apart`, but as copies, from products ordered by key head."""
     heads, per_key = config.key_heads, config.value_heads // config.key_heads
     values = per_key * config.value_dim
     sizes = [config.key_dim, config.key_dim, values, values]

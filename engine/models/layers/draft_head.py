@@ -1,15 +1,14 @@
-"""A head that a checkpoint brings to draft with: multi-token prediction (MTP), of one layer.
+"""The draft head of a checkpoint: multi-token prediction (MTP) by one layer.
 
     embedding of the next token -> norm -\\
     hidden state of a token     -> norm -- joined -> projection -> layer -> norm -> output head
 
-The hidden state is the decoder's, after its final norm. What the head's logits say of a token is
-the one after the next. Its layer has attention, and KV of its own beside that of the decoder's
-layers, written at the position of the hidden state. The embedding and the output head are the
-decoder's.
+The hidden state is the decoder's, after its final norm. The draft head's logits at a token predict
+the token after the next. The layer has attention, and its own KV in the pool, at the position of
+the hidden state. The embedding and the output head are the decoder's.
 
-Torch is imported for types alone, as in `modules`. Source: DeepSeek-V3 (arXiv 2412.19437), 2.2.
-Knows: names in checkpoints. Does not know: config.json, or whether files have the head.
+Torch is imported only for types, as in `modules`. Source: DeepSeek-V3 (arXiv 2412.19437), 2.2.
+Knows: names in checkpoints. Does not know: config.json, or whether files have a draft head.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ OF_QWEN = HeadNames("mtp.fc", "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidd
 
 
 def names_beside(index: int) -> HeadNames:
-    """Return DeepSeek's names, which are beside those of the layer at `index` of the model."""
+    """Return DeepSeek's names, which have the prefix of the model's layer `index`."""
     names = "eh_proj", "enorm", "hnorm", "shared_head.norm"
     return HeadNames(*(f"model.layers.{index}.{name}" for name in names))
 
@@ -56,11 +55,11 @@ class DraftHeadConfig:
     layer: LayerConfig
     norm: RmsNormConfig
     names: HeadNames
-    plain_layer: bool = False  # True if the layer is plain in any weight format
+    plain_layer: bool = False  # True if the layer is plain in every weight format
     plain_projection: bool = True
 
     def build(self, index: int, new: Allocator) -> DraftHead:
-        """Build the head, whose layer is numbered `index`, after the decoder's."""
+        """Build the head; `index` is its layer's number, after the decoder's layers."""
         hidden, plain = self.layer.hidden_size, replace(new, weight_format=PLAIN)
         names = self.names
         projection = LinearConfig(((names.projection, hidden),), 2 * hidden, False, "rows", False)
@@ -92,9 +91,10 @@ class DraftHead:
         memory: Memory,
         outputs: Tensor,
     ) -> Tensor:
-        """Compute the head's hidden states (S, H) of the tokens `outputs` (S,); write its KV.
+        """Compute the head's hidden states (S, H) of the tokens `outputs` (S,); write all KV.
 
-        `embedded` (T, H): embeddings of the tokens after those whose states are `hidden` (T, H).
+        `hidden` (T, H): the decoder's states of T tokens; `embedded` (T, H): embeddings of the
+        token after each.
         """
         import torch  # imported here, since sizes are read without torch
 

@@ -1,12 +1,12 @@
-"""Layers of Gemma 4: between norms, with a mixture beside the MLP or an input of their own.
+"""Layers of Gemma 4: norms before and after each part; perhaps a mixture, or an input of their own.
 
     x -> norm -> attention -> norm -> + -> norm -> MLP -> norm -> + x
-    x -> norm -> MLP -> norm -> +                               where there is a mixture as well
+    x -> norm -> MLP -> norm -> +                               with a mixture as well
     x -> norm -> experts -> norm -> + -> norm -> + x            (a norm of its own for the router)
-    x -> gate -> times the layer's input -> projection -> norm -> + x       where it has an input
+    x -> gate -> times the layer's input -> projection -> norm -> + x       with an input
 
-All of it is multiplied by the layer's scalar at the end. Knows: names in checkpoints. Does not
-know: config.json, or where the input comes from (`layer_inputs`).
+At the end, x is multiplied by the layer's scalar. Knows: names in checkpoints. Does not know:
+config.json, or how the input is computed (`layer_inputs`).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gemma4LayerConfig(LayerConfig):
-    """Config of a layer. A mixture's shared expert is the MLP that stands beside it."""
+    """Config of a layer. The MLP beside a mixture is described as its shared expert."""
 
     mlp: MlpConfig | MixtureConfig
-    own_input: int = 0  # numbers of the layer's own input; 0: it has none
+    own_input: int = 0  # size of the layer's own input; 0: it has none
     before_mlp: ClassVar[str] = "pre_feedforward_layernorm"
     adds_parts: ClassVar[bool] = False
 
@@ -52,7 +52,7 @@ class Gemma4LayerConfig(LayerConfig):
             yield from self._of_input(f"model.layers.{index}.")
 
     def _of_input(self, prefix: str) -> tuple[LinearConfig, LinearConfig]:
-        """Return the gate and the projection of the layer's input, which every rank has whole."""
+        """Return the gate and projection of the layer's input; every rank has both whole."""
         hidden, size = self.hidden_size, self.own_input
         gate = LinearConfig(
             ((f"{prefix}per_layer_input_gate", size),), hidden, False, "rows", in_parts=False
@@ -79,7 +79,7 @@ class Gemma4LayerConfig(LayerConfig):
         )
 
     def build_mlp(self, prefix: str, new: Allocator) -> GatedMlp | Mixture:
-        """Build like `LayerConfig.build_mlp`, but a dense one whole."""
+        """Build the MLP or mixture; a dense MLP's product is whole, not in parts."""
         place, hidden = prefix + self.mlp.place, self.hidden_size
         if isinstance(self.mlp, MixtureConfig):
             return self.mlp.build(place, hidden, new)
@@ -124,8 +124,8 @@ class OwnInput:
     norm: RmsNorm
 
     def product(self, ops: Ops, x: Tensor, own_input: Tensor) -> Tensor:
-        """Compute what the input (T, P) adds to x (T, H), as large as x."""
-        from torch.nn.functional import gelu  # imported here: sizes are read without torch
+        """Compute from the input (T, P) the term (T, H) that is added to x (T, H)."""
+        from torch.nn.functional import gelu  # imported here, since sizes are read without torch
 
         gated = gelu(self.gate.product(ops, x), approximate="tanh") * own_input
         return self.norm.norm(ops, self.projection.product(ops, gated))
@@ -135,7 +135,7 @@ class OwnInput:
 class Gemma4Layer(SandwichLayer):
     """Layer of `Gemma4LayerConfig` with its tensors."""
 
-    beside: BesideNorms | None  # None: there is no mixture
+    beside: BesideNorms | None  # None: the layer has no mixture
     own: OwnInput | None  # None: the layer has no input of its own
     scalar: Vector  # (1,)
 
@@ -161,9 +161,9 @@ class Gemma4Layer(SandwichLayer):
         return None, (residual + added).mul_(self.scalar.values)
 
     def _mlps(self, ops: Ops, normed: Tensor | Fp8Rows, residual: Tensor) -> Tensor:
-        """Compute the MLP of `normed` (T, H), with the mixture of the residual where there is one.
+        """Compute the MLP of `normed` (T, H), and add the mixture of the residual if there is one.
 
-        The sum (T, H) is whole, and of all ranks.
+        The result (T, H) is whole and summed over all ranks.
         """
         if not isinstance(self.mlp, Mixture):
             return self._whole(self.mlp.product(ops, normed), residual)
@@ -177,7 +177,7 @@ class Gemma4Layer(SandwichLayer):
         return norms.after_mlp.norm(ops, dense) + of_experts
 
     def _whole(self, product: Tensor, residual: Tensor) -> Tensor:
-        """Sum a product's parts, and those of all ranks, to (T, H)."""
+        """Sum a product's parts and all ranks' products to (T, H)."""
         if product.dim() == 3:
             product = product.sum(0).to(residual.dtype)
         return cast("Tensor", self.of_all_ranks(product, residual))

@@ -3,11 +3,11 @@
     x -> [queries' latent | latent and rotated key] -> norms -> queries; rope; the latent is kept
       -> attention over latents -> output
 
-A token keeps one vector that all heads share, in place of their keys and values. The matrix that
-makes these of it is given to attention, which decides how to use it.
+A token keeps one latent vector that all heads share, instead of keys and values. Attention gets the
+matrix that turns latents into keys and values, and decides how to use it.
 
-Torch is imported for types alone, as in `modules`. Knows: names in checkpoints. Does not know:
-config.json, or which kernels do the work (`Ops`).
+Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know:
+config.json, or which kernels compute (`Ops`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 
-NORM = RmsNormConfig(1e-6)  # epsilon of latents' norms, whatever other norms have
+NORM = RmsNormConfig(1e-6)  # latents' norms have this epsilon, whatever the config's
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class LatentConfig(KvConfig):
     num_heads: int
     shape: LatentShape
     rope: RopeConfig | None
-    query_rank: int | None = None  # size of the queries' latent; None: they have none
-    interleaved: bool = True  # rotated are neighbouring numbers, not halves
+    query_rank: int | None = None  # size of the queries' latent; None: queries have no latent
+    interleaved: bool = True  # rope rotates neighbouring numbers, not halves
     window: int | None = None
     place: str = "self_attn."
 
@@ -65,7 +65,7 @@ class LatentConfig(KvConfig):
 
     @property
     def attention_flops(self) -> float:
-        """FLOPs like `KvConfig.attention_flops`, as prompts are computed: of keys and values."""
+        """FLOPs for one token and one earlier position, with keys and values as in prompts."""
         return 2.0 * self.num_heads * (self.shape.head_dim + self.shape.values)
 
     @property
@@ -105,7 +105,7 @@ class LatentConfig(KvConfig):
         yield self.output(prefix, hidden)
 
     def first(self, prefix: str, hidden: int) -> LinearConfig:
-        """Return the joined projection to queries or their latent, and to the kept latent."""
+        """Return the joined projection to queries (or their latent) and to the kept latent."""
         name, size = "q_proj", self.query_size
         if self.query_rank is not None:
             name, size = "q_a_proj", self.query_rank
@@ -158,7 +158,7 @@ class LatentAttention(Mixer):
     """
 
     config: LatentConfig
-    first: Linear  # (Q + R + P, H), or without the queries' latent (Hq (N + P) + R + P, H)
+    first: Linear  # (Q + R + P, H); without the queries' latent (Hq (N + P) + R + P, H)
     q_norm: RmsNorm | None  # (Q,)
     queries: Linear | None  # (Hq (N + P), Q)
     norm: RmsNorm  # (R,)
@@ -170,7 +170,7 @@ class LatentAttention(Mixer):
         return self.first.takes_fp8
 
     def dequantised(self) -> LatentAttention:
-        """Return the same mixer with a plain matrix of keys and values, which each step absorbs."""
+        """Return this mixer with `keys_values` dequantised, since each step absorbs that matrix."""
         if isinstance(self.keys_values, PlainLinear):
             return self
         weight = self.keys_values.dense(self.norm.weight.dtype)

@@ -2,13 +2,13 @@
 
     config.json -> LayerConfig of each layer -> DecoderLayer, with tensors
     x -> norm -> mixer -> + -> norm -> MLP -> + x        mixer: attention, or a recurrence
-    x -> norm -> mixer -> + x                            where a layer has no MLP
+    x -> norm -> mixer -> + x                            in a layer without an MLP
 
-A config is compared and hashed: layers with equal configs launch the same. An architecture whose
-layers have another order of norms brings configs that build its own (`sandwich`).
+Configs are compared and hashed: layers with equal configs launch the same kernels. An architecture
+with another order of norms has its own configs, which build its layers (`sandwich`).
 
-Torch is imported for types alone, as in `modules`. Knows: names in checkpoints. Does not know:
-config.json, or which kernels do the work (`Ops`).
+Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know:
+config.json, or which kernels compute (`Ops`).
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ class LayerConfig:
 
     hidden_size: int
     mixer: AttentionConfig | LatentConfig | DeltaNetConfig | MambaConfig
-    mlp: MlpConfig | MixtureConfig | None  # None: the layer has none, nor a norm before it
+    mlp: MlpConfig | MixtureConfig | None  # None: no MLP and no norm before it
     norm: RmsNormConfig
     before_mlp: ClassVar[str] = "post_attention_layernorm"  # name of the norm before the MLP
-    adds_parts: ClassVar[bool] = True  # the readers of its products add their parts
+    adds_parts: ClassVar[bool] = True  # its norms add the parts of products
 
     @property
     def attention(self) -> AttentionConfig:
-        """The mixer of a layer that has keys and values; raises TypeError of another."""
+        """The mixer, if it has keys and values; raises TypeError for latents or recurrence."""
         if not isinstance(self.mixer, AttentionConfig):
             raise TypeError("the layer is recurrent, or has latents")
         return self.mixer
 
     @property
     def num_weights(self) -> int:
-        """Weights used per token, without norms and biases (a few thousandths)."""
+        """Number of weights used per token, without norms and biases (a few thousandths)."""
         hidden = self.hidden_size
         of_mlp = 0 if self.mlp is None else self.mlp.num_weights(hidden)
         return self.mixer.num_weights(hidden) + of_mlp
@@ -71,7 +71,7 @@ class LayerConfig:
 
     @property
     def num_held_weights(self) -> int:
-        """Weights on the device, without norms and biases: with mixtures, more than per token."""
+        """Number of weights of the layer, with all experts, without norms and biases."""
         return sum(one.size_out * one.size_in for one in self.matrices(0))
 
     def build(self, index: int, new: Allocator) -> DecoderLayer:
@@ -95,25 +95,25 @@ class LayerConfig:
         )
 
     def build_mlp(self, prefix: str, new: Allocator) -> GatedMlp | Mixture | None:
-        """Build the MLP, if there is one; in parts where possible."""
+        """Build the MLP, if there is one; its product is in parts where possible."""
         if self.mlp is None:
             return None
         return self.mlp.build(prefix + self.mlp.place, self.hidden_size, new)
 
 
 def attentions(layers: Iterable[LayerConfig]) -> tuple[KvConfig, ...]:
-    """Return the attention of each layer that has it, in order."""
+    """Return the attention configs of the layers that have attention, in order."""
     return tuple(one.mixer for one in layers if isinstance(one.mixer, KvConfig))
 
 
 def keeps_kv(layer: LayerConfig) -> bool:
-    """Tell whether a layer has keys and values of its own."""
+    """Return whether a layer keeps its own keys and values."""
     return isinstance(layer.mixer, KvConfig) and layer.mixer.kv_of is None
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """A layer with its tensors, of H hidden. `index` is its place in the model."""
+    """A layer with its tensors, H hidden. `index` is its number in the model."""
 
     config: LayerConfig
     index: int
@@ -133,8 +133,8 @@ class DecoderLayer:
     ) -> tuple[Entered, Tensor]:
         """Compute the mixer's first half and the residual (T, H); write KV or states.
 
-        `hidden` is what the layer before has put out, whole or in parts; None: it has been added,
-        or this is the first layer.
+        `hidden` is the output of the layer before, whole or in parts; None if the residual includes
+        it already, or if this is the first layer.
         """
         normed: Tensor | Fp8Rows
         if hidden is None:
@@ -154,8 +154,8 @@ class DecoderLayer:
     ) -> tuple[Tensor | PeerProduct | None, Tensor]:
         """Compute the layer's output, whole or in parts, and the residual, both (T, H).
 
-        The output is None where it has been added to the residual. With `outputs`, in the last
-        layer, both are of these tokens alone.
+        The output is None if the residual includes it already. With `outputs` (only in the last
+        layer), both are (S, H), of these tokens alone.
         """
         mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
         if self.post_norm is None or self.mlp is None:
@@ -172,14 +172,14 @@ class DecoderLayer:
         memory: Memory,
         outputs: Tensor | None,
     ) -> tuple[Tensor | PeerProduct, Tensor]:
-        """Compute the mixer's output, whole or in parts, and the residual, like `finish`."""
+        """Compute the mixer's output, whole or in parts, and the residual, for `finish`."""
         mixed = self.mixer.leave(ops, entered, layout, memory, outputs)
         if outputs is not None:
             residual = residual.index_select(0, outputs)
         return self.of_all_ranks(mixed, residual), residual
 
     def of_all_ranks(self, product: Tensor, residual: Tensor) -> Tensor | PeerProduct:
-        """Sum the ranks' products (T, H), in the form that the layer's norms read."""
+        """Sum the ranks' products (T, H) in a form that the layer's norms can read."""
         if self.group is None:
             return product
         return self.group.total(product, residual.dtype, in_parts=self.config.adds_parts)

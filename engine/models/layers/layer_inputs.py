@@ -1,10 +1,10 @@
-"""The inputs that each layer has of its own, beside the residual: per-layer embeddings (Gemma 4).
+"""An input for each layer, beside the residual: per-layer embeddings (Gemma 4).
 
     token     -> its row of a table, scaled ---------------------------> + -> the layer's input
     embedding -> projection for all layers -> a norm for each layer -> +
 
-Torch is imported for types alone, as in `modules`. Knows: names in checkpoints. Does not know: how
-a layer reads its input (`gemma4`).
+Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know: how a
+layer uses its input (`gemma4`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LayerInputsConfig:
         return (self.vocab_size + self.hidden_size) * self.num_layers * self.size
 
     def build(self, new: Allocator) -> LayerInputs:
-        """Build the table, the projection, which is plain in every weight format, and the norm."""
+        """Build the table, the projection (plain in every weight format) and the norm."""
         rows = (("model.per_layer_model_projection", self.num_layers * self.size),)
         projection = LinearConfig(
             rows, self.hidden_size, bias=False, shards="rows", in_parts=False, plain=True
@@ -56,7 +56,7 @@ class LayerInputsConfig:
 
 @dataclass(frozen=True, slots=True)
 class Table(Module):
-    """A row for each token: `rows` (V, N)."""
+    """A row for each token of the vocabulary: `rows` (V, N)."""
 
     name: str
     rows: Tensor
@@ -71,7 +71,7 @@ class Table(Module):
 
 @dataclass(frozen=True, slots=True)
 class LayerInputs:
-    """The inputs' tensors. L layers, P numbers for each."""
+    """Tensors that compute the inputs, for L layers of P numbers each."""
 
     config: LayerInputsConfig
     table: Table  # (V, L P)

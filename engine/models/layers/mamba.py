@@ -5,12 +5,12 @@
 
 The state of a layer is the last inputs of the convolution, and for each head a matrix.
 
-The limits of dt hold for prompts and decodes alike, as in training, where all tokens are a
-prompt's; `transformers` leaves them out where it computes a single token with a cache.
+The limits of dt hold for prompts and decodes alike, as in training, which computes all tokens as a
+prompt; `transformers` ignores the limits when it computes a single token with a cache.
 
-The convolution and the vectors are plain in every weight format. Torch is imported for types alone,
-as in `modules`. Knows: names in checkpoints. Does not know: config.json, or which kernels do the
-work (`Ops`).
+The convolution and the vectors are plain in every weight format. Torch is imported only for types,
+as in `modules`. Knows: names in checkpoints. Does not know: config.json, or which kernels compute
+(`Ops`).
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MambaConfig(RecurrentConfig):
-    """Config of a Mamba-2. Each group of B and C serves as many heads as the others."""
+    """Config of a Mamba-2. Every group of B and C serves the same number of heads."""
 
     heads: int
     groups: int
     head_dim: int
-    state_size: int  # numbers of a group's B, and of its C
+    state_size: int  # size of a group's B, and of its C
     conv_width: int
     eps: float  # epsilon of the norm
     dt_limit: tuple[float, float] = (0.0, inf)  # the least and the largest time step
     conv_bias: bool = True
-    bias: bool = False  # whether both projections have one
+    bias: bool = False  # True if both projections have a bias
     place: str = "mamba."
 
     @property
@@ -106,7 +106,7 @@ class MambaConfig(RecurrentConfig):
     def shard(self, num_ranks: int) -> MambaConfig:
         """Divide groups, each with its heads, their channels and their states.
 
-        So the norm of a group is computed by one rank.
+        So one rank computes the whole norm of a group.
         """
         return replace(self, groups=self.groups // num_ranks, heads=self.heads // num_ranks)
 

@@ -1,15 +1,14 @@
 """The part of a layer that reads other tokens: attention, or a recurrence.
 
-    attention     keys and values of every token, in blocks, of which each token reads all before it
-    latents       the same, in one smaller vector of which both are made
-    recurrence    a state of one size, which each token changes in its turn
+    attention     keys and values of every token, in blocks; a token reads those before it
+    latents       one smaller vector of every token, from which keys and values are made
+    recurrence    a state of fixed size, which each token updates in turn
 
-A mixer computes in two halves. `enter` takes all tokens of a step, and writes what later steps
-read. `leave` makes the layer's output of them, and in the last layer only for the tokens that are
-asked for.
+A mixer computes in two halves. `enter` computes all tokens of a step, and writes KV or states for
+later steps. `leave` computes the mixer's output, in the last layer only for the wanted tokens.
 
-Torch is imported for types alone, as in `modules`. Knows: what a layer asks of all kinds. Does not
-know: any of them (`attention`, `latent`, `delta_net`).
+Torch is imported only for types, as in `modules`. Knows: the interface of all kinds of mixers. Does
+not know: the kinds (`attention`, `latent`, `delta_net`, `mamba`).
 """
 
 from __future__ import annotations
@@ -36,61 +35,61 @@ if TYPE_CHECKING:
 
 
 class KvMemory(NamedTuple):
-    """Memory of an attention layer: KV in the pool, its table of cosines and sines, its input."""
+    """Memory of an attention layer: its KV, its table of cosines and sines, its own input."""
 
-    kv: Tensor  # (blocks, 2, kv heads, block size, head dim); 1 where values are in the keys
+    kv: Tensor  # (blocks, 2, kv heads, block size, head dim); 1, not 2, if keys contain values
     cos_sin: Tensor  # (positions, rotated) float32
     query_scales: Tensor | None = None  # (positions, 1, 1) float32; None: all are 1
-    own_input: Tensor | None = None  # (T, P), what the layer reads of each token (`layer_inputs`)
+    own_input: Tensor | None = None  # (T, P), the layer's input for each token (`layer_inputs`)
 
 
 class StateMemory(NamedTuple):
-    """Memory of a recurrent layer: its states in the pool, and which of them the rows use."""
+    """Memory of a recurrent layer: its states in the pool, and the states that each row uses."""
 
     state: LayerState
     rows: StateRows
 
 
 Memory = KvMemory | StateMemory
-Entered = tuple["Tensor", ...]  # by token, from one half of a mixer to the other
+Entered = tuple["Tensor", ...]  # results of `enter` for `leave`, by token
 
 
 def of_outputs(entered: Entered, outputs: Tensor | None) -> Entered:
-    """Return the tokens `outputs` (S,) alone, or all; the others only changed the state."""
+    """Return the tokens `outputs` (S,), or all; the other tokens only changed the state."""
     if outputs is None:
         return entered
     return tuple(one.index_select(0, outputs) for one in entered)
 
 
 def check_divides(num_ranks: int, field: str, size: int) -> None:
-    """Raise UnsupportedModel for a field's size that ranks do not divide evenly."""
+    """Raise UnsupportedModel if the ranks do not divide a field's size evenly."""
     if size % num_ranks:
         raise UnsupportedModel(f"tensor_parallel {num_ranks} does not divide {field} {size}")
 
 
 class TokenKeys(NamedTuple):
-    """Numbers that a layer keeps of a token: keys of `heads` x `size`, and as many of values."""
+    """Sizes that a layer keeps for a token: keys of `heads` x `size`, and as many values."""
 
     heads: int
     size: int
-    has_values: bool = True  # False: values are a part of the keys
+    has_values: bool = True  # False: keys contain the values
 
 
 class Mixer(ABC):
-    """A mixer with its tensors. A frozen dataclass, so that its modules are found (`walk`)."""
+    """A mixer with its tensors. It is a frozen dataclass, so that `walk` finds its modules."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def takes_fp8(self) -> Scaling | None:
-        """Quantisation of its input, as in `Linear.takes_fp8`."""
+        """Quantisation of the input, as in `Linear.takes_fp8`."""
 
     @abstractmethod
     def enter(
         self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
     ) -> Entered:
-        """Compute the first half for x (T, H), and write KV or states; `dtype`: the model's."""
+        """Compute the first half for x (T, H), and write KV or states. `dtype`: the model's."""
 
     @abstractmethod
     def leave(
@@ -101,14 +100,14 @@ class Mixer(ABC):
         memory: Memory,
         outputs: Tensor | None,
     ) -> Tensor:
-        """Compute the output (T, H), whole or in parts; with `outputs` (S,), of these tokens."""
+        """Compute the output (T, H), whole or in parts; with `outputs`, (S, H) of these tokens."""
 
 
 class MixerConfig(ABC):
-    """Config of a mixer, without tensors. A frozen dataclass: layers are compared by it."""
+    """Config of a mixer, without tensors. A frozen dataclass, since layers are compared by it."""
 
     __slots__ = ()
-    place: str  # prefix of its matrices' names in a layer
+    place: str  # prefix of the mixer's names in a layer
 
     @abstractmethod
     def num_weights(self, hidden: int) -> int:
@@ -122,9 +121,9 @@ class MixerConfig(ABC):
     def build(
         self, prefix: str, hidden: int, norm: RmsNormConfig, new: Allocator, *, in_parts: bool
     ) -> Mixer:
-        """Build the mixer; `in_parts`: what reads its output adds its parts.
+        """Build the mixer. `in_parts`: the reader of the output adds its parts.
 
-        `norm`: of the layer, and of its heads.
+        `norm`: the norm of the layer and of its heads.
         """
 
     @abstractmethod
@@ -133,11 +132,11 @@ class MixerConfig(ABC):
 
     @abstractmethod
     def shard(self, num_ranks: int) -> Self:
-        """Return one rank's part, for sizes that divide; the ranks' outputs are added."""
+        """Return one rank's part; sizes must divide, and the ranks' outputs are summed."""
 
 
 class KvConfig(MixerConfig):
-    """Config of a mixer that keeps keys of every token, and values or keys that contain them."""
+    """Config of a mixer that keeps keys of every token, and values unless keys contain them."""
 
     __slots__ = ()
     num_heads: int
@@ -148,12 +147,12 @@ class KvConfig(MixerConfig):
     @property
     @abstractmethod
     def kept(self) -> TokenKeys:
-        """Numbers that are kept of a token."""
+        """Sizes that are kept for a token."""
 
     @property
     @abstractmethod
     def rope_size(self) -> int:
-        """Size of the head that `rope` is of."""
+        """Size of the heads that `rope` rotates."""
 
     @property
     @abstractmethod
@@ -175,7 +174,7 @@ class KvConfig(MixerConfig):
 
 
 class RecurrentConfig(MixerConfig):
-    """Config of a mixer with a state in place of keys and values."""
+    """Config of a mixer with a state instead of keys and values."""
 
     __slots__ = ()
 

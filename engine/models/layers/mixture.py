@@ -1,12 +1,12 @@
 """A layer's mixture of experts: its config as data, and its computation.
 
     x -> router -> the k best experts -> their MLPs, weighted -> +
-    x -> shared expert, if there is one, weighted by its own gate or not -> +
+    x -> shared expert, if any, perhaps weighted by its own gate -> +
 
-Experts may compute in a smaller space, a projection before and one after all of them (latents).
+Experts may compute in a smaller space, between two shared projections (latents).
 
 The router is plain in every weight format. Knows: names in checkpoints. Does not know: config.json
-(`architectures`), or which kernels do the work (`Ops`).
+(`architectures`), or which kernels compute (`Ops`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LATENTS = ("fc1_latent_proj", "fc2_latent_proj")  # projections before and after
 
 @dataclass(frozen=True, slots=True)
 class SharedExpertConfig:
-    """MLP that every token uses, `weighted` by the sigmoid of a product, or as it is."""
+    """MLP that every token uses; if `weighted`, times the sigmoid of a product."""
 
     mlp: MlpConfig
     weighted: bool = True
@@ -43,13 +43,13 @@ class SharedExpertConfig:
         return self.weighted * hidden + self.mlp.num_weights(hidden)
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
-        """Yield the matrices of the expert of a mixture whose names begin with `prefix`."""
+        """Yield the matrices of the shared expert; `prefix` begins the mixture's names."""
         if self.weighted:
             yield self._weight(prefix, hidden)
         yield from self.mlp.matrices(prefix + self.mlp.place, hidden)
 
     def build(self, prefix: str, hidden: int, new: Allocator) -> SharedExpert:
-        """Build the expert of a mixture whose matrices' names begin with `prefix`."""
+        """Build the shared expert; `prefix` begins the mixture's names."""
         weight = PLAIN.linear(self._weight(prefix, hidden), new) if self.weighted else None
         mlp = self.mlp.build(prefix + self.mlp.place, hidden, new, in_parts=False)
         return SharedExpert(weight, mlp)
@@ -61,13 +61,13 @@ class SharedExpertConfig:
 
 @dataclass(frozen=True, slots=True)
 class SharedExpert:
-    """The shared expert's MLP, and the row (1, H) whose product weights it, if it is weighted."""
+    """The shared expert's MLP, and the row (1, H) that computes its weight, if it is weighted."""
 
     weight: Linear | None
     mlp: GatedMlp
 
     def add_to(self, product: Tensor, ops: Ops, x: Tensor) -> Tensor:
-        """Add the output for x (T, H) to a product (T, H), or to its parts as one more part."""
+        """Add the output for x (T, H) to a product (T, H), or as one more part to its parts."""
         import torch  # imported here, since sizes are read without torch
 
         own = self.mlp.product(ops, x)
@@ -80,16 +80,16 @@ class SharedExpert:
 
 @dataclass(frozen=True, slots=True)
 class MixtureConfig:
-    """Mixture of `num_experts` MLPs of `size` columns, of which a token uses `top_k`."""
+    """Mixture of `num_experts` MLPs with `size` inner columns; a token uses `top_k` of them."""
 
     size: int
     num_experts: int
     top_k: int
-    renormalise: bool  # the chosen experts' weights add up to 1: a softmax over these experts
-    place: str = "mlp."  # prefix of its matrices' names in a layer
+    renormalise: bool  # the chosen experts' weights are scaled to add up to 1
+    place: str = "mlp."  # prefix of the mixture's names in a layer
     names: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")  # see `ExpertsConfig`
     gate: Gate = SILU
-    bias: bool = False  # biases of the experts
+    bias: bool = False  # experts have biases
     router: str = "gate"  # the router's name, after `place`
     experts: str = "experts."  # prefix of the experts' names, after `place`
     router_bias: bool = False
@@ -97,10 +97,10 @@ class MixtureConfig:
     halves: bool = False  # as in `ExpertsConfig`
     weighs_inputs: bool = False  # the one expert's input is weighted, not its output
     scoring: Scoring = SOFTMAX
-    correction: str | None = None  # name, after `place`, of what is added to choose by; None: none
-    shared: SharedExpertConfig | None = None  # an expert of every token, beside those chosen
+    correction: str | None = None  # name, after `place`, of the bias that chooses; None: none
+    shared: SharedExpertConfig | None = None  # an expert that every token uses as well
     expert_scales: str | None = None  # name, after `place`, of factors of the weights; None: none
-    latent: int | None = None  # width of the chosen experts' inputs and outputs; None: the layer's
+    latent: int | None = None  # width of the experts' inputs and outputs; None: the layer's
 
     def num_weights(self, hidden: int) -> int:
         """Count the weights used per token."""
@@ -144,7 +144,7 @@ class MixtureConfig:
         return LinearConfig(rows, hidden, self.router_bias, "rows", in_parts=False, plain=True)
 
     def _latents(self, prefix: str, hidden: int, latent: int) -> tuple[LinearConfig, LinearConfig]:
-        """Return the projections before and after the experts, which every rank has whole."""
+        """Return the projections before and after the experts; every rank has both whole."""
         enter, leave = (prefix + name for name in LATENTS)
         return (
             LinearConfig(((enter, latent),), hidden, False, "rows", in_parts=False),
@@ -187,7 +187,7 @@ class Mixture:
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """None, since the router reads the input as well."""
+        """None, since the router, which is plain, reads the same input."""
         return None
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
@@ -197,9 +197,9 @@ class Mixture:
         return product if self.shared is None else self.shared.add_to(product, ops, plain)
 
     def routed(self, ops: Ops, x: Tensor, routed_by: Tensor) -> Tensor:
-        """Compute x (T, H) -> (T, H) by the experts that the router chooses by `routed_by` (T, H).
+        """Compute x (T, H) -> (T, H) by the experts that the router chooses for `routed_by` (T, H).
 
-        Whole or in parts, without the shared expert.
+        The result is whole or in parts, without the shared expert.
         """
         logits = self.router.product(ops, routed_by)
         config, bias = self.config, None if self.correction is None else self.correction.values

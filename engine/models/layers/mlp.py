@@ -2,8 +2,8 @@
 
     down(act(gate(x)) * up(x))    or down(relu(up(x))^2), without a gate
 
-Torch is imported for types alone, as in `modules`. Knows: names in checkpoints. Does not know:
-config.json, or which kernels do the work (`Ops`).
+Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know:
+config.json, or which kernels compute (`Ops`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MlpConfig:
-    """MLP of `size` columns, with SwiGLU, another gate or none."""
+    """MLP with `size` inner columns, with SwiGLU, another gate or none."""
 
     size: int
     bias: bool = False
-    place: str = "mlp."  # prefix of its matrices' names in a layer
+    place: str = "mlp."  # prefix of the MLP's names in a layer
     gate: Gate = SILU
 
     def num_weights(self, hidden: int) -> int:
@@ -36,7 +36,7 @@ class MlpConfig:
         return (self.gate.factors + 1) * hidden * self.size
 
     def gate_up(self, prefix: str, hidden: int) -> LinearConfig:
-        """Return gate, if there is one, and up projection, as one matrix; products are whole."""
+        """Return the gate (if any) and up projections as one matrix; its products are whole."""
         names = ("gate_proj", "up_proj")[-self.gate.factors :]
         return side_by_side(
             prefix, dict.fromkeys(names, self.size), hidden, bias=self.bias, in_parts=False
@@ -48,7 +48,7 @@ class MlpConfig:
         return LinearConfig(rows, self.size, self.bias, "columns", in_parts)
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
-        """Yield all matrices of the MLP, which may be more than a token uses."""
+        """Yield all matrices of the MLP."""
         yield self.gate_up(prefix, hidden)
         yield self.down(prefix, hidden)
 

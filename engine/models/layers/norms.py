@@ -1,7 +1,7 @@
 """RMS norms: their configs as data, and their weights.
 
-Torch is imported for types alone, as in `modules`. Knows: names in checkpoints, and when the result
-is rounded. Does not know: where in a layer a norm stands (`layer`).
+Torch is imported only for types, as in `modules`. Knows: names in checkpoints, and when results are
+rounded. Does not know: the place of a norm in a layer (`layer`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 class RmsNormConfig:
     """Config of a layer's norms, of its heads' norms, or of the final norm.
 
-    Llama rounds what is normed to the model's dtype, and multiplies that by the weight. A norm that
-    rounds once multiplies in float32 (gpt-oss); one of 1 + weight does that too (Gemma).
+    Llama rounds normed values to the model's dtype, then multiplies them by the weight. A norm that
+    rounds once multiplies in float32 (gpt-oss), and so does a norm of 1 + weight (Gemma).
     """
 
     eps: float
     one_plus: bool = False  # the checkpoint stores weight - 1
     rounds_once: bool = False
-    times: float = 1.0  # weights are the checkpoint's times this; for norms that round once
+    times: float = 1.0  # factor of the checkpoint's weights; only for norms that round once
 
     def build(self, name: str, size: int, new: Allocator) -> RmsNorm:
         """Build the norm whose weight has this name."""
@@ -43,7 +43,7 @@ class RmsNormConfig:
     def _weight(self, size: int, new: Allocator) -> Tensor:
         import torch  # imported here, since sizes are read without torch
 
-        # In float32, 1 + weight is exact enough, and kernels round at the end.
+        # float32, so that 1 + weight is exact enough and kernels round only at the end.
         wide = self.one_plus or self.rounds_once
         return new.empty(size, dtype=torch.float32 if wide else None)
 
@@ -52,7 +52,7 @@ class RmsNormConfig:
 class RmsNorm(Module):
     """A norm over the last dimension. `weight` (H,), in the model's dtype or float32.
 
-    With `to_fp8` it quantises, where it can, what only a product in fp8 reads.
+    With `to_fp8` the norm quantises its result where possible; only an fp8 product reads it then.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Rotary position embedding: its frequencies, and its table of cosines and sines.
 
-Knows: what each scaling makes of the frequencies (linear, Llama 3.1's, YaRN, LongRoPE, Gemma 4's
-proportional). Does not know: how config.json has them (`architectures.rope_fields`), or how the
-table is applied (`kernels`); nor torch before there is a table to make.
+Knows: how each scaling changes frequencies (linear, Llama 3.1's, YaRN, LongRoPE, Gemma 4's
+proportional). Does not know: fields of config.json (`architectures.rope_fields`), or how the table
+is applied (`kernels`). Torch is imported only to compute tables.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Llama3Scaling:
 class YarnScaling:
     """YaRN scaling (arXiv 2309.00071; `_compute_yarn_parameters` of transformers).
 
-    Pairs that turn more than `beta_fast` times in the original context are kept, those that turn
-    less than `beta_slow` times are divided by `factor`, and those between are blended by their
-    place. With `truncate` the places of both bounds are whole numbers.
+    Frequencies of pairs that turn more than `beta_fast` times in the original context are kept,
+    those of pairs that turn less than `beta_slow` times are divided by `factor`, and those between
+    are blended by the pair's index. With `truncate` the indices of both bounds are rounded.
     """
 
     factor: float
@@ -57,9 +57,9 @@ class YarnScaling:
 class LongRopeScaling:
     """LongRoPE scaling of Phi-3 (arXiv 2402.13753; `_compute_longrope_parameters` of transformers).
 
-    Each pair's frequency is divided by a number of its own: one of `long` where sequences may
-    outgrow the original context, else one of `short`. Keys in the cache are rotated for good, so
-    the choice is one for all sequences (`for_positions`), and not for each by its length.
+    Each pair's frequency is divided by its own number: from `long` if sequences may outgrow the
+    original context, else from `short`. Cached keys cannot be rotated again, so the choice is the
+    same for all sequences (`for_positions`), whatever their length.
     """
 
     short: tuple[float, ...]
@@ -78,15 +78,15 @@ class PairScaling:
 class ProportionalScaling:
     """Scaling that rotates the first `part` of the pairs, with the frequencies of whole heads.
 
-    As `_compute_proportional_rope_parameters` of transformers: the other pairs stand still, and
-    frequencies are divided by `factor`.
+    Other pairs are not rotated, and frequencies are divided by `factor`, as in
+    `_compute_proportional_rope_parameters` of transformers.
     """
 
     part: float
     factor: float = 1.0
 
     def pairs(self, head_dim: int) -> int:
-        """Return the number of pairs of a head that turn."""
+        """Return the number of pairs of a head that are rotated."""
         return int(self.part * head_dim // 2)
 
 
@@ -109,14 +109,15 @@ class QueryScaling:
 
     beta: float
     context: int
-    shift: int = 0  # 1: positions count from 1
+    shift: int = 0  # 1 if positions count from 1
 
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
     """Base and scaling of the rotary frequencies, and the factor of cosines and sines.
 
-    Of a head the first `partial` is rotated. `queries`: None where queries are not scaled.
+    The first `partial` of a head is rotated. `queries`: scaling of queries; None: they are not
+    scaled.
     """
 
     theta: float
@@ -166,7 +167,7 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
 def _llama3_frequencies(scaling: Llama3Scaling, plain: Tensor) -> Tensor:
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     waves_in_context = scaling.original_max_positions * plain / (2 * math.pi)
-    if low == high:  # as Llama 4 Scout has them
+    if low == high:  # as in Llama 4 Scout's config
         return (plain / scaling.factor).where(waves_in_context < low, plain)
     kept = ((waves_in_context - low) / (high - low)).clamp(0.0, 1.0)
     return (1 - kept) * plain / scaling.factor + kept * plain
@@ -181,7 +182,7 @@ def _yarn_frequencies(scaling: YarnScaling, plain: Tensor, theta: float) -> Tens
     if scaling.truncate:
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, 2 * pairs - 1)
-    width = last - first or 0.001  # a step function, where both bounds are equal
+    width = last - first or 0.001  # equal bounds give a step function
     slowed = ((torch.arange(pairs, dtype=torch.float32) - first) / width).clamp(0.0, 1.0)
     return slowed * plain / scaling.factor + (1 - slowed) * plain
 
@@ -197,7 +198,7 @@ def rope_table(
 ) -> Tensor:
     """Tabulate cosines (left half) and sines (right), (num_positions, rotary_dim) float32.
 
-    Without rope they are those of an angle of zero, which changes no finite number.
+    Without rope all angles are zero, so the table changes no finite number.
     """
     import torch
 

@@ -1,10 +1,10 @@
-"""Layers with norms after attention and the MLP: with norms before as well, or without.
+"""Layers with norms after attention and the MLP, with or without norms before them.
 
     x -> norm -> QKV -> rope, KV -> attention -> output -> norm -> + -> norm -> MLP -> norm -> + x
     x ->         QKV -> rope, KV -> attention -> output -> norm -> + ->         MLP -> norm -> + x
 
-The first is of Gemma 2 and 3, the second of OLMo 2 and 3 and EXAONE 4. Norms after a product come
-before it is added to the residual: so it is whole. Knows: names in checkpoints. Does not know:
+Gemma 2 and 3 have the first form; OLMo 2 and 3 and EXAONE 4 the second. A product is normed before
+it is added to the residual, so it cannot be in parts. Knows: names in checkpoints. Does not know:
 config.json.
 """
 
@@ -47,7 +47,7 @@ class SandwichLayerConfig(LayerConfig):
         )
 
     def build_mlp(self, prefix: str, new: Allocator) -> GatedMlp:
-        """Build like `LayerConfig.build_mlp`, but whole."""
+        """Build the MLP with a whole product, not in parts."""
         return self.mlp.build(prefix + self.mlp.place, self.hidden_size, new, in_parts=False)
 
 
@@ -82,7 +82,7 @@ class SandwichLayer(DecoderLayer):
         memory: Memory,
         outputs: Tensor | None,
     ) -> tuple[Tensor | Fp8Rows, Tensor]:
-        """Compute the MLP's normed input and the residual; the arguments are those of `finish`."""
+        """Compute the MLP's normed input and the residual; arguments as in `finish`."""
         mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
         mixed = self.attention_norm.norm(ops, cast("Tensor", mixed))  # it has no parts
         return self.post_norm.add(ops, mixed, residual)
@@ -113,7 +113,7 @@ class PostNormLayerConfig(LayerConfig):
 class PostNormLayer(DecoderLayer):
     """Layer of `PostNormLayerConfig` with its tensors.
 
-    `post_norm` norms what attention puts out, and `input_norm` what the MLP does.
+    `post_norm` norms attention's output, and `input_norm` the MLP's output.
     """
 
     post_norm: RmsNorm

@@ -1,7 +1,7 @@
-"""Small tensors of a layer that no weight format packs: biases of heads, kernels of a convolution.
+"""Small tensors of a layer that stay plain in every weight format: numbers of heads, convolutions.
 
-Torch is imported for types alone, as in `modules`. Knows: names in checkpoints. Does not know: what
-is computed with them.
+Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know: the
+computation with these tensors.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Vector(Module):
-    """Numbers of heads or channels, (N,), in the dtype that `build_vector` chose.
+    """A number for each head or channel, (N,), in the dtype that `build_vector` chose.
 
-    Shards divide them as they divide what the numbers are of.
-    Dummy ones are drawn evenly from `low` up to `high`.
+    Shards divide the numbers with their heads or channels. Dummy numbers are drawn evenly from
+    `low` up to `high`.
     """
 
     name: str
@@ -50,9 +50,9 @@ def build_vector(
 
 @dataclass(frozen=True, slots=True)
 class Conv(Module):
-    """A causal convolution of each channel by itself: `weight` (C, W), `bias` (C,) or None.
+    """A causal convolution of each channel alone: `weight` (C, W), `bias` (C,) or None.
 
-    `sections`: of the channels, as in `CheckpointTensor`.
+    `sections`: sections of the channels, as in `CheckpointTensor`.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Conv(Module):
     sections: tuple[int, ...]
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Yield the kernels, which checkpoints have as (C, 1, W), and biases."""
+        """Yield the kernels, which checkpoints store as (C, 1, W), and biases."""
         channels, width = self.weight.shape
         stored = channels, 1, width
         yield CheckpointTensor(

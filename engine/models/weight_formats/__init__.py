@@ -1,1 +1,1 @@
-"""Weight formats, a file each: a matrix's tensors, their names, its shards, its product."""
+"""Weight formats, a file each: the tensors of a matrix, their names, shards, and product."""

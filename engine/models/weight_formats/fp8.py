@@ -1,14 +1,14 @@
-"""Weights in fp8 (e4m3) with scales; inputs are quantised as well, for each token.
+"""Weights in fp8 (e4m3) with scales; inputs are quantised too, token by token.
 
-    NAME.weight (out, in) e4m3    NAME.bias (out,), where there is one
+    NAME.weight (out, in) e4m3    NAME.bias (out,), if there is one
     by channel    NAME.weight_scale (out, 1), (out,), or one number for all of the matrix
     by block      NAME.weight_scale_inv (ceil(out / 128), ceil(in / 128))
-    static        NAME.input_scale, one number, where inputs are not scaled token by token
+    static        NAME.input_scale, one number, if inputs are not scaled token by token
 
-Of matrices that are one here the largest input scale holds, as in vLLM. Shards divide rows, or
-columns: then they share the scales of channels, and divide those of blocks.
+Joined matrices use their largest input scale, as in vLLM. Shards divide rows or columns; if
+columns, every shard has all scales of channels, and block scales are divided.
 
-Knows: what is computed. Does not know: how config.json names it (`fp8_checkpoints`).
+Knows: the tensors and their product. Does not know: fields of config.json (`fp8_checkpoints`).
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Fp8Linear(Linear):
     input_scale: Tensor | None
     dtype: torch.dtype  # dtype of the product
     scale_name: str
-    online: bool  # the checkpoint is plain, and is quantised during loading
+    online: bool  # the checkpoint is plain and is quantised during loading
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """Quantisation like `Linear.takes_fp8`; a static scale is used by this matrix alone."""
+        """Quantisation like `Linear.takes_fp8`; None if this matrix has a static scale."""
         return None if self.input_scale is not None else self._scaling
 
     @property
@@ -167,7 +167,7 @@ class Fp8Format:
     online: bool = False
 
     def linear(self, config: LinearConfig, new: Allocator) -> Linear:
-        """Allocate like `WeightFormat.linear`; UnsupportedModel if a block spans two matrices."""
+        """Allocate a matrix; raises UnsupportedModel, for example if a block spans two matrices."""
         import torch
 
         from kernels.linear.fp8_matrix import Fp8Matrix
@@ -192,7 +192,7 @@ class Fp8Format:
         )
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """Allocate like `WeightFormat.experts`; raises UnsupportedModel."""
+        """Allocate experts; raises UnsupportedModel if they are not served in this format."""
         if self.ignored.covers(config.matrices(0)):
             return PLAIN.experts(config, new)
         if config.bias or config.packed:
@@ -222,7 +222,7 @@ class Fp8Format:
         return config.size_out * config.size_in + _SCALE_BYTES * scales + bias + static
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Check like `WeightFormat.check_shard`: shards split no block."""
+        """Raise UnsupportedModel if a rank's part of a matrix splits a block."""
         if self.weights != "block" or self.ignored.covers([name for name, _ in config.rows]):
             return
         sizes = [(config.rows[0][0], config.size_in)]
@@ -254,7 +254,7 @@ class Fp8Format:
 
 
 def _scales(name: str, view: Tensor, shard_dim: int | None, scaling: Scaling) -> CheckpointTensor:
-    """Return the scales of a matrix: block scales unchanged, others as a column."""
+    """Return the tensor of a matrix's scales: block scales unchanged, others as a column."""
     convert = None if scaling == "group" else as_column(view)
     return CheckpointTensor(name, view, shard_dim, convert, is_scale=True)
 

@@ -1,9 +1,9 @@
 """The fields of config.json for fp8 weights, in the two forms of checkpoints.
 
     quant_method: compressed-tensors    format float-quantized: llm-compressor's
-    quant_method: fp8                   vLLM's older files, and blocks as DeepSeek and Qwen have
+    quant_method: fp8                   vLLM's older files, and DeepSeek's and Qwen's blocks
 
-Whatever says something else than what is computed is refused by its field.
+A field with a value that is not served is refused by its name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fp8 values and scales: random, in a checkpoint's form, or quantised."""
+"""Fp8 values and scales: drawn at random, converted from a checkpoint, or quantised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ USUAL = 100.0  # standard deviation of dummy values in e4m3, whose largest is 44
 
 
 def fill(values: Tensor, scales: Tensor, generator: torch.Generator) -> None:
-    """Fill values (..., K) so that activations keep their size; scales differ by up to 3."""
+    """Fill values (..., K) and scales, which vary threefold; activations keep their size."""
     import torch
 
     drawn = torch.empty(values.shape, dtype=torch.bfloat16, device=values.device)
@@ -22,7 +22,7 @@ def fill(values: Tensor, scales: Tensor, generator: torch.Generator) -> None:
 
 
 def as_column(view: Tensor) -> Callable[[Tensor], Tensor]:
-    """Reshape a per-tensor or 1-D scale like `view`."""
+    """Return a function that reshapes a per-tensor or 1-D scale like `view`."""
 
     def convert(value: Tensor) -> Tensor:
         if value.numel() == 1:

@@ -13,13 +13,13 @@ PATTERN = "re:"  # prefix of a name that is a regular expression
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Names of matrices or of modules with them, or patterns, which begin with "re:".
+    """Plain matrices, by their names, names of modules around them, or patterns ("re:...").
 
-    Made by `read_ignored` where they come from a file.
+    `read_ignored` makes one from a file's list.
     """
 
     names: tuple[str, ...] = ()
-    # Prefixes in the files and the decoder's instead, as in `CheckpointNames`.
+    # Prefixes in files, each with the decoder's prefix for it, as in `CheckpointNames`.
     prefixes: tuple[tuple[str, str], ...] = ()
 
     def covers(self, matrices: Sequence[str]) -> bool:
@@ -37,7 +37,7 @@ class Ignored:
         return any(matches(name, one) for one in self._spellings(matrix) for name in self.names)
 
     def _spellings(self, matrix: str) -> Iterator[str]:
-        """Yield a matrix's name in the decoder, and those that it may have in the files."""
+        """Yield a matrix's name in the decoder, and its possible names in the files."""
         yield matrix
         for stored, own in self.prefixes:
             if matrix.startswith(own):
@@ -62,7 +62,7 @@ def check_pattern(field: str, pattern: str) -> None:
 
 
 def matches(name: str, matrix: str) -> bool:
-    """Return whether `name`, of a plain module, means this matrix or a module that contains it."""
+    """Return whether the plain module `name` is this matrix or contains it."""
     if name.startswith(PATTERN):
         return re.match(name.removeprefix(PATTERN), matrix) is not None
     return matrix == name or matrix.startswith(f"{name}.") or f".{name}." in f".{matrix}."

@@ -1,13 +1,13 @@
 """Weights as 4-bit integers in groups of columns, with inputs of the model's dtype (W4A16).
 
-    values (N, K / 4) int16    scales (K / G, N)    zeros (K / G, N) uint8, where not symmetric
+    values (N, K / 4) int16    scales (K / G, N)    zeros (K / G, N) uint8, if not symmetric
 
-Whatever form the checkpoint has (`int4_forms`), this is kept (`kernels.linear.int4_matrix`). Scales
-are in the model's dtype, as plain weights are: rounded where the checkpoint's is finer. Shards
-divide rows, or columns in runs of 128, and the scales with them. Experts are kept in another way
-(`int4_experts`).
+Every form of checkpoint (`int4_forms`) is kept in this one (`kernels.linear.int4_matrix`). Scales
+have the model's dtype, as plain weights do: they are rounded if the checkpoint's dtype is finer.
+Shards divide rows, or columns in runs of 128, and the scales with them. Experts are kept in another
+form (`int4_experts`).
 
-Knows: what is computed. Does not know: how config.json names it (`int4_checkpoints`).
+Knows: the tensors and their product. Does not know: fields of config.json (`int4_checkpoints`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Int4Linear(Linear):
     weight: Int4Matrix
     bias: Tensor | None
     form: Form
-    first_has_bias: bool = False  # may have a bias: the first rank looks into the file
+    first_has_bias: bool = False  # the first rank loads or checks the bias
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
         compute = ops.linear_int4_split_k if self.config.in_parts else ops.linear_int4
@@ -102,7 +102,8 @@ class Int4Linear(Linear):
 class Int4Format:
     """4-bit integers of one form; implements `WeightFormat`. Matrices in `ignored` are plain.
 
-    `group`: columns that share a scale. `has_zeros`: and a zero point, else it is 8 for all.
+    `group`: number of columns that share a scale. `has_zeros`: each group has a zero point; else
+    all zero points are 8.
     """
 
     name: str
@@ -112,7 +113,7 @@ class Int4Format:
     ignored: Ignored = NOTHING
 
     def linear(self, config: LinearConfig, new: Allocator) -> Linear:
-        """Allocate like `WeightFormat.linear`; raises UnsupportedModel."""
+        """Allocate a matrix; raises UnsupportedModel for sizes that are not served."""
         import torch
 
         from kernels.linear.int4_matrix import Int4Matrix
@@ -156,7 +157,7 @@ class Int4Format:
         return features * (config.size_in // 2 + of_groups + item_bytes * config.bias)
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Raise UnsupportedModel for a rank's part that splits a word of the files."""
+        """Raise UnsupportedModel if a rank's part of a matrix splits a word of the files."""
         if self.ignored.covers([name for name, _ in config.rows]):
             return
         self._check(config, of="a rank's part of ")
@@ -169,7 +170,7 @@ class Int4Format:
                 )
 
     def _check(self, config: LinearConfig, of: str = "") -> None:
-        """Check the sizes of a matrix; an error's text has `of` before its name."""
+        """Raise UnsupportedModel for unserved sizes; `of` precedes the name in the text."""
         name, width = f"{of}{config.rows[0][0]}", config.size_in
         if config.of_expert:
             self._check_groups(name, width)

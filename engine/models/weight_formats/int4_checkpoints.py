@@ -4,7 +4,7 @@
     quant_method: gptq                  AutoGPTQ's and GPTQModel's, checkpoint_format gptq, gptq_v2
     quant_method: compressed-tensors    format pack-quantized: llm-compressor's
 
-Whatever says something else than what is computed is refused by its field.
+A field with a value that is not served is refused by its name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GROUPS = " or ".join(str(group) for group in GROUPS)
 _FORMATS: Mapping[str, Form] = {"gptq": "gptq", "gptq_v2": "gptq_v2"}
 _EXCEPT = "-:"  # prefix of a pattern of matrices that GPTQModel leaves plain
 
-# The format to plan the memory of int4 weights.
+# The format for planning the memory of int4 weights.
 PLANNED_INT4 = Int4Format("int4", "pack-quantized", 128, False, Ignored(("lm_head",)))
 
 
@@ -119,7 +119,8 @@ def _group_size(raw: Numbers) -> int:
     refuse_unless(raw.strategy == "group", "weights.strategy", raw.strategy, "group")
     size = raw.group_size or 0
     refuse_unless(size in GROUPS, "weights.group_size", size, _GROUPS)
-    # Columns in the order of their groups: "weight" and "static" only choose the rounding order.
+    # Columns must be in the order of their groups; "weight" and "static" change only the order of
+    # rounding.
     in_order = raw.actorder in (None, False, "weight", "static")
     refuse_unless(in_order, "weights.actorder", raw.actorder, "null, weight or static")
     return size

@@ -1,8 +1,8 @@
-"""Experts in int4, with inputs of the model's dtype, in the layout of their products.
+"""Experts in int4, with inputs of the model's dtype, in the layout that their kernels read.
 
-Checkpoints have each matrix of each expert, in the forms of all matrices (`int4_forms`). Here those
-of a layer are one (`kernels.experts.four_bit_matrices`), and a scale has its zero point in the same
-word: whichever comes first leaves the other's bits alone.
+Checkpoints store each matrix of each expert separately, in a form of `int4_forms`. Here one tensor
+holds all experts of a layer (`kernels.experts.four_bit_matrices`), and one word holds a scale and
+its zero point: loading one does not change the other's bits.
 
 Shards divide the gated columns, by whole groups.
 """
@@ -91,7 +91,7 @@ class ExpertViews(Int4Views):
         return self._tensor(suffix, self.values, rows_dim, convert, stored)
 
     def steps(self, suffix: str, rows_dim: int) -> CheckpointTensor:
-        """Return the scales like `Int4Views.steps`; zero points stay."""
+        """Return the tensor of scales, whose loading keeps the zero points."""
         from kernels.experts.four_bit_matrices import ZERO_BITS, int4_scales
 
         view = self.scales if rows_dim else self.scales.T
@@ -103,7 +103,7 @@ class ExpertViews(Int4Views):
         return self._tensor(suffix, view, rows_dim, convert, stored, is_scale=True)
 
     def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
-        """Return the zero points like `Int4Views.points`; scales stay."""
+        """Return the tensor of zero points, whose loading keeps the scales."""
         from kernels.experts.four_bit_matrices import ZERO_BITS
 
         view = self.scales if rows_dim else self.scales.T

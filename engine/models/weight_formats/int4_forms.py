@@ -1,13 +1,13 @@
 """The forms of 4-bit integers in checkpoints, and their conversion to the form in memory.
 
     awq     qweight (K, N / 8)    qzeros (K / G, N / 8)    scales (K / G, N)
-            eight integers of a row in a word, from its lowest bits on 0 2 4 6 1 3 5 7
+            eight integers of a row in a word, from the lowest bits: 0 2 4 6 1 3 5 7
     gptq    qweight (K / 8, N)    qzeros (K / G, N / 8)    scales (K / G, N)    g_idx (K)
-            in order; zero points less 1, except in gptq_v2; g_idx is the group of each column
+            in order; zero points minus 1, except in gptq_v2; g_idx is the group of each column
     pack-quantized    weight_packed (N, K / 8)    weight_scale (N, K / G)    weight_shape (2)
-                      weight_zero_point (N / 8, K / G), where it is not symmetric; in order
+                      weight_zero_point (N / 8, K / G), if not symmetric; in order
 
-All words are int32. Views lie as the checkpoint's tensors do, so shards divide both alike.
+All words are int32. Views have the checkpoint's order of dimensions, so shards divide both alike.
 
 Knows: names, bits and order in files. Does not know: config.json (`int4_checkpoints`).
 """
@@ -34,10 +34,10 @@ SYMMETRIC_ZERO = 8
 
 @dataclass(frozen=True, slots=True)
 class Int4Views:
-    """Views of a matrix of the checkpoint: its N rows, in the joined matrix.
+    """Views of a checkpoint's matrix, which is N rows of the joined matrix.
 
-    `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8, None if symmetric;
-    `of_rows` is whether shards divide its rows, in `sections` if there are any, else its columns.
+    `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8, None if symmetric.
+    `of_rows`: shards divide the rows (of each of `sections`, if any), else the columns.
     """
 
     name: str
@@ -51,9 +51,10 @@ class Int4Views:
     def integers(
         self, suffix: str, rows_dim: int, order: Sequence[int], along: int
     ) -> CheckpointTensor:
-        """Return the integers of the matrix, packed with `order` in words `along` a dimension.
+        """Return the tensor of integers, packed in `order` into words `along` a dimension.
 
-        Like the others here it has two dimensions, and `rows_dim` is along the matrix's rows.
+        It is two-dimensional, as scales and zero points are; dimension `rows_dim` counts the
+        matrix's rows.
         """
         turned = rows_dim == 1
         rows, columns = self.values.shape[0], 4 * self.values.shape[1]
@@ -63,13 +64,13 @@ class Int4Views:
         return self._tensor(suffix, view, rows_dim, convert, stored)
 
     def steps(self, suffix: str, rows_dim: int) -> CheckpointTensor:
-        """Return the scales."""
+        """Return the tensor of scales; `rows_dim` as in `integers`."""
         view = self.scales if rows_dim else self.scales.T
         stored = tuple(view.shape)
         return self._tensor(suffix, view, rows_dim, None, stored, is_scale=True)
 
     def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
-        """Return the zero points, if there are any."""
+        """Return the tensor of zero points, which must not be symmetric."""
         assert self.zeros is not None
         view = self.zeros if rows_dim else self.zeros.T
         stored = in_words(tuple(view.shape), rows_dim)
@@ -93,7 +94,7 @@ class Int4Views:
     def checked(
         self, suffix: str, is_served: Callable[[Tensor], bool], what: str
     ) -> CheckpointTensor:
-        """Return a tensor that is checked, but not kept; CheckpointError if it is not served."""
+        """Return a tensor that is not kept; loading raises CheckpointError unless `is_served`."""
         nothing = self.values.new_empty(0)
 
         def convert(value: Tensor) -> Tensor:
@@ -157,7 +158,7 @@ def _pack_quantized(views: Int4Views) -> Iterator[CheckpointTensor]:
 
 
 def _words_of(order: Sequence[int], *, along: int, turned: bool) -> Convert:
-    """Return a converter to words; `turned`: file and view have the matrix as (K, N)."""
+    """Return a function that packs integers for kernels; `turned`: the matrix is (K, N)."""
 
     def convert(value: Tensor) -> Tensor:
         from kernels.linear.int4_matrix import packed  # imported here, where torch is
@@ -169,14 +170,14 @@ def _words_of(order: Sequence[int], *, along: int, turned: bool) -> Convert:
 
 
 def in_words(shape: tuple[int, ...], along: int) -> tuple[int, ...]:
-    """Return the shape of packed integers in files, eight a word along a dimension."""
+    """Return the shape in files of integers packed eight per word along a dimension."""
     return tuple(size // IN_WORD if dim == along else size for dim, size in enumerate(shape))
 
 
 def bytes_of(value: Tensor, order: Sequence[int], along: int) -> Tensor:
-    """Unpack value int32, eight integers a word along a dimension -> uint8.
+    """Unpack `value`, int32 words of eight integers along a dimension -> uint8.
 
-    `order` has for each integer its place in the word. Raises CheckpointError.
+    `order` has each integer's place in the word. Raises CheckpointError for other values.
     """
     if value.dim() != 2 or "int32" not in str(value.dtype):
         raise CheckpointError(f"packed integers are {value.dtype}: served are words of int32")

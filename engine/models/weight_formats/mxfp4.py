@@ -1,11 +1,11 @@
-"""Experts in mxfp4, in gpt-oss's form, and in the layout of their products.
+"""Experts in mxfp4, read in gpt-oss's form and kept in the layout that their kernels read.
 
     gate_up_proj_blocks (E, 2 I, H / 32, 16)    gate_up_proj_scales (E, 2 I, H / 32)
     down_proj_blocks (E, H, I / 32, 16)         down_proj_scales (E, H, I / 32)
 
-Rows of gate and up are in turn there, and one below the other in what is kept, which has another
-order of bits too (`kernels.experts.four_bit_matrices`). All other matrices are plain in such a
-checkpoint. Shards divide I, by whole groups of 32.
+Rows of gate and up alternate in files; in memory all rows of gate precede those of up, and bits
+have another order (`kernels.experts.four_bit_matrices`). All other matrices of such a checkpoint
+are plain. Shards divide I, in whole groups of 32.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Mxfp4Format:
         return PLAIN.linear(config, new)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """Allocate experts, in checkpoints whose plain experts are one tensor."""
+        """Allocate experts, in mxfp4 or plain; the files have one tensor for all."""
         if self._leaves(config.prefix.removesuffix(".")):
             return PLAIN.experts(config, new)
         gate_up = _matrix(config, config.inner_size, config.size_in, new)
         return Mxfp4Experts(config, gate_up, _matrix(config, config.size_in, config.size, new))
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """Count like `WeightFormat.num_bytes`: experts in four bits, rows in whole spans."""
+        """Count the bytes of a matrix: experts have four bits a number, in rows of whole spans."""
         name, _ = config.rows[0]
         if not self._packs(config):
             return PLAIN.num_bytes(config, dtype)
@@ -83,7 +83,7 @@ class Mxfp4Format:
         return config.size_out * row_bytes
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Check like `WeightFormat.check_shard`: shards split no group."""
+        """Raise UnsupportedModel if a rank's part of a matrix splits a group."""
         name, _ = config.rows[0]
         if self._packs(config) and config.size_in % GROUP:
             raise UnsupportedModel(
@@ -92,7 +92,7 @@ class Mxfp4Format:
             )
 
     def _packs(self, config: LinearConfig) -> bool:
-        """Return whether the matrix is stored in four bits."""
+        """Return whether the matrix is in mxfp4."""
         name, _ = config.rows[0]
         return config.of_expert and not self._leaves(name.rsplit(".", 2)[0])
 
@@ -154,7 +154,7 @@ def _bytes_of(words: Tensor) -> Tensor:
 def _tensors(
     name: str, matrix: FourBitMatrix, shard_dim: int, *, in_turn: bool
 ) -> Iterator[CheckpointTensor]:
-    """Yield the blocks and the scales. `in_turn`: rows of two matrices alternate in files."""
+    """Yield blocks and scales. `in_turn`: rows of two matrices alternate in files."""
     from kernels import mxfp4  # imported here, where torch is
 
     blocks, scales = mxfp4.shapes(matrix.num_experts, matrix.rows, matrix.columns)
@@ -174,7 +174,7 @@ def _kept(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Te
 
 
 def _kept_scales(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Tensor:
-    """Convert like `_kept`; raise CheckpointError also for scales too large for kernels."""
+    """Convert scales by `_kept`; raise CheckpointError if a scale is too large for kernels."""
     import torch
 
     if value.dtype == torch.uint8 and (largest := int(value.max())) > LARGEST_SCALE:
@@ -183,6 +183,6 @@ def _kept_scales(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool
 
 
 def _halves(in_turn: Tensor) -> Tensor:
-    """Reorder (2 I, ...) with alternating rows of two matrices -> one after the other."""
+    """Reorder alternating rows (2 I, ...) of two matrices: the first matrix, then the second."""
     rows, *rest = in_turn.shape
     return in_turn.view(rows // 2, 2, *rest).transpose(0, 1).reshape(rows, *rest)

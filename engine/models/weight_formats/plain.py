@@ -1,9 +1,9 @@
 """Weights as numbers of the model's dtype: float32, bfloat16 or float16.
 
-    NAME.weight (out, in)    NAME.bias (out,), where there is one
+    NAME.weight (out, in)    NAME.bias (out,), if there is one
 
-Experts have a matrix each in the checkpoint, and are one tensor here. Shards divide the rows of
-weight and bias, or the columns of the weight; of such a matrix one shard adds the bias.
+The checkpoint has separate matrices for each expert; here all experts are one tensor. Shards divide
+the rows of weight and bias, or the columns of the weight; then one shard adds the bias.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PlainLinear(Linear):
 
 
 def matrix_bytes(weight_format: WeightFormat, config: LinearConfig, dtype: str) -> int:
-    """Count like `WeightFormat.num_bytes`, for a matrix that may be plain in any format."""
+    """Count the bytes of a plain matrix in a model of this dtype, without torch."""
     kept_in = PLAIN if config.plain else weight_format
     return kept_in.num_bytes(config, dtype)
 
@@ -100,11 +100,11 @@ class PlainExperts(Experts):
 def packed_experts(
     config: ExpertsConfig, gate_up: ExpertMatrix, down: ExpertMatrix
 ) -> Iterator[CheckpointTensor]:
-    """Yield all experts in one tensor: inputs before outputs, gate and up alternate or are halves.
+    """Yield tensors of all experts: inputs before outputs; gate and up alternate or are halves.
 
         gate_up_proj (E, H, 2 I), gate_up_proj_bias (E, 2 I)    down_proj (E, I, H), ..._bias (E, H)
 
-    Shards divide I: each view has it where the tensor has it.
+    Shards divide I, which is the same dimension in a view and in its tensor.
     """
     count, both, size_in = config.num_experts, 2 * config.size, config.size_in
     apart = gate_up.values.view(-1, 2, config.size, size_in)
@@ -146,7 +146,7 @@ def _halves_first(packed: Tensor) -> Tensor:
 
 
 def fill_matrix(matrix: Tensor, generator: torch.Generator) -> None:
-    """Draw values scaled by the fan-in: the product of a unit vector has unit entries."""
+    """Draw values scaled by the fan-in, so that a product's entries are as large as its input's."""
     matrix.normal_(0.0, matrix.shape[1] ** -0.5, generator=generator)
 
 

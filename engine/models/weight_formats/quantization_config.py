@@ -1,6 +1,6 @@
-"""`quantization_config` of config.json: its reading, and the fields of compressed-tensors.
+"""The field `quantization_config` of config.json, and the fields of compressed-tensors.
 
-Whatever says something else than what is computed is refused by its field.
+A field with a value that is not served is refused by its name.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.weight_formats.ignored import Ignored, matches, read_ignored
 
 FIELD = "quantization_config"
-HEAD = "lm_head"  # name of the output projection, in some checkpoints after a prefix
+HEAD = "lm_head"  # name of the output projection, after a prefix in some checkpoints
 T = TypeVar("T")
 
 
 def refuse_unless(served: bool, field: str, value: object, instead: object) -> None:
-    """Raise UnsupportedModel, in one line that names the field, unless it is served."""
+    """Raise UnsupportedModel, with a message that names the field, unless `served`."""
     if not served:
         raise UnsupportedModel(f"{FIELD}.{field} {value!r}: served is {instead}")
 
@@ -70,7 +70,7 @@ class CompressedTensors(msgspec.Struct):
         return read_ignored("ignore", self.ignore)
 
     def the_group(self, served_format: str) -> ConfigGroup:
-        """Return the only group, which has all `Linear` but the head; raises UnsupportedModel."""
+        """Return the only group, of all `Linear` except the head; raises UnsupportedModel."""
         refuse_unless(self.format == served_format, "format", self.format, served_format)
         if (self.sparsity_config or {}).get("format", "dense") != "dense":
             raise UnsupportedModel(f"{FIELD}.sparsity_config: served are dense weights")

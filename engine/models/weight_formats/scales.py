@@ -1,9 +1,9 @@
 """Checks for unusable scales in a checkpoint.
 
-A file that was cut off, or never filled, may have all its tensors and shapes. Its scales give it
-away: they are not finite, or nothing but zeros. Served, such a model would answer with noise.
+A damaged or never filled file may have all its tensors and shapes, but its scales are not finite,
+or are all zero. Such a model would answer with noise.
 
-Does not know: which format they are of.
+Does not know: weight formats.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 class ScaleChecks:
-    """Checks of a file's scales. Their sums stay on the device until all are read: one wait."""
+    """Checks of a file's scales. Sums stay on the device until `check`, which waits only once."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
 
     def add(self, name: str, scales: Tensor) -> None:
         """Add a matrix's scales, to be checked later; return without waiting."""
-        if scales.is_floating_point():  # the loader of other scales checks their dtype
+        if scales.is_floating_point():  # loading checks the dtype of other scales
             self._sums[name] = scales.float().abs().sum()
 
     def check(self) -> None:
-        """Check all scales since the last call: CheckpointError for the first invalid scales.
+        """Check the scales added since the last call; raises CheckpointError for invalid ones.
 
-        Some of a matrix may be 0: rows of zeros have such.
+        Some scales of a matrix may be 0, since rows of zeros have scales of 0.
         """
         import torch
 
@@ -45,7 +45,7 @@ class ScaleChecks:
 
 
 def checked_input_scale(scale: Tensor) -> Tensor:
-    """Return the divisor of inputs, (1,) float32; raises CheckpointError, without the name."""
+    """Return a valid input scale as (1,) float32; raises CheckpointError, without the name."""
     if scale.numel() != 1:
         raise CheckpointError(f"it is {tuple(scale.shape)}: served is one number")
     number = float(scale)
