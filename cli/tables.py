@@ -119,10 +119,10 @@ def _write(console: Console, lines: Iterable[str]) -> None:
 
 
 def fitting(extents: Sequence[tuple[int, int]], width: int) -> list[int] | None:
-    """Fit the columns' widths to `width`; None where the longest words do not fit.
+    """Fit the columns' widths to `width`; None if the longest words do not fit.
 
-    `extents` are of each column its narrowest and its natural width. What is too much is taken
-    from where there is most to take.
+    `extents` has the narrowest and the natural width of each column. Columns are narrowed one
+    character at a time, always the column that can lose most.
     """
     widths = [natural for _, natural in extents]
     excess = sum(widths) + _GAP * (len(widths) - 1) - width

@@ -1,5 +1,5 @@
 """`ratoon plan`: a model's costs and memory needs on given GPUs.
 
-It counts bytes and FLOPs (`decoder.py`) and makes times of them (`machine.py`); `gpus.py` has the
-GPUs that are known by name.
+`decoder.py` counts bytes and FLOPs, `machine.py` estimates times from them, and `gpus.py` has the
+GPUs known by name.
 """

@@ -29,7 +29,7 @@ from engine.models.architectures.registry import SERVED, ServedModels
 
 @dataclass(frozen=True, slots=True)
 class CachePlan:
-    """A plan. The fields beside `kv` are for its first KV type, the requested type."""
+    """A plan. Fields other than `kv` are for the requested KV type, the first in `kv`."""
 
     model: str
     kv_bytes_per_token: int
@@ -98,7 +98,7 @@ def make_plan(
 
 
 def _of_all_gpus(machine: MachineModel, memory: MemoryFlags) -> MachineModel:
-    at_once = memory.gpus // memory.pipeline_parallel  # the GPUs that compute a step together
+    at_once = memory.gpus // memory.pipeline_parallel  # GPUs that compute a step together
     return msgspec.structs.replace(
         machine,
         tflops=machine.tflops * at_once,

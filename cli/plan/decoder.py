@@ -36,7 +36,7 @@ DEFAULT_DTYPE = "bfloat16"  # dtype of checkpoints that give none, as a GPU comp
 
 @dataclass(frozen=True, slots=True)
 class DecoderCounts:
-    """A decoder's counts. Biases count in bytes only; norms, some ten-thousandths, do not count."""
+    """A decoder's counts. Biases count in bytes only; norms, about 0.01 % of all, do not count."""
 
     layers: tuple[LayerConfig, ...]
     hidden_size: int
@@ -118,9 +118,9 @@ class DecoderCounts:
 
     @property
     def kept(self) -> MemoryLayouts:
-        """The layouts of blocks and of what lies beside them, as a start chooses them.
+        """The layouts of blocks, and of states or windows beside blocks, as a start chooses them.
 
-        Windows are freed where that pays, but not by stages of a pipeline.
+        Windows are freed if this saves memory, but never in stages of a pipeline.
         """
         kv_dtype = self.kv.groups[0].dtype
         is_all = self.has_input and self.has_output
@@ -141,9 +141,10 @@ class DecoderCounts:
 
     @property
     def shape(self) -> ModelShape:
-        """The costs of prefill: each token passes the layers, only the last the output table.
+        """The costs of prefill and of decode steps.
 
-        A step reads all but the input's embeddings, and of a mixture what its rows meet.
+        Every prompt token passes the layers, but only the last one the output table. A step reads
+        all weights except the input embeddings and, in a mixture, the experts that no row uses.
         """
         table = self.has_output * self.table_bytes
         step = self.layer_bytes + table
@@ -191,7 +192,7 @@ class DecoderCounts:
         return True
 
     def of_stage(self, stage: Stage) -> DecoderCounts:
-        """Return a stage's part, whose `weight_bytes`, KV and `shape` are the stage's alone."""
+        """Return a stage's part: its weights, its KV and its `shape`."""
         return replace(
             self,
             layers=tuple(self.layers[index] for index in stage.layers),
@@ -208,7 +209,7 @@ class DecoderCounts:
 def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
     """Read a config.json; raise ModelNotFound if it is missing or incomplete.
 
-    `dtype` is of weights and KV; "auto": the file's own, "fp8": that of KV alone.
+    `dtype` is the type of weights and KV; "auto": the file's type; "fp8": only KV is in fp8.
     """
     if dtype == "fp8":
         return read_decoder(path).with_kv_in(FP8)

@@ -5,7 +5,7 @@
     KV                  batch x length x bytes a token
     whole request       TTFT + TPOT x N for N tokens of output
 
-TTFT and TPOT are those of `MachineModel`, which counts a little more closely.
+TTFT and TPOT come from `MachineModel`, which also counts attention.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class ModelCosts:
     weight_format: str
     kv_bytes_per_token: int
     flops_per_token: int  # 2 P of the active parameters
-    has_latents: bool = False  # kept of a token is one latent a layer, without values
+    has_latents: bool = False  # the KV of a token is one latent per layer, without values
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class RankFit:
     ranks: int
     weight_bytes: int
     kv_bytes_per_token: int
-    device_tokens: int  # tokens of whose KV each rank has its part
+    device_tokens: int  # tokens that fit, of whose KV each rank has a part
 
 
 def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
@@ -62,8 +62,8 @@ def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
 def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
     """Count the free bytes of all GPUs beside the weights; negative if the weights do not fit.
 
-    Of stages, as many times what the fullest one has. Raises WrongSetting for more weights in host
-    memory than there are, or too few.
+    With several ranks each is counted like the fullest rank. Raises WrongSetting for an impossible
+    --cpu-offload-gb.
     """
     freed = memory.num_ranks * _freed_bytes(decoder, memory)
     if memory.num_ranks > 1:
@@ -87,9 +87,9 @@ def _parts(decoder: DecoderCounts, memory: MemoryFlags) -> list[DecoderCounts]:
 def weights_fits(
     decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels = SERVED
 ) -> list[WeightsFit]:
-    """Fit the model, all on the device, in each weight format that it is served in.
+    """Fit the model, without offload, in each weight format in which it is served.
 
-    Embedding and head stay plain.
+    Embeddings and head are plain in every format.
     """
     memory = replace(memory, cpu_offload_gb=0.0)
     return [_weights_fit(one, memory) for one in in_formats(decoder, memory, served)]
@@ -150,7 +150,7 @@ def _tokens_below(decoder: DecoderCounts, tier_gib: float) -> int:
 
 
 def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
-    """Count the tokens of KV that fit every GPU beside the weights; 0 if not even these fit."""
+    """Count the tokens of KV that fit every GPU beside the weights; 0 if the weights do not fit."""
     fitting = [
         (
             room / part.block_bytes_per_token
@@ -163,13 +163,13 @@ def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
 
 
 def device_states(decoder: DecoderCounts, memory: MemoryFlags) -> StateFit | None:
-    """Count the recurrent states that fit beside the KV; None without recurrent layers."""
+    """Count the states or windows that fit beside the KV; None for a model without them."""
     [*_, (part, room)] = _rooms(decoder, memory)
     return state_fit(part, room, memory.host_gib * GIB, memory.disk_gib * GIB)
 
 
 def _rooms(decoder: DecoderCounts, memory: MemoryFlags) -> Iterator[tuple[DecoderCounts, float]]:
-    """Yield one rank's part of each stage, and the bytes beside its weights."""
+    """Yield one rank's part of each stage, and the usable bytes of its GPU beside its weights."""
     gpus = memory.gpus if memory.num_ranks == 1 else 1  # the GPUs that share one rank's part
     room = memory.gpu_gib * gpus * GIB + _freed_bytes(decoder, memory)
     for part in _parts(decoder, memory):
@@ -188,8 +188,8 @@ def rank_rows(fit: RankFit) -> list[tuple[str, str]]:
 def weight_rows(fits: list[WeightsFit]) -> list[tuple[str, ...]]:
     """List format, GiB and tokens; with several stages also the layers of each stage.
 
-    Those explain where lighter weights leave room for fewer tokens: the table and the head are as
-    heavy as before, so the other stages have more layers, and more of every token's KV.
+    The layers explain why lighter weights may leave room for fewer tokens: embeddings and head are
+    as heavy as before, so stages without them get more layers, and so more of every token's KV.
     """
     return [
         (one.format, gib(one.weight_bytes), f"{one.device_tokens:,}", *_layers(one.stage_layers))

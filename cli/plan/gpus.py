@@ -1,7 +1,7 @@
 """The GPUs known by name, for plans.
 
-Data sheets say how fast a GPU could be. Of an H200 it was measured how much of that prefill and
-decode reach; others are taken to reach the same share.
+Data sheets give a GPU's highest rates. The share of them that prefill and decode reach was measured
+on an H200; other GPUs are assumed to reach the same share.
 """
 
 from collections.abc import Collection, Mapping
@@ -46,7 +46,7 @@ def on_gpu(
 ) -> tuple[MemoryFlags, MachineModel]:
     """Set the flags to a named GPU's data; flags in `given` keep their values.
 
-    Raises BadSetting for a name that is not known. None: as the flags are.
+    Without a name the flags stay as they are. Raises BadSetting for an unknown name.
     """
     if name is None:
         return memory, machine

@@ -2,14 +2,14 @@
 
     prefill(n tokens after p cached ones) = start + FLOPs / rate
     FLOPs = n x (2 x parameters) + attention x (sum of the positions of the n tokens)
-        where attention to a window counts no more positions than that has
+        where attention to a window counts at most the window's positions
     load(n tokens) = n x KV bytes a token / bandwidth of the tier
     decode step(b rows of n tokens) = (weights + b x n x KV bytes a token) / device's bandwidth,
         or its FLOPs / rate where that is longer
 
-The defaults are an 8B model of Llama 3's shape on one H200: 16,000 cold tokens in 0.5 s, steps that
-read 3.7 TB/s of the 4.2 that a copy reaches, copies from pinned memory at 48 GB/s, an NVMe disk
-read at 3 GB/s. Queues and other load of the machine are not in them.
+The defaults are an 8B model of Llama 3's shape on one H200: 16,000 uncached tokens in 0.5 s, steps
+that read 3.7 TB/s (a copy reaches 4.2), copies from pinned memory at 48 GB/s, and reads from an
+NVMe disk at 3 GB/s. The estimates leave out queues and other load of the machine.
 """
 
 from math import ceil, sqrt
@@ -20,7 +20,7 @@ GIB = 1 << 30
 
 
 class WindowShape(msgspec.Struct, frozen=True):
-    """A decoder's KV and attention in all layers with an attention window of `tokens` tokens."""
+    """The KV and the attention of all layers that have a window of `tokens` tokens."""
 
     tokens: int
     kv_bytes_per_token: int
@@ -71,7 +71,7 @@ class ModelShape(msgspec.Struct, frozen=True):
         return read, flops - sum(tokens * one.attention_flops for tokens, one in outside)
 
     def read_by(self, rows: int) -> float:
-        """Count the weight bytes that a decode step reads: of experts only those rows can use."""
+        """Count the weight bytes that a step of `rows` rows reads; unused experts are not read."""
         one = self.step_bytes if self.row_bytes is None else self.row_bytes
         return min(self.step_bytes, rows * one)
 
@@ -100,7 +100,7 @@ class MachineModel(msgspec.Struct, frozen=True):
     def first_tokens_seconds(self, shape: ModelShape, prompts: int, tokens: int) -> float:
         """Estimate the seconds until prompts that are sent together have their first tokens.
 
-        A step reads the weights at least, however few tokens it computes.
+        A step of few tokens takes as long as reading the weights.
         """
         compute = prompts * self.prefill_seconds(shape, tokens)
         return self.start_ms / 1000 + max(compute, shape.step_bytes / (self.device_gb_s * 1e9))
@@ -125,7 +125,8 @@ def break_even_tokens(
 ) -> int | None:
     """Return the length in tokens from which loading is no slower than computing; None: never.
 
-    Loading costs `setup_ms` and then bytes by bandwidth; both curves are of the whole prefix.
+    Loading the whole prefix takes `setup_ms` plus its bytes / bandwidth, which is compared with
+    computing the whole prefix.
     """
     if shape.windows:
         return _searched(machine, shape, gb_s, setup_ms)
@@ -141,7 +142,7 @@ def break_even_tokens(
 
 
 def _searched(machine: MachineModel, shape: ModelShape, gb_s: float, setup_ms: float) -> int | None:
-    """Find the break-even length by bisection: the gain grows ever faster once it grows."""
+    """Find the break-even length by bisection, as loading pays for all longer prefixes, too."""
 
     def pays(tokens: int) -> bool:
         load = setup_ms / 1000 + tokens * shape.copied_bytes_per_token / (gb_s * 1e9)

@@ -1,7 +1,7 @@
 """Weights kept in host memory, as `ratoon plan` counts them, and the cost of their copies.
 
-The layers are those that an engine would keep there (`engine.offload.placement`). Norms and biases
-are not counted, nor the head, which is computed after the last layer.
+`engine.offload.placement` chooses the layers, as in an engine. Norms and biases do not count, nor
+does the time of the head, which is computed after the last layer.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class LayerCopies:
         return sum(self.seconds.values())
 
     def beside(self, computed: float, steps: int = 1) -> float:
-        """Estimate the seconds of `steps` steps that compute for `computed` seconds in all."""
+        """Estimate the seconds of `steps` steps with copies that compute for `computed` seconds."""
         each = [computed / steps / self.num_layers] * self.num_layers
         return steps * step_seconds(each, self.seconds)
 
@@ -48,7 +48,7 @@ class LayerCopies:
 def copies_of(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, placement: Placement
 ) -> LayerCopies:
-    """Time the copies, at once over each GPU's link. `machine`: one GPU."""
+    """Estimate the copies' seconds; each GPU has a link of its own. `machine`: one GPU."""
     sizes = decoder.of_rank(memory.tensor_parallel).bytes_by_layer
     rate = machine.host_gb_s * 1e9
     return LayerCopies(len(sizes), {index: sizes[index] / rate for index in placement.layers})

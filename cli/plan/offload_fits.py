@@ -28,7 +28,7 @@ class OffloadFit:
 def offload_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel
 ) -> OffloadFit | None:
-    """Fit by the flags; None without the flag. Raises WrongSetting. `machine`: one GPU."""
+    """Fit as --cpu-offload-gb says; None without it. Raises WrongSetting. `machine`: one GPU."""
     placement = placement_of(decoder, memory)
     if placement is None:
         return None
@@ -44,7 +44,7 @@ def offload_needs(
 ) -> list[OffloadFit]:
     """List the least offload that `requests` need, for formats whose weights do not fit.
 
-    Those that never fit are left out. `machine`: one GPU.
+    Formats that do not fit with any offload are left out. `machine`: one GPU.
     """
     plain = replace(memory, cpu_offload_gb=0.0)
     needs = (
@@ -84,7 +84,7 @@ def all_needs(
     requests: RequestFlags,
     served: ServedModels = SERVED,
 ) -> list[OffloadFit]:
-    """List the needs of formats that do not fit, then of formats that need less."""
+    """List the least offload of the model's format, and of formats that need less than it."""
     own = least_fit(decoder, memory, machine, requests)
     others = offload_needs(decoder, memory, machine, requests, served)
     if own is None:

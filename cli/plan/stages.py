@@ -1,11 +1,11 @@
 """The stages of a pipeline: their parts of the model and step times (`--pipeline-parallel`).
 
-    every stage of a batch of requests    requests / stages rows at a time, one step each
-    time per output token                 stages x the dearest stage's step; of fewer requests than
-                                          stages, all stages one after the other
-    n chunks of prompts over s stages     (n + s - 1) x the dearest stage's part of a chunk
+    rows of a step in a stage             requests / stages
+    time per output token                 stages x the longest step of a stage; with fewer requests
+                                          than stages, at least the sum of all stages' steps
+    n chunks of prompts over s stages     (n + s - 1) x the longest time of a stage for a chunk
 
-What goes from stage to stage is counted in bytes: how fast it goes depends on the link.
+Only the bytes sent between stages are counted: their time depends on the link.
 """
 
 from dataclasses import dataclass, replace
@@ -47,7 +47,7 @@ class PipelineFit:
 
 
 def stages_of(decoder: DecoderCounts, num_stages: int) -> list[DecoderCounts]:
-    """Divide the model into stages like an engine does; raise UnsupportedModel."""
+    """Divide the model into stages, as an engine does; raise UnsupportedModel."""
     costs = layer_bytes(decoder.layers, decoder.weight_format, decoder.dtype)
     ends = split_layers(costs, decoder.table_bytes, num_stages)
     check_stages(decoder.layers, ends)

@@ -1,7 +1,7 @@
 """The states of recurrent layers, or freed windows: the bytes of one, and how many fit each tier.
 
-free bytes    states of running sequences | KV | cached states, for each byte of KV a part
-below                                       KV | cached states, likewise
+device's free bytes    states of running sequences | KV | cached states, in proportion to KV
+lower tiers                                          KV | cached states, in proportion to KV
 """
 
 from dataclasses import dataclass
@@ -35,11 +35,11 @@ class StateFit:
     device_states: int  # states that fit, of running sequences and cached
     host_states: int = 0
     disk_states: int = 0
-    tokens_kept_whole: int | None = None  # that fit if windows were not freed; None: none are
+    tokens_kept_whole: int | None = None  # tokens that fit without freeing windows; None: no window
 
 
 def divided(decoder: DecoderCounts, states: SlotLayout, free_bytes: float) -> tuple[int, int]:
-    """Return the tokens of KV and the states that fit `free_bytes`; 0 where not one block does."""
+    """Return the tokens of KV and the states that fit `free_bytes`; 0, 0 if no block fits."""
     block_bytes, most = decoder.kept.kv.block_bytes, StepSettings().max_running
     slot_bytes, scratch, slots = states.blocks(block_bytes) * block_bytes, 0, ANSWER_SLOTS
     if isinstance(states, WindowLayout):
@@ -68,7 +68,7 @@ def _ratio(decoder: DecoderCounts) -> float:
 def state_fit(
     decoder: DecoderCounts, device_bytes: float, host_bytes: float, disk_bytes: float
 ) -> StateFit | None:
-    """Count the states that fit each tier's bytes; None for a model without any."""
+    """Count the states that fit each tier's bytes; None for a model without states."""
     states = decoder.states
     if states is None:
         return None

@@ -19,7 +19,7 @@ from gateway.config import Bounds, GatewayConfig, Shared
 from gateway.http.cors import origins_in
 from gateway.tenant_limits import Prices
 
-# sockaddr_un holds 108 bytes with the final zero; other systems hold a little less.
+# sockaddr_un holds 108 bytes with the final zero; on other systems a little less.
 MAX_SOCKET_BYTES = 100
 BLOCKS_NAME = "blocks"
 OF_RANKS = "(--tensor-parallel, --pipeline-parallel) send no blocks to others, and fetch none"

@@ -37,7 +37,7 @@ def greeting(
     """Write the greeting: the URL, the keys' file, a first call and a call that uses the cache.
 
     `page` is the URL of the operator's page, if there is one. `created`: this start made the keys
-    and the tenants, so it says what there is now.
+    and the tenants, so the greeting says so.
     """
     system, questions = (
         (HANDBOOK, HANDBOOK_QUESTIONS) if model == EMBEDDED else (ASSISTANT, ASSISTANT_QUESTIONS)

@@ -56,7 +56,7 @@ def first_start(
 def runtime_directory() -> Iterator[Path]:
     """Make a socket directory that only its owner may open (0700); remove it at the end.
 
-    Those that a killed server left are removed before.
+    Socket directories that a killed server left are removed first.
     """
     within = Path(tempfile.gettempdir())
     longest = within / f"{_PREFIX}12345678" / SOCKET_NAME
@@ -69,7 +69,7 @@ def runtime_directory() -> Iterator[Path]:
 def check_port_free(port_flag: str, host_flag: str, host: str, port: int) -> None:
     """Raise BadSetting if the port is in use or forbidden, or the address is not local.
 
-    It names the flag that has to change.
+    The error names the flag to change.
     """
     try:
         found = socket.getaddrinfo(

@@ -1,7 +1,7 @@
 """The key of a TCP link between gateway and engine: its file, and its creation.
 
-The engine makes it at its first start; the operator copies it to the gateways' machines. Knows:
-the file. Does not know: what the key protects (`engine/link/tcp/curve.py`).
+The engine makes the key at its first start; the operator copies it to the gateways' machines.
+Knows: the file. Does not know: what the key protects (`engine/link/tcp/curve.py`).
 """
 
 from pathlib import Path
@@ -20,8 +20,8 @@ FLAG = "--link-key-file"
 def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool) -> str | None:
     """Find the key file for an engine at `socket`; None for a Unix socket.
 
-    `given` counts before the one in `data_dir`. With `make` it is made where there is none.
-    BadSetting where it is none.
+    The file is `given`, or else in `data_dir`. With `make` a missing file is created. Raises
+    BadSetting if the file holds no key.
     """
     if not is_tcp(socket):
         if given is not None:
@@ -36,8 +36,8 @@ def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool
 def key_of_found_engines(given: Path | None, data_dir: Path) -> str:
     """Find the key file for engines that gateways may find over TCP.
 
-    That of `data_dir` may come later: the first engine makes it, and engines on Unix sockets need
-    none. BadSetting where it is there and none.
+    The file in `data_dir` may be missing: the first engine makes it, and engines on Unix sockets
+    need none. Raises BadSetting if a file exists but holds no key.
     """
     path = (given or data_dir / LINK_KEY_NAME).absolute()
     return _checked(path) if given is not None or path.exists() else str(path)

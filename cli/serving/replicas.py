@@ -1,6 +1,6 @@
 """The parts of a machine that each of its engines gets: memory, GPUs, sockets, directories.
 
-Knows: how things are divided. Pure.
+Knows: how a machine's resources are divided. Pure.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def sockets(socket: str, count: int) -> list[str]:
 def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[EngineConfig]:
     """Divide a machine among `count` engines; `config` is for a single engine.
 
-    Several of one rank fetch blocks from each other. The first keeps the directory of blocks that
-    one alone has, and so its blocks.
+    Engines of one rank fetch blocks from each other. The first engine uses the same disk directory
+    as a single engine would, and so finds its blocks.
     """
     if count == 1:
         return [config]
@@ -59,7 +59,7 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
 def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConfig]:
     """Give the first `prefill` configs the role of prefilling for the other engines.
 
-    BadSetting where no others are left, or could not fetch what these compute.
+    Raises BadSetting if no other engine is left, or if engines cannot fetch blocks.
     """
     if not prefill:
         return list(configs)

@@ -1,9 +1,9 @@
 """`ratoon serve`: gateway and engine together; `ratoon gateway`: the gateway alone.
 
-A command composes the configs, makes what is missing, and becomes what runs (exec): the supervisor
-of both (`supervise.py`), or one process alone, which is under a supervisor of one's own, so that
-signals and exit status go straight to the parent process. Keys that the command has read or made
-are not in the memory of what it becomes.
+A command composes the configs, creates missing files, and then executes another program in its
+place: the supervisor of gateway and engine (`supervise.py`), or the gateway alone. So the user's
+own process supervisor exchanges signals and exit status with the gateway itself, and keys that the
+command has read or made are not in the new program's memory.
 """
 
 import os
@@ -136,9 +136,9 @@ def commands(
 ) -> dict[ChildName, list[str]]:
     """Compose the command lines of the gateway and of `count` engines.
 
-    `prefill` of them compute prompts for the others. `engine` is the config of one engine alone,
-    which they divide. Others can see command lines, so configs contain no secrets. BadSetting where
-    the machine has not enough for so many.
+    `prefill` of the engines compute prompts for the others. `engine` is the config of a single
+    engine, whose resources they divide. Configs contain no secrets, as other users can see command
+    lines. Raises BadSetting if the machine has too few GPUs.
     """
     configs = with_roles(replica_configs(engine, count, of), prefill)
     variables = environments(engine, count, of.gpus)
@@ -158,14 +158,14 @@ def check_ports(gateway: GatewayFlags) -> None:
 
 
 def address_of(gateway: GatewayFlags) -> ServerAddress:
-    """Return the address at which this process's server is reached."""
+    """Return the addresses at which clients reach the server of this process."""
     url = base_url(gateway.host, gateway.port)
     admin = admin_url(gateway.host, gateway.port, gateway.admin_host, gateway.admin_port)
     return ServerAddress(url=url, admin_url=admin, pid=os.getpid())
 
 
 def readiness_url(gateway: GatewayFlags) -> str:
-    """Return the URL of the gateway's readiness, which includes its engine's."""
+    """Return the URL of the gateway's readiness, which includes the engines' readiness."""
     admin_port = gateway.admin_port
     return admin_url(gateway.host, gateway.port, gateway.admin_host, admin_port) + "/readyz"
 

@@ -1,7 +1,8 @@
-"""A replay of texts through the drafters alone: each answer is decoded as it is written.
+"""A replay of texts through the drafters alone: the decoded tokens are those of the given answers.
 
-Some texts run at once, the next one starts when one ends. A draft counts as far as the answer
-agrees; prompts and answers enter a prefix cache as on a server. Nothing is computed.
+Some texts run at once, and the next one starts when one ends. A draft's tokens are accepted as far
+as they agree with the answer; prompts and answers enter a prefix cache as on a server. No model is
+computed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class LoadCounts:
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """A sequence, and the answer that it gets."""
+    """A sequence, and its given answer."""
 
     sequence: Sequence
     answer: list[int]
@@ -65,7 +66,7 @@ class DraftReplay:
     """A cache and drafters that texts are replayed through, one load after another."""
 
     def __init__(self, num_tokens: int, step_seconds: StepSeconds) -> None:
-        """Make a cache of `num_tokens` tokens; `step_seconds` predicts a step by its rows."""
+        """Make a cache of `num_tokens` tokens; `step_seconds` predicts a step from its rows."""
         self._cache = PrefixCache(num_blocks=num_tokens // BLOCK_SIZE, block_size=BLOCK_SIZE)
         self._drafting = choose_drafts(self._cache.tree, step_seconds)
         self._step_seconds = step_seconds
@@ -117,7 +118,7 @@ class DraftReplay:
         return _Running(sequence, answer)
 
     def _step(self, running: list[_Running], counts: LoadCounts) -> bool:
-        """Decode a token of each text, and the accepted part of its draft; False: no room."""
+        """Decode a token and the accepted draft of each text; return False if there is no room."""
         self._now += 1.0
         decodes = [one.sequence for one in running if one.left]
         began = thread_time()

@@ -1,4 +1,4 @@
-"""`ratoon simulate --drafts`: how much of texts the drafters foresee, by source and load."""
+"""`ratoon simulate --drafts`: how many tokens of texts are drafted rightly, by source and load."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DraftedLoad:
     tokens: int
     tokens_per_step: float  # tokens of one row
     acceptance_rate: float
-    speed: float  # tokens a second, as times those without drafts, as predicted
+    speed: float  # predicted tokens a second with drafts / without drafts
     drafting_us: float  # processor time a step
     sources: dict[str, SourceReport]
 
@@ -50,7 +50,7 @@ def replay_drafts(
 ) -> list[DraftedLoad]:
     """Replay the texts with each load, `runs` times one after the other; raise BadSetting.
 
-    Each load begins with an empty cache. Reads of KV are left out of a step's seconds.
+    Each load begins with an empty cache. The predicted time of a step leaves out reads of KV.
     """
     reports = []
     for rows in LOADS:

@@ -1,10 +1,10 @@
 """A router of several gateways in front of the same replicas.
 
-Each gateway has a router of its own. It hears of all caches, and of its own requests alone: how
-long the queues of the others' requests are, and what these will leave in the caches, it does not
-know.
+Each gateway has a router of its own, which hears of changes in all caches, but only of its own
+gateway's requests. So it does not know how many requests of other gateways wait, nor which blocks
+those requests will leave in the caches.
 
-Knows: which gateway a request has. Does not know: how any of them chooses.
+Knows: the gateway of each request. Does not know: how a router chooses.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class GatewaysRouter:
             one.gone(replica)
 
     def known_blocks(self, replica: str) -> int:
-        """Count the blocks known of a replica; all gateways know the same."""
+        """Count the blocks that routers know of a replica; all gateways know the same blocks."""
         return self._gateways[0].known_blocks(replica)
 
     def _of(self, request_id: str) -> Router:
-        """Choose a request's gateway; a remote prefill for the request (`ID~p`) has the same."""
+        """Return the router of a request's gateway, also for its remote prefill (`ID~p`)."""
         own = request_id.partition("~")[0]
         return self._gateways[crc32(own.encode()) % len(self._gateways)]

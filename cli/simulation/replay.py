@@ -1,17 +1,17 @@
 """A replay of a trace through the real `PrefixCache`, not a model of it.
 
-A cache block is one block of the trace. The trace identifies its content by an id, so the cache
-has blocks of one token, and that token is the id. What is compared, split, held, evicted and moved
-is the same as with all tokens; only the arrays are shorter.
+A cache block is one block of the trace. The trace gives each block an id instead of tokens, so the
+cache has blocks of one token, which is the id. The cache compares, splits, holds, evicts and moves
+the same blocks as with all tokens; only the arrays are shorter.
 
-Each request ends before the next one begins: concurrency is not modelled, so nothing is held for
+Each request ends before the next one begins: concurrency is not modelled, so no block is held for
 long. Only whole blocks are shared, and the last token is always computed. Generated tokens are
 unknown content: they are not cached and not part of the hit rate. A prompt that is longer than
 the device tier is computed and leaves nothing in the cache. With recurrent layers a request begins
 at a kept state (`states`).
 
-Copies between tiers end at once, or after the time that their bytes take: between the same two
-tiers in the same direction one after the other, all others at the same time.
+Copies between tiers end at once, or after the time that their bytes take: copies between the same
+two tiers in the same direction run one after the other, all others at the same time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TierSizes:
         return self.device + self.host + self.disk
 
     def scaled(self, total: int) -> TierSizes:
-        """Divide another total by the same proportions."""
+        """Divide the total of tokens `total` between the tiers in the same proportions."""
         host, disk = (tokens * total // self.total for tokens in (self.host, self.disk))
         return TierSizes(total - host - disk, host, disk)
 
@@ -103,7 +103,7 @@ def partition_of(trace: BlockTrace) -> EqualParts | None:
 
 
 def admit(trace: BlockTrace) -> list[KeyedRequest]:
-    """Process a request like the gateway, once for all replays."""
+    """Compute namespaces and block keys of all requests, as the gateway does, for all replays."""
     paths = {tenant: _path(tenant) for tenant in trace.tenants}
     return [
         KeyedRequest(one, paths[one.tenant], block_keys(paths[one.tenant], one.ids, 1))
@@ -200,9 +200,9 @@ class Replay:
         partition: EqualParts | None = None,
         states: StateCosts | None = None,
     ) -> None:
-        """Replay with `block_size` tokens for an id. A missing tier has no tokens.
+        """Replay with `block_size` tokens for each id. A tier of 0 tokens is missing.
 
-        `states`: of a model with recurrent layers.
+        `states`: the costs of the states if the model has recurrent layers.
         """
         self._block_size = block_size
         self.cache = PrefixCache(

@@ -1,13 +1,13 @@
-"""A replay of a trace through several replicas' caches, behind the router that serves.
+"""A replay of a trace through several replicas' caches, behind a router of the gateway.
 
-Each replica computes in steps (`steps`). What its cache has changed is told to the router when a
-prompt's first token comes, as an engine does. With a rate of fetching, replicas fetch what others
-have; with some that compute prompts alone, the code that serves decides which prompts these get.
+Each replica computes in steps (`steps`), and reports changes of its cache to the router at a
+prompt's first token, as an engine does. With a rate of fetching, replicas fetch blocks that others
+have; if some replicas only prefill, the gateway's own code decides which prompts they compute.
 
     arrival -> chosen -> loads, fetches -> computed in steps -> first token -> over
                  `-----> computed on another replica -> fetched -> its last token
 
-Knows: routers, replays, the order of what happens. Does not know: which router is best.
+Knows: routers, replays, the order of events. Does not know: which router is best.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Costs:
 
 
 class SimulatedReplica:
-    """A replica: its cache, its steps, and the time until which it sends blocks."""
+    """A replica: its cache, its steps, and the time at which its last transfer of blocks ends."""
 
     def __init__(
         self, name: str, replay: Replay, costs: Costs, clock: VirtualClock, role: Role = "both"
@@ -64,7 +64,7 @@ class SimulatedReplica:
         self._feed.heard(_GATEWAY, Subscribe())
 
     def admit(self, admitted: KeyedRequest) -> tuple[ServedRequest, float]:
-        """Look up a prompt; return its cached tokens, and the seconds to load the tokens."""
+        """Replay a request; return its tokens' sources, and the seconds to load cached tokens."""
         served = self.replay.serve(admitted)
         shape, machine = self._costs.shape, self._costs.machine
         load = served.waited_s or machine.load_seconds(shape, served.from_host, served.from_disk)
@@ -81,7 +81,7 @@ class SimulatedReplica:
         return self._sends_until + self._costs.fetch_setup_s
 
     def streamed_at(self, began: float, now: float, tokens: int) -> float:
-        """Return when tokens that were computed since `began` and sent meanwhile have arrived."""
+        """Return when tokens have arrived that were sent while computed, since `began`."""
         last = self._costs.fetch_seconds(min(tokens, self._costs.step.tokens))
         return max(self.sent_at(began, tokens), now + last + self._costs.fetch_setup_s)
 
@@ -208,7 +208,7 @@ class ReplicaSet:
         output: int,
         computed: Callable[[], None] | None = None,
     ) -> None:
-        """Compute the rest of a request; `computed` runs after it, if it is not the answer."""
+        """Compute a part's uncached tokens; a remote prefill calls `computed` at their end."""
         clock, router, replica = self._clock, self._router, part.replica
         there = part.served.cached + part.fetched
         news, arrived, request_id = replica.news(), clock.now, part.request.request_id
@@ -233,7 +233,7 @@ class ReplicaSet:
         clock.at(max(ready_at, clock.now), lambda: replica.engine.add(job))
 
     def _told(self, part: _Part, job: Job, arrived: float) -> tuple[Reused, Timing]:
-        """Make an engine's report with a first token: tokens reused, and times."""
+        """Make the report that an engine sends with the first token: reused tokens, and times."""
         served = part.served
         tiers = TierTokens(served.from_device, served.from_host, served.from_disk)
         started = arrived if job.started_at is None else job.started_at

@@ -20,7 +20,7 @@ from storage.move import Tier
 class HitRates:
     """Cached input tokens / input tokens, in all and by the tokens' tier.
 
-    What was fetched from another replica is cached, in none of the tiers.
+    Tokens fetched from another replica count as cached, but in no tier.
     """
 
     requests: int

@@ -1,6 +1,6 @@
 """A comparison of routers on a trace, and of one cache as large as all replicas' caches.
 
-Knows: which replays are beside each other, and what is compared. Does not know: what a router does.
+Knows: which replays are compared, and by which numbers. Does not know: how a router chooses.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def compare(
 ) -> RouterComparison:
     """Replay a trace through one cache, and through replicas behind each router.
 
-    `router`: the label of the one that is reported on in full.
+    `router`: the label of the router that is reported in full.
     """
     alone = replicas.in_one(sizes, admitted, advance)
     one = hit_rates(alone.served).token_hit_rate
@@ -216,7 +216,7 @@ def _gaps(gaps: list[Gap]) -> Gaps | None:
 
 
 def _merged(replicas: ReplicaSet, sizes: TierSizes) -> Replayed:
-    """Merge the results of these replicas, as if they were one cache."""
+    """Sum the results of all replicas, in the form of one cache's results."""
     each = replicas.replayed()
     first = each[0]
     return Replayed(

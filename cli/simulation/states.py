@@ -1,7 +1,7 @@
 """The recurrent states of a simulated model: their slots, and the work of a replay on them.
 
-A sequence's rows end where a state is kept, as in the engine, and the states are the cache's own:
-only the rows are made here. Answers are not replayed, so no state is kept at their ends.
+A sequence's rows end where a state is kept, as in the engine. The cache itself keeps the states;
+this module only makes the rows. Answers are not replayed, so no state is kept at their ends.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from prefix_cache.leases.lease import Lease
 
 @dataclass(frozen=True, slots=True)
 class StateCosts:
-    """Bytes of a model's states, and what share of the device they get."""
+    """The bytes of a model's state, and the share of memory that states get."""
 
     state_bytes: int
     kv_bytes_per_token: int
     cache_ratio: float  # see `state_cache_ratio`
 
     def slots(self, device_tokens: int) -> int:
-        """Count the device's state slots beside `device_tokens` of KV, with one sequence's."""
+        """Count the device's state slots, with those of a running sequence."""
         sizes = StateSizes(self.state_bytes, 1, self.cache_ratio)
         return state_slots(PoolBudget(0, ""), device_tokens * self.kv_bytes_per_token, sizes)
 
@@ -44,10 +44,10 @@ class StatesReport:
     """The checkpoints of a replay: states that the cache has kept."""
 
     state_bytes: int
-    slots: int  # with those of one running sequence
+    slots: int  # slots of the device, those of one running sequence included
     held: int  # checkpoints at the end
     made: int
-    hits: int  # requests that began at one
+    hits: int  # requests that began at a checkpoint
     evicted: int
     refused: int  # states not kept for lack of a slot
     cut_tokens: int  # cached tokens that were computed again: no state was kept at their end
@@ -78,9 +78,9 @@ def states_report(cache: PrefixCache, state_bytes: int, block_size: int) -> Stat
 
 
 def rows(cache: PrefixCache, lease: Lease, length: int, block_size: int) -> Iterator[int]:
-    """Launch the rows of a prompt of `length` ids one by one; yield each one's end.
+    """Launch the rows of a prompt of `length` ids one by one; yield the end of each row.
 
-    An id stands for `block_size` tokens. The caller commits up to the end before the next row.
+    Each id stands for `block_size` tokens. The caller commits up to this end before the next row.
     """
     states, at = lease.states, lease.cached_tokens
     wanted = prompt_positions(lease, length, unit=block_size)

@@ -1,12 +1,12 @@
 """A simulated engine: steps of prompt chunks and decodes, timed by `MachineModel`.
 
-    step   decodes of all rows  +  a chunk of the prompts that came first
-    jump   decodes alone, as many steps as nothing else happens
+    step   a decode of every row, and chunks of the prompts that came first
+    jump   several steps of decodes alone, until a row ends or a prompt comes
 
-A step with decodes takes no longer than `max_step_s`, about, by the size of its chunk. Prompts are
-computed in the order in which they came. All that happens is on a clock that others share.
+The size of its chunks keeps a step with decodes at about `max_step_s` or less. Prompts are computed
+in the order in which they came. All engines share one clock.
 
-Knows: tokens and seconds. Does not know: caches, routers, or whose a prompt is.
+Knows: tokens and seconds. Does not know: caches, routers, or the tenant of a prompt.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SimulatedStepBounds:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A prompt, of which `tokens` are to be computed, and its answer."""
+    """A request: a prompt with `tokens` tokens still to compute, and its answer."""
 
     tokens: int
     behind: int  # cached tokens before the tokens to compute
@@ -85,7 +85,7 @@ class Job:
 @dataclass(slots=True, eq=False)
 class _Row:
     context: int
-    left: int  # tokens still to come
+    left: int  # tokens still to generate
     job: Job
 
 
@@ -161,7 +161,7 @@ class SteppedEngine:
         return max(int(seconds / each), _LEAST_CHUNK if is_first else 0)
 
     def _decode_seconds(self, steps: int) -> float:
-        """Estimate the seconds of each of the rows' next `steps` decode steps."""
+        """Estimate the mean seconds of the next `steps` decode steps of all rows."""
         rows = self._rows
         context = sum(row.context for row in rows) / len(rows) + steps / 2
         return self._machine.step_seconds(self._shape, len(rows), context)
@@ -175,7 +175,7 @@ class SteppedEngine:
         self._clock.at(end, lambda: self._end(under_way))
 
     def _cut(self, jump: _UnderWay) -> None:
-        """End the run of decode steps after the present step."""
+        """End a jump after its present step."""
         done = max(1, ceil((self._clock.now - jump.began) / jump.each))
         if done < jump.steps:
             self._start(_UnderWay(jump.began, jump.each, done))
@@ -193,7 +193,7 @@ class SteppedEngine:
             job.on_end()
 
     def _decoded(self, under_way: _UnderWay) -> list[Job]:
-        """Count a token for every row; return the jobs that have ended."""
+        """Count the tokens generated for every row; return the jobs that have ended."""
         rows, steps = self._rows, under_way.steps
         if rows:
             self.gaps.append(Gap(under_way.each, len(rows) * steps))

@@ -1,10 +1,11 @@
 """The address of a running server: a private file in its data directory, locked by the server.
 
-The lock (flock) tells a server that runs from one that was killed: the kernel releases it with the
-process, and a file that nobody has locked is stale.
+The lock (flock) shows whether the server runs: the kernel releases it when the process ends, so a
+file without a lock is stale.
 
-    server.json          of the server that started last: it is found
-    server.json.1a2b     of one that started before in the same directory: found once that has ended
+    server.json          of the server that started last, which commands find
+    server.json.1a2b     of a server that started before in the same directory; commands find it
+                         once the last server has ended
 
 Does not know: whether the server answers.
 """
@@ -40,7 +41,7 @@ class AnothersFile(PrivateFileError):
 
 @contextmanager
 def address_told(data_dir: Path, address: ServerAddress) -> Iterator[None]:
-    """Keep the address file, locked, while the block runs; OSError if it cannot be written."""
+    """Write the address file, and keep it locked while the block runs; raise OSError."""
     file = tell_address(data_dir, address)
     try:
         yield
@@ -56,7 +57,8 @@ def address_told(data_dir: Path, address: ServerAddress) -> Iterator[None]:
 def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
     """Publish the server's address to commands with this data directory, also after `become`.
 
-    One that cannot write there, on a full disk, serves all the same; so does a second one.
+    A server that cannot write the file, for example on a full disk, serves nevertheless, and so
+    does a second server with the same directory.
     """
     with suppress(PrivateFileError):  # an untrusted file is replaced
         if other := running_server(data_dir):
@@ -75,7 +77,7 @@ def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
 def tell_address(data_dir: Path, address: ServerAddress) -> IO[bytes]:
     """Write the file; it is valid until the returned file is closed, or the process ends.
 
-    Raises OSError. The file is locked before it gets its name: nobody ever sees it without.
+    Raises OSError. The file is locked before it gets its name, so nobody sees it unlocked.
     """
     path = data_dir / ADDRESS_FILE
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

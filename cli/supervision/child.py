@@ -63,7 +63,7 @@ class Child:
     async def start(cls, command: Sequence[str], on_line: OnLine) -> Child:
         """Start `command`; both its outputs go to `on_line`. The child dies with this process.
 
-        It has a session of its own: a Ctrl-C at the terminal reaches the parent alone, which
+        The child has a session of its own: a Ctrl-C at the terminal reaches only the parent, which
         then ends its children in order.
         """
         tied = [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid()), *command]

@@ -2,7 +2,7 @@
 
 It is a script and not a hook between fork and exec, because such hooks are unsafe with threads.
 usage: python parent_death.py PARENT_PID COMMAND [ARGUMENT ...]
-Without prctl, the command outlives that process.
+On systems without prctl the command outlives its parent.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ def die_with(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Tie this process to its parent, then exec the command (the tie survives exec)."""
+    """Have this process die with its parent, also after it execs the command."""
     parent, *command = arguments
     die_with(int(parent))
     os.execvp(command[0], command)

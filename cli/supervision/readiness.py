@@ -1,8 +1,8 @@
 """The supervisor's repeated probe of the gateway: which processes answer.
 
-Knows: the gateway's /readyz. It is asked by the standard library: the command line's HTTP client
-would be a third of what the supervisor loads. Does not know: what is done about silence
-(`supervisor.py`).
+Knows: the gateway's /readyz, which is read with the standard library: the command line's HTTP
+client would be a third of all that the supervisor loads. Does not know: what happens to a silent
+process (`supervisor.py`).
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from cli.supervision.serving_state import GATEWAY, ChildName
 from cli.supervision.watch import Probed
 
 _TIMEOUT_S = 2.0
-# Not "stalled": such an engine may recover, and otherwise the gateway gives it up.
-# With a full disk or a Redis that evicts an engine is ready too; with a damaged state there is
-# nothing to announce.
+# Left out is "stalled": the engine may recover, and otherwise the gateway gives it up; and a
+# damaged state, with which there is nothing to announce. With a full disk, or a Redis that
+# evicts, an engine is ready.
 _READINESS = {"ready": True, "state_evicts": True, "disk_full": True, "not_ready": False}
-# Not "stalled" here either. A "refused" engine lives but is never ready: it must not count as such.
+# Left out is "stalled", as above, and "refused": such an engine lives but is never ready.
 _ANSWERS = {"ready": True, "draining": True, "absent": False}
 
 
@@ -38,10 +38,11 @@ class _Readiness(msgspec.Struct, frozen=True):
 async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
     """Fetch the gateway's /readyz; return the processes that answer.
 
-    A gateway that refuses the connection or breaks it off is not known to hang: it may not listen
-    yet, or be stopping. Nor is one that refuses it by a 503, because it has too many. One that
-    answers nothing does hang. Of an engine nothing is known without the gateway, nor while its
-    process stands still.
+    The value is True for a process that answers (an engine's id, if known), False for one that does
+    not, None if this is unknown. A gateway that refuses or breaks the connection is unknown: it may
+    not listen yet, or be stopping, or have too many connections (503). A gateway that sends nothing
+    within the timeout does not answer. Engines are unknown if the gateway does not answer, or while
+    it reports them as stalled.
     """
     try:
         async with asyncio.timeout(_TIMEOUT_S):
@@ -63,7 +64,7 @@ def _body(url: str) -> bytes:
 
 
 def _answering(health: _Readiness, engines: Sequence[ChildName]) -> Probed:
-    """Return the engines that answer: a single engine by the status, several by their states."""
+    """Return which engines answer: a single engine by the status, several by their states."""
     if not health.replicas:
         return dict.fromkeys(engines, _READINESS.get(health.status))
     replicas = zip(engines, health.replicas.values(), strict=False)

@@ -1,6 +1,6 @@
 """The output of `ratoon serve`, to a terminal or a log: lines and a greeting.
 
-The supervisor loads no library for it where nobody looks on, and waits for no reader there.
+Without a terminal the supervisor loads no library for its output, and waits for no reader.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class StderrScreen:
     """Lines on standard error, and the greeting on standard output.
 
-    On a terminal, which `console` is, there is a spinner below the lines while the model loads.
+    `console` is the terminal, if any: it shows a spinner below the lines while the model loads.
     """
 
     def __init__(self, loading: str, greeting: str, console: Console | None = None) -> None:
@@ -39,7 +39,7 @@ class StderrScreen:
     def child_says(self, name: ChildName, line: str) -> None:
         """Print a child's line, dimmed and marked with the child's name.
 
-        A record of the access log in JSON is for programs: where nobody looks on, it goes to
+        Without a terminal, a line of the access log in JSON, which is for programs, goes to
         standard output as it is.
         """
         if line.startswith("{") and line.endswith("}") and self._console is None:

@@ -123,7 +123,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class ChildState:
-    """The state of one child's present run, and facts of its runs before."""
+    """The state of a child's present run, and counts of its earlier runs."""
 
     alive: bool = True
     ready: bool = False
@@ -145,7 +145,7 @@ class ServingState:
     gateway: ChildState = ChildState()
     engines: Mapping[ChildName, ChildState] = field(default_factory=lambda: {ENGINE: ChildState()})
     hurried: bool = False  # after a second signal the gateway waits for no stream
-    failure: str | None = None  # why serving ended without a signal
+    failure: str | None = None  # the reason for an end without a signal
     refused: bool = False  # ended because of the model; the engine has printed the reason
     restarting: tuple[ChildName, ...] = ()  # engines still to be restarted, in this order
     restart_step: RestartStep = "waits"  # the step of the first of these engines

@@ -1,10 +1,11 @@
 """`python -m cli.supervision.supervise DESCRIPTOR`: the process that `ratoon serve` becomes.
 
-It is executed anew, so that its memory, environment and arguments have nothing of the keys that the
-preparation has read or made: the operator's, the demo tenants', the link's. What it is told is in a
-file without a name, which is open under that descriptor.
+`ratoon serve` executes this program in its place, so that memory, environment and arguments have
+none of the keys that it has read or made: the operator's, the demo tenants', the link's. The
+program reads its orders (`Supervised`) from a file without a name, open under DESCRIPTOR.
 
-Knows: what to run, where it says how it is, and what to show. Does not know: flags, models, keys.
+Knows: the commands to run, the URL of their readiness, and what to show. Does not know: flags,
+models, keys.
 """
 
 import asyncio

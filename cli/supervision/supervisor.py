@@ -1,17 +1,17 @@
 """The decisions after a child's exit, a signal or a time; `watch` carries them out.
 
-Gateway and engines follow the same rules: a child that dies is started again, with a longer delay
-after each short run; one that stops answering is ended, and so started again; one that was never
-ready is given up after a few runs, and the server with it, unless another engine serves. At a stop
-the gateway goes first (it drains its streams), then the engines.
+Gateway and engines follow the same rules. A child that dies is started again, with a longer delay
+after each short run. A child that stops answering is ended, and so started again. A child that was
+never ready is given up after a few runs, and the server with it, unless another engine serves. At a
+stop the gateway ends first (it drains its streams), then the engines.
 
     SERVING --stop, give up--> DRAINING --gateway gone--> STOPPING --engines gone--> DONE
 
-At a restart the engines go one after the other: each finishes what it has, and is started again
-once it has ended; the next one follows when all are ready.
+The engines are restarted one after the other: each finishes its requests, and is started again
+once it has ended; the next engine follows when all are ready.
 
-Knows: which child lives, how often it died and when something is due. Does not know: processes,
-signals, sockets, nor a clock of its own: every event comes with its time in seconds.
+Knows: which child lives, how often it died and when an action is due. Does not know: processes,
+signals, sockets, or a clock: every event comes with its time in seconds.
 """
 
 from dataclasses import replace
@@ -109,10 +109,10 @@ def _not_silent(child: ChildState) -> ChildState:
 
 
 def _hopeless(state: ServingState, name: ChildName, status: int, policy: Policy) -> str | None:
-    """Return why the child is not started again; None if it is.
+    """Return why the child is not started again; None if it is started again.
 
-    One that has been ready before is always started again: what keeps it from it may pass. So is
-    an engine beside others that have been.
+    A child that was ready in an earlier run is always started again, as its fault may pass. So is
+    an engine if any engine has been ready.
     """
     dead = state.child(name)
     beside = state.engines.values() if name != GATEWAY else ()
@@ -195,7 +195,7 @@ def _go_on_restarting(state: ServingState) -> Decision:
 
 
 def _drained(state: ServingState, name: ChildName, at: float) -> Decision:
-    """Start an engine at once that has ended in order to restart."""
+    """Start an engine again at once after it has drained and ended."""
     child = state.child(name)
     again = replace(
         child,
@@ -240,7 +240,7 @@ def _tick(state: ServingState, at: float) -> Decision:
 
 
 def _stop(state: ServingState, at: float, policy: Policy) -> Decision:
-    """Start to stop: no child is started or given time to answer any more."""
+    """Begin a stop: from now on no child is started, or waited for to answer."""
     due = at + policy.gateway.stop_s if state.gateway.alive else None
     gateway = replace(state.gateway, due=due)
     engines = {name: replace(engine, due=None) for name, engine in state.engines.items()}

@@ -80,9 +80,10 @@ class Watch:
         self._probing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Serve until asked to stop; ServingFailed when it ends for any other reason.
+        """Serve until asked to stop; raise ServingFailed if serving ends for another reason.
 
-        ModelRefused, without a word, when that is the model: the engine has said why.
+        Raises ModelRefused with an empty message if the model is the reason: the engine has printed
+        why.
         """
         with self._signals_as_events():
             try:
@@ -95,11 +96,11 @@ class Watch:
             raise ServingFailed(state.failure)
 
     def request_stop(self) -> None:
-        """Stop, as SIGTERM asks."""
+        """Request a stop, as by SIGTERM."""
         self._events.put_nowait(StopRequested())
 
     def request_restart(self) -> None:
-        """Restart, as SIGUSR1 asks."""
+        """Request a restart of the engines, as by SIGUSR1."""
         self._events.put_nowait(RestartRequested())
 
     async def _until_done(self) -> ServingState:
@@ -155,7 +156,7 @@ class Watch:
         self._events.put_nowait(Exited(name, await child.wait()))
 
     async def _report_answers(self) -> None:
-        """Report each change of whether a child answers."""
+        """Probe the children for ever; queue an event when a child begins or ceases to answer."""
         watched, known = self._watched, dict[ChildName, bool | str]()
         while True:
             probed = await watched.probe()

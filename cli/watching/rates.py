@@ -1,6 +1,6 @@
 """Tables of an engine's rates between two readings of its counters.
 
-Pure. Does not know: where readings come from, nor when to take the next.
+Pure. Does not know: where readings come from, or when the next one is taken.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _MAX_TENANTS = 20  # rows of tenants; more would exceed a screen
 def tables(now: Stats, before: Stats | None) -> list[TableText]:
     """Make tables of the changes between two answers of GET /admin/cache/stats.
 
-    Without an earlier one, or one of another engine, the time is that since the engine's start.
+    If `before` is None, or of another engine, the changes are those since the engine's start.
     """
     if before is not None and before["engine_id"] != now["engine_id"]:
         before = None
@@ -51,14 +51,14 @@ def _engine_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple
         ("running", queue["running"]),
         ("waiting", queue["waiting"]),
     ]
-    has_ranks = not now["replicas"] and num_ranks(now) > 1  # several engines: each has its own
+    has_ranks = not now["replicas"] and num_ranks(now) > 1  # shown for a single engine only
     if now["router_answers"] is not None:
         rows.append(("router", "answers" if now["router_answers"] else "no answer"))
     return [*rows, ("ranks", ranks_of(now))] if has_ranks else rows
 
 
 def _alarms(sentinel: Stats) -> list[TableText]:
-    """Make a red table if answers from the cache were not what the model computes without it."""
+    """Make a red table if cached answers differed from answers computed without the cache."""
     wrong, damaged = sentinel["differed"], sentinel["damaged_blocks"]
     if not (wrong or damaged):
         return []
