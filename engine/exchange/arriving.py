@@ -1,12 +1,12 @@
 """The handling of a fetch's messages: copy its blocks into their slots, or end it.
 
-    bytes     Block: opened into its block                             it has arrived
-    by slots  Slots: copied from the neighbour's pool, Taken is said   copied
-              Still: they were held until after that                   they have arrived
+    bytes     Block: decrypted into its slot                           the block has arrived
+    by slots  Slots: copied from the neighbour's pool, Taken is sent   the blocks are copied
+              Still: the neighbour held them until after the copy      the blocks have arrived
 
-While the slots of one message are copied, the next message is looked at. Blocks come in order. One
-that does not open, or is out of order, ends the fetch, and so does what cannot be true: what has
-arrived before is sound.
+While the slots of one message are copied, the next message is handled. Blocks come in order. A
+block that fails authentication or is out of order ends the fetch, and so does a message with
+impossible values; blocks that arrived before stay valid.
 
 Knows: messages, seals, places. Does not know: sockets or time.
 """
@@ -44,8 +44,8 @@ class Arriving:
         self.fetch = fetch
         self.taken = fetch.arrived  # blocks that have arrived, or are copied and not yet confirmed
         self._begun = fetch.arrived  # blocks that have arrived or are being copied
-        self._end = fetch.wanted.end  # the blocks; of a model with states as many as are found
-        self._copies: deque[tuple[CopyEvent, int]] = deque()  # running copies, each with its end
+        self._end = fetch.wanted.end  # end of the blocks to come; with states, as in `Found`
+        self._copies: deque[tuple[CopyEvent, int]] = deque()  # running copies, and the blocks' end
         self._fingerprint, self._salt = fingerprint, salt
         self._writer = writer
         self._pools = pools
@@ -53,7 +53,7 @@ class Arriving:
         self._pool: PeerPool | None = None
 
     def take(self, message: FromSource, payload: memoryview | None) -> None:
-        """Apply a message of the sender; its last one ends the fetch."""
+        """Apply a message of the sender; the last message ends the fetch."""
         try:
             self._apply(message, payload)
         except NotSound:
@@ -64,7 +64,7 @@ class Arriving:
             self.fetch.end("")
 
     def settle(self) -> bool:
-        """Wait for the oldest running copies; return False without any."""
+        """Wait for the oldest running copies; return False if there are none."""
         if not self._copies:
             return False
         copied, end = self._copies.popleft()
@@ -123,11 +123,11 @@ class Arriving:
         self.taken = self._begun = position + 1
         if not wanted.state_units:
             fetch.arrived = position + 1
-        elif position + 1 == last:  # without the state no block is of use
+        elif position + 1 == last:  # blocks are of no use without the state
             fetch.arrived = self._end
 
     def _target(self, position: int) -> tuple[int, SealedPlace]:
-        """Return the slot and the binding of a block, or of a unit of the state after the last."""
+        """Return the slot and the binding of a block; after the last, of a unit of the state."""
         wanted, unit = self.fetch.wanted, position - self._end
         if unit < 0:
             return int(wanted.block_ids[position]), self._place(position, position + 1)

@@ -3,14 +3,14 @@
     cpu     blocks are read and written where they lie
     cuda    through a pinned buffer, on a stream of the thread's own
 
-A state, or the window's ring, is some units that are as long as a block. They follow the pool's
-blocks in one numbering of slots.
+A state, or the ring of a window, is divided into units that are as long as a block. Their slots are
+numbered after the pool's blocks.
 
-Who reads holds a lease on the blocks; they were put in the tree when their step was settled, so no
-kernel writes them any more. Who writes has blocks that are private to a lease, and begins after an
-event: all that was launched before they were given to it.
+A reader's blocks are leased, and were put in the tree when their step was settled, so no kernel
+writes them any more. A writer's blocks are private to a lease. The writer begins after an event:
+the end of all work that was launched before the lease got the blocks.
 
-Knows: tensors, streams. Does not know: what is in a block, or whose it is.
+Knows: tensors, streams. Does not know: the contents or the owner of a block.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BlockWriter(Protocol):
 
 
 class SlotRows:
-    """The pool's blocks, (block_bytes,) uint8 each, and after these the units of states."""
+    """Slots' bytes, (block_bytes,) uint8 each: the pool's blocks, then the units of states."""
 
     def __init__(self, pool: DevicePool, states: States | None) -> None:
         self.blocks = block_bytes_of(pool)
@@ -62,7 +62,7 @@ class SlotRows:
         self.state_units = 0 if states is None else states.slot_blocks
 
     def __getitem__(self, slot: int) -> torch.Tensor:
-        """Return the bytes of one slot, where they lie."""
+        """Return a view of one slot's bytes."""
         after = slot - len(self.blocks)
         if after < 0 or self._states is None:
             return self.blocks[slot]
@@ -164,7 +164,7 @@ class CudaMemory:
         return self._buffer()
 
     def _buffer(self) -> CudaBuffer:
-        # A new thread uses GPU 0, where a rank of another GPU would then take memory.
+        # A new thread uses GPU 0, so a rank on another GPU would take memory there.
         torch.cuda.set_device(self.blocks.device)
         return CudaBuffer(self.rows)
 
@@ -204,6 +204,6 @@ class CudaBuffer:
 
 
 def memory_of(pool: DevicePool, states: States | None = None) -> HostMemory | CudaMemory:
-    """Make the memory of the pool, and of `states`, for the host or a GPU, where they are."""
+    """Make the memory of the pool and of `states`, which lie in the host's memory or on a GPU."""
     kind = CudaMemory if pool.tensor.device.type == "cuda" else HostMemory
     return kind(pool, states)

@@ -1,9 +1,9 @@
-"""Prefixes carried out of this engine's device, and into it, as `carrying_messages` says.
+"""Prefixes exported from this engine's device, and imported into it (`carrying_messages`).
 
     begin -> [room is made] -> ready: write, write, ... -> end: in the tree, held -> released
 
-An import leases blocks as a request does, and what is written to them are its own blocks alone:
-those that are in the tree already stay. Nothing of it is in the tree before its end.
+An import leases blocks as a request does, and writes only its own blocks: blocks that are in the
+tree already stay as they are. An import's blocks are put in the tree at its end.
 
 Knows: leases, pins. Does not know: files, signatures, or where the bytes come from.
 """
@@ -34,9 +34,9 @@ from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 
-MOST_IMPORTS = 2  # at once: each holds blocks of the device
-IDLE_S = 60.0  # seconds after which an import that nobody goes on with is dropped
-MOST_BYTES = 16 << 20  # of one read of several units, which steps wait for
+MOST_IMPORTS = 2  # most imports at once: each holds blocks of the device
+IDLE_S = 60.0  # seconds without a query after which an import is dropped
+MOST_BYTES = 16 << 20  # most bytes of a read of several units, since steps wait for it
 HELD_S = 30.0  # seconds for which imported blocks are held until they are pinned
 
 
@@ -49,14 +49,14 @@ class _Import:
     lease: Lease | None = None
     state_slot: int | None = None  # the state's slot, unless the tree has it already
     is_over: bool = False
-    written: set[int] = field(default_factory=set)  # units
+    written: set[int] = field(default_factory=set)  # numbers of written units
 
 
 class CarriedPrefixes:
     """The reads and the imports of one engine. One owner thread."""
 
     def __init__(self, cache: PrefixCache, pins: Pins, units: UnitMemory | None) -> None:
-        """Carry by `units`; None: nothing can be carried."""
+        """Read and write prefixes through `units`; None: refuse all queries."""
         self._cache = cache
         self._pins = pins
         self._units = units
@@ -84,7 +84,7 @@ class CarriedPrefixes:
             return kind(query_id=query.query_id, code=error.code, message=error.message)
 
     def drop_late(self, now: float) -> None:
-        """Release imports that are over, or that nobody goes on with."""
+        """Release the blocks of imports that are idle, or over and held for long enough."""
         for import_id, one in list(self._imports.items()):
             if now > one.until:
                 self._drop(import_id, now)
@@ -145,12 +145,12 @@ class CarriedPrefixes:
         return one
 
     def _lease(self, one: _Import, now: float) -> None:
-        """Take the lease, once there is room: the token after the prefix is never cached."""
+        """Lease blocks, once there is room, for one more token: the last is never cached."""
         longer = np.append(one.tokens, np.int32(0))
         one.lease = self._cache.acquire(one.path, longer, owner=PUBLISHED, now=now)
         if one.lease is None:
             return
-        self._cache.postpone(one.lease)  # no block's leading tokens are copied
+        self._cache.postpone(one.lease)  # copy no part of a cached block
         states = one.lease.states
         if states is not None and states.at.position < len(one.tokens):
             one.state_slot = states.next_out()
@@ -186,7 +186,7 @@ class CarriedPrefixes:
         return ImportState(query_id=query.query_id)
 
     def _commit(self, one: _Import, lease: Lease, now: float) -> None:
-        """Put the blocks, and the state at their end, in the tree."""
+        """Put the blocks and the state at their end in the tree."""
         end = len(one.tokens)
         if one.state_slot is not None:
             self._cache.want_states(lease, [end])
@@ -218,9 +218,10 @@ def _rows(
     state_units: int,
     end: int | None = None,
 ) -> tuple[Rows, Rows]:
-    """Return the slots of the blocks and the rows of the state that these units are.
+    """Return the slots of those units that are blocks, and the rows of those of the state.
 
-    `end`: the prefix's blocks, of a lease that has more. Raises InvalidRequest outside of it.
+    `end`: the prefix's number of blocks, if the lease has more. Raises InvalidRequest for units
+    that the prefix does not have.
     """
     blocks = lease.num_blocks if end is None else end
     if first < 0 or count < 0 or first + count > blocks + state_units:

@@ -1,14 +1,14 @@
-"""The client of other engines: a thread asks for blocks, and writes them into the pool.
+"""The client of other engines: a thread that asks for blocks and writes them into the pool.
 
     owner                            thread                                     answering engine
       begin(fetch) ->                  Ask ---------------------------------->
       fetch.arrived                    opened into the blocks  <---------------  Found, Block, ...
       leave(fetch) ->                  Leave -------------------------------->
 
-Every fetch ends: when all has come, when the other end says so, when it says nothing for some
-seconds or is not there, when a block is not what was asked for, and at its deadline in any case.
+Every fetch ends: when all blocks have come, when the other engine ends it, is silent for some
+seconds or cannot be reached, when a block fails authentication, or at the latest at its deadline.
 
-Knows: sockets, connections, patience. Does not know: sequences, or what a fetch is good for.
+Knows: sockets, connections, deadlines. Does not know: sequences, or why a fetch was begun.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _OnTheWay:
     arriving: Arriving
     heard: float  # time of the other engine's last message
     said: float  # time of our last message
-    told: int  # blocks that the other engine knows to have arrived
+    told: int  # confirmed blocks, as last sent to the other engine
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class BlockClient:
         return "device" if is_neighbour else "socket"
 
     def begin(self, fetch: Fetch) -> None:
-        """Request a fetch's blocks. Raises ThreadEnded; OSError: impossible at the moment."""
+        """Request a fetch's blocks. Raises ThreadEnded, or OSError if that is impossible now."""
         if self._thread is None:
             self._thread = self._started()
         if not self._thread.is_alive():
@@ -208,7 +208,7 @@ class BlockClient:
         self._say(peer, ask)
 
     def _peer(self, where: str) -> _Peer:
-        """Return the connection to an engine, which may not exist. Raises ValueError, ZMQError."""
+        """Return a connection to an engine, opened if need be. Raises ValueError, ZMQError."""
         peer = self._peers.get(where)
         if peer is None:
             if is_tcp(where) and self._key is None:
@@ -227,7 +227,7 @@ class BlockClient:
         try:
             socket.connect(endpoint)
         except zmq.ZMQError:
-            socket.close()  # another engine gave the address, and may give many invalid ones
+            socket.close()  # other engines give the addresses, perhaps many invalid ones
             raise
         return socket
 
@@ -238,7 +238,7 @@ class BlockClient:
             self._drop_ended(peer)
 
     def _receive(self, peer: _Peer) -> None:
-        """Handle some received messages, and notify the owner and the other engine."""
+        """Handle some received messages; wake the owner, and confirm blocks to the other engine."""
         for _ in range(FRAMES_AT_ONCE):
             try:
                 frames = peer.socket.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -259,7 +259,7 @@ class BlockClient:
         self._wake_owner()
 
     def _settle(self, peer: _Peer) -> bool:
-        """Wait for running copies, and let the sender release their blocks; False: no copies."""
+        """Wait for running copies, and confirm them to the sender; False: no copies."""
         for number, one in peer.on_the_way.items():
             if one.arriving.settle():
                 if not one.arriving.fetch.is_over:
@@ -282,7 +282,7 @@ class BlockClient:
             one.arriving.take(message, frames[1].buffer if len(frames) == 2 else None)
 
     def _look_after(self, where: str, peer: _Peer) -> None:
-        """End fetches that are silent or late, and send keepalives for the others."""
+        """End fetches that are late or whose engine is silent; send keepalives for the others."""
         now, is_silent = time.monotonic(), False
         for number, one in peer.on_the_way.items():
             if now - one.heard > self._silence_s:

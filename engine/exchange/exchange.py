@@ -1,9 +1,9 @@
 """The exchange of blocks with other engines, as the engine's step uses it.
 
-    turn       asks of other engines are answered       before a step is scheduled
-    advance    what has come for our own requests
+    turn       answer the asks of other engines               before a step is scheduled
+    advance    report the progress of our own fetches
 
-Knows: both directions, and what opens them. Does not know: when steps are made (`core`).
+Knows: both directions, and how they are opened. Does not know: when steps are made (`core`).
 """
 
 from __future__ import annotations
@@ -63,10 +63,11 @@ def open_exchange(
 ) -> ExchangeThreads:
     """Open the exchange for the blocks of `pool`, whose model has this `fingerprint`.
 
-    Others ask at `where`: a path, or over TCP host and port; None: nowhere. `states`: the pool of
-    the model's states or windows, if it has any. `between_gpus`: engines of one host copy from each
-    other's pools, unless there are states. An engine that does not answer for `silence_s` seconds
-    is given up. Raises ValueError, OSError where that address cannot be had.
+    Other engines ask at `where`: a path, or over TCP host and port; None: they cannot ask.
+    `states`: the pool of the model's states or windows, if it has any. `between_gpus`: engines of
+    one host copy from each other's pools, unless there are states. A fetch from an engine that is
+    silent for `silence_s` seconds is ended. Raises ValueError, or OSError if the address cannot be
+    bound.
     """
     memory, waker = memory_of(pool, states), Waker()
     pools: PeerPools | None = None
@@ -93,7 +94,7 @@ class Exchange:
         patience: Patience | None = None,
         carried: CarriedPrefixes | None = None,
     ) -> None:
-        """Exchange by `threads`; None: no blocks are fetched or sent.
+        """Exchange blocks through `threads`; None: no blocks are fetched or sent.
 
         `carried`: the prefixes that operators export and import.
         """
@@ -123,7 +124,7 @@ class Exchange:
         self._fetches.leave(sequence, now)
 
     def flush(self, scope: FlushScope, now: float) -> None:
-        """Stop fetching blocks in the flushed scope for a while; uncommitted ones are computed."""
+        """Stop fetching blocks in the flushed scope for a while; missing blocks are computed."""
         self._fetches.flush(scope, now)
 
     def turn(self, running: RunningRequest, now: float) -> None:

@@ -1,14 +1,14 @@
 """One fetch, shared by the owner thread and the thread that asks for its blocks.
 
     owner       begins it, reads `arrived`, closes it             never waits for the network
-    thread      asks, opens what comes into the lease's blocks    only while it is not closed
+    thread      asks, decrypts blocks into the lease's slots      only while it is not closed
 
-The blocks are private to the sequence's lease. So that they are not written any more once the
-lease is given back, the thread writes under `lock`, and the owner closes the fetch under it: it
-waits for the few blocks that are being written just then, and for nothing that is on its way.
-Blocks that are copied from another GPU are written until `writing` has passed.
+The blocks are private to the sequence's lease, and must not be written once the lease is released.
+So the thread writes under `lock`, and the owner closes the fetch under `lock`: the owner waits for
+the few blocks that are being written, and not for blocks that are still on their way. Blocks that
+are copied from another GPU are written until the event `writing` has passed.
 
-Knows: what is wanted, and how far it has come. Does not know: sockets, or sequences.
+Knows: the wanted blocks, and which have come. Does not know: sockets, or sequences.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prefix_cache.tree.edge import BlockIds
 from storage.copies import CopyEvent, Passed
 
 Way = Literal["socket", "tcp", "device"]
-# Two reasons why a fetch ends before all its blocks have come.
+# Reasons why a fetch ends before all its blocks have come.
 SILENT = "it does not answer"
 LATE = "it takes too long"
 
@@ -36,10 +36,10 @@ class Patience:
 
     least: float = 1.0
     times: float = 2.0  # multiple of the predicted time to compute the blocks
-    unmeasured: float = 10.0  # bound without a prediction
+    unmeasured: float = 10.0  # least bound without a prediction
     stream: float = 30.0  # instead of `least`, for blocks that are still being computed
-    # Pause of fetching after a flush: longer than gateways wait for all engines to have flushed,
-    # before they call the flush failed.
+    # Pause of fetching after a flush. Gateways wait for less time until all engines have flushed,
+    # before they report that the flush failed.
     flush: float = 10.0
 
 
@@ -58,7 +58,7 @@ class Wanted:
     request_id: str | None
     deadline: float  # in seconds of time.monotonic
     after: CopyEvent  # event after which the slots may be written
-    # Of a model with states, the state slot that receives that at the blocks' end, and its units.
+    # For a model with states: the slot that receives the state at the blocks' end, and its units.
     state_slot: int | None = None
     state_units: range = range(0)
 
@@ -86,8 +86,8 @@ class Fetch:
     """Progress of a fetch. The thread writes it until `why` is set; the owner closes it."""
 
     wanted: Wanted
-    # Number of leading blocks that are in place and authentic; of a model with states those up to
-    # `wanted.first`, until the state at the end of the others is.
+    # Number of leading blocks that are written and authentic. For a model with states it stays at
+    # `wanted.first` until the state at the blocks' end is written.
     arrived: int
     began: float  # start, in seconds of time.monotonic, as for all its times
     way: Way  # transport of the blocks; a guess until the sender has answered
@@ -107,7 +107,7 @@ class Fetch:
 
     @property
     def units(self) -> int:
-        """Number of blocks that have come, with the units of their state as so many more."""
+        """Number of blocks that have come, plus the units of their state."""
         blocks = self.arrived - self.wanted.first
         return blocks + len(self.wanted.state_units) if blocks else 0
 

@@ -2,11 +2,11 @@
 
     a lease is taken -> ask, or not -> commit what comes as it comes -> over: compute the rest
 
-A source that a request names is a hint. It is not asked where computing is predicted to be
-faster, where it did not answer of late, where many fetches are under way, or after a flush. What
-comes goes into the lease's own blocks, so owner, quota and room are as if it were computed.
+The source that a request names is a hint. It is not asked if computing is predicted to be faster,
+if it did not answer lately, while many fetches are under way, or shortly after a flush. Fetched
+blocks are written into the lease's own blocks, so owner and quota are as for computed blocks.
 
-Knows: sequences, predictions, counts. Does not know: what crosses, or how (`client.py`).
+Knows: sequences, predictions, counts. Does not know: messages or transports (`client.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FetchNeverEnded(RuntimeError):
 
 
 class Progress(NamedTuple):
-    """Progress of a sequence: its first `end` tokens are cached; `is_over`: it waits no more."""
+    """Progress of a sequence: its first `end` tokens have come; `is_over`: it waits no more."""
 
     sequence: Sequence
     end: int
@@ -61,7 +61,7 @@ class _UnderWay:
 
 @dataclass(slots=True)
 class _Counts:
-    """Counters of one transport, and the end of its counted time: overlapping time counts once."""
+    """Counters of one transport; time up to `until` is counted, so overlapping time counts once."""
 
     stats: FetchStats
     until: float
@@ -73,7 +73,7 @@ class Fetches:
     def __init__(
         self, cache: PrefixCache, rates: FetchRates, client: BlockClient | None, patience: Patience
     ) -> None:
-        """Fetch by `client`; None: no engine is asked."""
+        """Fetch through `client`; None: no engine is asked."""
         self.refused = 0
         self._cache = cache
         self._rates = rates
@@ -94,7 +94,7 @@ class Fetches:
         if source is not None and sequence.lease is not None:
             fetch = self._asked(sequence, source, sequence.lease, before)
         if fetch is None and not sequence.fetches_only:
-            sequence.source = None  # one request is enough: its computed blocks come for sure
+            sequence.source = None  # ask at most once: else the sequence computes the blocks
             return
         self._wait(sequence)
         sequence.is_fetching = True
@@ -176,7 +176,7 @@ class Fetches:
         return fetch
 
     def _end(self, sequence: Sequence, source: FetchSource) -> int:
-        """Return the end of the blocks to ask for: the last token is always computed."""
+        """Return the end of the blocks to ask for; the block of the last token is never fetched."""
         size = self._cache.block_size
         whole = min((sequence.prompt_len - 1) // size, len(sequence.block_keys) // KEY_BYTES)
         return whole if source.request_id is not None else min(whole, source.num_tokens // size)
@@ -189,7 +189,7 @@ class Fetches:
         if self._resting.get(source.address, 0.0) > now or self._flushed.covers(sequence, now):
             return False
         if sequence.loads == "always" or source.only or source.request_id is not None:
-            return True  # the sender has compared the tokens
+            return True  # the request decides, or the source computes the blocks
         waiting, before = sum(one.wanted.end - one.arrived for one in fetches), run.before
         if self._cache.quotas.are_partitions:
             waiting = before = 0  # other flows' work must not influence this flow's choice
@@ -215,7 +215,7 @@ class Fetches:
             del self._under_way[sequence]
             sequence.is_fetching, sequence.source = False, None
             return Progress(sequence, sequence.num_computed, is_over=True)
-        is_over, arrived = fetch.is_over, fetch.arrived  # in this order: blocks come before the end
+        is_over, arrived = fetch.is_over, fetch.arrived  # in this order: `arrived` is set first
         if time.monotonic() > fetch.wanted.deadline + OVERDUE_S:
             raise FetchNeverEnded(f"a fetch from {fetch.wanted.address} does not end")
         if is_over:

@@ -1,6 +1,6 @@
-"""The namespaces of this engine's cache by their names in the exchange.
+"""The namespaces in this engine's cache, by their names between engines.
 
-Knows: which namespaces have blocks. Does not know: whose they are.
+Knows: which namespaces have blocks. Does not know: their flows.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class NamespaceNames:
         self._named: set[Namespace] = set()
 
     def path(self, spans: tuple[tuple[int, bytes], ...]) -> tuple[NamespacePath, int | None] | None:
-        """Return a prompt's namespaces, and its first block in a namespace that is not cached.
+        """Return a prompt's cached namespaces, and its first block in an uncached namespace.
 
-        None for that block: all are. None for all: not even the first is.
+        The block is None if all namespaces are cached. Return None if not even the first is.
         """
         known: list[tuple[int, Namespace]] = []
         for start, name in spans:

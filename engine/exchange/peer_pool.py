@@ -1,10 +1,10 @@
 """The pools of neighbouring GPUs: opened by a handle, and copied from GPU to GPU.
 
-CUDA shares an allocation between processes of one host (IPC), also where neither sees the other's
-device, and copies between two GPUs without the host. What is copied from a neighbour's pool counts
-only once it has said that the blocks were held until then (`arriving`).
+CUDA shares an allocation between processes of one host (IPC), even if neither sees the other's
+device, and copies between two GPUs without the host. A copy from a neighbour's pool counts only
+once the neighbour has confirmed that it held the blocks until the copy's end (`arriving`).
 
-Knows: CUDA's driver, handles, slots. Does not know: what a block is, or who may have it.
+Knows: CUDA's driver, handles, slots. Does not know: what a block is, or who may read a block.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PeerPool(Protocol):
     """A neighbour's pool that is opened in this process."""
 
     def copy(self, sources: Slots, targets: Slots) -> CopyEvent:
-        """Start to copy its blocks into ours; return the event after them. Raises CopyFailed."""
+        """Start to copy the neighbour's blocks into ours; return their event. Raises CopyFailed."""
         ...
 
 
@@ -48,7 +48,7 @@ class PeerPools(Protocol):
     """The opened pools of neighbours. For one thread, except `host_of`."""
 
     def host_of(self, where: str) -> bytes | None:
-        """Return our host's id for an engine that may share its pool; None: it is to send bytes."""
+        """Return this host's id if the engine may share its pool; None: it should send bytes."""
         ...
 
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
@@ -108,8 +108,8 @@ class CudaPeerPools:
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
         """Open a pool once, and keep it: an engine has one pool as long as it lives.
 
-        With another handle it is the pool of another engine, and the one before has ended. Its
-        memory is only free once nobody has it mapped.
+        A new handle at an address means that another engine runs there, and the engine before has
+        ended. So the old pool is closed: its memory is free only once no process has it mapped.
         """
         before = self._opened.get(where)
         if before is not None:

@@ -1,12 +1,12 @@
-"""The units of a prefix on several ranks: of each unit every rank's part, one after the other.
+"""The units of a prefix on several ranks: a unit has every rank's part, one after the other.
 
     unit    bytes of rank 0 | bytes of rank 1 | ...
 
-Rank 0 reads its part and waits for those of the others, which steps wait for too. What is written
-goes to all ranks, and each takes its part. The parallel shape is in the fingerprint of blocks, so
-such units fit no other division of the model.
+For a read, rank 0 reads its own part and waits for the other ranks' parts; steps wait meanwhile. A
+write is sent to all ranks, and each takes its part. The parallel shape is in the fingerprint of
+blocks, so units of another division of the model are never read.
 
-Knows: parts of bytes. Does not know: whose units these are.
+Knows: parts of bytes. Does not know: prefixes, or their owners.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engine.ranks.messages import (
     WriteUnits,
 )
 
-PATIENCE_S = 60.0  # seconds for an answer, which comes after the steps under way
+PATIENCE_S = 60.0  # longest wait for an answer, which comes after the steps under way
 PART_BYTES = 96 << 10  # of a report
 
 
@@ -38,8 +38,8 @@ class RanksUnits:
 
     own: UnitMemory
     others: OtherRanks
-    catch_up: Callable[[], None]  # launches on this rank the steps sent to the others
-    _sizes: list[int] = field(default_factory=list)  # bytes of each rank's part, once it is known
+    catch_up: Callable[[], None]  # launches here the steps that the other ranks were sent
+    _sizes: list[int] = field(default_factory=list)  # bytes of each rank's part, once known
 
     @property
     def unit_bytes(self) -> int:
@@ -48,7 +48,7 @@ class RanksUnits:
 
     @property
     def state_units(self) -> int:
-        """Number of units of one state, which is the same on all ranks."""
+        """Number of units of one state, the same on all ranks."""
         return self.own.state_units
 
     def read(self, blocks: Rows, states: Rows) -> bytes:
@@ -71,7 +71,7 @@ class RanksUnits:
         self.own.write(blocks, states, memoryview(own.tobytes()))
 
     def _tell(self, command: OfUnits) -> None:
-        """Send a command after the steps so far, which no other rank waits to be launched here."""
+        """Send a command, after launching here all steps that other ranks may wait for."""
         self.catch_up()
         self.others.tell(command)
 
@@ -97,7 +97,7 @@ class RanksUnits:
 
 @dataclass(frozen=True, slots=True)
 class RankUnits:
-    """The part of a rank other than 0, which does what rank 0 says."""
+    """The units of a rank other than 0, which carries out rank 0's commands."""
 
     own: UnitMemory
     rank: int

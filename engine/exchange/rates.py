@@ -1,11 +1,11 @@
 """The choice between fetching blocks and computing them, by measured times.
 
-    fetch    the first word + (blocks of other fetches + blocks of this one) x a block
-    compute  tokens to be computed before mine + tokens of these blocks (`StepTimes`)
+    fetch    first answer + (blocks of other fetches + blocks of this one) x time of a block
+    compute  tokens to be computed before + tokens of these blocks, as times of `StepTimes`
 
-A rate that is never tried is never learned. So a way by which nothing has come yet is taken to be
-faster than computing, whatever that takes here, and an engine that would not be asked for a flow is
-asked now and then all the same. What that costs is bounded by the fetch's deadline.
+A rate that is never tried is never learned. So a transport without measurements is assumed to be
+faster than computing, and an engine that seems too slow for a flow is still asked now and then. The
+fetch's deadline bounds the cost of such a trial.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from engine.exchange.fetch import LATE, Fetch
 from prefix_cache.leases.load_or_recompute import WEIGHT, CopyRate, PrefillTimes
 from prefix_cache.leases.refusals import Refusals
 
-# Bytes a second until rates are measured, and then the longest time of a block, as a part of its
-# time to compute: small models and fast GPUs are faster than a guess.
+# Bytes a second that are assumed until rates are measured. `UNTRIED` bounds a block's assumed time
+# to this part of its time to compute, since small models and fast GPUs compute faster.
 FIRST_GUESS = {"socket": 2e9, "tcp": 1e9, "device": 5e10}
 UNTRIED = 0.5
 FIRST_WORD_S = 0.002  # guess of the seconds from the request to the first answer
-LEAST_BLOCKS = 4  # fewer blocks teach no rate: their time is mostly the request's
+LEAST_BLOCKS = 4  # fewer blocks teach no rate: most of their time is the request's
 
 
 class FetchRates:
@@ -33,9 +33,9 @@ class FetchRates:
         self._refusals = Refusals[tuple[str, str]]()  # refusals by address and flow
 
     def learn(self, fetch: Fetch) -> None:
-        """Learn from an ended fetch, also that it was too slow, however many blocks have come.
+        """Learn from an ended fetch; one that ended late counts as slow, however few blocks came.
 
-        One that waited for blocks to be computed teaches nothing, nor one that broke off.
+        Learn nothing from a fetch that waited for blocks to be computed, or that broke off.
         """
         is_timed = fetch.why in ("", LATE) and fetch.wanted.request_id is None
         if is_timed and fetch.answered is not None and fetch.ended is not None:
@@ -51,7 +51,7 @@ class FetchRates:
             self._blocks[way].add(blocks, seconds)
 
     def computing(self, first: int, end: int, before: int = 0) -> float | None:
-        """Predict the seconds to compute blocks after `before` other tokens; None: unmeasured."""
+        """Predict the seconds to compute `before` tokens, then these blocks; None: unmeasured."""
         if not self._times.is_measured:
             return None
         size = self._block_size

@@ -1,8 +1,8 @@
 """Recent flushes, whose blocks are not fetched from peers: a peer may not have flushed yet.
 
-A gateway flushes all engines, and each hears of it at another time. One that has flushed and goes
-on fetching could have the same blocks back from one that has not. A prefix that its tenant deletes
-goes from all engines likewise.
+A gateway flushes all engines, and the flush reaches each at another time. An engine that has
+flushed could fetch the same blocks back from an engine that has not yet. A prefix that its tenant
+deletes is dropped from all engines likewise.
 
 Knows: flows and namespaces. Does not know: fetches.
 """

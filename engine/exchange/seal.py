@@ -2,16 +2,16 @@
 
     key of a fetch and a namespace = HMAC(namespace, fingerprint | both salts)
     sealed block                   = payload | tag, the block's position is the nonce
-    covered by the tag beside it   = position | key of the block | its tokens
-    tag of slots, of many blocks   = HMAC(that key, slots | position | keys | tokens)
+    also covered by the tag        = position | key of the block | its tokens
+    tag of the slots of blocks     = HMAC(key as above, slots | position | keys | tokens)
 
-A namespace is 16 bytes that gateways make with the secret of their state, and it never crosses
-between engines. So a block opens for a request under the very namespace that it lies in at the
-source, at its place after the tokens that it builds on, and for nothing else: an engine that was
-sent a block of another tenant by mistake has noise. Each fetch has keys of its own, since both
-ends add salt; so no nonce is used twice.
+A namespace is 16 bytes that gateways derive from the secret of their state, and engines never send
+a namespace to each other. So a block can be decrypted only for a request in the block's own
+namespace, at its position and after the same tokens: an engine that gets another tenant's block by
+mistake cannot read it. Both ends add salt, so each fetch has its own keys and no nonce is used
+twice.
 
-Knows: bytes. Does not know: who may have a block, or how it travels.
+Knows: bytes. Does not know: who may have a block, or how blocks are sent.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ Bytes = bytes | bytearray | memoryview
 
 
 class NotSound(Exception):
-    """Bytes that fail authentication for this request. It says no more."""
+    """Bytes that fail authentication for this request; the cause is not told."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealedPlace:
     """Binding of a sealed block, or of successive blocks of one namespace.
 
-    The place of the first one in the prompt, all of their keys, and all of their tokens as int32.
+    `position`: the first block's, in the prompt; then all blocks' keys, and all their tokens as
+    int32.
     """
 
     position: int
@@ -53,7 +54,7 @@ class SealedPlace:
 
     @property
     def covered(self) -> bytes:
-        """Bytes that the tag authenticates beside the payload."""
+        """Bytes that the tag authenticates in addition to the payload."""
         return _PLACE.pack(self.position) + self.keys + self.token_ids
 
 
@@ -94,7 +95,7 @@ class Seal:
     def seal_slots(self, place: SealedPlace, slots: bytes) -> bytes:
         """Make a tag of the pool's slots that hold blocks; the blocks' bytes are not covered.
 
-        `slots`: int32, little endian, one of each block of `place`.
+        `slots`: int32, little endian, one for each block of `place`.
         """
         content = _SLOTS + _PLACE.pack(len(slots)) + slots + place.covered
         return hmac.digest(self._key(place.namespace), content, hashlib.sha256)[:SEAL_BYTES]

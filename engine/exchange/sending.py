@@ -1,11 +1,11 @@
 """The blocks being sent to one engine: waiting, under way, ended.
 
-    waiting ---- as far as the window reaches ----> sent ---- the other end says so ----> taken
+    waiting ---- as many as the window allows ----> sent ---- the asker confirms ----> taken
 
-Where the other end copies blocks itself, a message is some slices of bytes, however many blocks it
-names: what is done for each block is done while a GPU copies nothing.
+If the asker copies blocks itself, a message is made from a few slices of bytes, however many blocks
+it names: work for each block would keep the copying GPU waiting.
 
-Knows: windows, seals, messages. Does not know: sockets, or who is sent them.
+Knows: windows, seals, messages. Does not know: sockets, or the asker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from prefix_cache.namespace import NamespacePath
 
 # An asker that copies blocks itself has no bytes under way: while it copies some blocks, it gets
 # the slots of the next ones, and neither engine waits for the other at each window.
-FIRST_SLOTS = 64  # blocks in the first message, before which the asker copies nothing
+FIRST_SLOTS = 64  # blocks in the first message: the asker copies nothing before it
 SLOTS_AT_ONCE = 256  # blocks in a later message: each message costs both engines a reply
 SLOTS_UNTAKEN = 1024
 
@@ -77,7 +77,7 @@ class Sending:
     def __init__(self, ask: Ask, now: float, pool: PoolHandle | None, *, window: int) -> None:
         """Let the asker copy blocks from `pool`; None: send their bytes. `now`: seconds.
 
-        `window`: blocks that may be on their way at most, whatever the ask says.
+        `window`: most blocks that may be on their way, whatever the ask says.
         """
         self.heard = now  # time of the asker's last message
         self.end: Ended | None = None
@@ -87,7 +87,7 @@ class Sending:
         self._salt = secrets.token_bytes(SALT_BYTES)
         self._seal = Seal(ask.fingerprint, ask.salt, self._salt)
         self._waiting: deque[BlocksToSend] = deque()
-        self._ahead = 0  # number of blocks sent of the first waiting run
+        self._ahead = 0  # number of sent blocks of the first waiting run
         self._sent = self._taken = self._first = ask.first  # counted in the prompt's blocks
 
     @property
@@ -98,7 +98,7 @@ class Sending:
         return not self.end.is_all or self._taken == self._sent
 
     def found(self, blocks: int, first_reads: dict[str, int], state_units: int = 0) -> Found:
-        """Make the message that the prompt's first `blocks` blocks were found, and a state."""
+        """Make the message that the prompt's first `blocks` blocks were found, and their state."""
         return Found(
             number=self._number,
             salt=self._salt,
@@ -114,7 +114,7 @@ class Sending:
             self._waiting.append(blocks)
 
     def stop(self, end: Ended) -> None:
-        """Stop adding blocks; unless all are to be sent, drop the waiting blocks."""
+        """Stop adding blocks; drop the waiting blocks unless `end.is_all`."""
         self.end = end
         if not end.is_all:
             self._waiting.clear()
@@ -128,7 +128,7 @@ class Sending:
     def next(self, reader: BlockReader) -> tuple[FromSource, bytearray | None, int] | None:
         """Return the next message, its payload and its number of blocks; None: nothing to send now.
 
-        The same again, until it was `done`.
+        Returns the same message again until `done` is called.
         """
         room = self._window - (self._sent - self._taken)
         if room < 1 or not self._waiting:

@@ -1,14 +1,14 @@
-"""The server of blocks to other engines: a thread owns the socket on which they ask.
+"""The server of blocks to other engines: a thread owns the socket at which they ask.
 
     owner                                        thread                            asking engine
       take() <- Asked, Gone                        <------------------------------ Ask, Taken, Leave
       found(), send(), end() ->                    reads, seals, sends ----------> Found, Block, ...
 
-It sends no more than the asking engine has room for. One that says nothing for some seconds is
-gone, as is one whose connection is.
+The server sends no more than the asking engine has room for. An asker that is silent for some
+seconds, or whose connection has ended, is gone.
 
-Knows: sockets, and who is gone. Does not know: which blocks these are, leases (`source.py`), or
-how much may be on its way (`sending.py`).
+Knows: sockets, and which askers are gone. Does not know: prompts, leases (`source.py`), or how many
+blocks may be on their way (`sending.py`).
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from engine.link.engine_end.waker import Waker
 from engine.link.tcp.curve import LinkKey, Socket, only_holders
 from engine.link.tcp.strangers import Strangers
 
-GONE_S = 5.0  # seconds of silence that end an ask
+GONE_S = 5.0  # seconds of silence after which an asker is gone
 LOOK_S = 0.5
 FRAMES_AT_ONCE = 64
 MOST_ASKS = 128  # most asks held at once; the owner answers fewer
-UNREAD_FRAMES = 32  # frames of one connection that wait for either end
+UNREAD_FRAMES = 32  # most frames of one connection that either end has not read
 BUSY = "it sends to many already"
 
 
 class ThreadEnded(RuntimeError):
-    """A thread of the exchange has died: a defect, after which its leases are never released."""
+    """Defect: a thread of the exchange has died, so its leases would never be released."""
 
 
 Asker = tuple[bytes, int]
@@ -71,7 +71,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Event: an asker has left or is gone, and reads none of its blocks any more."""
+    """Event: an asker has left or is gone; its blocks are not read any more."""
 
     asker: Asker
 
@@ -91,7 +91,8 @@ class BlockServer:
     ) -> None:
         """Bind at `where`: a path, or over TCP `tcp://host:port` or `tcp://host:*` with a key.
 
-        `pool`: what engines on GPUs of this host may copy from. Raises ValueError, OSError.
+        `pool`: the pool from which engines on this host's GPUs may copy. Raises ValueError,
+        OSError.
         """
         self.sent_blocks = self.sent_bytes = 0
         self._memory = memory
@@ -248,7 +249,7 @@ class BlockServer:
             self.sent_bytes += blocks * self._memory.block_bytes
         if sending.is_over and sending.end is not None:
             is_told = self._say(asker, sending.end)
-            if is_told or not sending.end.is_all:  # else an asker that never reads would keep it
+            if is_told or not sending.end.is_all:  # an asker that never reads must not stay
                 self._forget(asker)
 
     def _say(self, asker: Asker, message: FromSource, payload: bytearray | None = None) -> bool:
@@ -286,7 +287,7 @@ def _open(context: zmq.Context[Socket], window: int) -> Socket:
     socket = context.socket(zmq.ROUTER)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.ROUTER_MANDATORY, 1)
-    # Windows bound an ask's unread blocks, but an asker that never reads can leave and ask again.
+    # A bound is needed beside windows: an asker that never reads can leave and ask again.
     socket.set(zmq.SNDHWM, 2 * window + UNREAD_FRAMES)
     socket.set(zmq.RCVHWM, UNREAD_FRAMES)
     socket.set(zmq.MAXMSGSIZE, pieces.MAX_FRAME_BYTES)

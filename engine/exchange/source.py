@@ -1,17 +1,17 @@
 """The source of blocks for other engines: found by tokens, leased while they are read.
 
-    asked -> [load what lies lower] -> lease and send what is on the device -> ... -> end
+    asked -> [load from lower tiers] -> lease and send blocks on the device -> ... -> end
                      ^                                                  |
                      `---- a request computes more of the prompt  <-----'
 
-Of a model with states the blocks up to the last kept state are sent, once, and the state. While a
-request computes the prompt they wait for its first token.
+For a model with states, the blocks up to the last kept state are sent, and the state, all at once.
+If a request of this engine computes the prompt, they are sent after its first token.
 
-The names of namespaces are looked up, and the tree compares tokens under those alone, as it does
-for a request of this engine's own. What lies in lower tiers is loaded as for a request of the flow
-that it is for, in the flow's own part of the device.
+An ask has names of namespaces. The tree compares tokens only in these namespaces, as for a request
+of this engine's own. Blocks in lower tiers are loaded as for a request of the ask's flow, into that
+flow's part of the device.
 
-Knows: asks, leases. Does not know: sockets, seals (`server.py`), or what it is wanted for.
+Knows: asks, leases. Does not know: sockets, seals (`server.py`), or the askers' requests.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 
 MOST_ASKS = 64  # most asks answered at once
-MOST_S = 60.0  # seconds of the longest answer: this engine's requests may wait for the blocks
+MOST_S = 60.0  # longest answer: this engine's requests may wait for the leased blocks
 ROOM_S = 1.0  # seconds that a load may wait for room on the device
-UNKNOWN_S = 0.5  # seconds after the ask in which the request that computes the prompt must arrive
+UNKNOWN_S = 0.5  # seconds after the ask until the request that computes the prompt must have come
 
 RunningRequest = Callable[[str], Sequence | None]
 """The sequence of a request by its id; None: it is over, or was never here."""
@@ -82,9 +82,9 @@ class _Sending:
     sent: int  # blocks handed over, from position 0
     held: list[Lease] = field(default_factory=list)  # leases of the blocks handed over
     loading: Lease | None = None
-    first_reads: dict[str, int] = field(default_factory=dict)  # first reads that are not reported
+    first_reads: dict[str, int] = field(default_factory=dict)  # first reads not reported yet
     may_load: bool = True  # True until blocks of lower tiers were loaded once
-    committed: int | None = None  # committed blocks of the request at the last look
+    committed: int | None = None  # the request's committed blocks at the last look
     is_over: bool = False
     is_late: bool = False
 
@@ -110,7 +110,7 @@ class Source:
         return bool(self._sendings)
 
     def turn(self, running: RunningRequest, now: float) -> None:
-        """Handle new asks, send available blocks, release leases that are not read any more."""
+        """Handle new asks, send available blocks, release leases of askers that are gone."""
         for news in self._askers.take():
             if isinstance(news, Asked):
                 self._begin(news.asker, news.ask, now)
@@ -132,12 +132,12 @@ class Source:
         if why is not None:
             self._askers.end(asker, why, is_all=False)
             return
-        whole = self._cache.capacity.pool().total * self._cache.block_size  # most blocks' tokens
+        whole = self._cache.capacity.pool().total * self._cache.block_size  # tokens of all blocks
         tokens = np.frombuffer(ask.token_ids, "<i4")[:whole].astype(np.int32)
         self._sendings[asker] = _Sending(asker, ask, tokens, now, ask.first)
 
     def _why_not(self, ask: Ask) -> str | None:
-        """Return why an ask is invalid, for example one that would never end; None: it is valid."""
+        """Return why an ask is invalid or would never end; None: it is valid."""
         if ask.fingerprint != self._fingerprint:
             return "it serves another model, or with other settings"
         whole = len(ask.token_ids) % (4 * self._cache.block_size) == 0
@@ -163,7 +163,7 @@ class Source:
             self._askers.end(sending.asker, "", is_all=True)
 
     def _awaits(self, sending: _Sending, request: Sequence | None, now: float) -> bool:
-        """Return whether a request of this engine is yet to compute more of the prompt."""
+        """Return whether a request of this engine will compute more of the prompt."""
         if sending.ask.request_id is None:
             return False
         if request is None:  # the request is over, or has not arrived yet
@@ -204,7 +204,7 @@ class Source:
     def _begin_load(
         self, sending: _Sending, path: NamespacePath, tokens: TokenIds, now: float
     ) -> None:
-        """Load the blocks of `tokens`, all of them, to the device, once there is room."""
+        """Load all blocks of `tokens` to the device, once there is room."""
         longer = np.append(tokens, np.int32(0))
         lease = self._cache.acquire(path, longer, owner=sending.ask.flow, now=now)
         if lease is not None:
@@ -272,7 +272,7 @@ def _blocks(
 
 
 def _units(blocks: BlocksToSend, end: int, namespace: Namespace, slots: range) -> BlocksToSend:
-    """Return the units of the state at block `end`, each bound to the last of the blocks."""
+    """Return the units of the state at block `end`, each bound to the last block."""
     last = blocks.place(len(blocks) - 1, len(blocks))
     return BlocksToSend(
         first=end,

@@ -1,10 +1,10 @@
 """The units of a prefix as bytes: its blocks, and its state or window in pieces as long.
 
-Both pools are read and written on the owner thread, on the stream that steps run on: so what was
-launched before is over, and what is launched after sees the bytes. A unit takes some microseconds
-from host memory, and a few hundred from a GPU.
+Both pools are read and written on the owner thread, on the stream of the steps, so in the order of
+launches: after earlier steps and before later ones. A unit takes some microseconds in host memory,
+and a few hundred on a GPU.
 
-Knows: tensors. Does not know: whose units these are.
+Knows: tensors. Does not know: prefixes, or their owners.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class UnitMemory(Protocol):
         ...
 
     def write(self, blocks: Rows, states: Rows, payload: memoryview) -> None:
-        """Write as many units as there are rows."""
+        """Write units to the same slots and rows; `payload` has as many units as there are rows."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Messages between two engines: one asks for blocks of a prompt, the other sends them.
+"""Messages between two engines: one asks for blocks of a prompt, the other sends blocks.
 
     asking                          answering
     Ask ->                                              the prompt, and what is there of it already
@@ -9,13 +9,13 @@
     Taken 8 ->                   <- Still               so may more be sent; and both are alive
                                  <- Ended               no more will come
 
-Between GPUs of one host no payload is sent: `Slots` says where the blocks lie in the pool that
-`Found` has a handle of. They are copied from there, and count once a `Still` says that they were
-held until then.
+Between GPUs of one host no payload is sent. `Found` has a handle of the sender's pool, and `Slots`
+the blocks' slots in that pool, from which the asker copies. The copies count once a `Still`
+confirms that the blocks were held until the copies had ended.
 
-A namespace crosses as a digest of it (`names`), so that nothing that crosses opens a block.
+A namespace is sent only as a digest (`names`), so that no message lets its reader decrypt a block.
 
-Knows: field names, types, bounds. Does not know: sockets, or what of this may be sent.
+Knows: field names, types, bounds. Does not know: sockets, or which blocks may be sent.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
     spans: tuple[tuple[int, bytes], ...] = ()  # each namespace's first block and name
     token_ids: bytes = b""  # int32, little endian; of whole blocks from position 0 on
     first: int
-    window: int  # blocks that may be sent and not taken, at least 1, at most `window_of`
+    window: int  # most blocks that are sent and not confirmed; 1 to `window_of`
     flow: str = ""  # opaque flow for which the sender loads blocks
     request_id: str | None = None  # request that computes the prompt; its new blocks are sent too
     host: bytes | None = None  # asker's host, if it can open GPU pools; None: send bytes
@@ -91,9 +91,9 @@ class Block(msgspec.Struct, frozen=True, tag="block"):
 
 
 class Slots(msgspec.Struct, frozen=True, kw_only=True, tag="slots"):
-    """The slots in the sender's pool of the blocks from `first` on, leased until they are taken.
+    """The slots in the sender's pool of the blocks from `first` on, leased until confirmed.
 
-    All of them are of one namespace.
+    All these blocks are of one namespace.
     """
 
     number: int
@@ -103,14 +103,14 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, tag="slots"):
 
 
 class Still(msgspec.Struct, frozen=True, tag="still"):
-    """Reply to `Taken`: its blocks were leased until now."""
+    """Reply to `Taken`: the confirmed blocks were leased until now."""
 
     number: int
     blocks: int
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """End of an answer; `is_all`: all available blocks that were wanted have been sent."""
+    """End of an answer; `is_all`: all wanted blocks that are available have been sent."""
 
     number: int
     why: Text
@@ -127,7 +127,7 @@ def window_of(block_bytes: int) -> int:
 
 
 class WireError(ValueError):
-    """Bytes that are no message: too many, not MessagePack, or of the wrong shape."""
+    """Bytes that are not a message: too many, not MessagePack, or of the wrong shape."""
 
 
 class ExchangeCodec:
