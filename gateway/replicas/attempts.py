@@ -4,12 +4,13 @@
       |`--refused for good--------------------------^
       `--died, stopping, full, given up--> sent to another replica, or over if there is none
 
-Only what has not begun is sent again, or what nobody was shown anything of; and only once nothing
-can come of it from the replica before: its connection is closed, it has ended the request itself,
-or the request was taken away from it.
-Each time it has an id of its own, so that a late end of the one before ends nothing else.
+A request is sent again only if it has not begun, or if its client was shown nothing of it; and only
+once the earlier replica can send nothing more of it: its connection is closed, it has ended the
+request itself, or the request was taken away from it. Each attempt has an id of its own, so that a
+late end of an earlier attempt ends nothing else.
 
-Knows: errors, and what each says of a request. Does not know: who is ready (`members`).
+Knows: errors, and what each means for a request. Does not know: which replicas are ready
+(`members`).
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.routing.router import RoutingChoice
 
 # A request that breaks the engines that run it must not be sent to all of them.
-MOST_DEATHS = 2  # the death of an engine that computed its prompt for another counts, too
+MOST_DEATHS = 2  # also of engines that computed its prompt for another engine
 MOST_ATTEMPTS = 16
 
 E = TypeVar("E", Tokens, Finished, Finished | Failed, Tokens | Finished)
@@ -54,7 +55,7 @@ class Attempt:
             self.on_end(end)
 
     def settle(self, *, is_last: bool) -> None:
-        """Settle whether the request ends with this attempt; else its cost is not charged."""
+        """Settle whether the request ends with this attempt; if not, the attempt is not charged."""
         if self._is_last is not None:
             return
         self._is_last = is_last
@@ -70,7 +71,7 @@ class Attempts:
     on_end: OnEnd | None
     number: int = 0
     deaths: int = 0
-    left: set[str] = field(default_factory=set)  # names of replicas that lost the request
+    left: set[str] = field(default_factory=set)  # replicas that lost the request
     full: set[str] = field(default_factory=set)
     remote: RemotePrefill | None = None  # its remote prefill, for all attempts
     _unbegun: Finished | Failed | None = None  # an end that waits for `remote`'s counts
@@ -87,7 +88,7 @@ class Attempts:
         return replace(self.request, request_id=f"{self.request.request_id}~{self.number}")
 
     def next_on(self, choice: RoutingChoice, now: float) -> Attempt:
-        """Begin the next attempt, at `now` in seconds; its request has the choice's source."""
+        """Begin the next attempt, at `now` in seconds; it fetches from the choice's source."""
         request = self.next_request()
         if choice.source is not None:
             request = replace(request, source=choice.source)
@@ -96,7 +97,7 @@ class Attempts:
         return Attempt(choice.replica, request, on_end, choice.first_token_s, now)
 
     def told(self, event: E) -> E:
-        """Rewrite an event for the client: tokens computed for this request were not cached."""
+        """Rewrite an event for the client: the remote prefill's computed tokens were not cached."""
         if self.remote is None or event.reused is None:
             return event
         if isinstance(event, Tokens):
@@ -104,7 +105,7 @@ class Attempts:
         return self.remote.own_end(event)
 
     async def end_remote(self) -> None:
-        """Cancel the remote prefill; an end without a token tells the tokens that it computed."""
+        """Cancel the remote prefill; count its tokens if the request ended without a token."""
         if self.remote is None:
             return
         self.remote.stop()
@@ -123,7 +124,7 @@ class Attempts:
     def may_go_on(self, attempt: Attempt, error: EngineError) -> bool:
         """Tell whether another replica may be tried after `attempt` has failed with `error`.
 
-        If it has begun, by whoever has shown nothing of it.
+        If the request has begun, only a caller that has shown its client nothing may go on.
         """
         is_lost = isinstance(error, EngineDied | EngineUnavailable)
         if self.number >= MOST_ATTEMPTS or (attempt.has_begun and not is_lost):

@@ -16,7 +16,7 @@ from gateway.routing.route import Routing
 
 @asynccontextmanager
 async def one_engine(config: GatewayConfig, flushes: FlushReader) -> AsyncIterator[Engine]:
-    """Connect the config's only engine; it may come later, and first does missed `flushes`."""
+    """Connect the config's only engine, which may start later and first does missed `flushes`."""
     [engine] = config.engines
     async with AsyncExitStack() as stack:
         client = EngineClient(
@@ -34,8 +34,8 @@ def replica_client(
 ) -> EngineClient:
     """Make a client, not started, of the replica `name` of `engines`, at an address.
 
-    Without `flushes` it is not for requests, and the engine need not have done any.
-    Raises ValueError where that is none, or is over TCP and there is no key; BadLinkKey.
+    Without `flushes` the client is not for requests, and the engine need not do any flush first.
+    Raises ValueError if `at` is no address, or is over TCP and there is no key; BadLinkKey.
     """
     address(at)
     key = _key(config, at)
@@ -56,7 +56,7 @@ async def replicas(
 ) -> AsyncIterator[EngineSet]:
     """Connect the config's replicas; replicas found in the state join them (`finding`).
 
-    `flushes` as in `replica_client`.
+    `flushes` is passed to `replica_client`.
     """
     engines = EngineSet({}, routing)
     async with AsyncExitStack() as stack:

@@ -1,6 +1,7 @@
 """Several engines as one `Engine`, the object that the rest of the gateway calls.
 
-Knows: which part answers what. Does not know: how (`serving` for requests, `queries` for the rest).
+Knows: which part does a call. Does not know: how requests (`serving`) and queries (`queries`) are
+answered.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from gateway.replicas.routing_notes import RoutingNotes
 from gateway.replicas.serving import Serving
 from gateway.routing.route import Routing
 
-LOOK_S = 0.25  # how soon a replica that does not answer loses the requests that it has not begun
+LOOK_S = 0.25  # seconds after which a silent replica loses its unbegun requests
 
 
 class EngineSet(ReplicaQueries):
@@ -49,13 +50,13 @@ class EngineSet(ReplicaQueries):
     def welcome(self) -> Welcome | None:
         """The welcome of the replicas; None while no replica is connected.
 
-        `engine_id` names all that are ready, and so changes with each that comes or goes.
+        `engine_id` names all ready replicas, so it changes when a replica comes or goes.
         """
         return self._members.welcome
 
     @property
     def is_stalled(self) -> bool:
-        """True if no replica is ready, and one may be when its process goes on."""
+        """True if no replica is ready, but a stalled one may be when its process goes on."""
         return self._members.is_stalled
 
     @property
@@ -65,7 +66,7 @@ class EngineSet(ReplicaQueries):
 
     @property
     def router_answers(self) -> bool | None:
-        """True if the router process answers; None where there is none."""
+        """True if the router process answers; None if there is no router process."""
         return self._routing.router_answers
 
     @property
@@ -100,14 +101,14 @@ class EngineSet(ReplicaQueries):
         self._members.join(name, engine)
 
     def leave(self, name: str) -> ReplicaEngine | None:
-        """Send a replica nothing new; return its engine, removed, once it has no requests left.
+        """Send a replica no new requests; remove it and return its engine once it is idle.
 
-        May be asked again until then.
+        Returns None before, and may be called again.
         """
         return self._members.leave(name)
 
     def listener(self, name: str) -> Callable[[CacheEvents], None] | None:
-        """Return the listener to a replica's cache events; None where routing hears them itself."""
+        """Return the listener to a replica's cache events; None if the router hears them itself."""
         return None if self._routing.hears_itself else partial(self.heard, name)
 
     def heard(self, replica: str, events: CacheEvents) -> None:

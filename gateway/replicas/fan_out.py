@@ -1,7 +1,7 @@
 """The sending of one question to several replicas at once.
 
-A replica that does not answer costs its part of the answer. Where none answers, the first one's
-error is raised.
+If a replica does not answer, its part of the answer is missing. If none answers, the error of the
+first is raised.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from engine.errors import EngineError, EngineUnavailable
 from engine.link.interface import Engine
 from engine.link.query import Query, R
 
-# Less than the wait for all replicas (`ANSWER_S`), so that a hanging one does not hide the others.
+# Less than the wait for all replicas (`ANSWER_S`), so that a hanging replica does not hide others.
 WITHIN_S = 3.0
 
 
@@ -31,7 +31,7 @@ async def ask_each(
 
 
 async def ask_all(engines: Mapping[str, Engine], query: Query[R]) -> dict[str, R]:
-    """Ask all replicas; return the answers of those that answer, or raise where none does."""
+    """Ask all replicas; return the answers that came, or raise if no replica answers."""
     answers = await ask_each(engines, query, WITHIN_S)
     good = {name: one for name, one in answers.items() if not isinstance(one, EngineError)}
     if not good:
@@ -40,6 +40,6 @@ async def ask_all(engines: Mapping[str, Engine], query: Query[R]) -> dict[str, R
 
 
 def first_error(answers: Mapping[str, object]) -> EngineError:
-    """Return the first error among the answers; without answers, the error that nobody is there."""
+    """Return the first error among the answers; without answers, the error of no replica."""
     errors = (one for one in answers.values() if isinstance(one, EngineError))
     return next(errors, EngineUnavailable("no engine is connected"))

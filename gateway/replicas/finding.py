@@ -4,11 +4,11 @@
                         ^                                        |
                         `------------ registered again ----------'
 
-One that a heartbeat keeps there is forgotten when no new one has come for LEASE_S and it is not
-connected. While it is connected it counts as alive, whoever fails to say so. Heartbeats are
-compared with each other and never with a clock, since that of another machine may be wrong.
+An engine with heartbeats is forgotten when no new heartbeat has come for LEASE_S and the engine is
+not connected. While connected it counts as alive, even without heartbeats. Heartbeats are compared
+with each other and never with a clock, since another machine's clock may be wrong.
 
-While the state does not answer nobody joins or leaves.
+While the state does not answer, no engine joins or leaves.
 
 Knows: addresses. Does not know: who registers them (`cli/cluster/host.py`, the operator); requests.
 """
@@ -58,7 +58,7 @@ class Leases:
         self._seen: dict[str, tuple[float | None, float]] = {}  # by address: last beat, since when
 
     def alive(self, registered: list[RegisteredEngine]) -> set[str]:
-        """Return the addresses added by an operator, and those of engines whose heartbeat comes."""
+        """Return the addresses that an operator added, and of engines whose heartbeats come."""
         now = self._monotonic()
         before, self._seen = self._seen, {}
         for one in registered:
@@ -89,7 +89,7 @@ class FoundEngines:
         self._unreachable: set[str] = set()  # addresses that cannot be reached and are logged
 
     async def look(self) -> None:
-        """Connect to engines that the state lists, and drop those that it no longer does."""
+        """Connect to engines that the state lists, and drop engines that it no longer lists."""
         try:
             registered = await self._registry.registered_engines()
         except Unavailable:

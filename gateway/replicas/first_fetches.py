@@ -1,11 +1,12 @@
 """The fetches of published prefixes by a replica before it is asked to pin them.
 
-A new engine is asked for all pins. It would compute each prefix; where fetching is predicted to be
-faster, it is first sent a request that fetches alone. One at a time for each replica, the prefix
-that most requests have found elsewhere first, with the priority of what waits for live requests,
-and for so long at most. What was not fetched is computed by the pin, so no error reaches anybody.
+A new engine is asked for all pins, and would compute each prefix. If fetching is predicted to be
+faster, it is first sent a request that only fetches the prefix. A replica fetches one prefix at a
+time, first the prefix that most requests have found elsewhere, with the priority of live requests,
+for WITHIN_S at most. The pin computes the blocks that were not fetched, so no error reaches
+anybody.
 
-Knows: replicas, prefixes, which are hot. Does not know: who publishes (`gateway.sharing`).
+Knows: replicas, and which prefixes are hot. Does not know: who publishes (`gateway.sharing`).
 """
 
 import asyncio
@@ -45,7 +46,7 @@ class FirstFetches:
         self._turns: dict[str, HottestFirst] = {}
 
     async def fetch(self, names: list[str], prefix: Pin) -> None:
-        """Let replicas fetch the prefix where that pays; return when they have, or gave up."""
+        """Let replicas fetch the prefix if that pays; return when each has fetched or given up."""
         request = _as_request(prefix)
         asked = await asyncio.gather(*(self._request(name, request) for name in names))
         fetching = [fetch for fetch in asked if fetch is not None]
@@ -98,7 +99,7 @@ class HottestFirst:
         entry = (-hits, next(self._serial), mine)
         heappush(self._waiting, entry)
         try:
-            await asyncio.sleep(0)  # others may be about to wait
+            await asyncio.sleep(0)  # other prefixes may be about to wait
             self._next()
             await mine.wait()
             yield

@@ -1,13 +1,13 @@
 """The recorded flushes for engines that connect: engines first do those that they missed.
 
-Engines are connected to before the state is open, so a reader waits until it has been found. While
-the state does not answer it waits as well: an engine that may have blocks which were flushed is not
+Engines are connected before the state is open, so a reader waits until the state has been found. It
+also waits while the state does not answer: an engine that may still have flushed blocks is not
 used. No flush can be recorded meanwhile, and a minute later no key is valid either.
 
-A flush that is due again is due so long after this process saw it first, by a clock that nobody
-sets: no earlier than its record says, and later by as long as the process did not run or look.
+A flush that is due again is due its `again_s` after this process saw the flush first, by a
+monotonic clock: never earlier than its record says, and later if the process did not run or read.
 
-Knows: the records. Does not know: which engine has done which flush; each knows that of itself.
+Knows: the records. Does not know: which engine has done which flush; each engine knows its own.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class FlushReader:
         self._monotonic = monotonic
         self._log: FlushLog | None = None
         self._is_found = asyncio.Event()
-        self._seen: dict[str, float] = {}  # when each flush that is due again was seen first
+        self._seen: dict[str, float] = {}  # when each flush with a second time was seen first
 
     def found(self, log: FlushLog) -> None:
         """Use the log of flushes from now on: the state is open."""

@@ -1,6 +1,7 @@
-"""The joined counters of several engines: sums, where a sum means something.
+"""The joined counters of several engines: sums of all counters that can be added up.
 
-Sums are of the engines that have answered: one that restarts begins at zero, and the sum falls.
+The sums cover the engines that have answered. When an engine restarts, it counts from zero, and
+the sum falls.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +33,7 @@ class JoinedStats(EngineStats, frozen=True, kw_only=True):
 
 
 def each_replica(stats: EngineStats) -> dict[str, EngineStats]:
-    """Return each answering replica's counters by name; none where there is one engine alone."""
+    """Return each answering replica's counters by name; none if there is a single engine."""
     return stats.replicas if isinstance(stats, JoinedStats) else {}
 
 
@@ -110,7 +111,7 @@ def _tiers(tiers: Sequence[TierStats]) -> TierStats:
 
 
 def joined_disk(disks: Iterable[DiskStats | None]) -> DiskStats | None:
-    """Sum up the disks, with the worst disk's state; None where there is no disk."""
+    """Sum up the disks, with the worst disk's state; None without a disk."""
     there = [disk for disk in disks if disk is not None]
     if not there:
         return None

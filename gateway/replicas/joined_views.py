@@ -1,7 +1,7 @@
 """The joined views of several engines for operators and tenants.
 
-Lists are bounded as each engine's are: what is among the largest of none of them is not listed,
-though it may be large in all together.
+Joined lists have the bound of each engine's list. An entry that no engine lists is missing, even if
+it is large in all engines together.
 """
 
 from collections.abc import Mapping
@@ -34,12 +34,12 @@ class JoinedOverview(Overview, frozen=True, kw_only=True, tag="joined_overview")
 
 
 def each_overview(overview: Overview) -> dict[str, Overview]:
-    """Return each answering replica's overview; none where there is one engine alone."""
+    """Return each answering replica's overview; none if there is a single engine."""
     return overview.replicas if isinstance(overview, JoinedOverview) else {}
 
 
 def joined_overview(found: Mapping[str, Overview], owners: int, evictions: int) -> JoinedOverview:
-    """Join the overviews of all of `found`, with as many owners, flows and evictions as one has."""
+    """Join all of `found`, with at most `owners` owners and flows and `evictions` evictions."""
     parts = list(found.values())
     counts = {name: sum(getattr(part, name) for part in parts) for name in _COUNTS}
     tiers = merged(({tier.tier: tier for tier in part.tiers} for part in parts), _tier)
@@ -106,7 +106,7 @@ def joined_roots(found: Mapping[str, TreeLevel], limit: int) -> TreeLevel:
 
 
 def joined_marks(found: Mapping[str, MarkedPrefixes]) -> MarkedPrefixes:
-    """Join the marked prefixes, each from the replica with most of it; the last used first."""
+    """Join the marked prefixes, each from the replica that has most of it; last used first."""
     best = merged(
         ({one.prefix_id: one for one in reply.prefixes} for reply in found.values()),
         lambda same: max(same, key=lambda one: (one.tiers.total, one.left)),

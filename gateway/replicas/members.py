@@ -1,18 +1,19 @@
 """The members of a set of replicas, and which of them take requests.
 
     absent --connects--> ready <--heartbeats miss, come again--> stalled
-      ^                    |  `--says that it stops--> draining
+      ^                    |  `--announces its stop--> draining
       |                    |                              |
       `------ the connection ends, whichever state -------'
 
-Members may join and leave while others serve. One that leaves gets no new request, and is dropped
-once it has ended those that it has.
+Members may join and leave while others serve. A leaving member gets no new request, and is dropped
+once its running requests have ended.
 
-One that serves with another fingerprint than the rest is refused: its blocks and answers would be
-another model's. The fingerprint is that of the first engine that connected. Another one counts only
-when all replicas that had it have come back with others: while one is merely away, it will be back.
+A member with another fingerprint than the common one is refused: its blocks and answers would be
+another model's. The common fingerprint is that of the first engine that connected. It changes only
+when all replicas that had it have come back with others; a replica that is merely away may come
+back with it.
 
-Knows: connections and what they say they are. Does not know: requests.
+Knows: connections and the engines' own descriptions. Does not know: requests.
 """
 
 import logging
@@ -49,14 +50,14 @@ class ReplicaEngine(Engine, Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is under way, nor the end of a request that its caller has left."""
+        """True if no request is under way, and no end of an abandoned request is awaited."""
         ...
 
     def give_up(self, request_id: str, why: str) -> bool:
         """End a request's stream with EngineUnavailable, and cancel the request in the engine.
 
-        Nothing that the engine still sends of it arrives anywhere but at `on_end`. False, and
-        nothing is done, where something that has come was not taken yet.
+        Events that the engine still sends for the request reach only `on_end`. Returns False, and
+        does nothing, if an event has come that the stream's reader has not taken yet.
         """
         ...
 
@@ -72,7 +73,7 @@ class Members:
         self._gone = gone
         self._ids: dict[str, str | None] = dict.fromkeys(self.engines)  # ids of connected engines
         self._stopping: dict[str, str] = {}  # ids of stopping engines, by name
-        self._leaving: set[str] = set()  # names of leaving replicas, whatever their engines say
+        self._leaving: set[str] = set()  # names of leaving replicas
         self._last: dict[str, bytes] = {}  # the last fingerprints, also of engines gone
         self._roles: dict[str, Role] = {}  # the last roles, also of engines gone
         self._fingerprint: bytes | None = None
@@ -85,9 +86,9 @@ class Members:
             self._ids[name] = None
 
     def leave(self, name: str) -> ReplicaEngine | None:
-        """Send a replica nothing new; return its engine, removed, once it has no requests left.
+        """Send a replica no new requests; remove it and return its engine once it is idle.
 
-        May be asked again until then.
+        Returns None before, and may be called again.
         """
         engine = self.engines[name]
         self._leaving.add(name)
@@ -101,14 +102,14 @@ class Members:
         self._last.pop(name, None)
         self._roles.pop(name, None)
         for welcome in filter(None, (one.welcome for one in self.engines.values())):
-            self._agree(welcome.fingerprint)  # it may have been the last with its fingerprint
+            self._agree(welcome.fingerprint)  # perhaps the last one that had the fingerprint
         return engine
 
     def ready(self, tokens: int = 0) -> list[str]:
-        """Name the replicas that take requests of `tokens` tokens, the answer's included.
+        """Name the replicas that take requests of `tokens` tokens, including the answer.
 
-        Requests are admitted by the shortest context of those that serve; but one that comes
-        meanwhile may have a smaller pool.
+        Admission checks the shortest context of the serving replicas, but a replica that has
+        connected since may have a smaller pool.
         """
         return [
             name
@@ -125,11 +126,11 @@ class Members:
         return {n: self.engines[n] for n, state in self._states().items() if state in _SERVES}
 
     def role(self, name: str) -> Role:
-        """Return the replica's role, as it said last."""
+        """Return the role that the replica reported last."""
         return self._roles.get(name, "both")
 
     def sources(self) -> Sources:
-        """Select the replicas that others may fetch from, also those that take no new requests."""
+        """Select the replicas to fetch from, including replicas that take no new requests."""
         found = {}
         for name, state in self._states().items():
             welcome = self.engines[name].welcome
@@ -150,13 +151,13 @@ class Members:
 
     @property
     def is_stalled(self) -> bool:
-        """True if no replica is ready, and one may be when its process goes on."""
+        """True if no replica is ready, but a stalled one may be when its process goes on."""
         states = set(self._states().values())
         return "ready" not in states and "stalled" in states
 
     @property
     def welcome(self) -> Welcome | None:
-        """The welcome of all serving replicas; `engine_id` changes with each that comes or goes."""
+        """The welcome of all serving replicas; `engine_id` changes when one comes or goes."""
         ready, serving = self.ready(), self.serving()
         known = [found for one in serving.values() if (found := one.welcome) is not None]
         if not known:
@@ -169,7 +170,7 @@ class Members:
         )
 
     def says_it_stops(self, name: str) -> None:
-        """Note that a replica's engine has refused or given back a request, since it stops."""
+        """Note that a replica's engine has refused or given back a request because it stops."""
         engine_id = self._ids.get(name)  # the replica may have left meanwhile
         if engine_id is not None:
             self._stopping[name] = engine_id

@@ -1,21 +1,21 @@
 """The queries to all replicas, and the joining of their answers.
 
-| asked | of | the answer |
+| query | asked replicas | answer |
 |--|--|--|
-| stats, overview, sequences, prefixes, tree | those that serve | joined (`joined_*`) |
-| probe | those that serve | that of the replica that has most of the prompt |
-| pin | those that are ready, once they have fetched it | the blocks of one; a refusal is raised |
-| unpin, marked prefixes | those that serve | together, a prefix once |
-| forget a marked prefix | those that serve; then those of them that have it unmarked | of one |
-| read an adapter | those that serve | of one; an error where one refuses it, or reads another |
-| drop an adapter | those that serve | the sum |
-| read a pinned prefix | those that serve, one after the other | of the first that has it |
-| import a prefix | those that serve | of all; an error where one refuses it |
-| flush | all that are connected | the sum; an error where one could not be flushed |
+| stats, overview, sequences, prefixes, tree | serving | joined (`joined_*`) |
+| probe | serving | the answer of the replica that has most of the prompt |
+| pin | ready, once each has fetched the prefix | one replica's blocks; a refusal is raised |
+| unpin, marked prefixes | serving | joined, each prefix once |
+| forget a marked prefix | serving; then the ones that have it unmarked | one replica's |
+| read an adapter | serving | one replica's; an error if one refuses it or reads another |
+| drop an adapter | serving | the sum |
+| read a pinned prefix | serving, one after the other | the first one's that has it |
+| import a prefix | serving | all replicas'; an error if one refuses it |
+| flush | connected | the sum; an error if one could not be flushed |
 
-A probe tells what is cached, not where the next request is sent: that depends on what others have
-under way. A new replica is asked for all pins by whoever keeps them, since the set's `engine_id`
-changes with it.
+A probe tells what is cached, not where the next request will be sent: that depends on the requests
+under way. The set's `engine_id` changes with a new replica, so the keeper of the pins
+(`gateway.sharing.pinning`) asks the replica for all pins.
 """
 
 from collections.abc import Callable, Mapping
@@ -78,7 +78,7 @@ AGAIN_S = 1.0  # wait for the second round; a replica that hangs flushes once it
 class NotAllFlushed(EngineUnavailable):
     """The error of a flush that some replicas `missed` (reasons by name).
 
-    `blocks` and `erased`: the others'.
+    `blocks` and `erased` count what the other replicas dropped.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class NotAllFlushed(EngineUnavailable):
 
 
 def _joined_stats(query: StatsQuery, found: Mapping[str, StatsReply]) -> StatsReply:
-    """Join the replicas' counters into their sums and each one's own."""
+    """Join the replicas' counters: their sums, and each replica's own counters."""
     each = {name: one.stats for name, one in found.items()}
     return StatsReply(query_id="", stats=joined_stats(each, query.evictions))
 
@@ -155,10 +155,10 @@ class ReplicaQueries:
         return TreeLevel(query_id="", is_known=False)
 
     async def _flush(self, query: Flush) -> Flushed:
-        """Flush every replica, and return the number of blocks flushed by all.
+        """Flush every replica, and return the sum of the flushed blocks.
 
-        Raises NotAllFlushed, after the others have been flushed, where a replica is away: what its
-        disk holds comes back with it, unless the flush is recorded.
+        Raises NotAllFlushed, after the others have been flushed, if a replica is away: the blocks
+        on its disk come back with it, unless the flush is recorded.
         """
         answers = await ask_each(self._members.connected(), query, WITHIN_S)
         missed = {
@@ -177,10 +177,11 @@ class ReplicaQueries:
         return Flushed(query_id="", blocks=flushed, replicas=erased)
 
     async def _pin(self, query: Pin) -> Pinned:
-        """Pin a prefix in every ready replica; return the reply of one.
+        """Pin a prefix in every ready replica; return one replica's reply.
 
-        One that is new fetches it from another one before, where that is faster than computing.
-        Raises the first refusal, after all have answered. One that dies meanwhile does not count.
+        A replica without the prefix first fetches it from another, if that is faster than
+        computing. Raises the first refusal, after all have answered. Replicas that die meanwhile
+        are ignored.
         """
         ready = {name: self._members.engines[name] for name in self._members.ready()}
         await self._first_fetches.fetch([*ready], query)
@@ -195,7 +196,7 @@ class ReplicaQueries:
         return max(pinned, key=lambda one: one.blocks)
 
     async def _read_adapter(self, query: ReadAdapter) -> AdapterRead:
-        """Read an adapter in every replica that serves; raise where one refuses or differs."""
+        """Read an adapter in every serving replica; raise if one refuses it or reads another."""
         answers = await ask_each(self._members.serving(), query)
         read = [one for one in answers.values() if not isinstance(one, EngineError)]
         if not read or len(read) < len(answers):
@@ -205,7 +206,7 @@ class ReplicaQueries:
         return read[0]
 
     async def _read_prefix(self, query: ReadPrefix) -> PrefixUnits:
-        """Read a pinned prefix from one replica that has it; raise where none has."""
+        """Read a pinned prefix from one replica that has it; raise if none has it."""
         errors: dict[str, EngineError] = {}
         for name, engine in self._members.serving().items():
             try:
@@ -215,7 +216,7 @@ class ReplicaQueries:
         raise first_error(errors)
 
     async def _import(self, query: BeginImport | WriteImport | EndImport) -> ImportState:
-        """Import a prefix into every replica that serves; raise where one refuses it."""
+        """Import a prefix into every serving replica; raise if one refuses it."""
         answers = await ask_each(self._members.serving(), query)
         done = [one for one in answers.values() if not isinstance(one, EngineError)]
         if not done or len(done) < len(answers):
@@ -225,9 +226,9 @@ class ReplicaQueries:
     async def _forget(self, query: ForgetMarked) -> MarkedForgotten:
         """Forget a marked prefix in every replica; return one reply, `blocks` None if unmarked.
 
-        Where one has, the others forget what they have of it without a mark: it was computed for
-        a request without one, fetched, or is back from a disk. Else they would find it, and the
-        first one could fetch it from them.
+        If one replica has the prefix marked, the others also forget their unmarked blocks of it
+        (computed for a request without a mark, fetched, or read from a disk). Otherwise requests
+        would find these blocks, and the first replica could fetch them.
         """
         serving = self._members.serving()
         found = await ask_all(serving, query)

@@ -3,13 +3,14 @@
     remote   sent --computes, blocks go to the other as they commit--> over; its token is dropped
     attempt  sent --fetches ... ---------------------------------> the last token, begun, answers
 
-It is a hint made true: whatever becomes of it, the answering engine computes what has not
-come. So its errors reach nobody. It ends with its request at the latest. The prompt is counted as
+However a remote prefill ends, the answering engine computes the blocks that have not come, so the
+prefill's errors reach nobody. The prefill ends with its request at the latest. The prompt counts as
 looked up by the answering engine alone.
 
-What its engine computes for the request was not cached, though it is fetched: `own_reuse` says so.
+Blocks that the prefill computes are fetched, but were not cached: `own_reuse` subtracts them.
 
-Knows: one engine, one request. Does not know: who chose them (`gateway.routing.remote_prefill`).
+Knows: one engine, one request. Does not know: how the engine was chosen
+(`gateway.routing.remote_prefill`).
 """
 
 import asyncio
@@ -57,7 +58,7 @@ class RemotePrefill:
             is_counted=False,
         )
         self.error: EngineError | None = None
-        self.says_it_stops = False  # whether the computing engine says that it stops
+        self.says_it_stops = False  # whether the computing engine has announced that it stops
         self._engine_seconds = 0.0  # spent by the computing engine, known once the prefill is over
         self._computed = 0  # tokens it computed, known once the prefill is over
         self._reused: Reused | None = None
@@ -91,7 +92,8 @@ class RemotePrefill:
     def own_end(self, end: End) -> End:
         """Return the answering engine's end, with the tokens that both engines computed.
 
-        Before the first token that may be here alone. Then, what was not waited for is nobody's.
+        Before the first token, perhaps only the computing engine has computed tokens; then its
+        counts are taken. Tokens of a prefill that was not awaited count for nobody.
         """
         before = end.reused or Reused()
         reused = self.own_reuse(before)
@@ -104,7 +106,7 @@ class RemotePrefill:
         return replace(end, engine_seconds=end.engine_seconds + self._engine_seconds)
 
     def own_reuse(self, reused: Reused) -> Reused:
-        """Count as fetched only the tokens that this engine had cached, not those it computed."""
+        """Count as fetched only the tokens that the computing engine had cached before."""
         if not reused.fetched:
             return reused
         there = self._reused or Reused()

@@ -1,6 +1,6 @@
 """The counters that routing reports to: a gateway's metrics, or none.
 
-Knows: names and numbers. Does not know: what they are counted with.
+Knows: names and numbers. Does not know: how they are counted.
 """
 
 from typing import Literal, Protocol
@@ -25,11 +25,11 @@ class RoutingNotes(Protocol):
         ...
 
     def routed_alone(self) -> None:
-        """Count a choice made without the router process, which did not answer."""
+        """Count a choice made without the router process because the router did not answer."""
         ...
 
     def snapshot(self, replica: str) -> None:
-        """Count a snapshot of a replica's whole cache, told by a new replica or after a gap."""
+        """Count a snapshot of a replica's whole cache, sent by a new replica or after a gap."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The requests on several replicas: routed, sent, watched until they begin, sent elsewhere.
 
-Knows: which request is where. Does not know: what an error says of a request (`attempts`), which
-replica is best and what it fetches (`gateway.routing`), or queries (`queries`).
+Knows: which request is on which replica. Does not know: what an error means for a request
+(`attempts`), which replica is best and what it fetches (`gateway.routing`), or queries (`queries`).
 """
 
 import time
@@ -69,7 +69,7 @@ class Serving:
             await attempts.end_remote()
 
     def rescue(self) -> None:
-        """Take unbegun requests from replicas that do not answer, if another replica does."""
+        """Take unbegun requests from replicas that do not answer, if another replica answers."""
         for sent in list(self._unbegun.values()):
             engine = self._members.engines.get(sent.replica)
             if engine is None or not engine.is_stalled:
@@ -85,7 +85,7 @@ class Serving:
             sent = [*sent_by(question.request, route)]
             if all(replica in self._members.engines for replica, _ in sent):
                 return self._begun(attempts, route)
-            for replica, request in sent:  # a replica has left meanwhile
+            for replica, request in sent:  # a replica may have left meanwhile
                 self._routing.ended(replica, request.request_id)
 
     def _question(self, attempts: Attempts) -> RouteQuestion:
@@ -162,7 +162,7 @@ class Serving:
             attempts.remote.stop()  # nobody waited for the prefill
 
     def _lost(self, attempts: Attempts, attempt: Attempt, error: EngineError) -> EngineError:
-        """Return this error if another replica is to be tried after it, else raise it."""
+        """Return the error if another replica is to be tried, else raise it."""
         if attempt.says_it_stops:
             self._members.says_it_stops(attempt.replica)
         ready = self._members.ready(attempts.tokens)
@@ -179,7 +179,7 @@ class Serving:
 
 
 def _source(remote: RemotePrefill | None, sources: Sources) -> FetchSource | None:
-    """Return the engine that computes the request's prompt since an earlier attempt, if any."""
+    """Return the engine that an earlier attempt let compute the request's prompt, if any."""
     if remote is None or remote.error is not None or remote.replica not in sources:
         return None
     return remote.source(sources[remote.replica])

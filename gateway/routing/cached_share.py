@@ -1,6 +1,6 @@
 """A router to the replica with most of the prompt cached, then the least loaded replica.
 
-What routers do that know caches alone. It is here to be compared with.
+Routers that know only caches work like this. This router is kept for comparisons.
 """
 
 from collections.abc import Sequence

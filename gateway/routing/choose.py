@@ -1,17 +1,17 @@
 """The choice among replicas, as a pure function of their loads and caches.
 
-    1   those that run far more requests than the others are left out: a prefix that all ask for
-        would else draw all of them to the one replica that has it
-    2   each is as dear as its first token is late; dearer for what would be computed there, since
-        others wait for that; and the more so the more it has computed beyond the others. What
-        would be fetched there is dearer likewise, since it pushes out other blocks
-    3   among those that are about as dear, the one with the fewest requests
+    1   replicas that run far more requests than the others are left out: otherwise a prefix of
+        all requests would draw all of them to the one replica that has cached it
+    2   a replica's price is its time to the first token; plus a price for the tokens that it
+        would compute, since other requests wait for that, which grows with the tokens that it has
+        computed beyond the others; plus such a price for fetched tokens, which push out blocks
+    3   among replicas of about the lowest price, the one with the fewest requests is chosen
 
-So requests that begin alike wait for the first of them, rather than that several replicas compute
-the same at the same time. And new conversations do not follow the few blocks that all of them have
-in common to the replicas that have these, and push older ones out there while other caches stand
-half empty. What is computed has to be cached: when replicas compute alike, what is evicted next is
-about as old in all of them, as in one large cache.
+So requests that begin alike wait for the first of them, and no two replicas compute the same prefix
+at the same time. And new conversations do not all go to the replicas that have their few common
+blocks, where they would push out older blocks while other caches are half empty. Computed tokens
+have to be cached: when all replicas compute about as much, the blocks evicted next are about as old
+in each of them, as in one large cache.
 
 Knows: names and numbers. Does not know: where they come from.
 """
@@ -27,21 +27,21 @@ class Balance:
     """The bounds on imbalance among replicas."""
 
     spread: float = 1.5  # the most running requests of a replica, as a multiple of the mean
-    slack: int = 4  # running requests more than that, so that small numbers are not spread
+    slack: int = 4  # running requests allowed beyond `spread`, for small numbers
     others: float = 0.75  # cost of computing to other requests, as a multiple of its seconds
     ahead: float = 4.0  # computing's price factor, per cache size computed beyond others
     least_prompts: int = 16  # prompts that an empty cache is taken to hold
-    copies: float = 0.3  # the price of fetched tokens, as a share of computing them
+    copies: float = 0.3  # price of fetching tokens, as a share of computing them
     alike: float = 0.02  # share of the time to the first token that counts as no difference
     alike_s: float = 0.002  # seconds that count as no difference
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """One replica, for one request. It is a Struct since one is made for each replica."""
+    """One replica as a candidate for a request. A Struct, which is fast to make."""
 
     replica: str
     first_token_s: float  # predicted seconds to the first token, without loads
-    compute_s: float  # the part of it that computes the request's own tokens
+    compute_s: float  # the part of `first_token_s` that computes the request's tokens
     running: int  # requests that were sent to the replica and are not over
     given: int  # prompt tokens that the replica had to compute or fetch so far
     copied_s: float = 0.0  # the seconds that computing the fetched tokens would take
@@ -56,8 +56,9 @@ def choose_replica(
 ) -> str:
     """Choose a replica by name; the order of equal candidates does not matter.
 
-    `cache_tokens` is about what a replica's cache holds. `load_s`, seconds, is asked only of those
-    that load and would be chosen if that took no time: it makes each dearer, and none cheaper.
+    `cache_tokens` is about the number of tokens that a replica's cache holds. `load_s` gives the
+    seconds that a replica loads blocks; it is called only for replicas that load and would be
+    chosen if loading took no time, since loading only raises a price.
     """
     running = [one.running for one in candidates]
     most = balance.slack + balance.spread * sum(running) / len(running)
@@ -81,7 +82,7 @@ def _alike(
     balance: Balance,
     load_s: Callable[[str], float],
 ) -> list[Candidate]:
-    """Select the replicas about as cheap as the cheapest, loads included, not in `prices`."""
+    """Select the replicas about as cheap as the cheapest; `prices` do not include loads yet."""
     least = min(prices)
     wait_s = min([one.first_token_s - one.compute_s for one in candidates])
     cheapest = candidates[prices.index(least)]
@@ -96,8 +97,9 @@ def _alike(
 
 
 def _limit(price: float, wait_s: float, balance: Balance) -> float:
-    """Return the highest price that counts as equal to this one; all wait for `wait_s` or more.
+    """Return the highest price that counts as equal to `price`; every replica waits `wait_s`.
 
-    What all wait is no difference: a part of a long queue may be more than a prefix is worth.
+    The common wait is left out of the tolerance: a share of a long queue may exceed the worth of a
+    prefix.
     """
     return price + (price - wait_s) * balance.alike + balance.alike_s

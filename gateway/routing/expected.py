@@ -1,11 +1,11 @@
 """The expected cache of a replica, once it has computed the prompts sent to it.
 
-Requests that begin alike come in swarms, sooner than the first of them is computed. A prompt that
-was sent counts as if it were cached there, from the moment it was sent to its first token; from
-then on the replica itself says what it has.
+Requests that begin alike come in swarms, before the first of them is computed. So a sent prompt
+counts as cached on its replica from the sending to its first token; from then on the replica itself
+reports its blocks.
 
-Only some beginnings of a prompt are kept (`Prompt.marks`), so what two prompts have in common is
-known a little too short.
+Only some beginnings of a prompt are kept (`Prompt.marks`), so the common prefix of two prompts is
+found a little too short.
 
 Knows: keys. Does not know: requests, or how long anything takes.
 """
@@ -17,10 +17,10 @@ Marks = Sequence[tuple[int, int]]  # numbers of first blocks, each with the last
 
 
 class Expected:
-    """The prompts that are on their way to one replica, or wait there."""
+    """The prompts that were sent to one replica and have not begun to answer."""
 
     def __init__(self) -> None:
-        self._prompts: dict[int, int] = {}  # prompts that have a mark, by its key
+        self._prompts: dict[int, int] = {}  # the number of prompts with a mark, by the mark's key
 
     def __bool__(self) -> bool:
         return bool(self._prompts)

@@ -1,12 +1,12 @@
 """The choice whether a replica fetches a prompt's first blocks, and from which replica.
 
-    set up + what the other one has to load from its slower tiers
-           + tokens x seconds a token by that way x (1 + fetches under way from there)
+    set up + the seconds in which the source loads the blocks from its slower tiers
+           + tokens x seconds a token by that way x (1 + fetches under way from the source)
 
-is compared with computing the same tokens. It must be less by a margin, since both are predicted,
-and since what is fetched is in two caches from then on.
+is compared with the time to compute the same tokens. The fetch must take less by a margin, because
+both times are predicted, and because fetched blocks are in two caches from then on.
 
-Knows: blocks, tokens, seconds. Does not know: what moves the bytes, or how a replica is chosen.
+Knows: blocks, tokens, seconds. Does not know: who moves the bytes, or how a replica is chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ class FetchLimits:
     """The limits within which a fetch pays."""
 
     setup_s: float = 0.003  # seconds before the first byte
-    margin: float = 1.25  # computing must take this many times the fetch
+    margin: float = 1.25  # computing must take at least this many times as long as the fetch
     least_tokens: int = 256  # fewer tokens are computed within a step that is taken anyway
 
 
@@ -50,7 +50,7 @@ class ChosenFetch(msgspec.Struct, frozen=True, gc=False):
     """The chosen fetch and its predicted seconds."""
 
     source: FetchSource
-    tokens: int  # tokens that are not computed therefore
+    tokens: int  # tokens that are fetched and so not computed
     seconds: float
 
 
@@ -68,10 +68,10 @@ class FetchChooser:
         loads: Loads,
         load_s: Callable[[str], float],
     ) -> Sequence[Offer]:
-        """Return the two replicas with most of the prompt; among equals those with fewer fetches.
+        """Return the two replicas with most of the prompt, among equals those with fewer fetches.
 
-        `found`: what each replica has of the prompt; `load_s`: the seconds that it takes to load
-        what of this lies in its slower tiers.
+        `found` gives the part of the prompt that each replica has. `load_s` gives the seconds in
+        which a replica loads those blocks of the part that lie in its slower tiers.
         """
         blocks = {one: here.blocks for one, here in found.items() if one in sources}
         chosen = list[str]()

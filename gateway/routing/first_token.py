@@ -1,13 +1,14 @@
 """The default router: least predicted time to the first token, with caches that fill evenly.
 
-    prompt tokens that are queued there x its seconds a token
-  + what it has in slower tiers x their seconds a token
-  + what it fetches from another replica x the way's seconds a token, where that is less than:
-  + the tokens that it has not x its seconds a token
+    prompt tokens queued on the replica x its seconds a token
+  + tokens that it has in slower tiers x their seconds a token
+  + tokens that it fetches from another replica x the way's seconds a token, if that is faster
+  + all other tokens of the prompt x its seconds a token
 
-It has what its engine says (`index`), and what was sent there just now will be there (`expected`).
+A replica has the blocks that its engine reports (`index`), and is expected to have the blocks of
+prompts that were sent to it just now (`expected`).
 
-Knows: how the parts go together. Does not know: which replicas are ready.
+Knows: how the terms add up. Does not know: which replicas are ready.
 """
 
 from collections.abc import Callable, Mapping, Sequence

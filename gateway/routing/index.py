@@ -1,14 +1,14 @@
 """The index of the replicas' blocks and their tiers, by the engines' cache events.
 
-A replica that has a block has all blocks before it, and none before it in a slower tier. So how
-much of a prompt it has is found by a binary search over the prompt's block keys:
+A replica that has a block has all blocks before the block, none of them in a slower tier. So a
+binary search over the prompt's block keys finds how much of the prompt a replica has:
 
     keys of the prompt   k0  k1  k2  k3  k4  k5  k6  k7
     one replica has       device     | host  | -  -  -         Found(6), Lower(2, 0)
 
-That holds for what an engine has told in full. Within a snapshot, or where a collision of keys has
-mixed two blocks up, an answer may be too long or too short: that costs a miss, or a copy, and
-never more, since the engine compares tokens.
+This holds once an engine's events are complete. Within a snapshot, or if two blocks have the same
+key, an answer may be too long or too short: this costs a miss or a copy, and never more, since the
+engine compares tokens.
 
 Knows: names, keys, tiers. Does not know: tokens, tenants, or what a tier costs.
 """
@@ -31,7 +31,7 @@ _FEW_BYTES = 32 * KEY_BYTES  # bytes of keys up to which keys are shortened sing
 
 
 class FoundBlocks(msgspec.Struct, frozen=True, gc=False):
-    """The part of a prompt that a replica has: its first `blocks` blocks, in whichever tiers."""
+    """The part of a prompt that a replica has: its first `blocks` blocks, in any tiers."""
 
     blocks: int = 0
     is_lower: bool = False  # some blocks lie below the device tier: see `CacheIndex.lower`
@@ -65,7 +65,7 @@ class CacheIndex:
         return len(self._levels.get(replica, ()))
 
     def apply(self, replica: str, events: CacheEvents) -> None:
-        """Apply a replica's cache events. A block that is told twice is there once."""
+        """Apply a replica's cache events. A block that is reported twice counts once."""
         levels = self._levels.setdefault(replica, Levels())
         for change in events.changes:
             if isinstance(change, Cleared):
@@ -83,7 +83,7 @@ class CacheIndex:
     def find(self, keys: Keys, replicas: Iterable[str]) -> dict[str, FoundBlocks]:
         """Find each replica's part of a prompt; replicas without any part are left out.
 
-        The answer of the replica before is tried first: they often have the same.
+        For each replica the previous replica's answer is tried first: the two are often equal.
         """
         first, levels_of = keys[0] if keys else None, self._levels.get
         having = [
@@ -96,8 +96,8 @@ class CacheIndex:
     def lower(self, replica: str, keys: Keys, blocks: int) -> Lower:
         """Count the blocks in slower tiers among a replica's first `blocks` found blocks.
 
-        Told to a 64th of the prompt, since it makes a small part of a small difference, and asked
-        of few replicas. A part is in the slowest tier of its blocks.
+        The count is exact to a 64th of the prompt; more is not worth its time. Each 64th counts as
+        lying in the slowest tier of its blocks.
         """
         level_of = self._levels[replica].__getitem__
         step = max(len(keys) // _STEPS, 1)
@@ -113,8 +113,8 @@ class CacheIndex:
 def _found(keys: Keys, having: Sequence[tuple[str, Levels]]) -> dict[str, FoundBlocks]:
     """Find these replicas' parts of a prompt, whose first block all of them have.
 
-    In one function, and with what `bisect` does by itself: there is a turn for each replica, and
-    calls would take as long as the search.
+    The search is one function that calls only `bisect`: it runs for each replica, and further calls
+    would take as long as the search.
     """
     total, backwards = len(keys), keys[::-1]
     found: dict[str, FoundBlocks] = {}

@@ -1,6 +1,7 @@
 """A router to the replica with the fewest outstanding prompt tokens, regardless of caches.
 
-Knows: prompts that were sent and are not over. Does not know: what of them is computed or cached.
+Knows: prompts that were sent and are not over. Does not know: which of their tokens are computed or
+cached.
 """
 
 from collections import Counter

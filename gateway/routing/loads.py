@@ -49,7 +49,7 @@ class Loads:
         return self._fetches.get(address, 0)
 
     def of(self, replica: str) -> ReplicaLoad:
-        """Return the load of a replica. A new replica is taken to be like the others."""
+        """Return the load of a replica. A new replica begins with the mean of the others."""
         load = self._loads.get(replica)
         if load is None:
             load = self._loads[replica] = self._new()
@@ -65,7 +65,7 @@ class Loads:
     ) -> None:
         """Note that a request is on its way; the replica will have `cached` blocks of its prompt.
 
-        What it fetches is not computed, but has to be kept as if it were.
+        Fetched tokens are not computed, but have to be cached like computed tokens.
         """
         self._end(request_id)  # in case it was sent elsewhere before
         uncached = new = prompt.uncached(cached)
@@ -131,7 +131,7 @@ class Loads:
     def _expect_alike(self) -> None:
         """Expect a replica with few measurements to compute at the mean rate of all.
 
-        Before a long queue a rate that is wrong in one place weighs more than any prefix.
+        With a long queue, an error in one replica's rate outweighs any cached prefix.
         """
         rates = [one.rates for one in self._loads.values()]
         seconds = PRIOR_TOKENS * COMPUTE_S + sum([one.compute.seconds for one in rates])

@@ -1,9 +1,9 @@
 """A request as routers see it: the length of its prompt, and its blocks' keys.
 
-Routers do not know the engines' block size, and do without it: a prompt's tokens, divided by its
-blocks, are close enough.
+Routers do not know the engines' block size: a prompt's tokens, divided by its blocks, are close
+enough.
 
-Knows: tokens by their number, keys. Does not know: what is cached, which tokens they are.
+Knows: the number of tokens, and keys. Does not know: the tokens, or what is cached.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ Keys = Sequence[int]  # keys of blocks, cut to `SHORT`
 def keys_of(block_keys: bytes) -> Keys:
     """Read block keys in their short form; drop an incomplete last key.
 
-    They lie as integers of the machine, and become Python's where they are looked at.
+    The keys are stored as machine integers, and become Python integers only when they are read.
     """
     halves = len(block_keys) // KEY_BYTES * 2
     firsts = np.frombuffer(block_keys, np.uint64, halves)[::2]
@@ -58,13 +58,13 @@ def routing_request(request: Generate) -> RoutingRequest:
 
 
 def _keys(request: Generate) -> bytes:
-    """Return the keys by which an engine is chosen: of a prompt with modules, the longest's."""
+    """Return the keys by which an engine is chosen; with modules, the longest module's keys."""
     return max((one.block_keys for one in request.modules), key=len, default=request.block_keys)
 
 
 @dataclass(slots=True)
 class Prompt:
-    """The prompt of a request, by its tokens' number and its blocks' keys."""
+    """The prompt of a request: the number of its tokens and the keys of its blocks."""
 
     tokens: int
     blocks: int  # whole blocks that may be cached

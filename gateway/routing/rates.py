@@ -1,4 +1,4 @@
-"""The rates at which a replica computes, loads and fetches, learnt from its first tokens.
+"""The rates at which a replica computes, loads and fetches, learned from requests' first tokens.
 
 A replica computes several prompts at a time, so their times overlap; a second of it counts once:
 
@@ -6,14 +6,13 @@ A replica computes several prompts at a time, so their times overlap; a second o
     prompt 2         |=== prefill ===|
     counted     1 1 1 1 1 1 1 1 1 2 2
 
-So what is learnt is what the replica gets done, decodes beside it included.
+So the learned rate is the replica's real throughput, with the decodes that run at the same time.
 
-What is fetched comes by one of two ways, which are told apart by the source's address: from this
-host or from another one. Before anything came that way it is taken to need at most a fifth of what
-computing does here, however fast that is: a rate that is never tried is never learned. After a
-fetch of which nothing came, none is tried for a while in the same namespace: what one tenant asks
-for says nothing of what others find. One that was slow, and is old, may be faster by now: it is
-forgotten.
+Blocks are fetched by one of two ways, which the source's address tells apart: from this host or
+from another host. Before the first fetch by a way, its time a token is assumed to be at most a
+fifth of computing's, because a way that is never tried has no rate. After a fetch that brought
+nothing, no fetch is tried for a while in the same namespace; other tenants' namespaces are not
+affected. An old slow rate is forgotten, because the way may be faster by now.
 
 Knows: tokens and seconds. Does not know: what a token costs at which place of a prompt.
 """
@@ -27,12 +26,12 @@ COMPUTE_S = 1e-4  # seconds a token before any measurement
 HOST_S, DISK_S = COMPUTE_S / 10, COMPUTE_S / 2  # seconds a token before any measurement
 UNTRIED = 0.2  # the highest time of fetching before any measurement, as a share of computing
 FETCH_S = UNTRIED * COMPUTE_S
-PRIOR_TOKENS = 512  # tokens that the expected rate weighs
+PRIOR_TOKENS = 512  # the weight of the expected rate, in tokens
 # The weight, in tokens, of the rate of all replicas in the estimate of one replica: prompts of a
 # burst are computed together, and the first to end seems to have taken all of that time.
 PRIOR_COMPUTED = 8_192
 OLD_S = 60.0  # seconds since a fetch's rate was measured, after which it is old
-LATE_S = 60.0  # an engine's clock set back by more has started anew
+LATE_S = 60.0  # an engine whose clock is set back by more has restarted
 HOLD_OFF_S = 5.0  # seconds without fetches after a fetch that brought nothing
 MOST_HELD_OFF = 256  # namespaces; beyond these the oldest is tried again
 
@@ -66,7 +65,7 @@ class ReplicaRates:
     """The rates of one replica. `now` is monotonic seconds."""
 
     def __init__(self, compute_s: float = COMPUTE_S) -> None:
-        """Expect `compute_s` to compute a token, the other replicas' rate if known."""
+        """Expect computing a token to take `compute_s`, the other replicas' rate if known."""
         self.compute = Rate(compute_s, PRIOR_COMPUTED)
         self.host, self.disk = Rate(HOST_S), Rate(DISK_S)
         # Keyed by whether the fetch is over TCP.
@@ -84,10 +83,10 @@ class ReplicaRates:
         source: FetchSource | None = None,
         namespace: bytes = b"",
     ) -> bool:
-        """Learn from a prompt's first token; `source` is where the prompt was to be fetched from.
+        """Learn from a prompt's first token; `source` is the replica that it was to fetch from.
 
-        `namespace` is the prompt's own, the last one of its path. Returns whether `compute` has
-        learned of it.
+        `namespace` is the prompt's own, the last one of its path. Returns True if `compute` has
+        changed.
         """
         if source is not None and source.request_id is None:
             if reused.fetched:
@@ -109,7 +108,7 @@ class ReplicaRates:
     def expect(self, compute_s: float) -> None:
         """Change the expected seconds to compute a token to the mean of all replicas."""
         self.compute.expect(compute_s)
-        if not self.compute.is_measured:  # else its next measurement does so; this call is frequent
+        if not self.compute.is_measured:  # else the next measurement does it
             self._expect_of_fetches()
 
     def may_fetch(self, namespace: bytes, now: float) -> bool:
@@ -117,7 +116,7 @@ class ReplicaRates:
         return now >= self._no_fetch_until.get(namespace, now)
 
     def _counted_once(self, timing: Timing, now: float) -> float:
-        """Return the seconds of a prompt's prefill that no earlier measurement contains."""
+        """Return the seconds of a prompt's prefill that no earlier measurement has counted."""
         at = now if timing.at is None else timing.at
         seconds = min(timing.prefill, max(at - self._counted_until, 0.0))
         # With several gateways events may come late: times before the mark have been counted.

@@ -1,8 +1,8 @@
 """The choice whether an engine computes a prompt for the engine that answers, and which.
 
-A prompt beside decodes makes their steps longer, and an engine that computes prompts alone has no
-decodes to delay. What the answering engine has cached it need not be sent: of a prompt that is
-mostly cached there it computes the rest itself, and so it does when the others are late.
+A prompt in a step with decodes makes the step longer; an engine that only computes prompts has no
+decodes to delay. Blocks that the answering engine has cached need not be sent. If it has cached
+most of a prompt, or the other engines would be late, it computes the rest of the prompt itself.
 
 Knows: tokens and seconds. Does not know: engines, or what moves the blocks.
 """
@@ -27,11 +27,11 @@ class RemotePrefillLimits:
     """The limits within which a prompt is computed on another engine."""
 
     least_tokens: int = 512  # tokens to compute: fewer hardly lengthen a step
-    patience: float = 4.0  # the longest first token, as a multiple of the answering engine's
+    patience: float = 4.0  # most time to the first token, as a multiple of the engine's own
 
 
 def answering(names: Sequence[str], role_of: RoleOf) -> Sequence[str]:
-    """List the replicas that decode; all replicas where none does."""
+    """List the replicas that decode; all replicas if none decodes."""
     return [name for name in names if role_of(name) != "prefill"] or names
 
 

@@ -1,10 +1,11 @@
 """The route of a request: the engines that answer it and compute its prompt, noted at once.
 
-Two requests that are decided one after the other know of each other, whoever asks. So what decides
-may be the router of this process, which answers at once, or one that several processes ask
-(`gateway.router_process`): the calls that end in an answer wait for it.
+Each decision must know of all earlier decisions, whichever process asked for them. So the deciding
+router is either the router of this process, which answers at once, or a router that several
+processes ask (`gateway.router_process`); calls that return an answer wait for that router.
 
-Knows: what is asked of a router, in which order. Does not know: who is ready, or where it decides.
+Knows: the questions to a router and their order. Does not know: which replicas are ready, or in
+which process the router decides.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,8 @@ class RouteQuestion(msgspec.Struct, frozen=True, array_like=True):
     ready: Annotated[Sequence[str], Meta(min_length=1)]  # replicas that may answer the request
     sources: Sources = {}  # replicas that may be fetched from, with their addresses
     computing: Sequence[str] = ()  # replicas that may compute its prompt for the answering one
-    # The source that computes its prompt since an earlier attempt; it is fetched from in any case.
+    # The source that has computed its prompt since an earlier attempt; the replica always fetches
+    # from this source.
     source: FetchSource | None = None
 
 
@@ -36,7 +38,7 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
 
     answer: RoutingChoice
     prompt: RoutingChoice | None = None
-    is_alone: bool = False  # decided without the router process, since it did not answer
+    is_alone: bool = False  # decided without the router process, which did not answer
 
 
 def decide(router: Router, question: RouteQuestion, limits: RemotePrefillLimits) -> Route:
@@ -59,7 +61,7 @@ def decide(router: Router, question: RouteQuestion, limits: RemotePrefillLimits)
 
 
 def sent_by(request: RoutingRequest, route: Route) -> Iterator[tuple[str, RoutingRequest]]:
-    """Yield each request on its way with its replica: first the prefill, if it is remote."""
+    """Yield each sent request with its replica: a remote prefill first, then the request."""
     prompt, answer = route.prompt, route.answer
     if prompt is not None:
         name = prefill_id(request.request_id)
@@ -70,7 +72,7 @@ def sent_by(request: RoutingRequest, route: Route) -> Iterator[tuple[str, Routin
 class Routing(RouterEvents, Protocol):
     """The questions that replicas ask of a router. Belongs to one event loop.
 
-    What is said besides questions is as in `Router`, and does not wait.
+    The events are reported as to a `Router`, without waiting.
     """
 
     @property
@@ -86,7 +88,7 @@ class Routing(RouterEvents, Protocol):
     async def route(self, question: RouteQuestion) -> Route:
         """Choose the route of a request, which counts as sent from then on. Never fails.
 
-        Nothing is sent if this is cancelled.
+        If the call is cancelled, the request does not count as sent.
         """
         ...
 

@@ -2,10 +2,10 @@
 
     choose -> sent -> began -> ended         a request; `began` only if it had a first token
               heard ... heard                what a replica's cache holds, at any time
-              gone                           a replica died: nothing of it is known any more
+              gone                           a replica died: all knowledge of it is dropped
 
-A request that is sent anew to another replica is chosen and sent again, and counts for the last one
-alone. Calls about requests that a router does not know are ignored: their replica has gone.
+A request that goes to another replica gets a new `choose` and `sent`, and counts for the last
+replica only. Calls about unknown requests are ignored: their replica has gone.
 
 Knows: names of replicas. Does not know: which of them are ready, connections, or retries.
 """
@@ -36,7 +36,7 @@ class RoutingChoice(NamedTuple):
 class RouterEvents(Protocol):
     """The events that are reported to a router. Belongs to one event loop.
 
-    No call waits, and none raises for what an engine said.
+    No call waits, and no call raises because of an engine's report.
     """
 
     def began(
@@ -58,7 +58,7 @@ class RouterEvents(Protocol):
         ...
 
     def known_blocks(self, replica: str) -> int:
-        """Count the known blocks of a replica; 0 where the router hears no cache events."""
+        """Count the known blocks of a replica; 0 if the router hears no cache events."""
         ...
 
 
@@ -70,8 +70,8 @@ class Router(RouterEvents, Protocol):
     ) -> RoutingChoice:
         """Choose the replica for `request`: one of `ready`, which is not empty.
 
-        It may be told to fetch from one of `sources`, which need not be ready. Notes nothing: the
-        same call again gives the same answer, except from a router that draws or takes turns.
+        The replica may fetch from one of `sources`, which need not be ready. The call notes
+        nothing: repeated, it gives the same answer, except from a router that draws or takes turns.
         """
         ...
 

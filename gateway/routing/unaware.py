@@ -2,7 +2,7 @@
 
 random         any
 round-robin    one after the other
-session        by the first block of the prompt, the same one as long as it is ready
+session        by the first blocks of the prompt: the same replica as long as it is ready
 """
 
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ class RoundRobinRouter(Unaware):
 class SessionRouter(Unaware):
     """A router by rendezvous hashing of the prompt's first blocks.
 
-    When one comes or goes, only the sessions that are or were its own move.
+    When a replica comes or goes, only the sessions move that it gets or had.
     """
 
     def __init__(self, blocks: int) -> None:
