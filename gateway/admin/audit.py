@@ -1,8 +1,8 @@
 """The audit log: every admin route that changes something adds an entry; `/admin/audit` lists them.
 
 An entry is written after its change is made, so the log has no change that did not happen. If the
-store cannot take the entry, the change stands, and the gateway's own log says so. There is one
-operator's key, and so one actor.
+store cannot take the entry, the change stands, and the gateway's own log reports the missing entry.
+There is one operator's key, and so one actor.
 """
 
 import logging

@@ -44,7 +44,7 @@ def cache_stats(
 ) -> CacheStats:
     """Convert the engine's counters to the operator's view; `names`: tenants' names by id.
 
-    `replicas` are the engines where there are several, of which the counters are joined.
+    If there are several engines, `replicas` lists them, and the counters are their joined counters.
     """
     counted = each_replica(stats)
     return view_of(

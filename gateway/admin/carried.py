@@ -1,6 +1,6 @@
 """`/admin/prefixes/{id}/export` and beside it, `/admin/imports`: a prefix's KV as bytes.
 
-`ratoon prefixes export` and `import` make a sealed and signed file of it and read one.
+`ratoon prefixes export` writes these bytes to a sealed and signed file, which `import` reads.
 """
 
 import base64

@@ -2,8 +2,8 @@
 
     begin: compared with the model here, room is made -> units are written -> end: published
 
-Nothing is published, and nothing in the cache, before the end. An import that is not ended is
-dropped by the engines after a minute.
+Before the end nothing is published and no block is in the cache. The engines drop an import that is
+not ended after a minute.
 
 Knows: records, tokens, the engine's units. Does not know: the file, which the command line opens.
 """
@@ -83,9 +83,9 @@ class CarriedIn:
     async def begin(self, body: NewImport) -> BegunImport:
         """Compare the prefix with the model here, and make room for it.
 
-        Raises Conflict where it was computed by another model, with other settings, or has other
-        tokens here; NotFound for an unknown group; BadRequest for a source that the model refuses;
-        Unavailable where there is no room.
+        Raises Conflict if the prefix was computed by another model, with other settings, or has
+        other tokens here; NotFound for an unknown group; BadRequest for a source that the model
+        refuses; Unavailable if there is no room.
         """
         welcome = welcome_of(self._engine)
         if body.fingerprint != welcome.fingerprint.hex():
@@ -114,7 +114,7 @@ class CarriedIn:
         return BegunImport(query.import_id)
 
     async def write(self, import_id: str, first: int, payload: bytes) -> BegunImport:
-        """Write whole units; raise Conflict for an import that is not there, BadRequest."""
+        """Write whole units; raise BadRequest, or Conflict for an unknown import."""
         with refusing():
             await self._engine.ask(WriteImport(import_id=import_id, first=first, payload=payload))
         return BegunImport(import_id)
@@ -128,7 +128,7 @@ class CarriedIn:
         return record
 
     async def drop(self, import_id: str) -> BegunImport:
-        """Drop an import; raise Conflict where it is not there."""
+        """Drop an import; raise Conflict for an unknown import."""
         with refusing():
             await self._engine.ask(EndImport(import_id=import_id, is_kept=False))
         return BegunImport(import_id)

@@ -24,7 +24,7 @@ DIGEST_BYTES = 32
 class ExportedPrefix(msgspec.Struct, frozen=True):
     """Answer of GET /admin/prefixes/{id}/export.
 
-    `blocks`, then `state_units`, of `unit_bytes` each; digests in hex.
+    The units are `blocks`, then `state_units`, of `unit_bytes` each; digests are in hex.
     """
 
     id: str
@@ -56,7 +56,7 @@ class CarriedOut:
         self._audit = audit
 
     async def described(self, prefix_id: str) -> ExportedPrefix:
-        """Describe a published prefix; raise NotFound, Conflict where it is not warm, or others."""
+        """Describe a published prefix; raise NotFound, Conflict if not warm, or GatewayError."""
         record, welcome = await self._record(prefix_id), welcome_of(self._engine)
         tokens = await self._published.tokens_of(record.source)
         with refusing():
@@ -74,7 +74,7 @@ class CarriedOut:
         )
 
     async def units(self, prefix_id: str, first: int, count: int) -> bytes:
-        """Read some units; raise as `described`, and BadRequest for units that are not there."""
+        """Read some units; raise the errors of `described`, or BadRequest for missing units."""
         record = await self._record(prefix_id)
         with refusing():
             read = ReadPrefix(pin_id=record.id, first=first, count=count)

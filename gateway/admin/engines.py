@@ -1,7 +1,7 @@
 """`/admin/engines`: list, add and remove the engines registered in the state.
 
-Those that register themselves are listed, and leave when they end; an operator adds and removes
-others by hand.
+Engines that register themselves leave the list when they end; an operator adds and removes other
+engines by hand.
 """
 
 from collections.abc import Callable

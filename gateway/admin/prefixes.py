@@ -61,7 +61,8 @@ class Publishing:
     ) -> tuple[PublishedPrefix, bool]:
         """Store a new version of a prefix and put it in force; delete the name's older versions.
 
-        What is published already stays as it is: its record, and that it is not new.
+        If the content is published already, nothing changes; returns the record, and that it is not
+        new.
         """
         async with self._turn:
             tokens = await self._published.tokens_of(source)

@@ -63,8 +63,9 @@ def admin_router(
 ) -> APIRouter:
     """Serve the admin routes and `/metrics`.
 
-    `metrics_auth` lets more than the operator read `/metrics`; `open_metrics` leaves it without a
-    key, for a bind that tenants cannot reach. `finds_engines`: in the state.
+    `metrics_auth` admits other readers than the operator to `/metrics`; `open_metrics` serves
+    `/metrics` without a key, on an address that tenants cannot reach. `finds_engines`: engines are
+    registered in the state.
     """
     guarded = [Depends(admin_auth), Depends(_with_room(bodies))]
     router = APIRouter()

@@ -1,12 +1,12 @@
 """`/admin/tenants` and `/admin/groups`: create, list, change, disable, delete tenants and groups.
 
-A group is of tenants that trust each other; membership is a field of the tenant, which is in one
-group at most. When a tenant is disabled or deleted, or its group changes, its cached prefixes are
-gone before the answer is sent: by what it wrote for a group it could watch who uses it later. What
-other gateways, which learn of the change later, admit until then goes after GROUP_KNOWN_S: that is
-recorded before the change, so that it is done whoever ends meanwhile. A change is made of the
-record as it is stored by then, so two changes at once, of whatever gateways, do not undo each
-other.
+A group consists of tenants that trust each other; membership is a field of the tenant, which is in
+one group at most. When a tenant is disabled or deleted, or its group changes, its cached prefixes
+are dropped before the answer is sent: through blocks that it wrote for a group it could watch who
+uses them later. Other gateways learn of the change later. Blocks of requests that they admit until
+then are dropped after GROUP_KNOWN_S, by a flush that is recorded before the change, so that any
+gateway can do it. A change is applied to the record as it is stored at that moment, so two changes
+at once, by any gateways, do not undo each other.
 """
 
 from collections.abc import Callable
@@ -138,7 +138,7 @@ class _Tenants:
         return Deleted(tenant_id, flushed.blocks, list(flushed.awaited))
 
     async def _erased(self, tenant_id: str) -> ErasedTenant:
-        """Count what goes from the state with a tenant."""
+        """Count the records that are deleted from the state with a tenant."""
         return ErasedTenant(
             id=tenant_id,
             name=(await self.store.get(Tenant, tenant_id)).name,

@@ -1,6 +1,6 @@
-"""The reading of a request, as its own route does, for its prompt alone.
+"""The reading of a request as its own route reads it, for its prompt alone.
 
-Knows: which dialect reads which route's body. Does not know: what is done with it (`routes.py`).
+Knows: which dialect reads which route's body. Does not know: what the prompt is for (`routes.py`).
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class RequestReader:
         return cls(parts, ResponsesReader(parts, stored), MessagesReader.of(parts))
 
     async def wanted(self, request: Request, permit: Permit) -> GenerationRequest:
-        """Read the request in the body as its route does, but for an answer of no tokens.
+        """Read the request in the body as its route does, with an answer of no tokens.
 
-        A GatewayError for what the route would refuse, and for several prompts.
+        Raises GatewayError for a request that the route would refuse, and for several prompts.
         """
         admission = self.parts.answering.admission
         wire = await read_wire(request, permit, _REQUEST, self.parts.bounds, admission)
@@ -81,7 +81,7 @@ class RequestReader:
     def _understood(
         self, wire: RequestOf, request_id: str, context: int, caller: Caller
     ) -> GenerationRequest | MessagesRequest | ResponsesRequest:
-        """Convert the body; only parse it where it may name what is stored."""
+        """Convert the body; if it may name stored responses, only parse it."""
         bounds, card, body = self.parts.bounds, self.parts.card, bytes(wire.body)
         check_names(body)
         match wire.url:

@@ -1,6 +1,6 @@
 """The bodies and answers of `/v1/cache` as Structs.
 
-Knows: names and types. Does not know: the requests that are looked up, which dialects read.
+Knows: names and types. Does not know: the requests within bodies, which the dialects read.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class RequestOf(Struct, frozen=True, kw_only=True):
 class CacheProbe(Struct, frozen=True, kw_only=True):
     """The part of a request's prompt that the cache would serve if the request were sent now.
 
-    `saved_ms` is what computing that would take; None: nothing has been measured. `tiers` is for
-    those whom the operator lets see them. `matched_tokens` is there where more of the prompt is
-    cached than can be used: the model has recurrent layers, and no state is kept at their end.
+    `saved_ms` is the time to compute this part; None: not measured. `tiers` is for tenants whom
+    the operator lets see them. `matched_tokens` is there if more of the prompt is cached than can
+    be used: the model has recurrent layers, and no state is kept at its end.
     """
 
     object: Literal["cache.probe"] = "cache.probe"
