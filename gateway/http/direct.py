@@ -4,8 +4,8 @@ FastAPI only describes these routes. For each request FastAPI would try its rout
 dependencies and keep exit stacks. A direct route takes a look into a table and two calls. Paths
 that contain a model's name are templates; they are tried after the table.
 
-        POST to a path in the table --> caller -> permit -> handler -> answer
-        every other request --> FastAPI
+    POST to a path in the table --> caller -> permit -> handler -> answer
+    every other request --> FastAPI
 
 Knows: paths, and who guards them. Does not know: what handlers do, or how errors are answered
 (the application answers them, as for FastAPI's routes).

@@ -1,7 +1,7 @@
 """The protocol of a limiter, and its demands, holds and verdicts.
 
-        reserve(demand) -> Granted(hold) | Denied         before the work; from all limits or none
-        reserve(demand, begun) -> ...                     again, when its possible use is known
+    reserve(demand) -> Granted(hold) | Denied         before the work; from all limits or none
+    reserve(demand, begun) -> ...                     again, when its possible use is known
     charge(hold, used)                                once after the work, however it ended; more
                                                       tokens than were reserved count too
     renew(holds)                                      during the work, before HOLD_S have passed

@@ -1,7 +1,7 @@
 """The flushes: recorded, then done by all engines; absent engines do them when they connect.
 
-        recorded in the state --> engines that answer have dropped the blocks, and tell how many
-                              `-> other engines are told by the first gateway that reaches them
+    recorded in the state --> engines that answer have dropped the blocks, and tell how many
+                          `-> other engines are told by the first gateway that reaches them
 
 When a gateway connects to an engine, it sends all recorded flushes (`gateway.replicas.flushes`),
 before the engine serves. To connected engines a gateway passes on the flushes that other gateways

@@ -1,8 +1,7 @@
 """The watch on a client that hardly reads its answers, which cuts the client off.
 
     watch ... look ... look        every `stalled_write_s`, while anything waits to be sent
-               `------> abort      the client took less than a KiB for each second since the last
-               look
+               `------> abort      the client took less than a KiB for each of these seconds
 
 Bytes wait in the transport, then in the socket's send queue until the client's machine has received
 them. Both are measured, because the kernel takes more bytes from the transport only when a third of

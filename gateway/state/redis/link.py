@@ -4,8 +4,8 @@ The state and the limits share the link: when one of them notices that Redis is 
 does not wait for timeouts. Commands that may be large have a link of their own (`large`).
 
     Unavailable      Redis was not asked, because it has not answered lately; or it refused
-          NoAnswer       Redis was asked and did not answer in time
-          StateDiskFull  Redis refused to write, because it has no room
+      NoAnswer       Redis was asked and did not answer in time
+      StateDiskFull  Redis refused to write, because it has no room
 
 Each error says when to try again. The first errors take a timeout each; while the breaker is open,
 errors are raised at once. Timeouts do not run while the gateway's own event loop is held up

@@ -3,9 +3,9 @@
 SQLite's errors are raised as:
 
 DatabaseFault
-  |- DatabaseDamaged   a malformed or unreadable file, no database, or a malformed record
+ |- DatabaseDamaged   a malformed or unreadable file, no database, or a malformed record
  |- DatabaseFull      no room for a write
-  `- DatabaseAway      a file locked for too long, read-only, or impossible to open
+ `- DatabaseAway      a file locked for too long, read-only, or impossible to open
 """
 
 import os

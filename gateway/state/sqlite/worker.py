@@ -1,8 +1,8 @@
 """The threads that work on one SQLite file, so that the event loop never waits for the disk.
 
     run       changes, and reads by the operator; on the file's own connection
-        look_up   single records by an index, such as the caller's key: every request waits for them
-        read      reads that may take long: reports, stored responses, lists
+    look_up   single records by an index, such as the caller's key; every request waits for one
+    read      reads that may take long: reports, stored responses, lists
 
 `look_up` and `read` have read-only connections of their own, which see every change made before a
 read begins. Tenants' work is done in turns (`in_turn`), so on each thread a tenant waits for at
