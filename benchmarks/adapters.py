@@ -2,9 +2,10 @@
 
     python -m benchmarks.adapters --model llama-3.1-8b [--adapters 8] [--rank 16] [--quick]
 
-Writes adapters of all projections in PEFT's form, loads them for the demo tenant, and reports the
-median time between tokens of 1, 8 and 32 rows: of none, of all adapters by turns, of one. The last
-adapter is loaded after that: seconds of its load, of its first request and of the next.
+Writes adapters of all projections in PEFT's format, loads them for the demo tenant, and reports the
+median time between tokens of 1, 8 and 32 rows: without adapters, with all adapters in turn, and
+with one adapter. Then it loads one more adapter, and reports the times of the load, of its first
+request and of the next one.
 Knows: PEFT's files. Does not know: how an engine keeps adapters.
 """
 
@@ -31,7 +32,7 @@ from tests.doubles.engine.shapes import model_directory
 
 START_S = 300.0
 ROWS = (1, 8, 32)
-SEEN_S = 2.0  # until every worker of the gateway knows an adapter that one of them loaded
+SEEN_S = 2.0  # seconds until all workers of the gateway know an adapter that one of them loaded
 
 
 def write_adapter(folder: Path, config: dict[str, Any], rank: int) -> None:
@@ -60,7 +61,7 @@ def write_adapter(folder: Path, config: dict[str, Any], rank: int) -> None:
 
 
 def ask(server: Running, model: str, prompt: list[int], tokens: int) -> tuple[float, float]:
-    """Stream one answer; return seconds until its first token, and between tokens."""
+    """Stream one answer; return the seconds until its first token, and the mean between tokens."""
     body = {"model": model, "prompt": prompt, "max_tokens": tokens, "stream": True}
     body |= {"ignore_eos": True, "temperature": 0}
     headers = {"Authorization": f"Bearer {server.key}"}
@@ -74,7 +75,7 @@ def ask(server: Running, model: str, prompt: list[int], tokens: int) -> tuple[fl
 
 
 def rows(server: Running, models: Sequence[str], count: int, prompt: int, tokens: int) -> float:
-    """Ask for `count` answers at once, by turns of `models`; return the median between tokens."""
+    """Ask `models` in turn for `count` answers at once; return the median time between tokens."""
     dice = random.Random(count)
     prompts = [[dice.randrange(10, 500) for _ in range(prompt)] for _ in range(count)]
     with ThreadPoolExecutor(count) as threads:

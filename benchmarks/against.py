@@ -1,8 +1,8 @@
 """Two checkouts measured by turns on one machine, and the ratios of their numbers.
 
-Whoever comes first changes each round, so that what warms up or slows down meets both. A number's
-name tells which way it is better: seconds, bytes and the like are to be small, rates large. Numbers
-of other names describe a measurement, and with its name they tell which one it is.
+The checkout that runs first changes each round, so that warming up or slowing down affects both. A
+number's name shows whether a small or a large value is better: seconds, bytes and the like should
+be small, rates large. A record's other numbers and its name identify the measurement.
 
 Knows: records of benchmarks. Does not know: how a part is run (`everything`).
 """
@@ -25,10 +25,10 @@ Records = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class NumberComparison:
-    """A number of this checkout and of the other: medians of all rounds, and their spreads.
+    """A number of this checkout and of the other: the medians of all rounds, and their spread.
 
-    `ratio` is above 1 where this one is better. A spread is the range of a checkout's values as a
-    share of their median.
+    `ratio` is above 1 if this checkout is better. `spread` is the range of a checkout's values as a
+    share of their median: the larger of both.
     """
 
     key: Key
@@ -36,7 +36,7 @@ class NumberComparison:
     other: float
     ratio: float
     spread: float
-    overlaps: bool  # whether some value of the one lies among those of the other
+    overlaps: bool  # whether the ranges of both checkouts' values overlap
 
     @property
     def is_lost(self) -> bool:
@@ -45,7 +45,7 @@ class NumberComparison:
 
     @property
     def is_unclear(self) -> bool:
-        """True if it seems worse, but by less than values differ: more rounds would tell."""
+        """True if this checkout is worse, but by less than the values' spread: run more rounds."""
         return self.ratio < LOST and self.overlaps and self.spread > 1 - self.ratio
 
 
@@ -62,19 +62,19 @@ def by_turns(
 
 
 def compared(this: Iterable[Records], other: Iterable[Records]) -> list[NumberComparison]:
-    """Compare the numbers that both checkouts have, in the order of this one's."""
+    """Compare the numbers that both checkouts have, in the order of this checkout."""
     own, theirs = _values(this), _values(other)
     return [_compared(key, own[key], theirs[key]) for key in own if key in theirs]
 
 
 def one_sided(this: Iterable[Records], other: Iterable[Records]) -> list[Key]:
-    """Return the numbers that only one of the two has, which are compared with nothing."""
+    """Return the numbers that only one checkout has, which are not compared."""
     own, theirs = _values(this), _values(other)
     return [key for key in {**own, **theirs} if key not in own or key not in theirs]
 
 
 def is_rate(name: str) -> bool | None:
-    """Return whether a number is better large; None: its name does not tell."""
+    """Tell whether a large value is better; None if the name does not show it."""
     if name.endswith(_RATES):
         return True
     return False if name in _UNITS or name.endswith(_COSTS) else None
@@ -103,7 +103,7 @@ def _values(rounds: Iterable[Records]) -> dict[Key, list[float]]:
 
 
 def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
-    """Yield the numbers of a record that are compared, after what tells which record it is."""
+    """Yield the compared numbers of a record; a key has the record's other values and the name."""
     measured = {name for name, value in record.items() if _is_measured(name, value)}
     told = [str(value) for name, value in record.items() if name not in measured]
     for name in record:

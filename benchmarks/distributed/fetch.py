@@ -2,13 +2,18 @@
 
     python -m benchmarks.distributed.fetch [--tokens 16384] [--block-kib 2048] [--way socket]
 
-Two processes, each with a pool and a cache: one has the prompt, the other fetches it, as often as
-`--repeats` says, and compares the bytes. The ways are `socket`, `tcp` (encrypted once more), and
-`device`: from GPU to GPU, on two GPUs, or one where there is no other; beside it what the copies
-alone take, of all blocks in one call and of one piece. `host` is `device` without its copies: what
-both hosts do for each block, on any machine; nothing arrives, and no bytes are compared. Left out:
-all that there are. Prints a JSON line for each. Without a GPU the pools lie in memory, twice
-`--tokens` times 128 KiB for an 8B model in bf16.
+There are two processes, each with a pool and a cache: one has cached the prompt, the other fetches
+it `--repeats` times and compares the bytes. The ways are:
+
+    socket    a Unix socket
+    tcp       TCP, encrypted once more
+    device    from GPU to GPU, or on one GPU if there is no other; then the copies alone are timed,
+              all blocks in one call, and the same bytes in one piece
+    host      as `device` without its copies: the work of both hosts for each block, on any machine;
+              no bytes arrive or are compared
+
+Without `--way` all ways that the machine has are measured. Prints a JSON line for each. Without a
+GPU the pools lie in memory: twice `--tokens` times 128 KiB for an 8B model in bf16.
 """
 
 from __future__ import annotations
@@ -215,7 +220,7 @@ def measure(sizes: Sizes, way: str, repeats: int) -> None:
 
 
 def measure_copies(sizes: Sizes, repeats: int) -> None:
-    """Measure copies between GPUs without an exchange: of blocks in one call, of one piece."""
+    """Measure copies between GPUs without an exchange: as one piece, and as blocks in one call."""
     theirs, ours = _device(0), _device(1)
     torch.cuda.set_device(ours)
     block_bytes = sizes.block_kib << 10

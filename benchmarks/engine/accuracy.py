@@ -2,15 +2,15 @@
 
     python -m benchmarks.engine.accuracy [--handbooks 64] [--warm 4] [--prompts 16] [--device cuda]
 
-The embedded model answers greedily in this process, by the engine that serves. Of each handbook the
-first question is uncached; those after it find the handbook in the cache. All formats are asked the
-same. `of_plain` is the number of right answers over that of plain weights and KV.
+The embedded model answers greedily in this process, by the engine that serves. The first question
+about a handbook is uncached; later questions find the handbook in the cache. All formats get the
+same questions. `of_plain` is the number of right answers / the number with plain weights and KV.
 
 Then each format computes prompts with their right answers, and its distributions of the next token
-are compared with those of plain weights and KV: KL(plain || format), in nats, at every token, and
-(`answer_...`) at those alone whose next one is of the answer. On a CPU the plain references
-compute, in float32; on a GPU the kernels, in bfloat16. int4 is rounded to the nearest, without
-calibration (`tests.engine.rigs.rounded_int4`).
+are compared with those of plain weights and KV: KL(plain || format), in nats, over all tokens, and
+(`answer_...`) over the tokens whose next token belongs to the answer. On a CPU the plain references
+compute in float32, on a GPU the kernels compute in bfloat16. int4 is rounded to the nearest,
+without calibration (`tests.engine.rigs.rounded_int4`).
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python -m benchmarks.engine.by_numbers --model llama-2-7b [--quick]
 
-Weights are random. Prints a JSON line a figure: bursts of prompts until each has its first token,
-steps that compute a prompt, and steps that decode, with the arithmetic of each as a share of what a
-large matrix product reaches on this device, and of an H100's or H200's data sheet.
-`docs/inference-by-numbers.md` has them in a table.
+Weights are random. Prints a JSON line for each figure: bursts of prompts until each has its first
+token, steps that compute a prompt, and steps that decode. Operations a second are given as a share
+of a large matrix product's on this device, and of an H100's or H200's data sheet.
+`docs/inference-by-numbers.md` has the figures in a table.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main(model: str = "llama-2-7b", quick: bool = False) -> None:
 
 
 def flops_of(shape: BenchShape, opened: OpenedModel) -> float:
-    """Count a step's multiplications and additions: of GEMMs, head and attention."""
+    """Count a step's multiplications and additions in GEMMs, head and attention."""
     model = opened.model
     layers = sum(layer.num_weights for layer in model.layers)
     head = model.vocab_size * model.hidden_size
@@ -65,7 +65,7 @@ def flops_of(shape: BenchShape, opened: OpenedModel) -> float:
 
 
 def _burst(engine: LocalEngine, rng: np.random.Generator, size: Size) -> None:
-    """Time until every prompt of a burst has its first token; the first round is a warm-up."""
+    """Time a burst until every prompt has its first token; the first round is a warm-up."""
     progress(f"burst of {size.requests} x {size.prompt}")
     seconds = []
     for _ in range(ROUNDS + 1):

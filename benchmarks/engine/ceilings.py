@@ -1,7 +1,7 @@
 """The machine's limits: bytes a second of a copy, operations a second of GEMMs.
 
-They are measured, not read from a data sheet; other benchmarks compare with them. Knows torch and
-the product in fp8; does not know models.
+The limits are measured, not read from a data sheet; other benchmarks compare with them. Knows:
+torch and the product in fp8. Does not know: models.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Ceilings:
 
 
 def seconds_of(call: Callable[[], object], device: str, repeats: int = 7) -> float:
-    """Measure the median seconds of a call, with the wait for the device."""
+    """Measure the median seconds of a call, including the wait for the device."""
     times = []
     for _ in range(repeats + 1):
         before = time.perf_counter()
@@ -45,7 +45,7 @@ def seconds_of(call: Callable[[], object], device: str, repeats: int = 7) -> flo
 def measured_ceilings(device: str, *, small: bool) -> Ceilings:
     """Measure a copy of 2 GiB and GEMMs of 8,192 by 8,192 in bfloat16 and in fp8.
 
-    Small: less, in float32.
+    With `small` the sizes are smaller. On a CPU all numbers are in float32.
     """
     numbers, side = (2**22, 256) if small else (2**30, 8192)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
@@ -63,7 +63,7 @@ def measured_ceilings(device: str, *, small: bool) -> Ceilings:
 
 
 def _fp8_product_s(a: Tensor, device: str) -> float:
-    """Time an fp8 GEMM in seconds, with a scale for each row and column like in models."""
+    """Time an fp8 GEMM in seconds, with a scale for each row and column, as in models."""
     values, scales = a.to(E4M3), torch.ones((len(a), 1), device=device)
     x, weight = Fp8Rows(values, scales), Fp8Matrix(values, scales, by_block=False)
     return seconds_of(lambda: fp8_linear.by_library(x, weight, None, torch.bfloat16), device)

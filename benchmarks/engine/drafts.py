@@ -3,11 +3,11 @@
     python -m benchmarks.engine.drafts --model llama-3.1-8b [--rows 1,8,32] [--drafts 5]
         [--acceptance 0.8] [--prompt 1024] [--output 256] [--quick]
 
-A whole engine in this process, without HTTP, with random weights. Random weights agree with no
-draft, so acceptance is synthetic, as in other engines' benchmarks: each draft is random, is
-verified like any other, and then counts as what was sampled, with the given probability, up to the
-first that does not. A line has the tokens a second without drafts and with them, the mean time of a
-step of either, and the accepted tokens of a draft.
+A whole engine runs in this process, without HTTP, with random weights. Random weights agree with no
+draft, so acceptance is synthetic, as in other engines' benchmarks: drafted tokens are random, are
+verified like any others, and then each is accepted with the given probability, up to the first that
+is not. A line has tokens a second and mean step times, without drafts and with drafts, and the
+accepted tokens of a draft.
 """
 
 from __future__ import annotations

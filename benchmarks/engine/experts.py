@@ -3,15 +3,15 @@
     python -m benchmarks.engine.experts [--quick] [--model NAME] [--formats none,mxfp4] [--many]
 
 The experts of gpt-oss-20b (32 of 2,880 columns, 4 a token, biases) and of Qwen3-30B-A3B (128 of 768
-columns, 8 a token), random, for several numbers of tokens and in each weight format. First the
-error of the whole against the reference. Then the time of routing, ordering, both products, and all
-of it; the products' bytes a second, of the matrices of the experts that are met, also as a share of
-the measured copy bandwidth; and TFLOP/s. Of `LAYERS` layers in turn, so that no layer is in the L2
-cache from the time before. A table of all is printed at the end.
+columns, 8 a token) are random, for several numbers of tokens and in each weight format. A line has
+the error of the mixture's output against the reference; the times of routing, ordering, both
+products, and the whole mixture; the bytes a second that the products read of the used experts'
+matrices, also as a share of the measured copy bandwidth; and TFLOP/s. `LAYERS` layers are measured
+in turn, so that a layer is not in the L2 cache from its last turn. The end is a table of all lines.
 
-`--many` times both products of many tokens instead: matrices in four bits unpacked before each
-product, and while products run, and whether both have the same bits; beside them plain matrices. On
-a CPU, or with --quick, sizes are small.
+`--many` times both products for many tokens instead: four-bit matrices unpacked before each
+product, and during it, and whether the results are equal bit for bit; and plain matrices for
+comparison. On a CPU, or with --quick, sizes are small.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FORMATS = ("none", "channel", "block", "mxfp4", "int4")
 FOUR_BITS = ("mxfp4", "int4")
 COMPARED = (1, 64, 256, 2048)  # token counts at which errors are measured
 LAYERS = 4  # layers measured in turn
-REP_MS = 15  # ms of a graph, which is replayed ten times
+REP_MS = 15  # ms for which a graph is replayed, ten times
 MXFP4_GROUP, INT4_GROUP = 32, 128  # columns that share a scale
 PRODUCTS = ("gated_us", "down_us", "all_us")
 ALL_PARTS = ("route_us", "order_us", *PRODUCTS)  # the first two are equal in all formats
@@ -214,7 +214,7 @@ class Steps:
         return took / len(self.layers) * 1e6
 
     def products(self) -> list[Tensor]:
-        """Compute both GEMMs of the first layer, `down` of the gated outputs of `up`."""
+        """Compute both GEMMs of the first layer: `down` reads the gated outputs of `up`."""
         parts = self.parts()
         results = [parts[name](self.layers[0]) for name in ("gated_us", "down_us")]
         return [one for one in results if isinstance(one, Tensor)]

@@ -2,9 +2,10 @@
 
     python -m benchmarks.engine.grammar_check [DIRECTORY] [--grammars 15] [--masks 200]
 
-DIRECTORY has a `tokenizer.json`; without one the embedded model's is read. Each grammar is new.
-Prints a JSON line a kind of grammar: medians of the check's time, what a compiled grammar takes,
-and by how much it grows for a second of masks, along random texts.
+DIRECTORY has a `tokenizer.json`; the default is the embedded model's directory. No grammar is
+checked before, so none is cached. Prints a JSON line for each kind of grammar: the median times of
+a check, the memory of a compiled grammar, and by how much it grows in a second of computing masks
+along random texts.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ EMBEDDED = Path(__file__).parents[2] / "handbook" / "model"
 
 
 def fields(count: int) -> Callable[[int], Grammar]:
-    """Make an object schema of `count` fields; the first field's name has `count`."""
+    """Return a maker of object schemas with `count` fields; the first field's name is new."""
 
     def grammar(number: int) -> Grammar:
         names = [f"field_{number}", *(f"field_{place}_of" for place in range(1, count))]
@@ -62,7 +63,7 @@ KINDS = {"any object": any_object, "20 fields": fields(20), "100 fields": fields
 def main(
     directory: Annotated[Path, typer.Argument()] = EMBEDDED, grammars: int = 15, masks: int = 200
 ) -> None:
-    """Print a JSON line for each grammar."""
+    """Print a JSON line for each kind of grammar."""
     vocabulary = _vocabulary(directory)
     for name, kind in KINDS.items():
         new = [kind(number) for number in range(grammars)]
@@ -89,7 +90,7 @@ def _cpu_ms(work: Callable[[], object]) -> float:
 
 
 def _walked(grammar: Grammar, vocabulary: Vocabulary, masks: int) -> tuple[int, int, float]:
-    """Measure a compiled grammar: its bytes, and growth and seconds of `masks` masks."""
+    """Measure a compiled grammar: its bytes, and its growth and the seconds for `masks` masks."""
     found, rng = checked_over(grammar, vocabulary), random.Random(0)
     assert not found.error, found.error
     compilation = Compilation(compiled(found.text, vocabulary))

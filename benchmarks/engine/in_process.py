@@ -55,16 +55,16 @@ class LocalEngine:
 
     @classmethod
     def open(cls, model: str, max_running: int, *, quick: bool) -> LocalEngine:
-        """Open an engine whose cache takes all free memory, or little of it."""
+        """Open an engine whose cache takes all free memory, or with `quick` 4,096 tokens."""
         sizes = {"cache_tokens": 4_096, "max_running": 8} if quick else {"max_running": max_running}
         config, opened = opened_model(model, **sizes)
         link = MemoryLink(sleeps=True)
         return cls(build_core(config, opened, link), link, opened, config)
 
     def with_drafting(self, drafting: Drafting, over: Callable[[Runner], Runner]) -> LocalEngine:
-        """Return an engine on the same model and an empty cache, which drafts so.
+        """Return an engine with the same model, an empty cache and this drafting.
 
-        `over` wraps its runner.
+        `over` wraps the model's runner.
         """
         opened, link = (
             replace(self.opened, runner=over(self.opened.runner)),

@@ -4,10 +4,10 @@
 
 On a GPU it measures the kernels that serve: decode as a share of the measured copy bandwidth,
 prefill in TFLOP/s, both compared with torch's flash and cuDNN attention over contiguous keys;
-shared prefixes read once and separately; top-k and top-p. Decode counts the bytes of each row's
-keys and values once, prefill the multiplications and additions below the diagonal. Launches are
-replayed from a CUDA graph, so the host's time does not count. On a CPU, or with --quick, it takes
-a few small shapes. Knows only kernels; `benchmarks.engine.step` measures whole steps.
+shared prefixes read once per group or per row; top-k and top-p. Decode counts the bytes of each
+row's keys and values once, prefill the multiplications and additions below the diagonal. Launches
+are replayed from a CUDA graph, so the host's time does not count. On a CPU, or with --quick, it
+takes a few small shapes. Knows only kernels; `benchmarks.engine.step` measures whole steps.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def make_batch(lengths: list[int], new: int, device: str = "cuda", heads: Heads 
 def replayed_seconds(call: Callable[[], object], rep_ms: int = 60) -> float:
     """Measure the median seconds of a call, replayed from a graph for about `rep_ms` a time.
 
-    The graph is captured on a stream of its own, which would not wait for what the call reads.
+    The device is synchronised first: the graph's own stream does not wait for the call's inputs.
     """
     torch.cuda.synchronize()
     return float(do_bench_cudagraph(call, rep=rep_ms, return_mode="median")) / 1e3
@@ -195,7 +195,7 @@ def _beside(rows: int, new: int, context: int, device: str) -> dict[str, float |
 
 
 def _emit_shared() -> None:
-    """Measure rows that read their whole prefix each, and rows that share one read per group."""
+    """Measure rows that each read their whole prefix, and rows whose group reads it once."""
     forests = {"16 groups of 4, 1024 of all, 3072 of the group": GROUPS_OF_FOUR}
     forests |= {
         f"{rows} rows on {shared}": Forest(1, rows, 0, shared, 256)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.engine.kv_formats [--quick]
 
-Decodes and prompts of an 8B's heads over the same numbers in bfloat16 and in fp8 with their scales.
-`*_error` is of the first row's last token, against float64 over the numbers as the pool has them.
+Decodes and prompts with an 8B's heads read the same numbers in bfloat16, and in fp8 with scales.
+`*_error` is the error of the first row's last token against float64 over the numbers in the pool.
 On a CPU, or with --quick, the sizes are small.
 """
 

@@ -3,12 +3,12 @@
     python -m benchmarks.engine.recurrence [--quick] [--model NAME] [--sweep]
 
 The Gated DeltaNet of Qwen3.5-27B (48 value heads, 16 key heads, 128 x 128) and the Mamba-2 of
-Nemotron-3-Nano-30B-A3B (64 heads of 64 x 128, 8 groups), random, in bfloat16 with float32 states.
-First the error of a step and of a prompt against the reference. Then the time of a layer's
-convolution, recurrence, gated norm, and all three, replayed from a CUDA graph: of decodes, with the
-bytes a second of the states that are read and written and their share of the measured copy
-bandwidth; of prompts, with tokens a second. Of LAYERS layers in turn, so that no state is in the L2
-cache from the time before.
+Nemotron-3-Nano-30B-A3B (64 heads of 64 x 128, 8 groups) are random, in bfloat16 with float32
+states. First come the errors of a step and of a prompt against the reference. Then come the times
+of a layer's convolution, recurrence, gated norm, and all three, replayed from a CUDA graph: for
+decodes with the bytes a second of the states read and written, also as a share of the measured copy
+bandwidth; for prompts with tokens a second. `LAYERS` layers are measured in turn, so that a state
+is not in the L2 cache from its last turn.
 
 `--sweep` times the scan of prompts by each tuning instead. On a CPU, or with --quick, sizes are
 small.
@@ -147,7 +147,7 @@ def main(quick: bool = False, model: str = "", sweep: bool = False) -> None:
 
 
 def drawn(sizes: RecurrentSizes, rows: int, tokens: int, device: str) -> RecurrentLayer:
-    """Draw a layer with rows of `tokens` tokens that go on, or for more than one token start."""
+    """Draw a layer and its rows: decodes that continue (`tokens` 1), or prompts that start."""
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, device=device)

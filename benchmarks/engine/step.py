@@ -2,10 +2,10 @@
 
     python -m benchmarks.engine.step --model llama-3.1-8b [--quick] [--kernels]
 
-Weights are random. `--kernels` says where the time went. A line has a step's rows and contexts, the
-time between two steps on the device, the lower bound (floor) by this machine's measured copies and
-products, and the host's time of a launch. There are steps with and without shared prefixes. Knows
-the runner; `benchmarks.serving` includes scheduling and HTTP.
+Weights are random. `--kernels` lists the kernels that took most time. A line has a step's rows and
+contexts, the time between two steps on the device, the lower bound (floor) by this machine's
+measured copies and products, and the host's time for a launch. There are steps with and without
+shared prefixes. Knows: the runner. `benchmarks.serving` includes scheduling and HTTP.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def tokens_read(shape: BenchShape) -> int:
 
 
 def bytes_a_weight(model: ModelConfig, dtype: str) -> float:
-    """Return the bytes of a layer matrix's weight, with its part of the scales."""
+    """Return the mean bytes of a weight in the layers' matrices, with its part of the scales."""
     matrices = chain.from_iterable(
         layer.matrices(index) for index, layer in enumerate(model.layers)
     )
@@ -126,7 +126,7 @@ def bytes_a_weight(model: ModelConfig, dtype: str) -> float:
 
 
 def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
-    """Bound a step's seconds from below: by reading weights and KV, or by GEMM arithmetic."""
+    """Return a lower bound of a step's seconds, by the bytes read and the operations."""
     model = opened.model
     layers = sum(layer.num_weights for layer in model.layers)
     head = model.vocab_size * model.hidden_size
@@ -148,7 +148,7 @@ def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Median times of a step: between steps on the device, and of a launch; equal on a CPU."""
+    """A step's median ms between two steps (`ms`), and of a launch (`host_ms`); equal on a CPU."""
 
     step: Step
     ms: float
@@ -181,7 +181,7 @@ def timed(shape: BenchShape, opened: OpenedModel) -> StepTimes:
 
 
 def measure(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> Step:
-    """Print one shape's line; `host_ms` is the time of a launch, on a CPU of the whole step."""
+    """Measure a shape and print its line; return the step."""
     times, least = timed(shape, opened), floor(shape, opened, ceilings) * 1e3
     emit(
         shape.name, ms=times.ms, floor_ms=least, over_floor=times.ms / least, host_ms=times.host_ms
@@ -190,7 +190,7 @@ def measure(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> Step:
 
 
 def _emit_kernels(step: Step, opened: OpenedModel) -> None:
-    """Print the kernels that the step's time went into."""
+    """Print the step's kernels that took most time."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         for _ in range(3):
             opened.runner.launch(step)

@@ -66,7 +66,7 @@ def best(times: int, run: Callable[[], float]) -> float:
 
 
 def pools(num_blocks: int, block_bytes: int, device: torch.device) -> tuple[DevicePool, HostPool]:
-    """Make device and host pools of twice the blocks, for moves in both directions at once."""
+    """Make device and host pools of 2 x `num_blocks`, for moves in both directions at once."""
     numbers = block_bytes // 2 // 2 // 16  # 2-byte numbers, keys and values, 16 tokens
     layout = alike_layers(1, 1, numbers, "bfloat16", 16)
     host = HostPool(2 * num_blocks, block_bytes, device)

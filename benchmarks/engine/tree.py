@@ -3,10 +3,10 @@
     python -m benchmarks.engine.tree
     python -m benchmarks.engine.tree --num-tokens 2048 --policy value
 
-print JSON lines, in microseconds of CPU time (median and 99th percentile), so that other load does
-not count. The last lines are whole requests for new prompts in a full pool, where
-every new block evicts another: without lower tiers, with room made while the request waits, and
-with room made ahead. Copies cost nothing here and end at once.
+Prints JSON lines in microseconds of CPU time (median and 99th percentile), so that other load does
+not count. The last lines are whole requests for new prompts in a full pool, where every new block
+evicts another: without lower tiers, with a host tier to which blocks move while the request waits,
+and with blocks moved ahead of the request. Copies cost nothing here and end at once.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Bench:
         self.cache.commit(lease, ids, len(ids), keys, now=self.now)
 
     def tidy(self) -> None:
-        """Forget all but the other prompts."""
+        """Flush the prompts of the measurements; the other prompts stay."""
         self.cache.flush(owner="bench")
 
 
@@ -130,7 +130,7 @@ def acquire_and_release(bench: Bench, repeats: int) -> Times:
 
 
 def hash_prompt(bench: Bench, repeats: int) -> Times:
-    """Compute all block keys of a prompt, like the gateway once per request."""
+    """Compute all block keys of a prompt, as the gateway does once per request."""
     ids = bench.prompt()
     return [micros(block_keys, PATH, ids, BLOCK_SIZE) for _ in range(repeats)]
 
@@ -145,7 +145,7 @@ def insert(bench: Bench, repeats: int) -> Times:
 
 
 def commit_one_block(bench: Bench, repeats: int) -> Times:
-    """Commit block after block behind a long prompt, like a decode."""
+    """Commit one block after another behind a long prompt, as a decode does."""
     ids = np.concatenate([bench.prompt(), bench.draw(repeats * BLOCK_SIZE)])
     prompt = ids[: bench.num_tokens]
     keys, lease = block_keys(PATH, prompt, BLOCK_SIZE), bench.acquire(prompt)
@@ -174,7 +174,7 @@ def under_pressure(
 ) -> Times:
     """Serve new prompts in a full pool that holds four prompts.
 
-    Acquire, commit and release of each, the plans and what settles them.
+    Acquire, commit and release of each prompt are timed, with plans of moves and their settling.
     """
     blocks = bench.num_tokens // BLOCK_SIZE + 1
     cache = PrefixCache(
