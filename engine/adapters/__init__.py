@@ -1,1 +1,1 @@
-"""Adapters of requests: read into host memory, copied to the device, waited for."""
+"""Adapters of requests: reading into host memory, copying to the device, waiting."""

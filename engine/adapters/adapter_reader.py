@@ -1,4 +1,4 @@
-"""The reading of adapters' files, by a thread of their own, one after the other."""
+"""Reading of adapters' files, one after the other, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from engine.models.adapters.adapter import Adapter, AdapterShapes, read_adapter
 from engine.models.adapters.adapter_files import read_adapter_files
 from engine.models.adapters.errors import AdapterRefused
 
-HEADER_BYTES = 16 << 20  # bound on the header of a file of weights
+HEADER_BYTES = 16 << 20  # largest header of a file of weights
 _NUMBER_BYTES = 4  # bytes of a float32, the widest type
 
 
 class AdapterReader:
-    """The reader of adapters that fit a model, or of a rank's part of them."""
+    """Reader of adapters that fit a model, or of a rank's part of each adapter."""
 
     def __init__(self, folder: Path, fits: AdapterShapes) -> None:
-        """Read from below `folder`."""
+        """Read adapters in `folder`."""
         self._folder = folder
         self._fits = fits
         self._most_file = fits.most_numbers * _NUMBER_BYTES + HEADER_BYTES
@@ -26,7 +26,7 @@ class AdapterReader:
     def read(self, path: str, digest: bytes | None = None) -> Future[Adapter]:
         """Start to read the adapter at `path`; the future raises AdapterRefused.
 
-        With a `digest` another one than the files have is refused.
+        With a `digest`, files that have another digest are refused.
         """
         return self._thread.submit(self._read, path, digest)
 

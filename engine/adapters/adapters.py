@@ -1,12 +1,12 @@
-"""The adapters of requests: which lie in which slot of the device, and who waits for one.
+"""The adapters of requests: their slots on the device, and the requests that wait.
 
     accepted --not in host memory: read--> --no slot is free: wait--> in a slot --> may start
 
-A slot belongs to its adapter while a request that uses it is alive; after that another adapter may
-be copied there, the least recently given one first. Requests get slots in order of arrival. One
-whose adapter is in a slot already may go first for PATIENCE_S, so that a request that waits for a
-slot is passed over, but not for good. Where several flows use adapters, one that has slots leaves
-one free: however long its requests are, another flow's adapter finds a place.
+A slot belongs to its adapter while a request that uses the adapter is alive; later another adapter
+may take the slot, the least recently given slot first. Requests get slots in order of arrival, but
+for PATIENCE_S a request whose adapter is in a slot may pass one that waits for a slot. If several
+flows use adapters, a flow that has slots leaves one slot free, so that another flow's adapter gets
+a slot even while long requests run.
 
 Knows: requests, slots, digests. Does not know: files (`host_adapters`), or tensors.
 """
@@ -29,15 +29,15 @@ from prefix_cache.namespace import Namespace
 
 PATIENCE_S = 0.5
 NO_ADAPTERS = "this engine serves no adapters: it has no folder of them (--adapters-dir)"
-FEW_NAMESPACES = 1024  # beyond this number, those without blocks are forgotten
+FEW_NAMESPACES = 1024  # beyond this number, namespaces without blocks are forgotten
 
 
 class DeviceSlots(Protocol):
-    """Slots of adapters on the device; slot 0 stays without one."""
+    """Slots of adapters on the device; slot 0 never has an adapter."""
 
     @property
     def num_slots(self) -> int:
-        """Number of slots, with slot 0."""
+        """Number of slots, slot 0 included."""
         ...
 
     def load(self, slot: int, adapter: Adapter) -> None:
@@ -62,27 +62,27 @@ class Adapters:
     """The adapters of one engine's requests. One owner thread."""
 
     def __init__(self, parts: AdapterParts | None) -> None:
-        """Serve adapters from `parts`; without them every request for one is refused."""
+        """Serve adapters from `parts`; None: refuse every request with an adapter."""
         self._parts = parts
-        self._slots = OrderedDict[bytes, int]()  # by digest, the last given one last
+        self._slots = OrderedDict[bytes, int]()  # by digest, the least recently given slot first
         num_slots = 0 if parts is None else parts.device.num_slots
         self._free = list(range(num_slots - 1, 0, -1))
         self._waiting: list[Sequence] = []
         self._first_flow: str | None = None  # the flow that used an adapter first
-        self._is_shared = False  # whether others have
+        self._is_shared = False  # True if other flows have used one, too
         self._asked: list[_Asked] = []
-        self._namespaces: dict[Namespace, bytes] = {}  # digests of the adapters used there
+        self._namespaces: dict[Namespace, bytes] = {}  # digest of its adapter
         self._most_namespaces = FEW_NAMESPACES
 
     def add(self, sequence: Sequence, present: Container[Namespace]) -> None:
         """Add an accepted sequence, which waits for its adapter if it uses one.
 
-        `present`: the namespaces that have blocks; others are forgotten from time to time.
+        `present`: the namespaces that have blocks; other namespaces are forgotten now and then.
         """
         if sequence.adapter is None:
             return
         spans = [one for _, one in sequence.path.spans]
-        own = spans[-1:] if sequence.adapter.start else spans  # the others are the model's own
+        own = spans[-1:] if sequence.adapter.start else spans  # earlier spans: the model alone
         used = dict.fromkeys(own, sequence.adapter.digest)
         if len(self._namespaces) >= self._most_namespaces:
             kept = {one: digest for one, digest in self._namespaces.items() if one in present}
@@ -94,7 +94,7 @@ class Adapters:
         self._is_shared = self._is_shared or sequence.flow != self._first_flow
 
     def check(self, adapter: AdapterUse | None) -> None:
-        """Raise AdapterNotServed for an adapter where there are none."""
+        """Raise AdapterNotServed for an adapter if the engine serves none."""
         if adapter is not None and self._parts is None:
             raise AdapterNotServed(NO_ADAPTERS)
 
@@ -106,7 +106,7 @@ class Adapters:
         waiting = [one for one in self._waiting if one in there]
         self._parts.host.forget_unwanted(self._wanted(waiting))
         failed, self._waiting = list[tuple[Sequence, EngineError]](), []
-        since: float | None = None  # when the first that waits for a slot arrived
+        since: float | None = None  # arrival of the first sequence that waits for a slot
         for sequence in waiting:
             assert sequence.adapter is not None, "others do not wait"
             is_behind = since is not None and now - since > PATIENCE_S
@@ -138,7 +138,7 @@ class Adapters:
         return free > 1 or not (has_any and self._is_shared)
 
     def _slot(self, adapter: Adapter, flow: str, alive: Collection[Sequence]) -> int:
-        """Return the slot of an adapter, which is copied there where it is not; 0: none is free."""
+        """Return the adapter's slot, to which it is copied if needed; 0: none is free."""
         assert self._parts is not None
         digest = adapter.digest
         if digest not in self._slots:
@@ -161,7 +161,7 @@ class Adapters:
         return bool(self._asked)
 
     def ask(self, client: bytes, query: ReadAdapter) -> None:
-        """Read an adapter for a client, which is answered later (`answers`)."""
+        """Start to read an adapter for a client; `answers` yields the answer later."""
         if self._parts is None:
             reading = Future[Adapter]()
             reading.set_exception(AdapterRefused(NO_ADAPTERS))
@@ -170,7 +170,7 @@ class Adapters:
         self._asked.append(_Asked(client, query, reading))
 
     def answers(self) -> Iterator[tuple[bytes, AdapterRead]]:
-        """Yield the answers to clients whose adapters have been read, or refused."""
+        """Yield the answers to clients whose adapters have been read or refused."""
         for one in [one for one in self._asked if one.reading.done()]:
             answer = self._answer(one)
             if answer is not None:
@@ -178,7 +178,7 @@ class Adapters:
                 yield one.client, answer
 
     def _answer(self, asked: _Asked) -> AdapterRead | None:
-        """Return the answer; None while other ranks read."""
+        """Return the answer to a client; None while other ranks read the adapter."""
         query = asked.query
         try:
             adapter = asked.reading.result()
@@ -198,7 +198,7 @@ class Adapters:
     def forget(self, digest: bytes, alive: Collection[Sequence]) -> set[Namespace]:
         """Forget an adapter; return the namespaces in which requests have used it.
 
-        Requests that use it still have its slot until they end.
+        Requests that use the adapter keep its slot until they end.
         """
         if self._parts is not None:
             self._parts.host.forget(digest)
@@ -209,7 +209,7 @@ class Adapters:
 
 
 def _used(alive: Collection[Sequence]) -> dict[bytes, set[str]]:
-    """Return the adapters in slots that requests use, by digest, with the flows of these."""
+    """Return the digests of adapters in slots that requests use, and the requests' flows."""
     used = defaultdict[bytes, set[str]](set)
     for one in alive:
         if one.adapter and one.adapter_slot:

@@ -1,7 +1,7 @@
-"""Adapters in host memory, the least recently used forgotten first; read by one thread.
+"""Adapters in host memory; the least recently used adapter is forgotten first.
 
-Of several ranks each has its part of the same adapters, and an adapter counts as read once all have
-theirs.
+Each of several ranks holds its part of the same adapters; an adapter counts as read once all ranks
+hold their parts.
 
 Knows: digests, bytes. Does not know: requests, or which adapters are on the device.
 """
@@ -22,19 +22,19 @@ class OtherHosts(Protocol):
     """Host memory of the other ranks."""
 
     def hold(self, digest: bytes, path: str) -> bool:
-        """Have all ranks read an adapter, if they have not; return whether they hold it.
+        """Make all ranks read an adapter, unless told before; return whether all hold it.
 
-        Raises AdapterRefused where one cannot read it; a later call has them read it again.
+        Raises AdapterRefused if a rank cannot read it, until the adapter is forgotten.
         """
         ...
 
     def forget(self, digest: bytes) -> None:
-        """Have all ranks forget an adapter."""
+        """Make all ranks forget an adapter."""
         ...
 
 
 class NoOtherHosts:
-    """Stand-in for the other ranks of a single one; implements `OtherHosts`."""
+    """Stand-in for other ranks where there is only one rank; implements `OtherHosts`."""
 
     def hold(self, digest: bytes, path: str) -> bool:
         del digest, path
@@ -45,32 +45,32 @@ class NoOtherHosts:
 
 
 class HostAdapters:
-    """Adapters of one engine in host memory. One owner thread; another one reads files."""
+    """Adapters of one engine in host memory. One owner thread; another thread reads files."""
 
     def __init__(
         self, reader: AdapterReader, most_bytes: int, others: OtherHosts | None = None
     ) -> None:
-        """Keep at most `most_bytes` of adapters on all ranks, and at least the last one."""
+        """Keep at most `most_bytes` of adapters on all ranks, but at least the last adapter."""
         self._reader = reader
         self._most_bytes = most_bytes
         self._others = others or NoOtherHosts()
-        self._adapters = OrderedDict[bytes, Adapter]()  # by digest, the last used one last
+        self._adapters = OrderedDict[bytes, Adapter]()  # by digest, the least recently used first
         self._reading: dict[bytes, Future[Adapter]] = {}  # until all ranks hold them
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all adapters in host memory."""
+        """Number of bytes of all adapters in host memory."""
         return sum(one.num_bytes for one in self._adapters.values())
 
     @property
     def under_way(self) -> list[Future[Adapter]]:
-        """The adapters of requests that are being read."""
+        """The adapters that are being read for requests."""
         return [*self._reading.values()]
 
     def get(self, digest: bytes, path: str) -> Adapter | None:
-        """Return an adapter, or None while it is read from `path`.
+        """Return an adapter; None while it is being read from `path`.
 
-        Raises AdapterRefused where it cannot be; a later call reads it again.
+        Raises AdapterRefused if it cannot be read; a later call tries again.
         """
         if digest in self._adapters:
             self._adapters.move_to_end(digest)
@@ -89,18 +89,18 @@ class HostAdapters:
         return adapter
 
     def read(self, path: str) -> Future[Adapter]:
-        """Start to read the adapter at `path`, whatever its digest; raises within the future."""
+        """Start to read the adapter at `path`, whatever its digest; the future gets errors."""
         return self._reader.read(path)
 
     def take(self, reading: Future[Adapter], path: str) -> Adapter | None:
-        """Return an adapter that was read from `path`, like `get`; None: not by all ranks yet."""
+        """Return the adapter that `reading` has read; None until all ranks have read it."""
         digest = reading.result().digest
         if digest not in self._adapters:
             self._reading.setdefault(digest, reading)
         return self.get(digest, path)
 
     def forget_unwanted(self, wanted: Collection[bytes]) -> None:
-        """Forget what was read for requests that have gone: only what is kept has a bound."""
+        """Forget adapters read for requests that are gone; `most_bytes` bounds only kept ones."""
         done = [digest for digest, reading in self._reading.items() if reading.done()]
         for digest in done:
             if digest not in wanted:
@@ -117,7 +117,7 @@ class HostAdapters:
         self._reader.close()
 
     def _keep(self, adapter: Adapter) -> None:
-        """Keep an adapter, and forget others while there are too many bytes."""
+        """Keep an adapter, and forget others until at most `most_bytes` are kept."""
         self._adapters[adapter.digest] = adapter
         while len(self._adapters) > 1 and self.num_bytes > self._most_bytes:
             self.forget(next(iter(self._adapters)))

@@ -1,12 +1,12 @@
-"""The adapters of the other ranks, as rank 0 has them read, placed and forgotten.
+"""The adapters of the other ranks, which rank 0 makes them read, copy to slots, and forget.
 
-    rank 0     hold --all ranks hold it--> place in a slot, as often as wished --> forget
+    rank 0     hold --all ranks hold it--> place in a slot, any number of times --> forget
     others       read by a thread, report    copy
 
-Rank 0 alone decides which adapters are in host memory and in slots. Slots change in the order of
-the ring, between the same steps on all ranks.
+Only rank 0 decides which adapters are in host memory and in slots. Commands go through the ring of
+steps, so slots change between the same two steps on all ranks.
 
-Knows: digests and messages. Does not know: tensors, or who uses an adapter.
+Knows: digests and messages. Does not know: tensors, or which requests use an adapter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from engine.ranks.messages import AdapterHeld, ForgetAdapter, HoldAdapter, Place
 
 @dataclass(slots=True)
 class _Held:
-    """An adapter that other ranks were told to hold; `awaited` of them have not reported yet."""
+    """An adapter that other ranks were told to hold; `awaited` ranks have not reported yet."""
 
     number: int
     awaited: int
@@ -39,7 +39,7 @@ class OtherRanksAdapters:
     _num_told: int = 0
 
     def hold(self, digest: bytes, path: str) -> bool:
-        """Have all ranks read an adapter, like `OtherHosts.hold`. Raises RankGone."""
+        """Make all ranks read an adapter, and return whether all hold it. Raises RankGone."""
         self._take()
         held = self._held.get(digest)
         if held is None:
@@ -51,13 +51,13 @@ class OtherRanksAdapters:
         return not held.awaited
 
     def place(self, slot: int, digest: bytes) -> None:
-        """Copy an adapter that all ranks hold to a slot of each. Raises RankGone."""
+        """Make all ranks copy an adapter that they hold to `slot`. Raises RankGone."""
         held = self._held[digest]
         assert not held.awaited, "all ranks hold it"
         self.others.tell(PlaceAdapter(slot, held.number))
 
     def forget(self, digest: bytes) -> None:
-        """Have all ranks forget an adapter. Raises RankGone."""
+        """Make all ranks forget an adapter. Raises RankGone."""
         held = self._held.pop(digest, None)
         if held is not None:
             self.others.tell(ForgetAdapter(held.number))
@@ -69,14 +69,14 @@ class OtherRanksAdapters:
         by_number = {held.number: held for held in self._held.values()}
         for _, report in reports:
             held = by_number.get(report.number)
-            if held is not None:  # else it was forgotten meanwhile
+            if held is not None:  # None: rank 0 has forgotten the adapter meanwhile
                 held.awaited -= 1
                 held.refused = held.refused or report.refused
 
 
 @dataclass(frozen=True, slots=True)
 class RanksSlots:
-    """The slots of all ranks; implements `DeviceSlots`. `own` are those of this rank."""
+    """The slots of all ranks; implements `DeviceSlots`. `own`: the slots of this rank."""
 
     own: DeviceSlots
     others: OtherRanksAdapters

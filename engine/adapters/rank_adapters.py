@@ -1,6 +1,6 @@
-"""The adapters of a rank other than 0: read, copied to slots and forgotten as rank 0 says.
+"""The adapters of a rank other than 0, which reads, copies and forgets them as rank 0 says.
 
-Knows: numbers of adapters, slots. Does not know: which adapters are used, or kept how long.
+Knows: numbers of adapters, slots. Does not know: which adapters are used, or for how long.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from engine.ranks.messages import (
 
 
 class RankAdapters:
-    """This rank's parts of adapters. One owner thread; another one reads files."""
+    """This rank's parts of adapters. One owner thread; another thread reads files."""
 
     def __init__(self, reader: AdapterReader, slots: DeviceSlots) -> None:
         self._reader = reader
         self._slots = slots
-        self._held: dict[int, Future[Adapter]] = {}  # by number, also those that are being read
+        self._held: dict[int, Future[Adapter]] = {}  # by number, also while being read
         self._unreported: set[int] = set()
 
     @property
     def pending(self) -> int:
-        """Count the adapters whose end of reading `reports` has not returned."""
+        """Count the adapters that `reports` has not reported yet."""
         return len(self._unreported)
 
     def do(self, command: OfAdapters) -> None:
@@ -47,7 +47,7 @@ class RankAdapters:
                 self._unreported.discard(number)
 
     def reports(self) -> list[AdapterHeld]:
-        """Return a report of each adapter whose reading has ended since."""
+        """Return a report of each adapter whose reading has ended since the last call."""
         done = [one for one in sorted(self._unreported) if self._held[one].done()]
         self._unreported.difference_update(done)
         return [AdapterHeld(one, _why_refused(self._held[one])) for one in done]

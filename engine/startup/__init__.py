@@ -1,1 +1,1 @@
-"""The start before the first step: weights, memory, kernels, the tree restored from disk."""
+"""The start of an engine before its first step: weights, memory, kernels, the tree from disk."""

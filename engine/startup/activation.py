@@ -1,10 +1,10 @@
-"""The memory of the largest step on a CUDA device, measured beside weights and pool.
+"""The memory that the largest step takes on a CUDA device beside weights and pool.
 
-The forward pass of a step of prompts is run and measured. What decodes and sampling may take on
-top is bounded by a formula, since it depends on which prefixes they share and how they sample.
+The forward pass of a step of prompts is run and measured. The memory that decodes and sampling take
+on top is bounded by a formula, since it depends on shared prefixes and sampling options.
 
-Knows: how to make a step of the largest size without sequences. Does not know: what the number
-is used for (`pool_size`).
+Knows: how to make a step of the largest size without sequences. Does not know: the use of the
+result (`pool_size`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from storage.pools.device_pool import empty_blocks, layer_views
 from storage.pools.state_pool import LayerState, StepStates, empty_states, state_views
 from storage.pools.window_pool import StepWindows, WindowPool
 
-# Copies of the sampled rows' logits, in float32, that the most demanding sampling needs at once:
+# Number of float32 copies of the sampled rows' logits that sampling may need at once:
 # sorted values, their ids (twice as wide), scores, probabilities, sums, noise, masks; and the
 # tables of requests' parameters (`sampler.tables`), which are allocated when first needed.
 SAMPLING_COPIES = 12
@@ -48,12 +48,12 @@ class StepBounds:
     max_model_len: int
     layout: KvLayout
     graph_tokens: int  # tokens of the largest captured graph; 0: no graphs
-    group_rows: int  # decodes that share a prefix; 0: no sharing
-    states: SlotLayout | None = None  # None: no layer is recurrent, and none has a ring
+    group_rows: int  # largest number of decodes that share a prefix; 0: no sharing
+    states: SlotLayout | None = None  # None: there are no recurrent layers and no rings
 
 
 def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
-    """Measure the peak bytes of the largest step on CUDA, beyond the memory in use before."""
+    """Measure the peak bytes of the largest step on CUDA, beyond the memory already in use."""
     device, layout, config = decoder.parameters.embedding.device, bounds.layout, decoder.config
     sizes = bounds.batch_tokens, bounds.max_model_len, layout.block_size
     batch = largest_batch(*sizes, device)
@@ -78,7 +78,7 @@ def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
 def _step_memory(
     layout: SlotLayout | None, rows: BatchLayout, num_blocks: int, device: torch.device
 ) -> StepMemory:
-    """Allocate the states or rings of a step whose rows are all in the same blocks."""
+    """Allocate states or rings for a step whose rows all use the same blocks."""
     if isinstance(layout, WindowLayout):
         kv = layout.kv
         return StepWindows(rows, layer_views(empty_blocks(kv, num_blocks, device), kv))
@@ -88,7 +88,7 @@ def _step_memory(
 def small_rings(
     layout: SlotLayout | None, block_bytes: int, device: torch.device
 ) -> WindowPool | None:
-    """Allocate a ring that is nobody's, and another; None where there are no rings."""
+    """Allocate the ring that no sequence gets, and one more; None if there are no rings."""
     if not isinstance(layout, WindowLayout):
         return None
     return WindowPool(layout, FIRST_SLOT + 1, device, block_bytes, 0)
@@ -102,7 +102,7 @@ def small_states(layout: SlotLayout | None, device: torch.device) -> tuple[Layer
 
 
 def state_rows(layout: BatchLayout) -> StateRows:
-    """Return rows that all write to one slot of `small_states`, which nobody reads."""
+    """Return rows that all write to one slot of `small_states`, which no row reads."""
     like = torch.zeros_like(layout.context_lens)
     return StateRows(
         row_starts=layout.query_starts,
@@ -125,8 +125,9 @@ def partial_bytes(
 ) -> int:
     """Bound the bytes of unmerged partial outputs of `max_rows` decode rows.
 
-    A float32 output and its log-sum-exp for every row of every split that the kernel may schedule
-    (`kernels.attention.decode.decode_attention`), in one layer: the next layer overwrites it.
+    Each split that the kernel may schedule (`kernels.attention.decode.decode_attention`) has a
+    float32 output and its log-sum-exp for every row. One layer is counted: the next layer
+    overwrites them.
     """
     return max(_partial_bytes(one, dtype, max_rows, group_rows) for one in config.attentions)
 
@@ -151,7 +152,7 @@ def _blocks_per_row(batch_tokens: int, max_model_len: int, block_size: int) -> i
 def largest_batch(
     batch_tokens: int, max_model_len: int, block_size: int, device: torch.device
 ) -> Batch:
-    """Build rows of up to `max_model_len` of `batch_tokens` tokens, all in the same blocks."""
+    """Build rows of up to `max_model_len` tokens, in all `batch_tokens`, in the same blocks."""
     lengths = [
         min(max_model_len, batch_tokens - start) for start in range(0, batch_tokens, max_model_len)
     ]

@@ -1,6 +1,6 @@
-"""The parts that serve adapters: their reader, host memory and slots, on one rank or several.
+"""The parts that serve adapters on one rank or several: reader, host memory and slots.
 
-Knows: settings. Does not know: who uses an adapter (`engine.adapters`).
+Knows: settings. Does not know: which requests use an adapter (`engine.adapters`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from engine.step import Runner
 def open_adapters(
     config: EngineConfig, slots: AdapterSlots | None, runner: Runner | None, team: Ranks | None
 ) -> AdapterParts | None:
-    """Serve adapters in the slots of all ranks; None without slots. `runner`: of all ranks."""
+    """Open the adapters of all ranks, which compute with `runner`; None without slots."""
     reader, most_bytes = _reader(config, slots), int(config.model.adapter_host_gib * GIB)
     if slots is None or reader is None:
         return None
@@ -36,7 +36,7 @@ def open_adapters(
 
 
 def open_rank_adapters(config: EngineConfig, slots: AdapterSlots | None) -> RankAdapters | None:
-    """Serve the part of a rank other than 0 of adapters; None without slots."""
+    """Open the adapters of a rank other than 0; None without slots."""
     reader = _reader(config, slots)
     return None if slots is None or reader is None else RankAdapters(reader, slots)
 

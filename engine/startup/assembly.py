@@ -1,6 +1,6 @@
 """The assembly of an engine around a runner.
 
-Knows: which part needs which. Does not know: models and devices (`main.py` brings a runner),
+Knows: which parts each part needs. Does not know: models and devices (`main.py` passes a runner),
 or signals (`process.py`).
 """
 
@@ -51,10 +51,10 @@ from prefix_cache.eviction.eviction_policy import EvictionPolicy, LeastRecentlyU
 from prefix_cache.hashing import Digest, xxh3_128_digest
 from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 
-# Seconds that the device is taken to wait while a step with drafts is settled and the next one is
-# decided. Its launch is not in them: the measured time of a step that is not overlapped has it.
+# Assumed seconds for which the device waits while a step with drafts is settled and the next step
+# is decided. The launch is not included: the measured time of a step without overlap includes it.
 WAITS_S = 0.0006
-MODULES_IN_QUEUE = 1 / 16  # part of the queue that modules of a flow may take
+MODULES_IN_QUEUE = 1 / 16  # part of the queue that one flow's modules may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class EngineLimits:
     step: StepLimits
     queue: QueueLimits
     single_flight_deadline_s: float
-    overlap_scheduling: bool = False  # whether a step is decided while the step before is computed
+    overlap_scheduling: bool = False  # True: a step is decided while the step before is computed
     graph_tokens: int = MOST_NEW  # prompt tokens of steps that are padded to a captured size
-    drafts: bool = False  # whether tokens are drafted, where that pays
-    sentinel_share: float = 0.0  # part of the cached answers that are computed again
+    drafts: bool = False  # True: tokens are drafted if that pays
+    sentinel_share: float = 0.0  # part of the answers from cached prompts that are computed again
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,17 @@ class LoadedRunner:
     """A runner, its pool's size, its out-of-memory error, its grammars."""
 
     runner: Runner
-    welcome: Welcome  # description of its model for clients
+    welcome: Welcome  # description of the model for clients
     num_blocks: int
     out_of_memory: type[Exception]
     constraint_of: ConstraintOf = unconstrained
     forget_grammars: ForgetGrammars = nothing_kept
     masks: MaskMaker = field(default_factory=MadeOnDemand)
     adapters: AdapterParts | None = None  # None: the engine serves no adapters
-    has_draft_head: bool = False  # True if samples come with drafts of the model's own head
-    states_in_place: bool = False  # True if these are rings, which decodes write in place
-    num_states: int = 0  # state slots of the device, with nobody's; 0: no layer is recurrent
-    units: UnitMemory | None = None  # bytes of blocks and states; None: none are carried
+    has_draft_head: bool = False  # True if samples include drafts of the checkpoint's draft head
+    states_in_place: bool = False  # True if states are rings, which decodes write in place
+    num_states: int = 0  # state slots of the device, unused slot 0 included; 0: no states
+    units: UnitMemory | None = None  # bytes of blocks and states; None: none are sent or received
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +108,11 @@ def assemble(
     drafting: Drafting | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
-    """Assemble an engine that serves `link`; without `cache_parts` it caches on the device alone.
+    """Assemble an engine that serves `link`; without `cache_parts` the cache is on the device only.
 
-    Without `exchange` it fetches no blocks from other engines and sends them none; `patience` is
-    that with others, where it is not the usual one. `drafting` takes the place of the drafts that
-    `limits` asks for.
+    Without `exchange` the engine fetches no blocks from other engines and sends none. `patience`
+    replaces the default patience with other engines. `drafting` replaces the drafting that `limits`
+    asks for.
     """
     parts, welcome = cache_parts or CacheParts(), _welcome(loaded_runner, exchange)
     times = StepTimes(limits.graph_tokens, CPU_WEIGHTS if welcome.device == "cpu" else WEIGHTS)
@@ -163,7 +163,7 @@ def assemble(
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """The prefix cache, and the parts that lease, copy, pin and carry its blocks."""
+    """The prefix cache, and the parts that lease, copy, pin and exchange its blocks."""
 
     cache: PrefixCache
     rates: LoadOrRecompute

@@ -1,7 +1,7 @@
-"""The loading of a decoder: weights on the device, or by config in host memory.
+"""The loading of a decoder: weights on the device, or in host memory if the config says so.
 
-Knows: what is looked at before anything is allocated: which layers stay in host memory, and whether
-the rest fits the device. Does not know: the pool, which gets what is left.
+Knows: which layers stay in host memory, and whether the other weights fit the device, both checked
+before anything is allocated. Does not know: the pool, which gets the remaining memory.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from engine.startup.origin import DUMMY_SEED
 from kernels.ops import ops_for
 from storage.layouts.stage import Stage, whole
 
-ROOM_PART = 0.8  # part of the device's memory that an error advises for weights
+ROOM_PART = 0.8  # largest part of the device's memory that an error advises for weights
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSizes:
-    """Bytes of one rank's weights: of each layer, and of the rest, always on the device."""
+    """Bytes of one rank's weights: of each layer, and of the others, which stay on the device."""
 
     layers: tuple[int, ...]
     others: int
 
     def on_device(self, placement: Placement | None) -> int:
-        """Return the bytes of weights on the device, with buffers."""
+        """Return the bytes of weights on the device, with buffers for layers in host memory."""
         freed = 0 if placement is None else placement.freed_bytes
         return self.others + sum(self.layers) - freed
 
@@ -57,7 +57,7 @@ def weight_sizes(
     group: RankGroup | None = None,
     stage: Stage | None = None,
 ) -> WeightSizes:
-    """Count the weights of a rank and a stage, or of the whole model; allocates nothing."""
+    """Count the bytes of weights of a rank and stage, or of the whole model; allocates nothing."""
     device = torch.device("meta")
     stage = stage or whole(len(model.layers))
     parts = shard_layers(model.layers, 1 if group is None else group.num_ranks)
@@ -71,7 +71,7 @@ def weight_sizes(
 
 
 def chosen_placement(config: EngineConfig, sizes: WeightSizes) -> Placement | None:
-    """Choose the layers that stay in host memory, or None. Raises WrongSetting."""
+    """Choose the layers that stay in host memory; None: no layer does. Raises WrongSetting."""
     return place(sizes.layers, config.model.cpu_offload_gb) if config.model.cpu_offload_gb else None
 
 
@@ -101,7 +101,7 @@ def load_decoder(
 def adapted_decoder(
     config: EngineConfig, metadata: ModelMetadata, decoder: Decoder
 ) -> tuple[Decoder, AdapterSlots | None]:
-    """Add room for adapters to a loaded decoder, where `config` has a folder of them."""
+    """Add room for adapters to a loaded decoder, if `config` has a folder of adapters."""
     model, group, part = config.model, decoder.group, None
     if model.adapters_dir is None:
         return decoder, None
@@ -123,9 +123,9 @@ def adapted_decoder(
 def open_host_layers(
     config: EngineConfig, metadata: ModelMetadata, group: RankGroup | None
 ) -> HostLayers | None:
-    """Allocate memory for the layers that stay in host memory; None without any.
+    """Allocate memory for the layers that stay in host memory; None if there are none.
 
-    Raises NotEnoughMemory where the others do not fit the device, or these not host memory.
+    Raises NotEnoughMemory if these layers do not fit host memory, or the others the device.
     """
     device = metadata.device
     sizes = weight_sizes(metadata.model, metadata.dtype, group, metadata.stage)
@@ -156,7 +156,7 @@ def check_room(
     needed = sizes.on_device(placement)
     if needed <= free:
         return
-    most = free * config.cache.memory_fraction  # beside heavier weights, no block of KV would fit
+    most = free * config.cache.memory_fraction  # with more weights, no block of KV would fit
     rooms = (part - sizes.others for part in (min(most, free * ROOM_PART), most))
     least = next(filter(None, (least_placement(sizes.layers, room) for room in rooms)), None)
     advice = (

@@ -27,7 +27,7 @@ class CudaDevices(Protocol):
         ...
 
     def set_device(self, device: int, /) -> None:
-        """Make this device the current one. Raises RuntimeError."""
+        """Make this device the current device. Raises RuntimeError."""
         ...
 
     def current_device(self) -> int:
@@ -40,10 +40,9 @@ def resolve_device(
 ) -> torch.device:
     """Find the device of `name`; `auto` is the first CUDA device, else the CPU.
 
-    Of several ranks of a machine each has the CUDA device of its number there, which is this
-    process's from here on.
-    Raises DeviceUnavailable where CUDA is asked for and absent, there are too few devices, or this
-    one cannot be used.
+    Each of several ranks on a machine gets the CUDA device of its number, which becomes this
+    process's current device. Raises DeviceUnavailable if CUDA is asked for and absent, if there are
+    too few devices, or if the device cannot be used.
     """
     has_cuda = cuda.is_available()
     if name == "cuda" and not has_cuda:
@@ -75,9 +74,9 @@ def resolve_dtype(
 
 
 def check_fp8(chip: tuple[int, int], uses: Sequence[str]) -> None:
-    """Raise DeviceUnavailable where a CUDA device has no fp8 and a setting `uses` fp8.
+    """Raise DeviceUnavailable if settings use fp8 (`uses`) and the CUDA device has no fp8.
 
-    `chip` is its compute capability; (0, 0) is a CPU, which computes fp8 as it computes all else.
+    `chip` is the device's compute capability; (0, 0) is a CPU, which can compute fp8.
     """
     if uses and (0, 0) < chip < FP8_CHIP:
         have, need = (".".join(str(part) for part in one) for one in (chip, FP8_CHIP))
@@ -87,11 +86,11 @@ def check_fp8(chip: tuple[int, int], uses: Sequence[str]) -> None:
 
 
 def usual_threads(num_cores: int) -> int:
-    """Choose the number of CPU threads: one core is left to the gateway and its clients.
+    """Return the number of CPU threads: one core is left to the gateway and its clients.
 
-    Threads meet after every op, so one that has to share its core holds up all the others: on
-    two cores beside other work, 2,048 tokens of the embedded model took 1.1 s with one thread
-    and 4 to 20 s with two.
+    Threads wait for each other after every op, so a thread that shares its core delays all: on two
+    cores with other work, 2,048 tokens of the embedded model took 1.1 s with one thread and 4 to 20
+    s with two.
     """
     return max(1, num_cores - 1)
 
@@ -112,5 +111,5 @@ def free_bytes(device: torch.device, most_of_host: int | None = None) -> int:
     if device.type != "cuda":
         return host_bytes(most_of_host)
     free, _ = torch.cuda.mem_get_info(device)
-    # Freed tensors' memory that torch's allocator keeps can be allocated as well.
+    # Memory of freed tensors that torch's allocator keeps can be allocated again.
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -1,6 +1,6 @@
 """The error for a lack of memory during the start, which names the memory that is too small.
 
-Python, numpy, torch and the system each have their own way to say it.
+Python, numpy, torch and the system each raise an error of their own for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from storage.free_memory import host_free_memory
 
 _log = logging.getLogger(__name__)
 
-# Messages of untyped errors: of torch's allocator, its threads, libraries.
+# Messages of errors without a type of their own: torch's allocator, its threads, libraries.
 _SIGNS = ("can't allocate memory", "Cannot allocate memory", "can't start new thread", "bad_alloc")
 
 
@@ -27,7 +27,7 @@ def enough_memory() -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        what = str(error).partition(". ")[0]  # the rest is advice about torch's settings
+        what = str(error).partition(". ")[0]  # advice on torch's settings follows
         raise NotEnoughMemory(f"there is not enough memory on the device: {what}") from error
     except (MemoryError, RuntimeError, OSError) as error:
         if not lacks_memory(error):
@@ -46,7 +46,7 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def warn_of_little_room(wanted: int) -> None:
-    """Warn of a pool that exceeds the memory: it is allocated as it fills, so it may still fit."""
+    """Warn if a pool exceeds free memory; it takes memory only as it fills, so it may fit."""
     room = host_free_memory()
     if wanted > room.bytes:
         _log.warning(

@@ -1,8 +1,8 @@
 """The fingerprint of everything that a block's bits depend on, as 32 bytes.
 
-A model never reads blocks with another fingerprint: namespaces are derived from it. Weights are
-digested by xxh3, which is fast and shows every accidental change; it is no cryptographic hash, but
-whoever could forge weights owns the machine anyway.
+A model never reads blocks with another fingerprint, since namespaces are derived from it. Weights
+are digested by xxh3, which is fast and shows accidental changes. It is no cryptographic hash, but
+somebody who can forge weights controls the machine anyway.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from engine.models.config import ModelConfig
 from engine.models.model_files import opened
 from storage.layouts.kv_layout import KvLayout
 
-# Version of the places of bytes in a block; raised whenever they change.
+# Version of the order of bytes in a block; increased whenever that order changes.
 LAYOUT_VERSION = 1
 DIGEST_BYTES = 16
 
-# Fields that change no bit of a block: stop tokens, the files' dtype and tensor names.
+# Fields that do not change the bits of a block: stop tokens, the files' dtype and tensor names.
 NOT_IN_BLOCKS = ("eos_token_ids", "dtype", "names", "possible_head")
 
 
@@ -49,7 +49,7 @@ class BlockOrigin:
         fields = self._fields()
         for part in ("slice", "stage"):
             if fields["kv"][part] is None:
-                del fields["kv"][part]  # keeps the fingerprint of blocks without such parts
+                del fields["kv"][part]  # so blocks without such parts keep their old fingerprint
         if fields["model"].get("draft_head") is None:
             fields["model"].pop("draft_head", None)
         return _digest(fields)
@@ -63,7 +63,7 @@ class BlockOrigin:
 
 
 def weights_digest(model_dir: Path) -> bytes:
-    """Digest the checkpoint's safetensors, names and bytes; raises ModelError."""
+    """Digest the names and bytes of the checkpoint's safetensors files; raises ModelError."""
     files = weight_files(model_dir)
     with ThreadPoolExecutor() as pool:
         digests = list(pool.map(_file_digest, files))
@@ -77,7 +77,7 @@ def dummy_digest(seed: int) -> bytes:
 
 
 def tokenizer_digest(model_dir: Path) -> bytes:
-    """Digest tokenizer.json; an empty digest without the file."""
+    """Digest tokenizer.json; without the file, return the digest of no bytes."""
     path = model_dir / "tokenizer.json"
     return _file_digest(path) if path.exists() else xxhash.xxh3_128_digest(b"")
 

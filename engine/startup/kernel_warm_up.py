@@ -1,17 +1,17 @@
-"""Warm-up of kernels before the first step: ours by a dry run, the library's by GEMMs.
+"""Warm-up of kernels before the first step: our kernels by a dry run, cuBLAS's by GEMMs.
 
 The dry run shows `kernels.launch.compile_ahead` which kernels the engine will launch, without
-waiting for any of them: only the layers and graph buckets that launch kernels of their own.
+waiting for them. It computes only layers and graph buckets that launch kernels no other does.
 
-cuBLAS chooses one of many kernels by the number of rows, and loads it at its first use. Loading
-waits until the device is idle: without a warm-up, the first step of a size would wait until all
-steps before it have ended, 150 ms and more, and no step could be decided meanwhile. So matrices of
-all sizes are multiplied once:
+cuBLAS chooses one of many kernels by the number of rows, and loads a kernel at its first use.
+Loading waits until the device is idle: without a warm-up, the first step of a size would wait until
+all earlier steps have ended, 150 ms and more, and no step could be decided meanwhile. So products
+of all sizes are computed once:
 
-    every number of rows that may sample    the last layer after attention, and the head
-    every 24th number beyond                the other layers of a step of prompts
+    every number of rows that may sample    all layers, and the head
+    every 24th number beyond                all layers, as in steps of prompts
 
-Smallest sizes come first, and the warm-up ends after MOST_S on a device that is slow.
+The smallest sizes come first, and on a slow device the warm-up ends after MOST_S.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from kernels.experts.tiles import telling_tokens
 from kernels.linear import hopper_tile_configs, int4_linear, linear
 from storage.pools.device_pool import empty_blocks, layer_views
 
-# Rows from one size to the next, where sizes are too many to compute them all. The library's tiles
-# are some multiple of 8 wide; with 3 x 8 most of them fit some size best.
+# Step between sizes where there are too many to compute all. cuBLAS's tiles are a multiple of 8
+# wide; with steps of 3 x 8, most tiles are the best choice for some size.
 EVERY = 24
 MOST_S = 3.0
 
@@ -57,9 +57,9 @@ def compute_each_once(
     batch_tokens: int,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Compute all GEMMs of steps of up to `batch_tokens` tokens, of which `max_rows` sample.
+    """Compute all GEMMs of steps of up to `batch_tokens` tokens and `max_rows` sampled rows.
 
-    Keeps nothing. Waits for each size, so that the time it took is known.
+    Drops the results. Waits for the device after each size, so that the elapsed time is known.
     """
     device = decoder.head.device
     give_up = clock() + MOST_S
@@ -72,9 +72,9 @@ def compute_each_once(
 
 
 def compute_gemms(decoder: Decoder, rows: int, *, sampling: bool) -> None:
-    """Compute the layers' GEMMs for `rows` tokens, and if they are sampling, the head's.
+    """Compute the layers' GEMMs for `rows` tokens, and if `sampling`, the head's GEMM.
 
-    A stage before the last has none.
+    A stage before the last has no head.
     """
     head = [_of_head(decoder)] if sampling and decoder.has_logits else []
     _compute(decoder, [*_of_layers(decoder), *head], rows)
@@ -93,7 +93,7 @@ def row_counts(max_rows: int, batch_tokens: int) -> Iterator[int]:
 
 
 def _of_layers(decoder: Decoder) -> Iterator[Linear]:
-    """Yield the layers' first matrix of each shape and kind."""
+    """Yield the first matrix of each shape and kind in the layers."""
     seen = set()
     for one in walk(decoder.parameters.layers, Linear):  # type: ignore[type-abstract]
         matrix = one.base if isinstance(one, AdaptedLinear) else one
@@ -112,9 +112,9 @@ def _of_head(decoder: Decoder) -> Linear:
 
 
 def dry_run(decoder: Decoder, sampler: Sampler, bounds: StepBounds) -> None:
-    """Launch every kernel of a start on a CUDA device once; results are dropped.
+    """Launch every kernel of an engine on a CUDA device once; results are dropped.
 
-    Whether the kernels run or not, no index in it comes from their results.
+    Works even if kernels do not run: no index comes from their results.
     """
     if bounds.batch_tokens:
         activation_bytes(shortened(decoder), bounds)
@@ -131,7 +131,7 @@ def dry_run(decoder: Decoder, sampler: Sampler, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_buckets(decoder: Decoder, bounds: StepBounds) -> None:
-    """Compute a step of padding alone in each bucket that `telling` chooses."""
+    """Compute a step that is all padding in each bucket that `telling` chooses."""
     machine = small_machine(decoder, bounds)
     small = replace(machine, decoder=shortened(decoder))
     buckets = all_buckets(bounds.max_running, bounds.graph_tokens, bounds.group_rows)
@@ -143,7 +143,7 @@ def dry_run_buckets(decoder: Decoder, bounds: StepBounds) -> None:
 def dry_run_gemms(decoder: Decoder, bounds: StepBounds) -> None:
     """Compute products of the few rows for which our own GEMM kernels are compiled.
 
-    For matrices in fp8 and of 4-bit integers there are kernels for more rows too.
+    Matrices in fp8 and int4 have kernels for more rows too, which are also launched.
     """
     for rows in range(1, min(linear.MAX_ROWS, bounds.max_running) + 1):
         compute_gemms(decoder, rows, sampling=True)
@@ -157,9 +157,9 @@ def dry_run_gemms(decoder: Decoder, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_mixtures(decoder: Decoder, bounds: StepBounds) -> None:
-    """Compute each kind of mixture once for every kernel that some number of tokens selects.
+    """Compute each kind of mixture for a number of tokens that selects each of its kernels.
 
-    With room for adapters of experts, beside their products as well.
+    Mixtures with room for adapters of experts are also computed with adapters.
     """
     most, like = max(bounds.batch_tokens, bounds.max_running), decoder.parameters.embedding
     for config, mixture in _mixtures(decoder).items():
@@ -173,7 +173,7 @@ def dry_run_mixtures(decoder: Decoder, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_adapters(decoder: Decoder) -> None:
-    """Compute adapters' products of each shape and for each tiling of tokens, if there are any."""
+    """Compute the products of adapters, if any, of each shape and for each tiling of tokens."""
     if not decoder.num_slots:
         return
     like, kinds = decoder.parameters.embedding, dict[LinearConfig, AdaptedLinear]()
@@ -195,7 +195,7 @@ def _mixtures(decoder: Decoder) -> dict[MixtureConfig, Mixture]:
 
 
 def dry_run_copies(decoder: Decoder, bounds: StepBounds) -> None:
-    """Copy a block within the pool, like a prompt that differs from another within a block."""
+    """Copy a block within the pool, as for a prompt that differs from another within a block."""
     pool = _one_block(decoder, bounds)
     block = torch.zeros(1, dtype=torch.int64, device=pool.device)
     decoder.ops.copy_blocks(pool, block, block)
@@ -205,11 +205,10 @@ def dry_run_copies(decoder: Decoder, bounds: StepBounds) -> None:
 
 
 def telling(buckets: Sequence[GraphBucket]) -> list[GraphBucket]:
-    """Choose decode-only buckets of few decodes, and mixed buckets of the fewest decodes.
+    """Choose the buckets that launch all kernels: few decodes alone, or fewest beside new tokens.
 
-    The number of decodes beside other rows changes how much is launched, not which kernels; the
-    same is true of more than a few decodes alone. Buckets with the most new tokens come first:
-    their attention takes longest to compile.
+    More decodes, beside other rows or beyond a few decodes alone, launch the same kernels for more
+    rows. Buckets with the most new tokens come first: their attention takes longest to compile.
     """
     fewest: dict[int, int] = {}
     for bucket in buckets:
@@ -225,7 +224,7 @@ def telling(buckets: Sequence[GraphBucket]) -> list[GraphBucket]:
 
 
 def small_machine(decoder: Decoder, bounds: StepBounds) -> CaptureContext:
-    """Make a context for dry-run steps: like the engine's, with a pool of one block."""
+    """Make a context for dry-run steps, like the engine's but with a pool of one block."""
     pool = _one_block(decoder, bounds)
     return CaptureContext(
         decoder=decoder,
@@ -243,5 +242,5 @@ def small_machine(decoder: Decoder, bounds: StepBounds) -> CaptureContext:
 
 
 def _one_block(decoder: Decoder, bounds: StepBounds) -> Tensor:
-    """Allocate a block with room for all layers: its strides are constants of kernels."""
+    """Allocate one block with room for all layers, since its strides are constants of kernels."""
     return empty_blocks(bounds.layout, 1, decoder.parameters.embedding.device)

@@ -1,7 +1,7 @@
 """The loading of a model on its device: config, weights, pool, runner, fingerprint.
 
-Knows: in which order, and what each step needs of the one before. Does not know: the scheduler
-or the link, which get what is opened here.
+Knows: the order of loading, and what each part needs of earlier parts. Does not know: the scheduler
+or the link, which use the opened model.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ from storage.pools.state_pool import StatePool
 from storage.pools.window_pool import WindowPool
 
 SCRATCH_BLOCKS = 1  # block after the cache's blocks: padding writes to it
-# A device reads its own memory some 80 times as fast as the host's over a bus: while three quarters
-# of the weights are read, the weights' bytes divided by this can be loaded.
+# A device reads its own memory about 80 times as fast as host memory over a bus: while a step reads
+# three quarters of the weights, this fraction of the weights' bytes can be loaded.
 WEIGHTS_PER_LATE_BYTE = 100
 
 _log = logging.getLogger(__name__)
@@ -87,9 +87,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenedPart:
-    """Runner of one rank's steps, or of a single rank's, with its parts.
+    """The runner of this rank's steps, and its parts.
 
-    `fingerprint` is of its blocks: of several ranks each has another.
+    `fingerprint`: of this rank's blocks; each of several ranks has another fingerprint.
     """
 
     runner: Runner
@@ -98,13 +98,13 @@ class OpenedPart:
     max_model_len: int
     fingerprint: bytes
     host_layers: HostLayers | None = None  # None: all weights are on the device
-    states: StatePool | WindowPool | None = None  # None: all that is kept lies in the pool
+    states: StatePool | WindowPool | None = None  # None: all layers keep KV in the pool
     adapter_slots: AdapterSlots | None = None  # None: no adapters are served
 
     def close(self) -> None:
         """Free captured graphs, before the group of ranks ends, and weights in host memory.
 
-        No step is computed any more.
+        No step can be computed afterwards.
         """
         own = self.runner.own if isinstance(self.runner, EarlierStageRunner) else self.runner
         if isinstance(own, GraphRunner):
@@ -115,7 +115,7 @@ class OpenedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedModel(LoadedRunner):
-    """A model ready to compute steps, its config and its pool."""
+    """A model that is ready to compute steps, its config and its pool."""
 
     part: OpenedPart
     states: StatePool | WindowPool | None
@@ -130,7 +130,7 @@ def open_model(
 ) -> OpenedModel:
     """Load the model of `config` and `metadata`, and allocate its pool; raises ModelError.
 
-    With a `team` of ranks this is the first, and its runner tells the others.
+    With a `team` of ranks, this process is rank 0, and its runner sends steps to the other ranks.
     """
     metadata = metadata or read_metadata(config)
     model = metadata.model
@@ -178,7 +178,7 @@ def open_model(
 
 
 def _units(part: OpenedPart, runner: RanksRunner | None) -> UnitMemory:
-    """Return the units of this rank, or of all that `runner` is of."""
+    """Return the memory of blocks and states of this rank, or of all ranks of `runner`."""
     own = DeviceUnits(part.pool, part.states)
     return own if runner is None else RanksUnits(own, runner.others, runner.catch_up)
 
@@ -188,7 +188,7 @@ def open_part(
 ) -> OpenedPart:
     """Load the model, or this rank's part of it, and allocate its pool; raises ModelError.
 
-    All ranks do this at once: they agree on the number of blocks.
+    All ranks call this at the same time, to agree on the number of blocks.
     """
     torch.set_num_threads(config.process.num_threads or _usual_threads(config))
     device = metadata.device
@@ -236,7 +236,7 @@ def _usual_threads(config: EngineConfig) -> int:
 
 
 def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
-    """Return the bytes of a load that steps may wait for by themselves; 0 with several ranks."""
+    """Return the largest bytes of a load that a step itself may wait for; 0 with several ranks."""
     return 0 if groups is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
 
 
@@ -254,7 +254,7 @@ def _make_kernels_ready(
     metadata: ModelMetadata,
     compiler_key: Future[str],
 ) -> None:
-    """Prepare our kernels by a dry run, the library's by using them."""
+    """Compile our kernels by a dry run, and load cuBLAS's kernels by using them."""
     dry_run_of_model = partial(dry_run, decoder, sampler, _bounds(config, metadata))
     compile_ahead(dry_run_of_model, compiler_key)
     with timed("GEMM warm-up"):
@@ -263,7 +263,7 @@ def _make_kernels_ready(
 
 
 def _bounds(config: EngineConfig, metadata: ModelMetadata) -> StepBounds:
-    """Bound future steps, as far as they are known before the pool."""
+    """Return the bounds of future steps that are known before the pool."""
     sharing = sharing_rule(config, metadata.part, metadata.layout, metadata.device)
     return StepBounds(
         batch_tokens=metadata.batch_tokens if config.cache.cache_tokens is None else 0,
@@ -319,7 +319,7 @@ def _pool_sizes(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata)
     if metadata.device.type == "cpu":
         warn_of_little_room(kv_bytes)
         beside = _cpu_budget(config, metadata)
-    else:  # a step of this size is not measured, so its memory is in the fraction that is left
+    else:  # steps are not measured; the memory outside the fraction must hold them
         free = int(free_bytes(metadata.device) * config.cache.memory_fraction)
         beside = PoolBudget(free - kv_bytes, f"{free} bytes free")
     return PoolSizes(num_blocks, state_slots(beside, kv_bytes, states))

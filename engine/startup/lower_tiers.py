@@ -1,7 +1,6 @@
-"""The tiers below the device, opened: host memory, a disk, and the mover between them.
+"""Opening of the tiers below the device: host memory, disk, and the mover between tiers.
 
-A tier that cannot be opened does not keep the engine from serving: it is left out, which is logged
-and shown in the stats.
+The engine serves without a tier that cannot be opened; the lack is logged and shown in the stats.
 
 Knows: sizes, and which tiers may be left out. Does not know: how a tier works (`storage`), or which
 blocks go where (`prefix_cache`).
@@ -45,7 +44,7 @@ from storage.pools.state_pool import StatePool
 from storage.pools.window_pool import WindowPool
 
 GIB = 1 << 30
-RANK_PREFIX = "rank-"  # prefix of the directories of ranks from 1 on
+RANK_PREFIX = "rank-"  # prefix of the directories of all ranks but 0
 
 _log = logging.getLogger(__name__)
 
@@ -65,13 +64,13 @@ def host_ahead(
     share: Fraction = ALL,
     state_blocks: int = 0,
 ) -> Iterator[HostAhead | None]:
-    """Open the host tier of `config`, prepared by a thread; it is closed on leaving.
+    """Open the host tier of `config` in a thread; close the tier on leaving.
 
-    Of several ranks each has its `share` of it. `state_blocks` as for `pool_size.below`.
+    Each of several ranks has its `share` of the tier. `state_blocks` as in `pool_size.below`.
 
     Clearing and pinning 31 GiB takes about as long as loading a model and capturing its graphs, and
-    neither needs the other. None on a CPU: there weights and pool lie in the same memory, so what
-    is left for the tier is known only after them.
+    both can be done at once. None on a CPU: weights and pool take the same memory there, so the
+    room for the tier is known only after them.
     """
     if device.type != "cuda":
         yield None
@@ -97,7 +96,7 @@ def _made(
 
 @dataclass(frozen=True, slots=True)
 class OpenTiers:
-    """Opened tiers, to be closed when the engine ends."""
+    """Opened tiers, which are closed when the engine ends."""
 
     lower: LowerTiers
     host: HostPool | None
@@ -124,8 +123,9 @@ def open_tiers(
 ) -> OpenTiers:
     """Open the tiers of `config` below `pool`, whose first `num_blocks` blocks are the cache's.
 
-    `ahead` is the host tier if a thread makes it ready already; else it is made now. Of a `group`
-    of ranks each has its `share` of every tier, and as many slots as the one that has fewest.
+    `ahead`: the host tier that a thread is opening; if None, it is opened now. Each rank of a
+    `group` has its `share` of every tier, and all have the smallest number of slots that any rank
+    has.
     """
     state_blocks = 0 if states is None else states.slot_blocks
     host = _open_host(config, pool, ahead, share, state_blocks)
@@ -231,7 +231,7 @@ def _open_disk(
 
 
 def _remove_ranks(directory: Path, num_ranks: int) -> None:
-    """Remove the disk blocks of an earlier engine's ranks that this engine lacks."""
+    """Remove the disk blocks of ranks that an earlier engine had and this engine lacks."""
     for path in directory.glob(f"{RANK_PREFIX}*"):
         number = path.name.removeprefix(RANK_PREFIX)
         if number.isdecimal() and int(number) >= num_ranks:

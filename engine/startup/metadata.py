@@ -1,7 +1,8 @@
 """Metadata of a model before loading: sizes, dtypes, this rank's part.
 
-Knows: the config, the model's files but its weights, the device. Does not know: what is loaded
-(`loading.py`). Ranks that are refused a model are refused it here, before anything is allocated.
+Knows: the config, the device, the model's files except its weights. Does not know: loading
+(`loading.py`). A model that cannot be served on these ranks is refused here, before anything is
+allocated.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from storage.layouts.stage import Stage
 from storage.layouts.state_layout import StateLayout
 from storage.layouts.window_layout import SlotLayout, WindowLayout
 
-# Devices on which windows are freed without being asked for: on a GPU it has not been measured.
+# Devices on which windows are freed by default; the gain on a GPU has not been measured.
 FREES_BY_ITSELF = ("cpu",)
 
 
@@ -41,38 +42,38 @@ class ModelMetadata:
     """Metadata of a model before loading."""
 
     model: ModelConfig
-    part: ModelConfig  # the model with each rank's sizes; of a single rank the model
+    part: ModelConfig  # the model with each rank's sizes; with one rank, `model`
     device: torch.device
     dtype: torch.dtype
     grid: RankGrid
-    stage: Stage  # layers that this rank computes; without stages, all
+    stage: Stage  # layers that this rank computes; all layers without stages
     layout: KvLayout  # layout of this rank's KV
-    states: SlotLayout | None  # layout of this rank's states or rings; None: there are none
+    states: SlotLayout | None  # layout of this rank's states or rings; None: it has none
     share: Fraction  # this rank's share of a block's bytes on all ranks
-    has_head: bool  # False: the files have no output projection, and prompts are only embedded
+    has_head: bool  # False: the files lack the output projection, so only embeddings are served
     model_len: int  # tokens of the longest sequence
-    batch_tokens: int  # tokens of the largest step; stages have several steps under way
+    batch_tokens: int  # tokens of the largest step; with stages, several steps run at once
 
     @property
     def state_blocks(self) -> int:
-        """Number of blocks whose room a state or a ring takes; 0: there are none."""
+        """Number of blocks that take as much room as a state or ring; 0: there are no states."""
         return 0 if self.states is None else self.states.blocks(self.layout.block_bytes)
 
     @property
     def rings(self) -> WindowLayout | None:
-        """Layout of this rank's rings; None: blocks have the layers with a window, too."""
+        """Layout of this rank's rings; None: blocks also have the layers with a window."""
         return self.states if isinstance(self.states, WindowLayout) else None
 
 
 def read_metadata(
     config: EngineConfig, served: ServedModels = SERVED, rank: int = 0
 ) -> ModelMetadata:
-    """Read the metadata of the model of `config` without loading it; raises ModelError."""
+    """Read the metadata of `config`'s model without loading the model; raises ModelError."""
     grid = RankGrid(config.ranks.tensor_parallel, config.ranks.pipeline_parallel)
     model_dir = Path(config.model.model_dir)
     model = read_model_config(model_dir, served, config.model.quantization)
     has_head = model.tied or config.model.load_format == "dummy" or not lacks_head(model_dir)
-    if not has_head:  # the embedding stands in for it, and nobody is shown what comes of that
+    if not has_head:  # the embedding replaces the missing head; its logits are never used
         model = replace(model, tied=True)
     model = _with_draft_head(config, model, grid)
     check_geometry(model, config.cache.block_size)
@@ -113,7 +114,7 @@ def read_metadata(
 def _states_of(
     part: ModelConfig, stage: Stage, kv: KvLayout, grid: RankGrid, dtype: str
 ) -> StateLayout | None:
-    """Lay out the states of a stage, in as many blocks as those of any stage take."""
+    """Lay out the states of a stage, padded to the most blocks that any stage's states take."""
     own = state_layout(part.layers[stage.first : stage.end], dtype)
     if own is None or stage.is_whole:
         return own
@@ -133,7 +134,7 @@ def _kept(
     device: torch.device,
     dtypes: tuple[str, str],
 ) -> MemoryLayouts:
-    """Choose the layouts of blocks and rings; `dtypes`: of KV and of the model. WrongSetting."""
+    """Choose the layouts of blocks and rings; `dtypes`: of KV and model. Raises WrongSetting."""
     wish, size = config.cache.windows, config.cache.block_size
     kept_whole = whole(model.layers_with_memory, *dtypes, size)
     if wish == "whole":
@@ -151,7 +152,7 @@ def _kept(
 
 
 def _obstacle(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> str | None:
-    """Name what windows are kept whole for, if there is anything."""
+    """Return why windows cannot be freed; None if they can."""
     if grid.stages > 1:
         return "stages of a pipeline keep windows whole"
     if config.process.role != "both":
@@ -160,7 +161,7 @@ def _obstacle(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> str |
 
 
 def _with_draft_head(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> ModelConfig:
-    """Return the model with its head that drafts only where that is used and in the files."""
+    """Return the model, with the draft head if it is used and the files have it."""
     settings = config.model
     is_unused = (
         config.steps.drafts == "off"

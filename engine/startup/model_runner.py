@@ -1,6 +1,6 @@
 """The runner of a model: eager, and on CUDA with the graphs of small steps.
 
-Knows: what a runner works on. Does not know: weights, or how large the pool is.
+Knows: the parts of a runner. Does not know: weights, or the size of the pool.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def sharing_rule(
     if least is None:
         least = LEAST_SHARED_TOKENS
     if not all(one.kept.has_values for one in model.attentions):
-        return None  # each row reads its latents by itself
+        return None  # with latents, each row reads its prefix itself
     most_rows = min(rows_together(one.num_heads // one.kept.heads) for one in model.attentions)
     if device.type == "cpu" or not least or most_rows < MIN_GROUP_ROWS:
         return None
@@ -59,7 +59,7 @@ def open_runner(
 ) -> Runner:
     """Open a runner of `decoder` on `pool`, for sequences of at most `max_model_len` tokens.
 
-    `states`: of the recurrent layers, or rings; None: there are none.
+    `states`: states of recurrent layers, or rings; None: there are none.
     """
     num_blocks = -(-max_model_len // config.cache.block_size)
     runner = ModelRunner(
@@ -78,7 +78,7 @@ def open_runner(
 
 
 def _with_graphs(config: EngineConfig, runner: ModelRunner) -> Runner:
-    """Return a runner that replays small steps, where device and config allow it."""
+    """Return a runner that replays graphs of small steps, if device and config allow it."""
     device = runner.pool.tensor.device
     if device.type != "cuda":
         return runner

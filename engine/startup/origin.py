@@ -1,7 +1,7 @@
 """The origin of a model's blocks, for their fingerprint.
 
-Knows: which of it comes from files, from settings and from the device. Does not know: how 32 bytes
-are made of it (`fingerprint`).
+Knows: the parts that come from files, settings and the device. Does not know: how the fingerprint
+is computed from the origin (`fingerprint`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from engine.startup.fingerprint import (
 from engine.startup.metadata import ModelMetadata
 
 DUMMY_SEED = 0
-# Raised whenever a kernel's results may differ in a bit from those of the release before.
+# Increased whenever a kernel's results may differ in a bit from the last release's results.
 NUMERICS_VERSION = 9
 
 
 def origin_of(
     config: EngineConfig, metadata: ModelMetadata, group: RankGroups | None
 ) -> BlockOrigin:
-    """Find the origin of blocks; of several ranks the first reads all weights to digest them."""
+    """Find the origin of blocks; only rank 0 reads all weights to digest them."""
     is_reader = group is None or group.rank == 0
     own = BlockOrigin(
         weights=_weights(config) if is_reader else bytes(DIGEST_BYTES),
@@ -45,9 +45,9 @@ def origin_of(
 
 
 def _beside_adapters(config: EngineConfig) -> str:
-    """Name what differs where adapters are served: who quantises inputs, and the rank of tiles.
+    """Name what adapters change: the kernel that quantises inputs, and the rank of tiles.
 
-    With adapters of experts a step that has an adapter rounds the experts' inner product.
+    With adapters of experts, a step that uses an adapter rounds the experts' inner product.
     """
     model = config.model
     if model.adapters_dir is None:

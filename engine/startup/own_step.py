@@ -1,6 +1,6 @@
-"""The seconds of an engine's own step, measured at its start, beside the target between tokens.
+"""The seconds of a step of one sequence, measured at the start, and the target between tokens.
 
-Knows: a request of nobody's that decodes. Does not know: how steps are timed (`step_times.py`).
+Knows: a request of no tenant that decodes. Does not know: how steps are timed (`step_times.py`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from engine.link.messages import Generate, SamplingParams, pack_token_ids
 from engine.sentinel.sentinel import NOBODY
 
 PROMPT_TOKENS = 8
-DECODES = 16  # steps of one token: the first ones teach the predictor most
+DECODES = 16  # steps of one token; the predictor learns most from the first steps
 _log = logging.getLogger(__name__)
 
 
 def measure_step(core: EngineCore) -> None:
-    """Decode for nobody, and log how long a step of one sequence takes beside the target.
+    """Decode a request of no tenant; log the seconds of a step of one sequence, and the target.
 
-    A warning where the target is shorter: it cannot be kept, whatever the load. The request reads
-    and writes no cache, and counts nowhere.
+    Log a warning if the target is shorter, since it cannot be met at any load. The request neither
+    reads nor writes the cache, and is not counted.
     """
     core.run_own(
         Generate(

@@ -1,6 +1,6 @@
 """The number of blocks in the device pool. Pure: numbers in, numbers out.
 
-Knows: bytes. Does not know: how they were measured (`activation`), or what a pool is made of.
+Knows: bytes. Does not know: how bytes were measured (`activation`), or how a pool is allocated.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from storage.layouts.window_layout import SlotLayout, WindowLayout
 from storage.move import FIRST_SLOT
 
 ALL = Fraction(1)
-CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS = 512, 8192  # of the largest step, as a rule
+CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS = 512, 8192  # tokens of the largest step by default
 CPU_SHARE = 0.25  # part of free memory: other programs and mapped weights need memory too
 CPU_LIMIT = 4 * 1024**3
 HOST_SHARE = 0.25  # part of free memory for the host tier
 HOST_LIMIT = 64 * 1024**3  # host tier below a GPU: pinning takes about a second for a few GiB
-AHEAD_PART = 8  # most device blocks kept free by copying down early: one in so many
-AHEAD_TOKENS = 16_384  # and blocks of at most so many tokens, which two large steps fill
+AHEAD_PART = 8  # at most one in 8 device blocks is kept free by copying down early
+AHEAD_TOKENS = 16_384  # and at most blocks of so many tokens, which two large steps fill
 # An allowance for opening a model on a GPU after the host tier has been sized: CUDA's context,
-# libraries, captured graphs. No weights: they pass through memory that can be reclaimed,
-# except those that stay in host memory, which are counted apart.
+# libraries, captured graphs. Weights are not included: they pass through memory that can be
+# reclaimed, and weights that stay in host memory are counted separately.
 OPENING_BYTES = 2 * 1024**3
-TOKENS_PER_WINDOW = 2048  # fewest tokens of KV for each window that the cache has room for
-RUNNING_PART = 0.5  # most of the device tier that running sequences' states take
-CPU_HOST_BYTES = 256 * 1024**2  # on a CPU the device's pool lies in the same memory
+TOKENS_PER_WINDOW = 2048  # least tokens of KV in the cache for each cached ring
+RUNNING_PART = 0.5  # largest part of the device tier for running sequences' states
+CPU_HOST_BYTES = 256 * 1024**2  # small, since on a CPU the device's pool takes the same memory
 
 
 def blocks_for_tokens(cache_tokens: int, block_size: int) -> int:
-    """Count the whole blocks in `cache_tokens`; raises PoolTooSmall when there is none."""
+    """Count the whole blocks in `cache_tokens`; raises PoolTooSmall if there are none."""
     return _at_least_one(cache_tokens // block_size, f"cache_tokens {cache_tokens}")
 
 
 @dataclass(frozen=True, slots=True)
 class PoolBudget:
-    """Bytes for the device tier. `given`: their source, for the error's text."""
+    """Bytes for the device tier. `given`: how they were computed, for an error's text."""
 
     num_bytes: int
     given: str
 
 
 def budget_on_cuda(*, free: int, weights: int, activations: int, fraction: float) -> PoolBudget:
-    """Return the rest if the engine takes `fraction` of the initially free memory.
+    """Return the pool's bytes if the engine takes `fraction` of the memory free at first.
 
-    In bytes: what is `free` now, what `weights` took, what the largest step needs on top.
+    In bytes: `free` now, taken by `weights`, and needed by the largest step (`activations`).
     """
     return PoolBudget(
         int((free + weights) * fraction) - weights - activations,
@@ -57,34 +57,34 @@ def budget_on_cuda(*, free: int, weights: int, activations: int, fraction: float
 
 
 def budget_on_cpu(free: int) -> PoolBudget:
-    """Return a modest share of the free memory, at most 4 GiB."""
+    """Return CPU_SHARE of the free memory, at most 4 GiB."""
     return PoolBudget(min(int(free * CPU_SHARE), CPU_LIMIT), f"{free} bytes of free memory")
 
 
 @dataclass(frozen=True, slots=True)
 class StateSizes:
-    """Sizes that decide how many states there are. `cache_ratio`: as `state_cache_ratio`."""
+    """Sizes that decide the number of states. `cache_ratio`: as the setting `state_cache_ratio`."""
 
     state_bytes: int
     max_running: int
     cache_ratio: float
-    scratch_bytes: int = 0  # beside all slots (`window_pool`)
-    of_sequence: int = ANSWER_SLOTS  # slots of a running sequence
+    scratch_bytes: int = 0  # bytes beside all slots (`window_pool`)
+    of_sequence: int = ANSWER_SLOTS  # number of slots of a running sequence
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSizes:
-    """Numbers of blocks, and of state slots with those that nobody gets; 0: no recurrent layer."""
+    """Numbers of blocks, and of state slots, unused slot 0 included; 0: no states."""
 
     num_blocks: int
     num_states: int = 0
 
 
 def pool_sizes(budget: PoolBudget, bytes_per_block: int, states: StateSizes | None) -> PoolSizes:
-    """Divide a budget between blocks and states; raises PoolTooSmall where not one block fits.
+    """Divide a budget between blocks and states; raises PoolTooSmall if not one block fits.
 
-    States of running sequences come first, but take no more than RUNNING_PART. The rest is divided
-    between KV and cached states by their ratio.
+    States of running sequences come first, but take at most RUNNING_PART. The remaining bytes are
+    divided between KV and cached states by `cache_ratio`.
     """
     if states is None:
         blocks = budget.num_bytes // bytes_per_block
@@ -100,16 +100,16 @@ def pool_sizes(budget: PoolBudget, bytes_per_block: int, states: StateSizes | No
 
 
 def state_slots(budget: PoolBudget, kv_bytes: int, states: StateSizes | None) -> int:
-    """Count the state slots beside `kv_bytes` of KV, which the operator chose."""
+    """Count the state slots beside `kv_bytes` of KV; the operator chose the number of blocks."""
     if states is None:
         return 0
     return _fixed_states(states, budget) + int(kv_bytes * states.cache_ratio) // states.state_bytes
 
 
 def cache_ratio(given: float, states: SlotLayout | None, token_bytes: int) -> float:
-    """Return the bytes of cached states for each byte of KV: `given`, but of windows less.
+    """Return the bytes of cached states for each byte of KV: `given`, or less for rings.
 
-    They are as large as some tokens of KV, and of no use at more places than prompts part at.
+    A ring is as large as many tokens of KV, and is of use only where prompts diverge.
     """
     if not isinstance(states, WindowLayout):
         return given
@@ -117,12 +117,12 @@ def cache_ratio(given: float, states: SlotLayout | None, token_bytes: int) -> fl
 
 
 def scratch_blocks(batch_tokens: int, max_running: int, block_size: int) -> int:
-    """Bound the scratch blocks of a step: those of its prompts, each with more than one token."""
+    """Bound the scratch blocks of a step's prompts, each of which has more than one token."""
     return batch_tokens // block_size + min(max_running, batch_tokens // 2) + 1
 
 
 def _fixed_states(states: StateSizes, budget: PoolBudget) -> int:
-    """Count the slots of running sequences, at least of one, and those that nobody gets."""
+    """Count the slots for running sequences (at least one), and the unused slot 0."""
     most = int(budget.num_bytes * RUNNING_PART) // states.state_bytes
     running = min(states.max_running * states.of_sequence, most)
     return FIRST_SLOT + max(running, LEAST_SLOTS)
@@ -137,11 +137,11 @@ def host_blocks(
     share: Fraction = ALL,
     state_blocks: int = 0,
 ) -> int:
-    """Count the blocks of the host tier with those for states, or 0. `free`: bytes of free memory.
+    """Count the blocks of the host tier, or 0, states included. `free`: bytes of free memory.
 
-    Of several ranks each has its part of every block, and as large a `share` of the memory: of the
-    operator's number, or of what the machine has free. `state_blocks` as in `below`; of a number of
-    tokens, states come beside them.
+    Each of several ranks has its part of every block, and the same `share` of the memory: of the
+    operator's number, or of the machine's free memory. `state_blocks` as in `below`; if the
+    operator gave a number of tokens, states are added to it.
     """
     if config.cache.host_cache_tokens is not None:
         blocks = config.cache.host_cache_tokens // config.cache.block_size
@@ -156,9 +156,9 @@ def host_blocks(
 
 
 def below(num_blocks: int, state_blocks: int, cache_ratio: float) -> PoolSizes:
-    """Divide a lower tier between KV and cached states, by the ratio that the device has.
+    """Divide a lower tier between KV and cached states by the device's `cache_ratio`.
 
-    `state_blocks`: blocks whose room a state takes; 0: no layer is recurrent.
+    `state_blocks`: number of blocks that take as much room as a state; 0: there are no states.
     """
     if not state_blocks:
         return PoolSizes(num_blocks)
@@ -167,7 +167,7 @@ def below(num_blocks: int, state_blocks: int, cache_ratio: float) -> PoolSizes:
 
 
 def host_free_beside_weights(config: EngineConfig, free: int) -> int:
-    """Return the rest of `free` host bytes for the host tier, where a GPU is about to open.
+    """Return the bytes of `free` host memory that the host tier may use beside a GPU's model.
 
     Weights that stay in host memory come first: the engine can run without a host tier.
     """
@@ -176,10 +176,10 @@ def host_free_beside_weights(config: EngineConfig, free: int) -> int:
 
 
 def blocks_ahead(num_blocks: int, block_size: int) -> int:
-    """Count the device blocks to keep free where there is a lower tier.
+    """Count the device blocks to keep free if there is a lower tier.
 
-    A request is admitted at once into free blocks; for blocks that copies are to free it waits a
-    step or more.
+    A request is admitted at once if blocks are free; it waits a step or more for blocks that must
+    be copied down first.
     """
     return min(num_blocks // AHEAD_PART, AHEAD_TOKENS // block_size)
 

@@ -1,13 +1,14 @@
 """The check that a checkpoint was not replaced while it was loaded.
 
-The weights' digest is made from the files after they were loaded. If others lay there by then, the
-blocks of the old weights would have the new ones' fingerprint, and the next start would find them.
+The weights' digest is computed from the files after loading. If the files were replaced before,
+blocks of the old weights would get the fingerprint of the new weights, and the next start would use
+them.
 
-Files are compared as rsync does, by name, size and time; names are those that links lead to, which
-in a hub's cache are digests. Numbers of inodes say more on a disk, but less over a network: there
-a file may have another one whenever the kernel has forgotten it.
+Files are compared as rsync does, by name, size and time. Links are followed to the files' names,
+which are digests in a hub's cache. Inode numbers are not compared: over a network, a file may get
+another number when the kernel has forgotten the file.
 
-Knows: what a file system says of files. Does not know: what is in them (`fingerprint`).
+Knows: names, sizes and times of files. Does not know: their content (`fingerprint`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from engine.models.errors import FilesChanged
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """File of a path, and the time of its last write."""
+    """The file at a path, its size, and the time of its last write."""
 
     path: Path
     file: Path
@@ -38,7 +39,7 @@ def weight_states(config: EngineConfig) -> tuple[FileState, ...]:
 
 
 def check_unchanged(config: EngineConfig, before: tuple[FileState, ...]) -> None:
-    """Raise FilesChanged if the files are not the same as before."""
+    """Raise FilesChanged if the weights' files differ from `before`."""
     now = weight_states(config)
     if now == before:
         return

@@ -1,4 +1,4 @@
-"""Warm-up before the first step: the tree is restored from disk, its hottest blocks loaded."""
+"""Warm-up before the first step: restore the tree from disk, and load its hottest blocks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from engine.components import Components
 from engine.copies import COPY_WAIT_S
 
 WARM_S = 1.0  # longest warm-up of the tree and its hottest blocks, in seconds
-WARM_AT_ONCE = 32  # blocks loaded at once: few, so that none delays a request after the warm-up
-WARM_PART = 2  # one in so many blocks of the device is loaded from disk
+WARM_AT_ONCE = 32  # blocks loaded at once; few, so they do not delay later requests
+WARM_PART = 2  # one in 2 blocks of the device is loaded from disk
 
 
 def warm_up(components: Components) -> int:
     """Restore the tree and load its hottest blocks; return the number of restored blocks.
 
-    Waits for `WARM_S` at most. The engine's steps complete the copies that are still under way.
+    Waits at most `WARM_S`. The engine's steps complete the copies that are unfinished then.
     """
     cache, copies, now = components.cache, components.copies, components.clock()
     give_up = now + WARM_S
