@@ -1,16 +1,16 @@
 """The engine process, which owns the accelerator: queue, schedule, batch, run, sample, settle.
 
     main        from a config to a process that serves, until its end
-    follower    the process of a rank from 1 on, which does what rank 0 says
+    follower    the process of a rank from 1 on, which carries out rank 0's messages
     startup     the only composer: device, weights, pool, runner, tiers, and the parts of the core
     core        the step
     in_flight   requests and steps between two turns
-    queries     what gateways and operators ask and order of the whole cache
-    components  the parts that these three are made of
+    queries     queries and orders of gateways and operators that concern the whole cache
+    components  the parts of the core, as a record
     adapters    LoRA adapters of requests, in host memory and in slots of the device
     exchange    blocks that engines fetch from each other
     grammars    constraints on the next token
-    scheduling  which sequences are in the next step, and what its tokens mean
+    scheduling  the choice of sequences for the next step, and the effects of its tokens
     drafting    tokens to be verified, several in one step
     sequences   a request, with its blocks and its constraint
     ranks       several processes that compute a step together
@@ -23,6 +23,6 @@
     process     the loop of the process: signals, grace, exit codes
     config, step, link, errors, core_dumps
 
-Each imports only from those below it. A step (`step.py`) is data: what decides it knows no tensor,
-and what computes it knows no sequence.
+Each imports only from those below it. A step (`step.py`) is data: the scheduler, which decides a
+step, knows no tensors, and the runner, which computes the step, knows no sequences.
 """

@@ -1,7 +1,7 @@
 """The engine's settings, composed by the command line and passed whole to the engine process.
 
-Knows: names, defaults and units. Does not know: flags or environment variables (`cli`), nor
-derived numbers: the functions that derive them return them.
+Knows: names, defaults and units. Does not know: flags, environment variables (`cli`), or derived
+numbers, which the deriving functions return.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     # GiB of the host tier; None: a quarter of the free host memory, at most 0.25 (cpu), 64 (cuda).
     host_cache_gib: float | None = None
     host_cache_tokens: int | None = None  # tokens of the host tier, instead of host_cache_gib
-    # KV of layers with a sliding window. freed: a sequence keeps the last window alone, and so do
-    # the places in the cache where later prompts begin. auto: freed where that makes room.
+    # KV of layers with a sliding window. freed: only the last window's KV is kept, of a sequence
+    # and at the places in the cache where later prompts begin. auto: freed if that saves memory.
     windows: WindowsName = "auto"
     # Bytes for cached states or windows on the device, for each byte of KV there.
     state_cache_ratio: float = 0.25
     disk_cache_dir: str | None = None  # None: no disk tier
     disk_cache_gib: float = 1.0  # 0: no disk tier
-    disk_encryption: bool = False  # encrypts the disk tier with one data key for each flow
+    disk_encryption: bool = False  # encrypts each flow's records on disk with the flow's own key
     spill_grace_s: float = 5.0  # seconds for writing blocks to disk at a stop, hottest first
     cache_policy: PolicyName = "lru"
     single_flight_deadline_s: float = 10.0
@@ -88,7 +88,7 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
 class RankSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Ranks that divide each layer, and stages that divide the layers.
 
-    So many times so many processes, on cuda each with a GPU of its own.
+    The number of processes is the product of both; on cuda each has its own GPU.
     """
 
     tensor_parallel: int = 1
@@ -111,7 +111,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     # port. None: other engines fetch nothing, as with several ranks.
     exchange: str | None = None
     device: DeviceName = "auto"
-    # Part of the host's free memory that this replica may size itself by, in bytes. None: all.
+    # Bytes of the host's free memory that this replica may use for its sizes. None: all.
     host_memory_bytes: int | None = None
     num_threads: int | None = None  # threads of the CPU; None: one less than the number of cores
     grace_s: float = 5.0  # seconds that running requests may go on after SIGTERM
@@ -138,7 +138,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def part_with(config: msgspec.Struct, name: str) -> msgspec.Struct:
-    """Find the config or its part that has the setting `name`; raise KeyError without it."""
+    """Return the config, or the part of it, that has the setting `name`; raise KeyError."""
     parts = (config, *(getattr(config, field) for field in config.__struct_fields__))
     for part in parts:
         if isinstance(part, msgspec.Struct) and name in part.__struct_fields__:

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 def begun_with(arguments: list[str]) -> EngineConfig | None:
     """Set up the process `python -m engine CONFIG`; return the config from its argument.
 
-    None where it is given none: the log says how it is called.
+    Return None without an argument, after logging how to call the process.
     """
     prevent_core_dumps()
     allow_open_files()

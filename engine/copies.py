@@ -1,20 +1,20 @@
-"""Copies of blocks and states between tiers beside the engine's steps: started, ended, timed.
+"""Copies of blocks and states between tiers, which run beside the engine's steps.
 
-    complete   copies that have ended are reported to the cache       before a step is scheduled
-    start      copies that the cache has planned since are started    after it is scheduled
+    complete   report ended copies to the cache             before a step is scheduled
+    start      start the copies that the cache has planned    after the step is scheduled
 
 Why a copy never conflicts with a launched step:
 - Only blocks and states of the tree are copied down. They entered the tree when their step was
   settled, so the host has waited for the step that wrote them, and no step writes them again.
 - A block that a copy reads or fills keeps its slot until the copy is complete: the cache
   guarantees it (`prefix_cache.tree.residency`).
-- A block is loaded into a slot that was free when the plan was made. A stray row, or a copy
-  within the device, of a step launched before may still use it. So a load begins after all that
-  has been launched so far, which is the mover's promise (`BlockMover.start`); and a plan is begun
-  after the launch of its own step where that step copies within the device.
-- What was loaded is read only when its lease is ready, that is when the copy has been seen to
-  have ended, or is released early: then steps wait for what is missing before they read it, and by
-  the time such a step is settled the copy is over.
+- A block is loaded into a slot that was free when the plan was made. An earlier step's dropped row,
+  or its copy within the device, may still use the slot. So a load begins after all work launched so
+  far, which `BlockMover.start` guarantees; and if a step copies within the device, its plan is
+  started after the step's launch.
+- Loaded blocks are read only once their lease is ready: after the copy was seen to have ended, or
+  after its early release. Then steps wait on the device for missing bytes before reading them, and
+  the copy has ended by the time such a step is settled.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Disk(Protocol):
         ...
 
     def scan(self) -> Iterable[tuple[int, BlockRecord]]:
-        """List every slot that holds a record, with its record; called at the start."""
+        """List every slot with a record, and the record; called at the start."""
         ...
 
     def erase_unlisted(self) -> None:
-        """Erase the records that `scan` kept without listing them, if there are any."""
+        """Erase the records that `scan` kept but did not list, if any."""
         ...
 
     @property
@@ -93,7 +93,7 @@ class Disk(Protocol):
         ...
 
     def is_forgetting(self, owner: str) -> bool:
-        """Return whether records of an owner that is to be forgotten may still be readable."""
+        """Return whether records of a forgotten owner may still be readable."""
         ...
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
@@ -136,12 +136,12 @@ class LowerTiers:
 class CopyCounts:
     """The numbers of copies from one tier to another, ended and under way, in blocks.
 
-    A state counts as the blocks that have room for it.
+    A state counts as the number of blocks that would hold its bytes.
     """
 
     moves: int = 0
     failed: int = 0
-    seconds: float = 0.0  # seconds of ended copies, or, untimed, with a copy under way
+    seconds: float = 0.0  # seconds of ended copies; if untimed, with any copy under way
     under_way: int = 0
     busy_since: float = 0.0  # start of the first copy under way, or end of a later copy
 
@@ -158,10 +158,10 @@ class TierCopies:
         self._cache = cache
         self._mover = mover
         self._rates = rates
-        self._released: set[Move] = set()  # moves under way whose blocks steps await themselves
+        self._released: set[Move] = set()  # moves released early: steps await them on the device
         self._generation = 0 if disk is None else disk.generation
         self._unnoted: list[str] = []  # flushes that are not recorded on disk yet
-        self._forget_again: dict[str, None] = {}  # owners of which a copy may still write a record
+        self._forget_again: dict[str, None] = {}  # forgotten owners: a copy may write more records
 
     @property
     def pending(self) -> int:
@@ -176,7 +176,7 @@ class TierCopies:
     def complete(self, now: float) -> bool:
         """Tell the cache of ended and early released moves; return whether there were any."""
         if self.disk is None and not self._mover.pending:
-            return False  # (a disk is polled even then: its process may have died)
+            return False  # a disk is polled even then: its process may have died
         ended = self._mover.poll()
         self._look_after_disk()
         self._cache.release_early(ended.released)
@@ -190,7 +190,7 @@ class TierCopies:
         return True
 
     def _note_damaged(self, lost: Iterable[Move]) -> None:
-        """Count blocks of the host that were not as they came there; the disk counts its own."""
+        """Count blocks that changed while in host memory; the disk counts its own."""
         damaged = self._blocks([move for move in lost if move.source_tier is Tier.HOST])
         if damaged:
             self.num_damaged += damaged
@@ -201,9 +201,9 @@ class TierCopies:
             )
 
     def complete_released(self, now: float) -> None:
-        """Tell the cache that moves have ended that were released early to a settled step.
+        """Tell the cache of the end of moves that were released early, before a step is settled.
 
-        Called before the step is settled: what it computed goes into the tree after those blocks.
+        The step waited for these moves, and its own blocks enter the tree after theirs.
         """
         if self._released:
             self.complete(now)
@@ -232,7 +232,8 @@ class TierCopies:
     def forget_owner(self, owner: str) -> None:
         """Make the records of `owner` on disk unreadable.
 
-        A copy under way may write one more under a new key: after it the owner is forgotten again.
+        A running copy may still write a record under a new key, so the owner is forgotten again
+        after all copies.
         """
         if self.disk is not None:
             self.disk.forget_owner(owner)

@@ -7,19 +7,19 @@ settled at once:
     host    | schedule n+1, launch | wait for n, settle n, reply | schedule n+2, launch | wait...
     device  |  step n .....................| step n+1 .................................| step n+2
 
-A step that verifies drafts is settled before the next is scheduled, since its values decide how far
-its sequences have come; what clients get of it is sent while the next one runs.
+A step that verifies drafts is settled before the next is scheduled, since its samples decide how
+many tokens its sequences have. The step's events are sent while the next one runs.
 
-Where the device is several stages (`ranks`), each computes a step of other sequences: as many steps
-are under way as there are stages.
+With several pipeline stages (`ranks`), each stage computes a step of other sequences, so as many
+steps are under way as there are stages.
 
 The sampling of a step with constrained rows is launched last, since their masks are made meanwhile
-(`in_flight/masked_step.py`). Blocks that other engines ask for, or have sent, are seen to before a
-step is scheduled.
+(`in_flight/masked_step.py`). Before a step is scheduled, asks of other engines are answered and
+fetched blocks are committed.
 
-Knows: in what order things happen. Does not know: which requests are alive and what their clients
-are told, how long steps take (`in_flight`), what is asked (`queries`), how copies run beside them
-(`copies.py`), or how it all ends (`process.py`).
+Knows: the order of a turn's parts. Does not know: living requests, their clients' events, steps'
+times (`in_flight`), answers to queries (`queries`), how copies run (`copies.py`), or the process's
+end (`process.py`).
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ from engine.sequences.pins import OURSELVES
 from prefix_cache.eviction.shares import PUBLISHED
 
 IDLE_WAIT_S = 0.1
-SAVED_AT_ONCE = 256  # blocks whose copies one turn of `spill` starts
-RETRY_AFTER_S = 2.0  # seconds told to clients of a draining engine: its successor is up by then
+SAVED_AT_ONCE = 256  # copies of blocks that one turn of `spill` starts
+RETRY_AFTER_S = 2.0  # seconds, for clients of a draining engine: its successor is up by then
 
 
 class EngineCore:
@@ -185,9 +185,9 @@ class EngineCore:
     def _time_left(self) -> float:
         """Return the seconds until the next step has to be decided.
 
-        A request that comes within that time may be in that step, and then waits for no other. Once
-        one of a flow is there that had nothing alive, the step is decided at once, since launching
-        a long one takes the host a while.
+        A request that comes within that time may be in that step and need not wait for another.
+        When a request of a flow without other requests waits, the step is decided at once, since
+        launching a long step takes the host a while.
         """
         if self._is_awaited or not self._scheduler.is_bounded:
             return 0.0
@@ -269,13 +269,13 @@ class EngineCore:
         return Unpinned(query_id=message.query_id, blocks=blocks)
 
     def _warm_pins(self) -> None:
-        """Start to compute the prefixes to be pinned that are not in the cache."""
+        """Start to compute the pinned prefixes that are not in the cache."""
         if not self._is_draining:
             for request in self._pins.due(self._clock()):
                 self._accept(OURSELVES, request)
 
     def _check_answers(self) -> None:
-        """Start to compute an answer again while there is little else to do; else give way."""
+        """Start to compute an answer again while there is little else to do; else stop that."""
         sentinel, now = self._sentinel, self._clock()
         if sentinel.running is not None:
             running = self._clients.find(OURSELVES, sentinel.running)
@@ -322,7 +322,7 @@ class EngineCore:
             self._clients.post([self._settler.fail(sequence, error, self._clock())])
 
     def _give_adapters(self) -> None:
-        """Give slots of adapters to sequences that wait for one; answer who had one read."""
+        """Give adapter slots to sequences that wait for one; answer ended reads of adapters."""
         for sequence, error in self._adapters.give(self._clients.alive, self._clock()):
             self._clients.post([self._settler.fail(sequence, error, self._clock())])
         self._clients.answer(self._adapters.answers())
@@ -330,9 +330,9 @@ class EngineCore:
     def _begin(self, scheduled: Scheduled) -> bool:
         """Launch a step and its planned copies; return whether the step was launched.
 
-        The copies are started first, to run beside the step. The step is launched first where it
-        copies within the device, since it may read blocks that were given to a load since; and
-        where the device is idle and only copies down are planned: without overlap it ends first.
+        Usually the copies are started first, to run beside the step. The step is launched first if
+        it copies within the device, since it may read blocks that a planned load will overwrite.
+        With overlap it is also launched first if the device is idle and no loads are planned.
         """
         device_waits = not self._launches and not self._cache.in_flight.plans_loads
         launches_first = bool(scheduled.step.moves) or (device_waits and self._overlaps)
@@ -349,16 +349,16 @@ class EngineCore:
     def _leaving(self, *, is_ahead: bool) -> int:
         """Return the number of steps that may stay unsettled; `is_ahead`: one was just launched.
 
-        Where nothing could be, because sequences wait for their tokens, the next one is settled.
+        If no step could be launched, because sequences wait for their tokens, one more is settled.
         """
         if not is_ahead:
             return max(len(self._launches) - 1, 0)
         return self._most_ahead
 
     def _settle_drafts(self) -> None:
-        """Settle the steps under way where the next one is to verify drafts, which need values.
+        """Settle the steps under way if the next one may verify drafts, which need their samples.
 
-        What follows for clients is sent after the launch of that step.
+        The events of these steps are sent after that step's launch.
         """
         if self._launches and (self._launches.verify_drafts or self._scheduler.is_drafting):
             self._settle(leaving=0)

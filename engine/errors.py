@@ -8,8 +8,8 @@ EngineError
  |   |- AdapterNotServed    its LoRA adapter is not there, or of a kind that is not served
  |   |- NotCarried          a prefix that cannot be exported or imported as it is
  |   |- PinTooLarge         more blocks than may be pinned, even alone
- |   `- ConstraintUnsatisfied  its constraint allows no token that could be next
- |- NoRoomToPin             not now: what is pinned already leaves too few blocks
+ |   `- ConstraintUnsatisfied  its constraint and its other parameters allow no next token
+ |- NoRoomToPin             not now: pinned prefixes leave too few blocks
  |- QueueFull               not now: the bounded queue is full; retry later
  |- EngineUnavailable       not now: no engine is connected, or it is starting or draining
  `- EngineFailure           the engine broke while the request ran
@@ -18,7 +18,7 @@ EngineError
 
 `code` is stable: it crosses the link in `Failed.code`, and metrics count by it.
 
-Knows: codes, and which error a code stands for. Does not know: statuses of HTTP (`gateway.errors`).
+Knows: codes, and the error of each code. Does not know: HTTP statuses (`gateway.errors`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class EngineError(Exception):
     """Base of all errors that the engine reports about one request."""
 
     code = "engine_error"
-    param: str | None = None  # the field of the request that is wrong, where the gateway knows it
+    param: str | None = None  # the wrong field of the request, if the gateway knows it
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         self.message = cut(message)
@@ -92,7 +92,7 @@ class PinTooLarge(RequestRefused):
 
 
 class ConstraintUnsatisfied(RequestRefused):
-    """Constraint that allows no token but those that the request rules out otherwise."""
+    """Constraint that allows no token, or only tokens that other parameters rule out."""
 
     code = "constraint_unsatisfied"
 

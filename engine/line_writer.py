@@ -1,7 +1,7 @@
-"""A thread that writes lines, so that nobody waits for whoever reads them.
+"""A thread that writes lines, so that no other thread waits for the lines' reader.
 
-While nobody does, lines beyond MAX_WAITING are dropped. How many were, and how many could not be
-written, is said before the next line that can be written.
+While the reader takes none, lines beyond MAX_WAITING are dropped. The next line that can be written
+follows a line with the number of lost lines.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import threading
 from typing import NoReturn
 
 MAX_WAITING = 1000  # lines
-_END_S = 5.0  # at most, for lines that wait at the end; a busy host takes its time
+_END_S = 5.0  # longest wait for queued lines at the end, on a busy host
 
 
 class LineWriter:
     """The lines for one stream. For one thread."""
 
     def __init__(self, descriptor: int) -> None:
-        """Write to a descriptor, not to its stream, which the process's end would wait for."""
+        """Write to a descriptor: the process's end would wait for a stream."""
         self._descriptor = descriptor
         self._waiting: queue.Queue[str | threading.Event] = queue.Queue(MAX_WAITING)
         self._lock = threading.Lock()  # guards `_lost`
@@ -70,7 +70,7 @@ class LineWriter:
 
 
 class LogHandler(logging.Handler):
-    """A handler of a process's log; `flush`, and with it the process's end, waits a moment."""
+    """A handler of a process's log. `flush`, also at the process's end, waits a limited time."""
 
     def __init__(self, form: logging.Formatter, descriptor: int = 2) -> None:
         super().__init__()

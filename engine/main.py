@@ -1,7 +1,7 @@
 """The engine's composition root: from an `EngineConfig` to a serving process.
 
-Knows: the components and the order in which they start. Does not know: how any of them works, or
-where the settings come from (`cli`).
+Knows: the components and the order in which they start. Does not know: how components work, or
+where settings come from (`cli`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from engine.startup.own_step import measure_step
 from engine.startup.warm_up import warm_up
 from prefix_cache.eviction.policies import policy_by_name
 
-# Longest steps with decodes that have no target, while few prompts wait.
+# Longest steps, in seconds, for decodes without a target while few prompts wait.
 CPU_MAX_STEP_MS = 1000.0
 CUDA_MAX_STEP_MS = 60.0
 
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
 class _Loaded(NamedTuple):
     model: OpenedModel
     link: SocketLink
-    exchange: ExchangeThreads | None  # None: several ranks exchange none
+    exchange: ExchangeThreads | None  # None: several ranks exchange no blocks
     ahead: HostAhead | None
     team: Team | None  # None: a single rank
     share: Fraction  # this rank's share of every tier below the device
@@ -158,7 +158,7 @@ def _run(config: EngineConfig, core: EngineCore) -> int:
     stop = StopSignal()
     stop.listen()
     gc.collect()
-    gc.freeze()  # objects of the start live on: garbage collections skip them
+    gc.freeze()  # objects of the start are never freed: skip them in collections
     _log.info("serving %s on %s", config.model.model_dir, config.process.socket)
     return serve(
         core, stop, grace_s=config.process.grace_s, spill_grace_s=config.cache.spill_grace_s
@@ -175,14 +175,14 @@ def build_core(
 ) -> EngineCore:
     """Build the engine core that serves `model` on `link` under the bounds of `config`.
 
-    `drafting` takes the place of the drafts that `config` asks for.
+    `drafting` replaces the drafting that `config` selects.
     """
     device = model.welcome.device
     limits = EngineLimits(
         step=step_limits(config, device, model.max_batch_tokens),
         queue=QueueLimits(capacity=config.steps.max_waiting),
         single_flight_deadline_s=config.cache.single_flight_deadline_s,
-        # A CPU computes a step at its launch: a step ahead would only delay its tokens.
+        # A CPU computes a step at its launch: a step ahead would only delay tokens.
         overlap_scheduling=device != "cpu" and config.steps.overlap_scheduling,
         graph_tokens=0 if device == "cpu" else config.steps.graph_tokens,
         drafts=config.steps.drafts == "auto",
@@ -200,7 +200,7 @@ def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> Ste
     return StepLimits(
         max_batch_tokens=max_batch_tokens,
         max_running=min(config.steps.max_running, max_batch_tokens),
-        # A sequence gets a token in one of so many steps, each of which a stage computes in turn.
+        # A sequence gets a token only in every `stages`-th step: stages compute steps in turns.
         max_step_s=max_step_ms / 1e3 / stages,
         stages=stages,
         target_itl_s=config.steps.target_itl_ms / 1e3 or None,

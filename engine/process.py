@@ -4,8 +4,8 @@
         spilling to disk --all written, or spill grace over--> exit 0
        `---------- anything raised: every request fails, exit 1 ----------'
 
-After SIGUSR1 it drains without a grace: whatever it has begun is finished, as long as that takes. A
-SIGTERM still ends that within its grace.
+After SIGUSR1 the engine drains without a time limit: accepted requests are finished. A later
+SIGTERM ends this drain within its grace.
 
 After a broken invariant or a sticky device error no state can be trusted, so the process ends and
 its supervisor starts a fresh one.
@@ -26,7 +26,7 @@ from engine.errors import EngineDied, EngineError, EngineUnavailable
 EXIT_STOPPED = 0
 EXIT_BROKEN = 1
 EXIT_CANNOT_START = 2
-EXIT_NOT_SERVED = 3  # the model's files are wrong, so every later start fails as well
+EXIT_NOT_SERVED = 3  # the model's files are wrong: later starts would fail too
 CHECK_EVERY_S = 60.0
 DRAIN_SIGNAL = signal.SIGUSR1
 
@@ -34,14 +34,14 @@ _log = logging.getLogger(__name__)
 
 
 class AnotherRankIsGone(Exception):
-    """Another rank has died, or does not answer: its part of the model is gone.
+    """Another rank has died or does not answer, so its part of the model is gone.
 
-    It ends an engine of several ranks although nothing is wrong with this one.
+    The error ends the engine although this process is sound.
     """
 
 
 class Core(Protocol):
-    """Core as the loop uses it; tests replace it by a scripted one."""
+    """The engine's core, as the loop uses it; tests have a scripted core."""
 
     @property
     def is_idle(self) -> bool:
@@ -131,7 +131,7 @@ def _drain(core: Core, stop: StopSignal, grace_s: float) -> None:
 
 
 def _report(core: Core) -> None:
-    """Tell the clients, if the link still works; else they see that the process is gone."""
+    """Tell the clients of the failure; without a working link they see that the process is gone."""
     try:
         core.report_all(EngineDied("the engine broke while the request ran"))
     except Exception:  # noqa: BLE001  the process ends either way

@@ -1,13 +1,13 @@
 """A step between its decision and its computation, as data.
 
 The scheduler makes a `Step`; the runner computes it and returns one `Sampled` for each token that a
-row samples. Masks follow once the device computes, where rows of the step have constraints
-(`Forward`). Nothing else passes between them, so a step can be written to bytes
+row samples. If rows have constraints, their masks follow while the device computes (`Forward`).
+Nothing else passes between scheduler and runner, so a step can be written to bytes
 (`msgspec.msgpack.encode`), read back (`msgspec.msgpack.decode(data, type=Step)`) and computed in
 another process. A runner keeps state between steps by batch slot: block tables, sampling
-parameters, the tokens sampled last. A row has the changes of these.
+parameters, the tokens sampled last. A row has the changes of this state.
 
-Knows: rows, batch slots, moves, tokens. Does not know: why a row is in a step, whose it is
+Knows: rows, batch slots, moves, tokens. Does not know: why a row is in a step, the row's sequence
 (`scheduling.row_data`), or tensors.
 """
 
@@ -31,8 +31,8 @@ class RowKind(Enum):
 
     PREFILL = "prefill"  # several tokens of a prompt, or of a restarted sequence
     DECODE = "decode"  # one token, of a prompt or an answer
-    # The last known token, and given tokens to compare with samples; before these the tokens after
-    # the sequence's state, where it has one and drafts were rejected.
+    # The last known token, and drafts to compare with samples. If drafts were rejected and the
+    # sequence has a recurrent state, first the tokens after that state, computed again.
     VERIFY = "verify"
     SCORE = "score"  # tokens of a prompt, each with the log-probability of the next
 
@@ -53,16 +53,16 @@ class NewRequest(msgspec.Struct, frozen=True, array_like=True):
     batch_slot: int
     sampling: SamplingParams
     prompt_len: int
-    num_tokens: int  # known tokens: the prompt's, and the tokens generated before this batch slot
+    num_tokens: int  # known tokens: the prompt's, and those generated before it got this batch slot
     prompt_ids: bytes  # int32, as in rows; empty without penalties
-    output_ids: bytes  # the tokens generated before
+    output_ids: bytes  # tokens generated before, likewise
     is_constrained: bool = False  # True if a mask limits its rows' sampled tokens
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Tokens of one sequence, at positions `start` up to `end`, to be computed in this step.
 
-    Numbers that are packed are int32 in the order of this machine.
+    Packed numbers are int32 in this machine's byte order.
     """
 
     lease_id: int  # lease of the blocks; a preempted sequence comes back with another
@@ -70,35 +70,36 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kind: RowKind
     start: int
     end: int  # first position after the row: its context length
-    # True if a token is sampled after the last token, or after each (VERIFY but for `num_again`,
-    # SCORE).
+    # True if a token is sampled after the row's last token; in SCORE and VERIFY rows after each
+    # token, except the first `num_again`.
     samples: bool
     is_pending: bool  # True if the host does not know its last token yet
     token_ids: bytes  # one for each position; a pending token is 0
     first_block: int  # position of the first of `block_ids`; 0: `block_ids` are all blocks
     block_ids: bytes  # blocks of the batch slot that were not sent before; mostly empty
     new: NewRequest | None = None  # set in the first sampling row of a lease
-    # The token after each token of a scored row, whose samples are dropped; or after the last one
-    # of a row that samples nothing.
+    # In a SCORE row, the token after each of its tokens; in a row that samples nothing, the token
+    # after its last one.
     next_ids: bytes = b""
-    # State slots of a model with recurrent layers: the state at `start` is read from one, the state
-    # at `end` is written to another. Slot 0 is nobody's: of rows from the first token on, nothing
-    # is read. Both are 0 without recurrent layers.
+    # Slots of recurrent states: the state at `start` is read from `state_in`, the state at `end` is
+    # written to `state_out`. Slot 0 holds no state: a row from the first token on reads none. Both
+    # are 0 without recurrent layers.
     state_in: int = 0
     state_out: int = 0
     embeds: bool = False  # True if the hidden state of its last token is reported with its sample
     adapter: int = 0  # slot of the sequence's adapter; 0: none
     adapter_start: int = 0  # position of the sequence's first token that the adapter computes
-    # Of a VERIFY row with a state: the position whose state is written, and the number of leading
+    # In a VERIFY row with a state: the position of the written state, and the number of leading
     # tokens that an earlier row has computed already.
     state_end: int = 0
     num_again: int = 0
     candidates: bytes = b""  # tokens whose logits after its last token are reported with its sample
-    # Positions of the tokens for the model, where they are not `start` up to `end`: those count
-    # the keys before, of which some are of modules.
+    # The model's positions of the tokens, if they are not `start` up to `end`, which count all keys
+    # before, also those of modules.
     positions: bytes = b""
-    # Blocks of its table at which another namespace begins: the token after the one before is told
-    # to no head that drafts, since the keys that it keeps there are others' too.
+    # Blocks of its table at which another namespace begins. A drafting head is not given the first
+    # token of such a block as the next token: the keys of the block before are shared with
+    # sequences that go on with another token.
     borders: bytes = b""
 
     @property
@@ -134,7 +135,7 @@ def samples_each(kind: RowKind) -> bool:
 
 
 def is_prefill(row: Row) -> bool:
-    """Return whether a row is after the decodes: tokens of a prompt, or of a restarted sequence."""
+    """Return whether the row comes after the decodes: a prompt's or restarted sequence's tokens."""
     return row.kind is PREFILL or row.kind is SCORE
 
 
@@ -156,19 +157,20 @@ def _is_longer(row: Row) -> bool:
 class Sampled(NamedTuple):
     """A token that a row samples.
 
-    `token_id` is None where the logits were not finite, or the row's constraint allows no token.
+    `token_id` is None if the logits were not finite, or the row's constraint allows no token.
     """
 
     token_id: int | None
     logprobs: TokenLogprobs | None = None
     is_ruled_out: bool = False  # the constraint allows no token
     is_left_out: bool = False  # no sample: the row's mask was late
-    drafted: tuple[int, ...] = ()  # tokens after it, drafted by the model's own head
+    drafted: tuple[int, ...] = ()  # next tokens, drafted by the model's own head
     embedding: bytes = b""  # float32 hidden state of a row that embeds
     candidates: bytes = b""  # float32 logits of a row's candidates
 
 
-# Mask of a row's allowed tokens: ceil(vocabulary / 32) words, from the lowest bit of the first on.
+# Mask of a row's allowed tokens: ceil(vocabulary / 32) words; token 0 is the first word's lowest
+# bit.
 Bitmask = npt.NDArray[np.int32]
 
 
@@ -183,14 +185,14 @@ class Launched(Protocol):
 class Forward(Protocol):
     """A step whose forward pass is launched, and whose sampling waits for masks.
 
-    No other step is launched before one of the two was called.
+    No other step is launched before `sample` or `skip` is called.
     """
 
     def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
         """Launch the sampling of all rows, given a mask for each constrained row that samples.
 
-        In row order; None where nobody waits for what the row samples. Where it raises, `skip`
-        follows.
+        The masks are in row order; None if the row's sample is not needed. If this raises, `skip`
+        is called next.
         """
         ...
 
@@ -205,12 +207,12 @@ class Runner(Protocol):
     def launch(self, step: Step) -> Launched:
         """Start computing `step`: its moves, the forward pass, the sampling.
 
-        The step before may still be running; a pending token is the one that it samples for the
-        row's batch slot. A launch that raises leaves no effect that a later step depends on, if
-        what was new in its rows is sent again.
+        The step before may still be running; a pending token is the token that it samples for the
+        row's batch slot. A launch that raises has no effect on later steps if their rows send its
+        new blocks and parameters again.
         """
         ...
 
     def launch_forward(self, step: Step) -> Forward:
-        """Launch a step up to its sampling, because rows of constrained sequences sample in it."""
+        """Launch a step up to its sampling, which waits for the masks of constrained rows."""
         ...

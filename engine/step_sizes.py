@@ -1,7 +1,7 @@
-"""The step sizes that are captured, and so the numbers of tokens without extra cost.
+"""The captured step sizes, which are the numbers of tokens without padding.
 
 Knows: numbers of decodes and of other tokens. Does not know: how a step is captured
-(`graphs/steps.py`), in which batches (`graphs/buckets.py`), or what it is made of.
+(`graphs/steps.py`), the batches of graphs (`graphs/buckets.py`), or rows.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
 NEW_TOKENS = (64, 128, 256)
 TOTALS = (384, 512, 640, 768, 1024, 1280)  # decodes and new tokens together, in larger buckets
 MOST_NEW = 1024  # most new tokens of captured steps, unless the config has another number
-SHARING_NEW_TOKENS = (128, 256, 512)  # beside decodes that share prefixes
+SHARING_NEW_TOKENS = (128, 256, 512)  # new tokens beside decodes that share prefixes
 
 
 def places_for(decodes: int) -> int:
-    """Return the decodes of the smallest bucket for `decodes`; `decodes` without a bucket."""
+    """Return the decodes of the smallest bucket that holds `decodes`; without one, `decodes`."""
     return next((count for count in BESIDE if count >= decodes), decodes)
 
 
@@ -28,9 +28,9 @@ def new_tokens(places: int) -> list[int]:
 
 
 def filled(decodes: int, new: int) -> int:
-    """Return the most new tokens of the bucket in which `decodes` and `new` are computed.
+    """Return the new tokens for which the bucket of `decodes` and `new` has room.
 
-    `new` itself where a step is too large for any bucket.
+    Return `new` if the step is too large for any bucket.
     """
     sizes = new_tokens(places_for(decodes))
     return next((most for most in sizes if new <= most <= MOST_NEW), new)

@@ -23,7 +23,7 @@ ALIGNMENT = 16  # bytes; every dtype in use can be viewed at a multiple
 def host_buffer(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Allocate host memory for asynchronous copies to or from `device`.
 
-    On CUDA it is pinned, and not handed out again before copies under way have ended.
+    On CUDA the memory is pinned, and is not reused before its copies have ended.
     """
     return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
 
@@ -59,7 +59,7 @@ def _cut(on_device: Tensor, offset: int, array: HostArray) -> Tensor:
 
 
 class HostCopy:
-    """A copy of a device tensor to the host; the tensor may be overwritten at once."""
+    """A copy of a device tensor to the host; later launches may overwrite the tensor."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._host = host_buffer(tensor.shape, tensor.dtype, tensor.device)
@@ -67,7 +67,7 @@ class HostCopy:
         self._arrived = record_event(tensor.device)
 
     def wait(self) -> HostArray:
-        """Wait for all earlier launches, and return the tensor's numbers."""
+        """Wait for the copy, and return the tensor's numbers."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._host.numpy()
