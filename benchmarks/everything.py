@@ -2,10 +2,11 @@
 
     python -m benchmarks [--model llama-3.1-8b] [--only kernels,step] [--only all] [--quick]
 
-Each part is a process with a time limit; what it printed before the limit is kept. The file also
-has the hardware, the versions and the commit. Without --model it is the embedded model on a CPU
-and the shape of an 8B on a GPU; weights are random. --quick uses the smallest sizes. --against DIR
-runs each part in another checkout too, by turns, and prints how their numbers compare.
+Each part is a process with a time limit; the lines that it printed before the limit are kept. The
+file also has the hardware, the versions and the commit. The default of --model is the embedded
+model on a CPU, and the shape of an 8B on a GPU; weights are random. --quick uses the smallest
+sizes. --against DIR runs each part in another checkout too, by turns, and prints how their numbers
+compare.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def main(
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each, with --against.")] = 3,
 ) -> None:
-    """Run the parts and write the results file; exit status 1 if a part failed, or lost 2 %."""
+    """Run the parts and write the results file; exit with 1 if a part failed, or lost 2 %."""
     parts = chosen(only)
     model = model or ("llama-3.1-8b" if torch.cuda.is_available() and not quick else "handbook")
     outcomes = []
@@ -141,7 +142,7 @@ def command_of(part: BenchmarkPart, model: str, *, quick: bool) -> list[str]:
 def run_by_turns(
     name: str, command: list[str], limit_s: float, other: Path, rounds: int
 ) -> list[PartOutcome]:
-    """Run a part in both checkouts by turns; the last outcome has the comparison, and its loss."""
+    """Run a part in both checkouts by turns; the last outcome has the comparison and any loss."""
     started, outcomes = time.perf_counter(), list[PartOutcome]()
 
     def run(is_this: bool) -> list[dict[str, Any]]:
@@ -165,7 +166,7 @@ def run_by_turns(
 
 
 def run_part(name: str, command: list[str], limit_s: float, root: Path = ROOT) -> PartOutcome:
-    """Run a part's command of a checkout for at most `limit_s`; collect and show its JSON lines."""
+    """Run a part in a checkout for at most `limit_s`; collect and show its JSON lines."""
     started = time.perf_counter()
     paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment = {**os.environ, "PYTHONPATH": paths}

@@ -5,11 +5,11 @@
         --streams 64 --flood-prompt 8000 --victim-prompt 2000 --victim-prompt 8000
 
 Without a URL it starts a whole `ratoon serve` with the handbook model. Both tenants are created
-for the measurement and removed afterwards. The flood is --streams streams at once, each of which
-sends its next request as soon as the last one is answered. The victim sends one request after the
-other with pauses, like someone who reads the answers. Every prompt is random token ids, so none is
-cached. Measurements with and without the flood alternate, so that other load affects both. Prints
-a JSON line for each length of the victim's prompts.
+for the measurement and removed afterwards. The flood is --streams streams, each of which sends its
+next request as soon as its last one is answered. The victim sends one request after the other with
+pauses, like a person who reads the answers. Prompts are random token ids, so none is cached.
+Measurements with and without the flood alternate, so that other load affects both. Prints a JSON
+line for each length of the victim's prompts.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class AskedEngine:
     def right(self, cases: Sequence[Case], *, cached: bool) -> list[bool]:
         """Ask all questions at once; return for each whether the greedy answer is right.
 
-        `cached`: whether their handbooks must be found in the cache, or must not.
+        `cached`: True if all handbooks must be found in the cache, False if none may be.
         """
         names = [self._ask(case) for case in cases]
         self._core.step()

@@ -7,14 +7,14 @@
     python -m benchmarks.modelled --states 390 --pool-tokens 609792 [--share 0.9]
 
 `ratoon bench --workload NAME` and `benchmarks.flood` measure the same requests on a real server.
-The first command replays the named workloads, with steps as long as those of
-`tests.doubles.modelled.products`, or with --mixture as those of `tests.doubles.modelled.mixture`;
---bursts replays *mixed* and *itl*, one after the other on one engine, so that what the first taught
-of steps is known. The others have a price a token (`StepModel`). --flood has a visitor's times, and
-the throughput that they cost; --equals replays 16 equal tenants with 4 streams each, and prints
-their requests a second. --states replays *multiturn*, *agents* and *mixed* on a model with so
-many state slots, and --share in a partitioned cache of which their tenant has so much. Prints one
-JSON line a prediction.
+The first command replays the named workloads with the step times of
+`tests.doubles.modelled.products`, or with --mixture those of `tests.doubles.modelled.mixture`.
+--bursts replays *mixed* and *itl* one after the other on one engine, which predicts steps of the
+second by those of the first. The other commands take a fixed time for each token (`StepModel`).
+--flood prints a victim's times, and the throughput of all; --equals replays 16 equal tenants with 4
+streams each, and prints their requests a second. --states replays *multiturn*, *agents* and *mixed*
+on a model with that many state slots, and with --share in a partitioned cache of which the tenant
+has that share. Prints one JSON line for each prediction.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ from tests.doubles.modelled.replay import POOL_TOKENS, VOCAB, Replay, request
 NAMES: tuple[WorkloadName, ...] = ("mixed", "tenants", "multiturn", "agents")
 STATEFUL: tuple[WorkloadName, ...] = ("multiturn", "agents", "mixed")
 BURSTS: tuple[WorkloadName, ...] = ("mixed", "itl")
-# Of the keys that decodes of *tenants* read, all rows share 1,024 and about four rows share 3,072:
-# a little less than these numbers give, as a tenant's rows do not always run together.
+# In decodes of *tenants* all rows share 1,024 keys, and about four rows share 3,072. The share of
+# keys read once is a little below the one that this gives: a tenant's rows do not always run
+# together.
 READ_ONCE = {"tenants": 0.72}
 ON_THE_WAY_S = 5e-3  # time from a last token through the client to the engine's next request
-# Of Qwen3.5 27B in fp8 on one H200: a decode of 8.2 ms, 8,192 tokens of a prompt in 480.
+# Qwen3.5 27B in fp8 on one H200: a decode takes 8.2 ms, 8,192 tokens of a prompt take 480 ms.
 HYBRID = StepModel(of_itself=8.0e-3, token=55e-6, pair=0.6e-9, decode_key=8e-9)
 FLOW = "tenant"  # a single flow, as with a single API key
 WARM_UP_S = 2.0  # warm-up of a flood, as in `benchmarks.flood`
@@ -128,7 +129,7 @@ class ModelledEngine:
         return StepLimits(self.max_batch_tokens, 256, CUDA_MAX_STEP_MS / 1e3, target_itl_s=target_s)
 
     def replay(self) -> Replay:
-        """Return a replay on this engine with its times per token, at first without clients."""
+        """Return a replay on this engine with its times per token; it has no clients yet."""
         model = StepModel(eager_launch=self.eager_launch_ms / 1e3)
         return Replay(self.limits, model=model, noise=self.noise)
 
@@ -223,7 +224,7 @@ def predict(phase: LoadPhase, replay: Replay) -> None:
 
 
 def predict_workloads(limits: StepLimits, asked: WorkloadOptions) -> None:
-    """Replay workloads, each phase on a new engine; bursts all run on one engine."""
+    """Replay workloads, each phase on a new engine, but all bursts on one engine."""
     sizes = WorkloadSizes(conversations=asked.conversations)
     replay: Replay | None = None
     for name in BURSTS if asked.bursts else NAMES:
@@ -242,7 +243,7 @@ def predict_states(limits: StepLimits, asked: StateOptions, seed: int) -> None:
 
 
 def predict_flood(replay: Replay, asked: FloodOptions, prompt: int) -> None:
-    """Predict the victim's times to first token without and with the flood, and the work."""
+    """Predict a victim's times to first token without and with the flood, and the throughput."""
     alone = replay.stream("victim", prompt, asked.victim_output, asked.pause)
     alone.start()
     replay.run(lambda: alone.finished >= asked.asks // 3)

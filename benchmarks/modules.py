@@ -5,9 +5,10 @@ Against a running server:
     make serve &
     RATOON_DEMO_KEY=... python -m benchmarks.modules --modules 20 --tokens 400
 
-Each request has all modules, in an order of its own, and asks about one of them. As a plain prompt
-it has their texts in that order before the question; with modules it names them. The right answer
-is forced to measure its log-likelihood, so any model can be measured, whatever it would say.
+Each request has all modules, in a new order, and asks about one of them. A plain prompt has the
+modules' texts in this order before the question; a request with modules names them. The right
+answer is forced, to measure its log-likelihood, so any model can be measured, whatever it would
+answer.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Measured:
 
 
 class Asked:
-    """A client of one server, whose requests are as plain prompts or with modules."""
+    """A client of one server, which sends plain prompts or requests with modules."""
 
     def __init__(self, client: httpx.Client, texts: list[str]) -> None:
         self._client = client
@@ -84,7 +85,7 @@ def main(
     requests: int = 10,
     seed: int = 0,
 ) -> None:
-    """Print a JSON line with both ways beside each other; `seed` 0 sends what was never sent."""
+    """Print a JSON line that compares both ways; with `seed` 0 the texts are new in each run."""
     seed = seed or time.time_ns()
     chance = random.Random(seed)
     handbooks = [

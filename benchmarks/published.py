@@ -2,11 +2,12 @@
 
     python -m benchmarks.published [--tenants 60] [--system 714] [--question 15]
 
-Many tenants ask once each behind one system prompt, one after another, with the handbook model in
-this process. With `published` the system prompt is a published prefix, pinned, and the rest is in
-the tenant's own namespace; with `all` there is one namespace for everyone; with `private` each
-tenant has its own. The three alternate from tenant to tenant, so that other load affects all alike.
-Tokens are drawn at random. Choosing the namespaces and hashing the blocks are part of the time.
+Many tenants send one request each, one after another, with a common system prompt and the handbook
+model in this process. With `published` the system prompt is a pinned, published prefix, and the
+question is in the tenant's own namespace; with `all` one namespace is shared by all tenants; with
+`private` each tenant has its own. The three ways alternate from tenant to tenant, so that other
+load affects all of them. Tokens are drawn at random. Times include choosing namespaces and hashing
+blocks.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ WARM_UP = 5  # tenants whose times are not counted
 
 
 def publish(engine: RealEngine, namespaces: Namespaces, system: TokenIds) -> None:
-    """Pin the system prompt, like a gateway that publishes it."""
+    """Pin the system prompt, as when a gateway publishes it."""
     whole = filled_up(system, SIZE)
     namespace = namespaces.published(EVERYONE, engine.fingerprint)
     keys = block_keys(NamespacePath.single(namespace), whole, SIZE)

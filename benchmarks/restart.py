@@ -2,12 +2,12 @@
 
     python -m benchmarks.restart --gib 10 [--block-kib 2048] [--device-gib 2] [--directory D]
 
-A disk tier is filled with --gib of prefixes as conversations would leave them, and closed: there
-are system prompts that many conversations share, and conversations that continue them; some were
-hit again, most never. Then the engine's lower tiers are opened, the tree is rebuilt and the hottest
-blocks are loaded, as the engine does before it is ready: with an empty directory (a cold start),
-with the full one and its file in the page cache, and with the file's pages dropped from it. There
-is no model, because loading one takes the same time in all three cases.
+A disk tier is filled with --gib GiB of prefixes as conversations would leave them, and closed:
+system prompts that many conversations share, and conversations that continue them; some were hit
+again, most never. Then the lower tiers are opened, the tree is rebuilt and the hottest blocks are
+loaded, as an engine does before it is ready: with an empty directory (a cold start), with the full
+directory and its file in the page cache, and with the file dropped from the page cache. There is no
+model, because loading a model takes the same time in all three cases.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Trunk = tuple[NamespacePath, bytes, int]  # namespaces, the last block's key, nu
 
 
 def chains(num_blocks: int) -> Iterator[BlockRecord]:
-    """Yield `num_blocks` records, parents before children, like a cache would have written them."""
+    """Yield `num_blocks` records, parents before children, as a cache would have written them."""
     random, trunks = np.random.default_rng(0), dict[int, Trunk]()
     left = num_blocks
     while left:
@@ -110,7 +110,7 @@ def fill(config: DiskConfig) -> int:
 
 
 def start(name: str, config: EngineConfig, pool: DevicePool) -> float:
-    """Start like `engine.main`, print, and stop without saving; return the seconds until ready."""
+    """Start as `engine.main` does, print, stop without saving; return the seconds until ready."""
     said: list[float] = []
 
     def clock() -> float:
@@ -141,7 +141,7 @@ def start(name: str, config: EngineConfig, pool: DevicePool) -> float:
     said.clear()
     blocks = warm_up(core.components)
     ready = time.monotonic()
-    restored = said[1] if len(said) > 1 else ready  # the time at which loads have begun
+    restored = said[1] if len(said) > 1 else ready  # the time at which loads began
     ways = core.components.copies.ways.values()
     emit(
         name,

@@ -21,7 +21,7 @@ from tests.doubles.ports import free_port
 
 RATOON = (sys.executable, "-c", "from cli.main import main; main()")
 STOP_S = 60.0
-LAST_WORDS = 4000  # characters shown of the log of a server that did not start
+LAST_WORDS = 4000  # last characters shown of the log of a server that did not start
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def running(
 ) -> Iterator[Running]:
     """Start a server with `RATOON_*` settings (lower-case names); stop it after the block.
 
-    Raises TimeoutError when it is not ready after `start_s`, RuntimeError when it ends.
+    Raises TimeoutError if the server is not ready after `start_s`, RuntimeError if it ends.
     """
     port = free_port()
     environment = {name: value for name, value in os.environ.items() if "RATOON" not in name}

@@ -3,9 +3,9 @@
     python -m benchmarks.serving --model llama-3.1-8b [--quick] [--workloads mixed,itl]
         [--set kv_dtype=fp8] [--set tensor_parallel=2]
 
-`--set` gives the server one of its settings. Reports the time until the server took requests, then
-each phase. The cache is flushed before each workload. Knows: the command lines of both. Does not
-know: what the workloads are.
+`--set` changes a setting of the server. Reports the time until the server took requests, then each
+phase. The cache is flushed before each workload. Knows: the command lines of `ratoon serve` and
+`ratoon bench`. Does not know: what the workloads are.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _run(server: Running, name: str, vocab: int, *, small: bool) -> None:
 
 
 def _numbers(report: dict[str, Any]) -> dict[str, Any]:
-    """Select the numbers that the tables compare."""
+    """Select the numbers that the tables in the docs compare."""
     numbers = {name: report[name] for name in COMPARED}
     for kind in ("ttft", "itl"):
         summary = report[f"{kind}_s"]

@@ -2,10 +2,10 @@
 
     python -m benchmarks.gateway.agent_turns [--rounds 8] [--repeats 100]
 
-A server with the handbook model is sent a conversation that ends with a tool's result, as a chat
-with tools and, by turns, as a completion of the same token ids. All but the last block of either is
-in the cache, and one token is asked for, so what differs is reading, rendering and tokenising the
-conversation. Wanted: at most 3 ms more.
+A server with the handbook model gets a conversation that ends with a tool's result, alternately as
+a chat with tools and as a completion of the same token ids. All blocks but the last are cached in
+both cases, and one token is generated, so the difference is the time for reading, rendering and
+tokenising the conversation. Target: at most 3 ms more.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TOOL = {
 
 
 def conversation(rounds: int) -> list[dict[str, Any]]:
-    """Compose a system text and `rounds` of question, call and result, the last without answer."""
+    """Compose a system text and `rounds` of question, call, result and answer (not the last)."""
     said: list[dict[str, Any]] = [{"role": "system", "content": HANDBOOK}]
     for place in range(rounds):
         arguments = json.dumps({"subject": f"Oslo {place}", "field": "door code"})

@@ -1,7 +1,7 @@
 """The cost for a worker of asking the router process, compared with a router of its own.
 
-A part of `benchmarks.gateway.routing`. Times are by the clock, from the question to the answer: two
-processes take part.
+A part of `benchmarks.gateway.routing`. Times are wall-clock times from the question to the answer,
+because two processes take part.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gateway.routing.route import OwnRouting, RouteQuestion
 def measure_asked(fleet: Fleet, prompt: bytes, requests: int) -> None:
     """Measure a worker's routing requests to a router process, and to its own router.
 
-    `prompt`: its keys.
+    `prompt`: the block keys of the requests' prompt.
     """
     with TemporaryDirectory(prefix="ratoon") as directory:
         socket = Path(directory, "router.sock")

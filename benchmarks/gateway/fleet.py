@@ -12,7 +12,7 @@ from gateway.routing.prompt import RoutingRequest
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.namespace import Namespace, NamespacePath
 
-PIECE = 4096  # most blocks that are added at once
+PIECE = 4096  # blocks that are added at once, at most
 BLOCK_SIZE = 16  # tokens
 PATH = NamespacePath.single(Namespace(bytes(16)))
 UNDER_WAY = 16  # requests sent to replicas that have no first token yet
@@ -37,7 +37,7 @@ class Fleet:
     def tell(self, name: str, keys: bytes, *, first: bool = False, in_tiers: bool = False) -> None:
         """Report blocks on a replica's device to the router; `first`: a snapshot, not an update.
 
-        With `in_tiers` the first third is there, the next one in the host, the last one on disk.
+        With `in_tiers` a third each is on the device, in host memory and on disk.
         """
         changes: list[CacheChange] = [Cleared()] if first else []
         changes.append(Added("device", keys))

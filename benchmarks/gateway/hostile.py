@@ -2,12 +2,12 @@
 
     python -m benchmarks.gateway.hostile [--seconds 60] [--only trailers] [--only texts]
 
-Starts `ratoon serve` with the embedded model, given a context of 131,072 tokens. A victim asks for
+Starts `ratoon serve` with the embedded model, given a context of 131,072 tokens. A victim requests
 a chat of four tokens once a second, each time on a new connection: alone first, then beside health
-checks from 16 connections, which are the measure for all else, then beside each attack. Attackers
-are a process of their own and do not pause: first those without a key, then a tenant within its
-limits, 600 requests a minute and 16 at once. Prints the victim's times to the whole answer, those
-over the measure's, and by how much the gateway's memory grew at most.
+checks from 16 connections, which are the reference, then beside each attack. Attackers run in
+another process without pauses: first without a key, then as a tenant within its limits of 600
+requests a minute and 16 at once. Prints the victim's times to the whole answer, their ratio to the
+reference, and by how much the gateway's memory grew at most.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def attack_for_ever(name: str, target: Target) -> None:
 
 @contextmanager
 def attacked(name: str | None, target: Target) -> Iterator[None]:
-    """Run the attack in another process meanwhile; None: no attack."""
+    """Run the attack in another process while the block runs; None: no attack."""
     if name is None:
         yield
         return

@@ -2,8 +2,8 @@
 
     python -m benchmarks.gateway.limits
 
-One request after another of a tenant with every kind of limit is identified by its key, reserved
-and settled. `bare` is the same without limits: the time of identifying the key alone.
+A tenant with every kind of limit sends one request after another. Each is identified by its key,
+reserved and settled. `bare` is a tenant without limits: the time is that of identifying the key.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PEPPER = b"p" * 32
 
 
 def admitted() -> AdmittedRequest:
-    """Admit one request: one choice of one prompt."""
+    """Make the admission of a request for one choice of one prompt."""
     prompt = np.zeros(PROMPT_TOKENS, "<i4").tobytes()
     path = NamespacePath.single(Namespace(b"n" * 16))
     generate = Generate(

@@ -2,9 +2,9 @@
 
     python -m benchmarks.gateway.memory --idle 1000 --busy 500
 
-The gateway is the real one, before an engine without a model that sends each stream a token a
-step. Connections that are idle have asked for /healthz once. Prints resident memory and the part
-that no other process shares, in MiB, and what a connection and a stream add to it.
+The gateway is the real one; its engine has no model, and sends each stream a token a step. Idle
+connections have requested /healthz once. Prints resident memory and the part that no other process
+shares, in MiB, and how much of this part a connection and a stream add.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SETTLED_S = 3.0  # seconds after a change of load before memory is read
 
 @dataclass(frozen=True, slots=True)
 class MemoryOptions:
-    """The connections, and what the busy ones stream."""
+    """The numbers of connections, and the answers that the busy connections stream."""
 
     idle: Annotated[int, typer.Option(help="Connections that do nothing.")] = 1000
     busy: Annotated[int, typer.Option(help="Connections with a stream each.")] = 500
@@ -77,7 +77,7 @@ async def _streams(options: MemoryOptions, key: str) -> list[StreamClient]:
 
 
 def _told(name: str, pid: int, before: float | None = None, more: int = 0) -> float:
-    """Print a process's memory, and what each of `more` has added; return what is private."""
+    """Print a process's memory, and the growth for each of `more`; return its private MiB."""
     private = private_mib(pid)
     each = {} if before is None else {"kib_each": 1024 * (private - before) / more}
     emit(name, resident_mib=resident_mib(pid), private_mib=private, **each)
@@ -86,7 +86,7 @@ def _told(name: str, pid: int, before: float | None = None, more: int = 0) -> fl
 
 @contextmanager
 def gateway_before(config: GatewayConfig, step_ms: float) -> Iterator[int]:
-    """Run a gateway before an engine of that pace; yield the gateway's process id."""
+    """Run a gateway and an engine with steps of `step_ms`; yield the gateway's process id."""
     paced = ["tests.doubles.engine.paced_engine", config.engines[0], f"{step_ms / 1000}"]
     engine = subprocess.Popen([sys.executable, "-m", *paced])
     command = [sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()]
@@ -101,7 +101,7 @@ def gateway_before(config: GatewayConfig, step_ms: float) -> Iterator[int]:
 
 
 def main(options: MemoryOptions) -> None:
-    """Start an engine and a gateway, load them, print what the gateway has in memory."""
+    """Start an engine and a gateway, load them, and print the gateway's memory."""
     with (
         first_started(options.port, workers=1) as (config, key),
         gateway_before(config, options.step_ms) as pid,

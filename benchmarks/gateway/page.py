@@ -2,14 +2,14 @@
 
     python -m benchmarks.gateway.page --tenants 1000 --blocks 1000000
 
-A percentile beside a page says nothing on a host with other load. What decides it can be counted
-there all the same: a request can lose to the page what the page holds of
-the engine's thread between two steps, and of the gateway's event loop between two of its turns. So
-each question of the page is asked alone, of a gateway in this process before an engine in another
-one, with that many tenants and blocks. First the engine prints what its answers take of its thread.
-Then, for each question: the processor time of the event loop, and the longest that one of its
-turns takes, by a task that looks at the thread's clock in every turn. The control is the same
-without a question. JSON lines.
+On a host with other load, percentiles of requests' times do not show what an open page costs. Its
+cost can be counted there nevertheless: a request waits at most for the time that the page takes
+from the engine's thread between two steps, and from one turn of the gateway's event loop. So each
+request of the page is sent alone, to a gateway in this process, with an engine in another process
+that has --tenants and --blocks. First the engine prints the thread time of its answers. Then, for
+each request of the page, this prints the event loop's CPU time, and the longest turn of the event
+loop, measured by a task that reads the thread's clock in every turn. The control is the longest
+turn without a request. Prints JSON lines.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ OF_TENANTS = ("/admin/tenants", "/admin/groups", "/admin/cache/stats")  # for it
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The sizes of the cache, and the intervals of the page's requests."""
+    """The sizes of the cache, the number of requests, and the gateway's port."""
 
     tenants: Annotated[int, typer.Option(help="That hold the blocks.")] = 1000
     blocks: Annotated[int, typer.Option(help="Of all tenants.")] = 1_000_000
@@ -65,7 +65,7 @@ class Options:
 async def measure(options: Options, admin_key: str) -> None:
     """Send the page's requests and print the times."""
     await until_up(options.port)
-    for _ in range(6):  # filling the engine has taken seconds: the gateway believes it dead
+    for _ in range(6):  # while the engine was filled for seconds, it seemed dead to the gateway
         await _until_ready(options.port)
         await asyncio.sleep(1)
     spent = {path: await _asked(options, admin_key, path) for path in (*FAST, *SLOW, *OF_TENANTS)}
@@ -83,7 +83,7 @@ async def measure(options: Options, admin_key: str) -> None:
 
 
 async def _asked(options: Options, admin_key: str, path: str) -> tuple[float, list[float]]:
-    """Measure the event loop's ms for each answer, and the longest turn during other answers."""
+    """Measure the event loop's CPU ms for an answer, and its longest turn during each answer."""
     target = f"http://127.0.0.1:{options.port}{path.format(since=time.time() - 10)}"
     await asyncio.to_thread(_get, target, admin_key, 2)
     before = time.thread_time()
@@ -130,7 +130,7 @@ async def _turns() -> AsyncIterator[list[float]]:
 
 
 def _get(target: str, admin_key: str, times: int) -> None:
-    """Send a GET request from another thread."""
+    """Send `times` GET requests from an event loop of its own; called in another thread."""
 
     async def ask() -> None:
         headers = {"authorization": f"Bearer {admin_key}"}

@@ -2,8 +2,8 @@
 
     python -m benchmarks.gateway.page_engine SOCKET TENANTS BLOCKS
 
-First it prints what its answers to the page take of its thread, in processor time, which every step
-waits for. JSON lines.
+First it prints JSON lines with the CPU time of its thread for each answer to the page: steps wait
+for this time.
 """
 
 from __future__ import annotations

@@ -3,12 +3,11 @@
     python -m benchmarks.gateway.requests --rate 200 --seconds 10
     python -m benchmarks.gateway.requests --rate 800 --seconds 10 --gateways 2 --tokens 1
 
-The gateway runs in a process of its own (or in several, on one port) and is complete but for the
-engine, which sends its first token at once and the others on a fixed schedule. So the time to the
-first token is what the gateway added, and so is all time beyond the schedule in the whole answer.
-The load is an open loop: requests are sent when they are due, whether or not earlier ones have
-ended. Times count from the sending; how late the load itself sent them is printed too, as JSON
-lines like all else.
+The gateway runs in a process of its own (or in several, on one port). It is complete except for the
+engine, which sends its first token at once and the others on a fixed schedule. So the gateway adds
+the time to the first token, and all time beyond the schedule in the whole answer. The load is an
+open loop: requests are sent when they are due, whether or not earlier ones have ended. Times count
+from the sending. Prints JSON lines, also of how late the load sent its requests.
 """
 
 from __future__ import annotations

@@ -2,20 +2,21 @@
 
     python -m benchmarks.gateway.routing
 
-`index`     filling it by events of 4,096 blocks, one replica after the other; its memory
+`index`     filling the router's index by events of 4,096 blocks, one replica after the other; the
+            index's memory
 `small`     events of one block, as decodes make them
-`<who>`     choosing a replica for one request and noting that it was sent: `nobody` has any of its
-            prompt, `few` (one in eight) have a beginning of it, `all` have the same half, `ragged`
-            all have beginnings of their own; `tiers` and `alike`: as `ragged` and as `all`, with a
-            third of each in each tier
-`asked`     the same as `all`, asked of a router process by a worker, one request after the other:
-            the time until the answer is there, by the clock; `unasked`: without the process
+`<who>`     choosing a replica for one request, and noting that it was sent, if `nobody` has any of
+            its prompt; `few` (one in eight) have a beginning of it; `all` have the same half; with
+            `ragged` all have beginnings of different lengths; `tiers` and `alike`: as `ragged` and
+            `all`, with a third of the blocks in each tier
+`asked`     as `all`, but a worker asks a router process, one request after the other: wall-clock
+            time until the answer; `unasked`: without the process
 `gone`      forgetting a replica
-`turn`      by how much it makes a turn longer to note and send that 64 sequences have each filled
-            a block, encoded
-`snapshot`  by how much it makes an engine's turns longer to send all of a large tree
+`turn`      the time added to an engine's turn by noting, encoding and sending that 64 sequences
+            have each filled a block
+`snapshot`  the time added to an engine's turns by sending all of a large tree
 
-Times are the thread's own where nothing waits.
+Times are CPU times of the thread, except where it waits for another process.
 """
 
 from __future__ import annotations

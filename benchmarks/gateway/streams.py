@@ -2,11 +2,11 @@
 
     python -m benchmarks.gateway.streams --connections 128 --step-ms 10
 
-The gateway is the real one with `--workers` workers, each pinned to a core while there are enough;
-the load and an engine without a model share the last core. The engine sends every sequence one
-token a step, like the real one, over the real link; a step begins when it is due, however far
-behind the gateway is. Every connection keeps one streaming chat running. Prints the tokens a second
-that reached the clients, and the gateway's processor time for each.
+The gateway is the real one with `--workers` workers, each pinned to a core as long as there are
+enough; the load and an engine without a model share the last core. The engine sends every sequence
+one token a step over the real link; steps begin on time, however late the gateway is. Every
+connection keeps one streaming chat running. Prints the tokens a second that reached the clients,
+and the gateway's CPU time for each token.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m benchmarks.gateway.token_ids [--requests 300]
 
-One request after another asks for one token of an engine that answers at once. `ms` is what all
-threads of the gateway take for one, `event_loop_ms` the part of its event loop; `waits` is how
-often one of them waits, for another thread or for the client, and is woken again.
+One request after another asks for one token from an engine that answers at once. `ms` is the CPU
+time of all the gateway's threads for a request, `event_loop_ms` the event loop's part; `waits` is
+how often a thread waits, for another thread or for the client, and is woken again.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def ask(connection: socket.socket, asked: bytes) -> None:
 
 
 def measure(served: Served, size: int, requests: int) -> tuple[float, ...]:
-    """Measure for each request the seconds of gateway and event loop, and the number of waits."""
+    """Return means per request: the gateway's seconds, the event loop's seconds, the waits."""
     asked = request(served, size)
     (gateway,) = (one for one in threading.enumerate() if one.name == "gateway")
     clock = time.pthread_getcpuclockid(gateway.ident or 0)

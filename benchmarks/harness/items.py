@@ -1,6 +1,7 @@
 """Questions with four answers, from MMLU's examples that lm-evaluation-harness itself ships.
 
-Five questions of each of 57 subjects. Data sets lie on a hub; these lie in the package.
+There are five questions of each of 57 subjects. They come with the package, so no data set is
+downloaded.
 """
 
 from __future__ import annotations

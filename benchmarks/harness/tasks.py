@@ -1,7 +1,7 @@
 """Two tasks of lm-evaluation-harness over the same questions: choosing an answer, and writing one.
 
-HellaSwag's way of choosing: the choice whose tokens are the likeliest after the question, by their
-sum (`acc`) or by their sum for each character (`acc_norm`).
+Choosing is done as in HellaSwag: the chosen answer has the highest sum of its tokens'
+log-probabilities after the question (`acc`), or the highest sum per character (`acc_norm`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def choosing(limit: int) -> Any:
 
 
 def writing(limit: int, *, is_chat: bool) -> Any:
-    """Make the task in which the model writes an answer greedily: to the line's end, or a turn's.
+    """Make the task in which the model writes an answer greedily, to the end of the line or turn.
 
-    Compared with the right choice as a whole, and by the characters in common (chrF).
+    Its scores are equality with the right choice, and common characters (chrF).
     """
     return ConfigurableTask(
         config=_common(WRITE, limit)
