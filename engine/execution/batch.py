@@ -1,9 +1,10 @@
 """The rows of a step, concatenated into the tensors that a decoder reads.
 
-Everything is built on the host with numpy, per row at most, and goes to the device in one copy.
+The tensors are built on the host with numpy, with no Python loop over tokens, and are copied to the
+device at once.
 
-A token whose value is pending is filled in on the device (`feed`), from the sample that the step
-before wrote for the row's batch slot.
+The device fills in a pending token (`feed`) from the sample that the step before wrote for the
+row's batch slot.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ Numbers = TypeVar("Numbers", npt.NDArray[np.int32], npt.NDArray[np.int64])
 class Batch:
     """Input of one step on the device.
 
-    `token_ids` (T,) int64; `outputs` (S,) int64: the flat indices of the tokens after which one is
-    sampled, in row order, and `output_slots` (S,) int64 the rows' batch slots. The tokens at
-    `pending` (P,) int64 are those of `pending_slots` (P,) int64. `state_rows` are the same rows
-    with their states' slots, where the model has states; `windows` is the layout of layers whose KV
-    lies in rings. `adapters` (T,) int32 are the slots of the tokens' adapters, where a row has one.
-    `next_ids` and `drawn` are those of `NextTokens`, where a head drafts.
+    `token_ids` (T,) int64. `outputs` (S,) int64: the flat indices of the tokens after which a token
+    is sampled, in row order; `output_slots` (S,) int64: the batch slots of the samples' rows.
+    `pending` (P,) int64: the flat indices of the pending tokens; `pending_slots` (P,) int64: the
+    batch slots whose last sampled tokens they are. `state_rows`: the rows with the slots of their
+    states, if the model has states. `windows`: the layout of the layers whose KV lies in rings.
+    `adapters` (T,) int32: the slot of each token's adapter, if a row has an adapter. `next_ids` and
+    `drawn`: the fields of `NextTokens`, if a head drafts.
     """
 
     token_ids: Tensor
@@ -64,13 +66,13 @@ class Batch:
 
     @property
     def next_tokens(self) -> NextTokens:
-        """The tokens after those of the step; raises ValueError without any."""
+        """The token after each token of the step. Raises ValueError if no head drafts."""
         if self.next_ids is None or self.drawn is None:
             raise ValueError("the batch was built without a head's input")
         return NextTokens(self.next_ids, self.drawn)
 
     def feed(self, last_tokens: Tensor) -> None:
-        """Copy the last sampled tokens to the input; `last_tokens` (batch slots,) int64."""
+        """Fill in the pending tokens from `last_tokens` (batch slots,) int64."""
         if self.pending.shape[0]:
             values = last_tokens.index_select(0, self.pending_slots)
             self.token_ids.index_copy_(0, self.pending, values)
@@ -88,10 +90,10 @@ def build_batch(
     has_head: bool = False,
     rings: RingShape | None = None,
 ) -> Batch:
-    """Concatenate `rows`, at least one, decodes first; `tables` has their blocks.
+    """Concatenate `rows`: at least one row, decodes first. `tables` has the rows' blocks.
 
-    With `sharing` the decode rows lie in its order; what is sampled is in the order of `rows` all
-    the same. Without `sizes` the keys of no decode are cut.
+    With `sharing`, decode rows are put in the order of `sharing`; samples stay in the order of
+    `rows`. Without `sizes`, no decode's keys are split.
     """
     arrays = _host_batch(rows, tables, block_size, sharing)
     if has_states:
@@ -130,7 +132,7 @@ def build_batch(
 
 
 def state_fields(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.int32]]:
-    """Return the slots of each row's states and the runs, (R,), by the names of `StateRows`."""
+    """Return each row's state slots, run and kept tokens, (R,), by the names of `StateRows`."""
     runs, kept = _runs(rows)
     return {
         "read_slots": np.array([row.state_in for row in rows], np.int32),
@@ -160,7 +162,7 @@ def adapters_of(rows: Sequence[Row]) -> npt.NDArray[np.int32]:
 
 
 def _runs(rows: Sequence[Row]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return `StateRows.runs` and `kept`: the tokens of a VERIFY row lie beside each other."""
+    """Return `StateRows.runs` and `kept` of rows by token; a VERIFY row's tokens are adjacent."""
     runs, kept = np.ones((2, len(rows)), np.int32)
     first = 0
     for at, row in enumerate(rows):
@@ -194,7 +196,7 @@ def _followed_fields(
     arrays: dict[str, HostArray],
     sizes: SplitSizes | None,
 ) -> dict[str, HostArray]:
-    """Return the arrays of `Followed`, by `FOLLOWED` and a name."""
+    """Return the arrays of `Followed`, each under the prefix `FOLLOWED` and its field's name."""
     fields: dict[str, HostArray] = {
         "samples": rows.samples,
         "firsts": rows.firsts,
@@ -229,7 +231,7 @@ def splits_of(
 ) -> npt.NDArray[np.int32]:
     """Compute `BatchLayout.splits` of decodes with contexts (R,), in batch order.
 
-    A group of rows that share is one item: it has no more rows than `rows_together` lets it.
+    A group of rows that share a prefix is cut as one item; it has at most `rows_together` rows.
     """
     if sharing is None:
         return sizes.cut(contexts)
@@ -237,13 +239,13 @@ def splits_of(
 
 
 def more_samples(rows: Sequence[Row]) -> int:
-    """Count sampled tokens beyond one a row: those of scored rows, which come last."""
+    """Count the samples beyond the first of each row. Only scored rows, the last, have them."""
     scored = takewhile(lambda row: row.kind is SCORE, reversed(rows))
     return sum(row.num_samples - 1 for row in scored)
 
 
 def samples_of(rows: Sequence[Row]) -> list[Row]:
-    """Return one row for each sampled token: its row, cut after the token before it."""
+    """Return a row for each sampled token: the token's row, cut just before the sampled token."""
     if not more_samples(rows):
         return [row for row in rows if row.samples]
     return [one for row in rows for one in _each_sample(row)]
@@ -258,7 +260,7 @@ def _each_sample(row: Row) -> list[Row]:
 
 
 def sampled_after(given: Sequence[Row], places: Ints) -> tuple[Ints, Ints | int]:
-    """Return each sampled token's row in the batch, and its distance from the row's last token."""
+    """Return the place in the batch of each sample's row, and how many of its samples follow."""
     if not more_samples(given):
         return places[np.array([row.samples for row in given], np.bool_)], 0
     counts = np.array([row.num_samples for row in given], np.int64)
@@ -269,7 +271,7 @@ def sampled_after(given: Sequence[Row], places: Ints) -> tuple[Ints, Ints | int]
 def in_batch_order(
     rows: Sequence[Row], sharing: Sharing | None
 ) -> tuple[Sequence[Row], npt.NDArray[np.int64]]:
-    """Return the rows in batch order, and the place of each row in it, (len(rows),) int64."""
+    """Return the rows in batch order, and the place of each of `rows` there, (len(rows),) int64."""
     places = np.arange(len(rows))
     if sharing is None:
         return rows, places
@@ -281,7 +283,7 @@ def in_batch_order(
 def _host_batch(
     given: Sequence[Row], tables: BlockTables, block_size: int, sharing: Sharing | None
 ) -> dict[str, HostArray]:
-    """Build the arrays of a `Batch` and its layout, by their names."""
+    """Build the arrays of a `Batch` and of its layout, by field name."""
     rows, order = in_batch_order(given, sharing)
     starts = np.array([row.start for row in rows], dtype=np.int64)
     ends = np.array([row.end for row in rows], dtype=np.int64)
@@ -310,7 +312,7 @@ def _host_batch(
 
 
 def positions_of(rows: Sequence[Row], places: Numbers) -> Numbers:
-    """Return the positions of all tokens, (T,); `places` are those among their rows' keys."""
+    """Return the positions of all tokens, (T,), given their `places` among their rows' keys."""
     if not any(row.positions for row in rows):
         return places
     positions, end = places.copy(), 0

@@ -25,20 +25,22 @@ class BlockRun(NamedTuple):
 
 
 class BlockTables:
-    """Tables `host` (batch slots + 1, blocks) int32; the first `num_blocks` of each row are valid.
+    """Block ids, by batch slot.
 
-    Padding reads the last row, `nobody`. One owner thread.
+    `host` (batch slots + 1, blocks) int32; the first `num_blocks` of each row are valid.
+
+    Padding rows read the last table row, `nobody`. One owner thread.
     """
 
     def __init__(self, *, num_batch_slots: int, num_blocks: int, scratch_block: int = 0) -> None:
-        """Allocate tables of `num_blocks`, for the longest sequence; padding is `scratch_block`."""
+        """Allocate rows of `num_blocks` for the longest sequence; padding has `scratch_block`."""
         self.nobody = num_batch_slots
         shape = (num_batch_slots + 1, num_blocks)
         self.host: npt.NDArray[np.int32] = np.full(shape, scratch_block, np.int32)
         self.num_blocks = np.zeros(num_batch_slots + 1, np.int32)
 
     def update(self, rows: Iterable[Row]) -> None:
-        """Write the new blocks of `rows`; repeating it changes nothing."""
+        """Write the new blocks of `rows`. A repeated call changes nothing."""
         runs = [
             BlockRun(row.batch_slot, row.first_block, np.frombuffer(row.block_ids, np.int32))
             for row in rows
@@ -51,11 +53,11 @@ class BlockTables:
             self._send(runs)
 
     def of(self, batch_slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """Return tables of `batch_slots` (R,), as wide as the longest; 0 after the last block."""
+        """Return the rows of `batch_slots` (R,), as wide as the longest; 0 after the last block."""
         lengths = self.num_blocks[batch_slots]
         tables = self.host[batch_slots, : lengths.max()]
         tables[np.arange(tables.shape[1]) >= lengths[:, None]] = 0
         return tables
 
     def _send(self, runs: list[BlockRun]) -> None:
-        """Send changes to the tables' copy on the device, if they have a copy."""
+        """Send changes to the device's copy of the tables, if there is one."""

@@ -1,16 +1,16 @@
-"""Further drafts of the head that a checkpoint brings, each from the one before it.
+"""Further drafts of the head that a checkpoint brings, each computed from the draft before.
 
-The head is run again on its own hidden state and its own token, at the next position:
+The head is run again on its own hidden state and its own draft, at the next position:
 
     hidden state of the decoder at p, sample at p + 1     -> draft at p + 2, state of the head
     state of the head,                draft at p + 2      -> draft at p + 3, ...
 
-Its keys at p + 1 and later are written after the sequence's last computed token, where the step
-that computes those tokens writes its own. Of a row of drafts the head follows only the sample after
-the last accepted draft, since the later tokens are not computed yet; which sample that is, only the
-device knows. So each sample of the row computes what the chosen one does.
+The head's keys at p + 1 and later are written after the sequence's last computed token, where the
+step that computes those tokens writes its own keys. The head drafts further only after the sample
+that follows the last accepted draft of a row, since the later samples do not count. Only the device
+knows which sample this is. So every sample of the row repeats the computation of the chosen sample.
 
-Knows: rows, tensors of one step. Does not know: what the head computes (`layers.draft_head`).
+Knows: rows, tensors of one step. Does not know: what a head computes (`layers.draft_head`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kernels.attention.decode.split_sizes import SplitSizes
 Ints = npt.NDArray[np.int64]
 
 FURTHER = 2  # drafts of the head after its first one
-# Most samples of a step that are followed: beyond these no draft is verified.
+# The head drafts further in steps of at most so many samples. Larger steps verify no drafts.
 MOST_FOLLOWED = 64
 NO_DRAFT = -1  # in place of a token
 
@@ -41,11 +41,12 @@ NO_DRAFT = -1  # in place of a token
 class Followed:
     """Samples of a step after which the head drafts further, A of them.
 
-    `samples` (A,) int64: their places among the step's samples. `firsts` (A,) int64: the place here
-    of the first sample of the same row. `compared` (A,) int64: the place, among the step's T
-    tokens, of the draft that a sample is compared with; T without one. `ends` (A,) int32: tokens
-    before the samples; 0: padding. `tables` (A, blocks) int32: their blocks. `splits` as in
-    `BatchLayout`, for contexts `FURTHER` longer than those of their rows' last tokens.
+    `samples` (A,) int64: their places among the step's samples. `firsts` (A,) int64: the place
+    among these A of the first sample of the same row. `compared` (A,) int64: the place, among the
+    step's T tokens, of the draft that a sample is compared with; T without a draft. `ends` (A,)
+    int32: the number of tokens before each sample; 0 for padding. `tables` (A, blocks) int32: the
+    blocks of the samples' sequences. `splits`: as in `BatchLayout`, for contexts `FURTHER` tokens
+    longer than those of the rows' last tokens.
     """
 
     samples: Tensor
@@ -56,9 +57,9 @@ class Followed:
     splits: Tensor | None = None
 
     def chosen(self, token_ids: Tensor, sampled: Tensor) -> Tensor:
-        """Return for each sample the place here, (A,) int64, of its row's last one that counts.
+        """Return for each sample the place, (A,) int64, of the last sample of its row that counts.
 
-        `token_ids` (T,) are the step's tokens, `sampled` (A,) these samples.
+        `token_ids` (T,) are the step's tokens, `sampled` (A,) the sampled tokens.
         """
         given = torch.cat((token_ids, token_ids.new_full((1,), NO_DRAFT)))
         differs = sampled != given.index_select(0, self.compared)
@@ -69,7 +70,7 @@ class Followed:
         return chosen.index_select(0, self.firsts)
 
     def layout(self, ends: Tensor, positions: Tensor, block_size: int) -> BatchLayout:
-        """Return the layout of one token a row: the last of contexts `ends`, at `positions`."""
+        """Return the layout of A rows of one token, the last of contexts `ends`, at `positions`."""
         count, places = len(ends), (ends - 1).long()
         blocks = self.tables.gather(1, (places // block_size)[:, None])[:, 0].long()
         return BatchLayout(
@@ -86,7 +87,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """Outputs of the decoder and the head at A samples: what the next draft follows from.
+    """Outputs of the decoder and the head at A samples, from which the next drafts are computed.
 
     `sampled` and `drafted` (A,) int64, `hidden` (A, H) of the head, `positions` (A,) int64 of the
     tokens before the samples.
@@ -98,7 +99,7 @@ class Drafted:
     positions: Tensor
 
     def at(self, places: Tensor) -> Drafted:
-        """Return the same of the samples at `places`."""
+        """Return the outputs at the samples at `places`."""
         given = self.sampled, self.drafted, self.hidden, self.positions
         return Drafted(*(one.index_select(0, places) for one in given))
 
@@ -110,9 +111,9 @@ def draft_further(
     followed: Followed,
     drafted: Drafted,
 ) -> list[Tensor]:
-    """Launch the head `FURTHER` times; return the next drafts after those of the samples, (A,).
+    """Launch the head `FURTHER` times; return the drafts (A,) of each launch.
 
-    `NO_DRAFT` after samples that are not their row's last one that counts.
+    The draft is `NO_DRAFT` after each sample that is not the last of its row that counts.
     """
     chosen = followed.chosen(token_ids, drafted.sampled)
     places = torch.arange(len(chosen), device=chosen.device)
@@ -130,8 +131,10 @@ def draft_further(
 
 @dataclass(frozen=True, slots=True)
 class FollowedRows:
-    """The same as `Followed` on the host. `nexts` (A,) are places among the step's samples of those
-    that follow in the same row, -1 without one; `longest` (A,) the contexts of rows' last tokens.
+    """The fields of `Followed` on the host.
+
+    `nexts` (A,): the place, among the step's samples, of the next sample of the same row; -1
+    without one. `longest` (A,): the context of the last token of each sample's row.
     """
 
     samples: Ints
@@ -142,7 +145,7 @@ class FollowedRows:
     batch_slots: Ints
 
     def compared(self, outputs: Ints, nowhere: int) -> Ints:
-        """Return `Followed.compared`, given the places `outputs` (S,) of tokens before samples."""
+        """Return `Followed.compared`. `outputs` (S,): the places of the tokens before samples."""
         return np.where(self.nexts < 0, nowhere, outputs[self.nexts])
 
     def splits(self, sizes: SplitSizes) -> npt.NDArray[np.int32]:
@@ -153,9 +156,10 @@ class FollowedRows:
 def followed_rows(
     given: Sequence[Row], tables: BlockTables, block_size: int
 ) -> FollowedRows | None:
-    """Find the samples to follow of a step by token; None without any.
+    """Find the samples after which the head drafts further, in a step by token; None without any.
 
-    Those whose sequence has blocks for further tokens, and none where a step has too many.
+    These are the samples whose sequence has blocks for `FURTHER` more tokens. A step with more than
+    `MOST_FOLLOWED` samples has none.
     """
     rows = [row for row in given if row.samples and row.kind is not SCORE]
     if not 0 < len(rows) <= MOST_FOLLOWED:

@@ -1,10 +1,10 @@
-"""Drafts of the head that a checkpoint brings: tokens after each sampled one, with its sample.
+"""Drafts of the head that a checkpoint brings: the tokens that it expects after each sample.
 
-The head computes all tokens of a step once their next ones are known or sampled, so that its KV is
-in every block that the decoder's is in, cached ones too.
+The head computes all tokens of a step once each token's next token is known or sampled. So every
+block with the decoder's KV has the head's KV as well, cached blocks too.
 
-Knows: tensors of one step. Does not know: what the head computes (`layers.draft_head`), or what
-becomes of drafts.
+Knows: tensors of one step. Does not know: what the head computes (`layers.draft_head`), or how
+drafts are verified.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ ID_BYTES = 4  # bytes of a token's id in a row
 
 @dataclass(frozen=True, slots=True)
 class NextTokens:
-    """The tokens after those of a step: `ids` (T,) int64, as far as they are known, and the places
-    `drawn` (S,) int64 of those that are sampled; T: nowhere.
+    """The token after each token of a step.
+
+    `ids` (T,) int64: the next tokens, as far as they are known. `drawn` (S,) int64: the place in
+    `ids` of each sampled token; T for a sample that has no place there.
     """
 
     ids: Tensor
     drawn: Tensor
 
     def given(self, sampled: Tensor) -> Tensor:
-        """Return all of them, (T,), with the `sampled` ones (S,) int64 in their places."""
+        """Return all next tokens (T,), with the tokens `sampled` (S,) int64 put in their places."""
         ids = self.ids.new_empty(len(self.ids) + 1)
         ids[:-1] = self.ids
         return ids.index_copy_(0, self.drawn, sampled)[:-1]
@@ -44,21 +46,21 @@ class NextTokens:
 
 @dataclass(frozen=True, slots=True)
 class HeadStep:
-    """The head's part of a step whose decoder was launched: hidden states (T, H), next tokens."""
+    """The head's part of a step whose decoder was launched. `hidden` (T, H) is the decoder's."""
 
     decoder: Decoder
     pool: Sequence[Tensor]
     layout: BatchLayout
     hidden: Tensor
     next: NextTokens
-    outputs: Tensor  # (S,) int64, places of the tokens before the sampled ones
+    outputs: Tensor  # (S,) int64, places of the tokens before samples
     token_ids: Tensor  # (T,) int64
-    followed: Followed | None = None  # None: the head drafts one token alone after each sample
+    followed: Followed | None = None  # None: the head drafts only one token after each sample
 
     def draft(self, sampled: Tensor) -> Tensor:
-        """Launch the head; return the tokens after each `sampled` one (S,), (drafts, S) int64.
+        """Launch the head; return its drafts (drafts, S) int64 after each token of `sampled` (S,).
 
-        `NO_DRAFT` where there is none.
+        An entry is `NO_DRAFT` where there is no draft.
         """
         ids = self.next.given(sampled)
         hidden = self._hidden(ids, self.outputs)
@@ -82,18 +84,18 @@ class HeadStep:
 
 @dataclass(frozen=True, slots=True)
 class WithDrafts:
-    """A launched step, and the head's tokens after each sample; implements `Launched`."""
+    """A launched step, and the head's drafts after each sample; implements `Launched`."""
 
     launched: Launched
     drafted: HostCopy  # (drafts, S)
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step, and for the drafts."""
+        """Wait for the step and the drafts; return the samples with their drafts."""
         return with_drafts(self.launched.collect(), self.drafted.wait().tolist())
 
 
 def with_drafts(sampled: list[Sampled], drafted: list[list[int]]) -> list[Sampled]:
-    """Return samples with the drafts after each, of which the first ones are given first."""
+    """Return the samples with their drafts; `drafted[i]` has draft number i after each sample."""
     return [
         one._replace(drafted=tuple(id_ for id_ in ids if id_ != NO_DRAFT))
         for one, ids in zip(sampled, zip(*drafted, strict=True), strict=True)
@@ -103,7 +105,7 @@ def with_drafts(sampled: list[Sampled], drafted: list[list[int]]) -> list[Sample
 def next_ids_of(rows: Sequence[Row], block_size: int) -> npt.NDArray[np.int32]:
     """Return the known token after each token of all rows.
 
-    0 where it is sampled, or in another namespace.
+    0 where the next token is sampled, or belongs to another namespace.
     """
     unknown = bytes(ID_BYTES)
     parts = (row.token_ids[ID_BYTES:] + (row.next_ids[-ID_BYTES:] or unknown) for row in rows)
@@ -121,7 +123,7 @@ def next_ids_of(rows: Sequence[Row], block_size: int) -> npt.NDArray[np.int32]:
 def drawn_places(
     given: Sequence[Row], outputs: npt.NDArray[np.int64], nowhere: int
 ) -> npt.NDArray[np.int64]:
-    """Return where the samples after `outputs` (S,) go: `nowhere` for those of scored rows."""
+    """Return `NextTokens.drawn` of the samples after `outputs` (S,): `nowhere` for scored rows."""
     scored = sum(row.num_samples for row in given if row.kind is SCORE)
     places = outputs.copy()
     places[len(places) - scored :] = nowhere

@@ -1,11 +1,11 @@
 """Leases in the order of their blocks, so that leases with common prefixes are neighbours.
 
-    blocks   1 2 3 4 | 1 2 3 9 | 1 2 5 | 7 8        each lease's, from position 0
-    runs          3         2       0                blocks that neighbours have in common
+    blocks   1 2 3 4 | 1 2 3 9 | 1 2 5 | 7 8        each lease's blocks, from position 0
+    runs          3         2       0                number of blocks that neighbours have in common
 
-A lease's blocks never change place, and two leases have in common only what was in the tree when
-the later one was taken. So a lease is compared with its neighbours once, when it is added, and by
-block ids, since a shared block is one block; removing a lease takes no comparison.
+A lease's blocks never change place, and two leases share only blocks that were in the tree when the
+later lease was taken. So a lease is compared with its neighbours only once, when it is added. Block
+ids are compared, since a shared block has one id. Removing a lease needs no comparison.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from prefix_cache.tree.edge import common_prefix
 
 
 class LeaseGroup(NamedTuple):
-    """Leases that all begin with the same `run` blocks, given by their ranks in the order."""
+    """Leases that begin with the same `run` blocks; `members` are their indices in the order."""
 
     run: int
     members: list[int]
 
     @property
     def saved(self) -> int:
-        """Number of block reads that sharing saves."""
+        """Number of block reads that the group saves."""
         return (len(self.members) - 1) * self.run
 
 
@@ -39,7 +39,7 @@ class PrefixOrder:
 
     def __init__(self) -> None:
         self.leases: list[int] = []
-        self._keys: list[bytes] = []  # block ids of each lease, as sorted bytes
+        self._keys: list[bytes] = []  # block ids of each lease as bytes, sorted
         self._runs: list[int] = []  # common blocks of neighbours: one fewer than leases
         self._key_of: dict[int, bytes] = {}
 
@@ -49,7 +49,7 @@ class PrefixOrder:
         return self._key_of.keys()
 
     def add(self, lease: int, blocks: npt.NDArray[np.int32]) -> None:
-        """Insert a new lease, by the first of its blocks."""
+        """Insert a new lease; `blocks` (n,) int32 are its first blocks."""
         key = blocks.tobytes()
         at = bisect(self._keys, key)
         self._keys.insert(at, key)
@@ -67,14 +67,14 @@ class PrefixOrder:
         self._runs[max(at - 1, 0) : at + 1] = [min(around)] if inside else []
 
     def beside(self, lease: int) -> list[tuple[int, int]]:
-        """Return a lease's neighbours, each with the number of blocks in common with it."""
+        """Return a lease's neighbours, each with the number of blocks that both have in common."""
         at = self._place(lease)
         before = [(self.leases[at - 1], self._runs[at - 1])] if at else []
         after = [(self.leases[at + 1], self._runs[at])] if at + 1 < len(self.leases) else []
         return before + after
 
     def groups(self, least_run: int) -> list[LeaseGroup]:
-        """Find disjoint groups with large savings, with runs of at least `least_run` blocks."""
+        """Find disjoint groups that save many reads, with runs of at least `least_run` blocks."""
         return best_groups(np.array(self._runs, np.int64), max(least_run, 1))
 
     def _place(self, lease: int) -> int:
@@ -85,14 +85,14 @@ class PrefixOrder:
 
 
 def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]:
-    """Group leases, given the number of common blocks of each with the next.
+    """Group leases; `runs` has the number of blocks that each has in common with the next one.
 
-    The runs make a tree whose leaves are the leases. From the leaves down to the root, each node
-    makes one group of its leaves that are in no group yet, and of those groups above it that save
-    more if their members are read at this node's shorter run; but only if that saves more in all.
-    That is seldom less than the most that groups could save: a leaf which a node takes cannot make
-    a group with another nearer to the root. Where all runs are shorter than `least_run` this is one
-    pass over them.
+    The runs make a tree whose leaves are the leases. Nodes are visited from the leaves to the root.
+    Each node proposes one group at its own, shorter run: its leaves that are in no group yet, and
+    the members of those groups below it that thereby save more. The node makes the group only if it
+    saves more in all. The result is seldom worse than the best groups: a leaf that a node takes can
+    no longer join a group nearer to the root. If all runs are shorter than `least_run`, one pass
+    over the runs suffices.
     """
     runs = np.where(runs >= least_run, runs, 0)
     changes = np.flatnonzero(runs != np.concatenate(([0], runs[:-1]))).tolist()
@@ -117,7 +117,7 @@ def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]
 
 @dataclass(slots=True)
 class _SharedRun:
-    """A run of blocks, the ungrouped leases that have it, and the groups above it."""
+    """A run of blocks, the ungrouped leases that begin with it, and the groups of its children."""
 
     run: int
     leaves: list[int]
@@ -128,7 +128,7 @@ class _SharedRun:
         self.groups += child.groups
 
     def closed(self, last: _SharedRun) -> _SharedRun:
-        """Close this node after its last child: with its own group where that saves more."""
+        """Close this node after its last child; make its own group if the group saves more."""
         self.take(last)
         taken = [group for group in self.groups if len(group.members) * self.run > group.saved]
         members = self.leaves + [member for group in taken for member in group.members]
@@ -140,5 +140,5 @@ class _SharedRun:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """Count the equal leading blocks."""
+    """Count the equal leading blocks of two keys."""
     return common_prefix(np.frombuffer(one, np.int32), np.frombuffer(other, np.int32))

@@ -1,7 +1,7 @@
-"""The readings of a step: hidden states and single logits, which go to the host with its samples.
+"""The readings of a step: hidden states and single logits, copied to the host with the samples.
 
-Knows: rows, what is read off their last tokens. Does not know: how an embedding is scaled, or what
-a token's logit means.
+Knows: rows, and what they read at their last tokens. Does not know: how an embedding is scaled, or
+what a token's logit means.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.transfers import HostCopy, to_device
 
 
 def are_read(rows: Sequence[Row]) -> bool:
-    """Return whether anything is read off a row but its sample."""
+    """Return whether any row needs more than samples: an embedding, or candidates' logits."""
     return any(row.embeds or row.candidates for row in rows)
 
 
@@ -25,8 +25,8 @@ def are_read(rows: Sequence[Row]) -> bool:
 class Readings:
     """The hidden states and logits of a step's sampling rows, being copied to the host.
 
-    `embedding`: the indices of E rows, whose states (E, H) float32 are copied. `counts` has for
-    each row its number of candidates, C together, whose logits (C,) float32 are copied.
+    `embedding`: the indices of the E rows whose states (E, H) float32 are copied. `counts`: the
+    number of candidates of each row; the logits (C,) float32 of all C candidates are copied.
     """
 
     embedding: Sequence[int]
@@ -48,9 +48,9 @@ class Readings:
 
 
 def read(hidden: Tensor, logits: Tensor, rows: Sequence[Row]) -> Readings:
-    """Copy to the host what `rows` (R) ask for of `hidden` (R, H) and `logits` (R, V).
+    """Start copying to the host the parts of `hidden` (R, H) and `logits` (R, V) that `rows` need.
 
-    Neither is changed, nor is the device waited for.
+    Both tensors stay unchanged, and nothing waits for the device.
     """
     embedding = [place for place, row in enumerate(rows) if row.embeds]
     ids = [np.frombuffer(row.candidates, "<i4").astype(np.int64) for row in rows]

@@ -1,13 +1,13 @@
 """The rings of a step: where the layers with a window find and write the keys of each row.
 
     decode, VERIFY    block b in the row's ring, at b % places
-    others            blocks before the row's first new one in its ring, new ones in scratch blocks
+    others            earlier blocks in the row's ring, the blocks of new tokens in scratch blocks
 
-Before the forward pass a ring is copied from the slot that its row reads to the slot that the row
-writes, where these differ: of prompts, and where the cache keeps the ring as it is. After it the
-last blocks of prompts are copied from the scratch blocks to their rings.
+Before the forward pass, a ring is copied from the slot that its row reads to the slot that the row
+writes, if the two differ: for prompts, and where the cache keeps the ring unchanged. After the
+forward pass, the last blocks of prompts are copied from the scratch blocks to their rings.
 
-Knows: rows, places of blocks. Does not know: whose a slot is, or what layers there are.
+Knows: rows, places of blocks. Does not know: who owns a slot, or what layers there are.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from storage.pools.window_pool import RingShape, WindowPool
 
 Ints = npt.NDArray[np.int32]
 Wide = npt.NDArray[np.int64]
-ALL_IN_RING = 2**30  # number of blocks beyond that of any sequence
+ALL_IN_RING = 2**30  # more blocks than any sequence has
 
 
 @dataclass(frozen=True, slots=True)
 class RingRows:
-    """Places of the blocks of R rows, (R,) int32 each, as `RingTables` has them on the device.
+    """Places of the blocks of R rows, each field (R,) int32; `RingTables` has them on the device.
 
-    Block b is at `rings[r] * places + b % places` if it is before `ring_ends[r]`, and else at
+    Block b of row r is at `rings[r] * places + b % places` if it is before `ring_ends[r]`, else at
     `b + scratch_starts[r]`.
     """
 
@@ -44,7 +44,7 @@ class RingRows:
     scratch_starts: Ints
 
     def blocks(self, rows: Wide, blocks: Wide, shape: RingShape) -> Wide:
-        """Return the ids (N,) of blocks (N,) by their number in their rows' sequences."""
+        """Return the ids (N,) of `blocks` (N,), numbered within the sequences of `rows` (N,)."""
         ids: Wide = self.rings[rows].astype(np.int64) * shape.places + blocks % shape.places
         is_new = blocks >= self.ring_ends[rows]
         ids[is_new] = (blocks + self.scratch_starts[rows])[is_new]
@@ -52,7 +52,7 @@ class RingRows:
 
 
 def ring_rows(rows: Sequence[Row], shape: RingShape) -> RingRows:
-    """Place the blocks of `rows`, decodes first; each step's prompts share the scratch blocks."""
+    """Place the blocks of `rows`, decodes first. A step's prompts share the scratch blocks."""
     decodes = count_decodes(rows)
     starts, ends = (
         np.array([-(-one // shape.block_size) for one in ones], np.int32)
@@ -68,7 +68,7 @@ def ring_rows(rows: Sequence[Row], shape: RingShape) -> RingRows:
 
 
 def ring_slots(rows: Sequence[Row], places: RingRows, shape: RingShape) -> Wide:
-    """Return where each token's KV is written, (T,), as `BatchLayout.slots`."""
+    """Return the slot where each token's KV is written, (T,), as in `BatchLayout.slots`."""
     starts = np.array([row.start for row in rows], np.int64)
     counts = np.array([row.num_new for row in rows], np.int64)
     of_row = np.repeat(np.arange(len(rows)), counts)
@@ -90,12 +90,12 @@ class RingTables:
     def layout(self, layout: BatchLayout, shape: RingShape) -> BatchLayout:
         """Return the step's layout for the layers with a window.
 
-        Rows read nothing together: what they share lies before most of their windows.
+        Rows share no reads: the prefixes that they share lie before most of their windows.
         """
         width = layout.block_tables.shape[1]
         blocks = torch.arange(width, dtype=torch.int32, device=self.rings.device)
         in_ring = self.rings[:, None] * shape.places + blocks % shape.places
-        # Beyond a row's context an id is of no use, but of some block.
+        # Ids after a row's context are never read, but must be ids of blocks.
         in_scratch = (blocks + self.scratch_starts[:, None]).clamp_(max=shape.num_blocks - 1)
         tables = torch.where(blocks < self.ring_ends[:, None], in_ring, in_scratch)
         return replace(layout, block_tables=tables, slots=self.slots, shared=None, splits=None)

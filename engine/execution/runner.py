@@ -1,10 +1,10 @@
 """The runner of steps: block moves, batch, forward pass, sampling.
 
-The token sampled for a batch slot stays on the device, where the next step finds it: that step can
-be launched before the token was collected.
+The token sampled for a batch slot stays on the device, where the next step reads it. So the next
+step can be launched before the token is collected.
 
-Knows: the order of these on the device; nothing here waits for it. Does not know: why a step has
-its rows, or where the tokens go.
+Knows: the order of these parts on the device; nothing here waits for the device. Does not know: why
+a step has its rows, or where the tokens go.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from storage.pools.window_pool import StepWindows
 
 
 class DeviceMover(Protocol):
-    """Block mover within the device, on the compute stream, before later launches."""
+    """Block mover within the device, on the compute stream."""
 
     def execute(self, moves: Sequence[Move]) -> None:
         """Copy the block of every move."""
         ...
 
     def copy_tokens(self, copies: Sequence[TokenCopy]) -> None:
-        """Copy the tokens of every copy."""
+        """Copy the tokens that every copy names."""
         ...
 
 
@@ -66,7 +66,7 @@ class ModelRunner:
     rings: Rings | None = None  # None: all layers with attention have their KV in `pool`
 
     def sharing(self, rows: Sequence[Row]) -> Sharing | None:
-        """Order a step's decodes, by token, for shared reads; None where each reads separately."""
+        """Order a step's decodes by token for shared reads; None if every decode reads alone."""
         if self.prefixes is None:
             return None
         decodes = rows[: count_decodes(rows)]
@@ -82,7 +82,7 @@ class ModelRunner:
         return self.compute(by_token(step), self.sharing(step.rows))
 
     def compute(self, step: Step, sharing: Sharing | None) -> Launched:
-        """Compute a step, by token, whose new blocks are already in the tables."""
+        """Compute a step by token. Its new blocks must be in the tables already."""
         if not step.rows:
             self.copy(step)
             return LaunchedWithoutOutput(record_event(self.last_tokens.device))
@@ -97,7 +97,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def forward(self, step: Step, sharing: Sharing | None) -> EagerForward:
-        """Launch the forward pass of a step, by token, with its new blocks in the tables."""
+        """Launch the forward pass of a step by token, whose new blocks are in the tables."""
         self.copy(step)
         if self.rings is not None:
             self.rings.enter(step.rows)
@@ -149,7 +149,7 @@ class ModelRunner:
             self.mover.copy_tokens(step.copies)
 
     def states_of(self, batch: Batch) -> StepMemory:
-        """Return the states or rings of a batch; None where all layers have KV in the pool."""
+        """Return the states or rings of a batch; None if all layers have their KV in the pool."""
         if self.rings is not None and batch.windows is not None:
             return StepWindows(batch.windows, self.rings.pool.layers)
         if self.states is None or batch.state_rows is None:
@@ -161,7 +161,8 @@ class ModelRunner:
 class EagerForward:
     """Logits that are being computed; implements `Forward`.
 
-    `logits` (R, V) after `inputs` (R,) int64; `batch_slots` (R,) int64 are where the tokens go.
+    `logits` (R, V) follow the tokens `inputs` (R,) int64. The sampled tokens are kept in
+    `batch_slots` (R,) int64.
     """
 
     sampler: Sampler
@@ -170,7 +171,7 @@ class EagerForward:
     inputs: Tensor
     batch_slots: Tensor
     sampling: Sequence[Row]  # R rows, one for each sampled token
-    hidden: Tensor | None = None  # (R, H) of these rows, if more than samples is read off them
+    hidden: Tensor | None = None  # (R, H) of these rows, if their readings are asked for
     head: HeadStep | None = None  # None: the model has no head that drafts
 
     @torch.inference_mode()
@@ -179,7 +180,8 @@ class EagerForward:
         hidden, rows = self.hidden, self.sampling
         readings = None if hidden is None else read(hidden, self.logits, rows)  # before sampling
         sampled = self.sampler.launch(self.logits, rows, self.inputs, allowed)
-        # Of a row with several tokens, any may stay: its sequence waits for their values.
+        # Any token of a row with several samples may stay here: its sequence waits for their
+        # values.
         self.last_tokens.index_copy_(0, self.batch_slots, sampled.tokens)
         launched: Launched = sampled
         if readings is not None:

@@ -2,12 +2,12 @@
 
     rows in the step   0  1  2  3  4  5
     in batch order     1  4  5 | 0  3 | 2        groups first, then rows that share nothing
-    keys together      4,096     1,280  0
+    shared keys        4,096     1,280  0
 
-Rows are identified by their leases, which outlive steps: so the groups stay valid until a row joins
-or leaves. A row that leaves is taken out of its group, a row that joins enters its neighbour's
-group, and after some changes the groups are chosen anew. There is one level of groups; two levels
-were measured and were slower.
+Rows are identified by their leases, which outlive steps. So groups stay valid until a row joins or
+leaves. A row that leaves is taken out of its group, a row that joins enters its neighbour's group,
+and after some changes the groups are chosen anew. There is one level of groups: two levels were
+measured to be slower.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from kernels.attention.tuning import worth_sharing
 
 Ints = npt.NDArray[np.int32]
 
-CHANGED_PART = 4  # groups are chosen again when one row in so many has come or gone
+CHANGED_PART = 4  # groups are chosen again once one row in so many has joined or left
 MIN_GROUP_ROWS = 4  # smallest `most_rows` for which `most_groups` holds
 
 
 @dataclass(frozen=True, slots=True)
 class SharingRule:
-    """Condition for shared reads. `token_bytes`: of a token's keys and values in one layer."""
+    """Condition for shared reads. `token_bytes`: size of a token's keys and values in one layer."""
 
     block_size: int
     token_bytes: int
@@ -48,21 +48,22 @@ class SharingRule:
         return -(-self.least_tokens // self.block_size)
 
     def pays(self, groups: Iterable[_Members]) -> bool:
-        """Return whether the groups save more time than their own pass takes."""
+        """Return whether the groups save more time than their extra launch takes."""
         saved = sum((len(group.leases) - 1) * group.run for group in groups)
         return self.saves_enough(saved * self.block_size)
 
     def saves_enough(self, saved_tokens: int) -> bool:
-        """Return whether reading `saved_tokens` once less saves more time than its own pass."""
+        """Return whether reading `saved_tokens` fewer saves more time than the extra launch."""
         return worth_sharing(saved_tokens, self.token_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Order of the decode rows of one step: row `order[p]` of the step at place p.
+    """Order of the decode rows of one step: `order[p]` is the row at place p.
 
-    The first rows are groups: `starts` (S + 1,) int32 places, `key_ends` (S,) int32 tokens that
-    each reads together. Those after the last start share nothing.
+    S groups come first. `starts` (S + 1,) int32: the groups' first places, and the end of the last
+    group. `key_ends` (S,) int32: the number of tokens that each group reads together. The rows
+    after the groups share nothing.
     """
 
     order: npt.NDArray[np.int64]
@@ -74,8 +75,8 @@ class Sharing:
     def fields(self, num_rows: int) -> dict[str, Ints]:
         """Return the arrays of a `SharedPrefix` for `num_rows` decode rows, padding at the end.
 
-        Every row has to be in a group, since the kernel writes down by group where a row's parts
-        lie: rows that share nothing, and padding, are in groups without keys.
+        Every row has to be in a group, since the kernel notes by group where the parts of a row's
+        result lie. Rows that share nothing, and padding, are in groups without keys.
         """
         if num_rows not in self._made:
             self._made[num_rows] = self._fields(num_rows)
@@ -108,9 +109,9 @@ def nobody_shares(most_rows: int) -> Sharing:
 def most_groups(num_rows: int) -> int:
     """Return the most groups that `num_rows` decode rows can form.
 
-    A group that shares has at least two rows. Larger ones are cut into parts of up to `most_rows`,
-    at least MIN_GROUP_ROWS, and so are the rows that share nothing: both make no more groups than
-    half of their rows, but for one.
+    A group that shares has at least two rows. Groups larger than `most_rows` are cut, and so are
+    the rows that share nothing. Since `most_rows` is at least MIN_GROUP_ROWS, all these make at
+    most one group more than half the number of rows.
     """
     return num_rows // 2 + 1
 
@@ -130,7 +131,7 @@ class SharedPrefixes:
         self.rule = rule
         self._order = PrefixOrder()
         self._group_of: dict[int, _Members] = {}
-        self._changes = 0  # rows that came or left since the groups were chosen
+        self._changes = 0  # rows that joined or left since the groups were chosen
         self._leases: list[int] = []  # leases of the rows in the last answer
         self._sharing: Sharing | None = None
 

@@ -1,17 +1,18 @@
 """Rows that verify drafts, as rows of one token each.
 
-A row of drafts is computed like so many decodes of one sequence: the keys of all its tokens are
-written before any is attended, and each token reads the keys up to its own. So drafts are verified
-by the kernels and captured graphs of decodes. The keys before the row are read once for all of its
-tokens, like a prefix that sequences share (`shared_prefixes`).
+A row of drafts is computed as several decodes of one sequence, one for each token: the keys of all
+tokens are written before any is attended, and each token reads the keys up to its own. So the
+kernels and captured graphs of decodes verify drafts. The keys before the row are read once for all
+of its tokens, like a prefix that sequences share (`shared_prefixes`).
 
     verify row   | t d d d |          start 100, end 104
     by token     | t | d | d | d |    contexts 101, 102, 103, 104; keys read together: 96
 
-A recurrent layer computes the same rows in a run, one token after the other (`StateRows`). Such a
-row may begin with tokens that were computed before: nothing is sampled after these.
+A recurrent layer computes the rows of one VERIFY row in a run, one token after the other
+(`StateRows`). Such a VERIFY row may begin with tokens that were computed before; nothing is sampled
+after these tokens.
 
-Knows: rows, their places. Does not know: drafts, or what is done with samples.
+Knows: rows, their places. Does not know: where drafts come from, or how samples are used.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ID_BYTES = 4  # bytes of a token's id in a row
 
 
 def by_token(step: Step) -> Step:
-    """Return the step with a row for each token of its VERIFY rows, which follow its decodes."""
+    """Return the step with each VERIFY row divided into rows of one token."""
     if not has_drafts(step.rows):
         return step
     rows = [
@@ -39,7 +40,7 @@ def by_token(step: Step) -> Step:
 
 
 def row_by_token(row: Row) -> list[Row]:
-    """Divide a row by token; the first has its new blocks, the first to sample its parameters."""
+    """Divide a row by token. The first part has the new blocks; the first that samples, `new`."""
     first_sample = row.start + row.num_again
     return [
         structs.replace(
@@ -63,7 +64,7 @@ def _token_id(row: Row, at: int) -> bytes:
 
 
 def _part(numbers: bytes, index: int) -> bytes:
-    """Return one of packed numbers; nothing of none."""
+    """Return the bytes of number `index` of packed `numbers`; empty if `numbers` is empty."""
     return numbers[index * ID_BYTES :][:ID_BYTES]
 
 
@@ -72,8 +73,8 @@ def share_by_token(
 ) -> Sharing | None:
     """Return how the tokens of decode and VERIFY rows share reads; None where that does not pay.
 
-    `sharing` has the groups of rows, as if each row had one token: all tokens of a group's rows
-    share reads. Those of a VERIFY row in no group share the whole blocks before it.
+    `sharing` groups the rows as if each had one token; all tokens of a group's rows share reads.
+    The tokens of a VERIFY row in no group share the whole blocks before the row.
     """
     counts = np.array([row.num_new for row in rows], np.int64)
     firsts = np.cumsum(counts) - counts
@@ -92,7 +93,7 @@ def share_by_token(
 
 
 def _groups(sharing: Sharing) -> list[tuple[int, list[int]]]:
-    """Return the shared tokens and the rows of each group."""
+    """Return each group's number of shared tokens, and its rows."""
     starts, order = sharing.starts.tolist(), sharing.order.tolist()
     return [
         (int(run), order[starts[group] : starts[group + 1]])
@@ -107,7 +108,7 @@ def _arranged(
     counts: npt.NDArray[np.int64],
     most_rows: int,
 ) -> Sharing:
-    """Arrange tokens by group, in parts of at most `most_rows`, then those of other rows."""
+    """Arrange tokens by group, in parts of at most `most_rows`; the tokens `alone` come last."""
     starts, key_ends, order = [0], list[int](), list[int]()
     for run, members in groups:
         tokens = _tokens_of(members, firsts, counts)

@@ -12,7 +12,7 @@ from storage.disk.wire import Channel
 
 
 def main(arguments: list[str]) -> int:
-    """Run one rank, as a child of the process PARENT (rank 0 or its node), and die with it."""
+    """Run one rank as a child of the process PARENT (rank 0 or its node), and die with PARENT."""
     rank, parent, descriptor = (int(argument) for argument in arguments)
     if not tie_to(parent, f"rank {rank}"):
         return EXIT_BROKEN

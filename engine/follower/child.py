@@ -1,6 +1,6 @@
 """A process started by rank 0: dies with it, ignores signals, dumps no core.
 
-It dies with its parent, stopped or not; when it is over, rank 0 says, and no signal of a terminal.
+The process dies with its parent, even when it is stopped. Rank 0, not a terminal's signal, ends it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def tie_to(parent: int, name: str) -> bool:
-    """End this process with `parent`; return whether the parent lives. `name`: of log lines."""
+    """Let this process end with `parent`; return whether it lives. `name` is for log lines."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         return False

@@ -1,10 +1,9 @@
-"""The loop of a rank other than 0: executes the ring's messages in order, and reports results.
+"""The loop of a rank other than 0: execute the ring's messages in order, and report results.
 
-    ring    step n | copies | step n+1 | ...      each launched; on a GPU nothing waits for it
+    ring    step n | copies | step n+1 | ...      each is launched; a GPU is not waited for
     poll    copies that have ended are reported       between messages, as soon as they are seen
 
-It ends after `Close`, or once rank 0 is gone. Whatever goes wrong here ends the process, and with
-it the engine.
+The loop ends after `Close`, or once rank 0 is gone. Any error ends the process, and so the engine.
 
 Knows: messages. Does not know: why a step has its rows or why blocks move.
 """
@@ -77,14 +76,14 @@ class Follower:
         self._parts = parts
         self._ring = ring
         self._channel = channel
-        self._forward: Forward | None = None  # launched step that may yet have to be sampled
+        self._forward: Forward | None = None  # launched step whose sampling was not ordered yet
         self._numbers: dict[Move, int] = {}  # numbers of the moves under way
         self._num_started = 0
         self._reported: DiskReport | None = None
-        self._told = 0  # owners to be forgotten, since the start
+        self._told = 0  # owners that rank 0 ordered to forget, since the start
 
     def run(self) -> None:
-        """Execute rank 0's messages until it says to end. Raises WireBroken if it dies first."""
+        """Execute rank 0's messages until `Close`. Raises WireBroken if rank 0 dies before."""
         while True:
             content = self._ring.read()
             if content is None:
@@ -120,7 +119,7 @@ class Follower:
         self._parts.adapters.do(command)
 
     def _end_step(self, command: SampleRows | SkipRows) -> None:
-        """Sample the rows of the step before or none; nothing after a sampling that failed."""
+        """Sample the rows of the launched step, or none; do nothing if no step awaits this."""
         forward, self._forward = self._forward, None
         if forward is not None:
             _ = forward.skip() if isinstance(command, SkipRows) else forward.sample(())

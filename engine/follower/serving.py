@@ -1,6 +1,6 @@
 """A rank's process from its first message to its end: load its part, then obey rank 0.
 
-Loading is the same code as rank 0's, so all ranks agree on counts and record their graphs in the
+The same code loads a part on rank 0, so all ranks agree on counts and capture their graphs in the
 same order.
 
 Knows: the order of a rank's start. Does not know: how any part of it works.
@@ -59,7 +59,7 @@ def serve(channel: Channel) -> int:
 
 
 def _left(error: RankLeft) -> int:
-    """Log that rank 0 or another rank, which logged why, is gone; return the exit status."""
+    """Log that rank 0 or another rank is gone (it logged why); return the exit status."""
     _log.error("this rank ends: another one is gone (%s)", error)
     return EXIT_BROKEN
 

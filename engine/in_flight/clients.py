@@ -1,13 +1,13 @@
 """The clients, their running requests, and the events sent to them.
 
     add ... post ... send        a turn's events go to each client in one message
-    tell                         what is not an event is sent at once
+    tell                         a message that is no event is sent at once
 
-The last event of a request ends its life here. A client that is gone has its requests cancelled.
-The engine is a client of itself for prefixes that are to be pinned (`sequences.pins`), for modules
-(`sequences.module_keeper`), and for answers that are computed again (`sentinel`).
+A request is removed with its last event. The requests of a client that is gone are cancelled. The
+engine is a client of itself to pin prefixes (`sequences.pins`), to keep modules
+(`sequences.module_keeper`), and to compute answers again (`sentinel`).
 
-Knows: who has asked for what. Does not know: what happens to a request meanwhile (`core.py`), or
+Knows: which client sent which request. Does not know: how requests are computed (`core.py`), or
 sockets.
 """
 
@@ -56,11 +56,11 @@ class Clients:
         return self.find(sequence.client, sequence.request_id) is sequence
 
     def find(self, client: bytes, request_id: str) -> Sequence | None:
-        """Find a client's request; None: it has ended, or never existed."""
+        """Find a client's request; None if it has ended or never existed."""
         return self._alive.get((client, request_id))
 
     def find_of_any(self, request_id: str) -> Sequence | None:
-        """Find a request by its id, of any client; None without one."""
+        """Find a request of any client by its id; None if there is none."""
         return next((one for one in self.alive if one.request_id == request_id), None)
 
     def post(self, events: Iterable[AddressedEvent]) -> None:
@@ -75,7 +75,7 @@ class Clients:
         self._outbox.append(failed(client, request_id, error))
 
     def abandon(self, error: EngineError) -> None:
-        """Queue `error` for all accepted requests; touches no state that may be broken."""
+        """Queue `error` for all accepted requests, without touching state that may be broken."""
         self._outbox += [failed(one.client, one.request_id, error) for one in self.alive]
         self._alive.clear()
 

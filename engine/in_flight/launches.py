@@ -1,7 +1,7 @@
-"""Launched steps, collected in order and timed; steps without device memory are retried.
+"""Launched steps, collected in order and timed; steps that lack device memory are retried.
 
-Knows: which steps are on the device and which wait to be sampled, how long steps took, how large
-one may be, and when the next has to be decided. Does not know: what a step is made of
+Knows: which steps are on the device and which wait to be sampled, how long steps took, how large a
+step may be, and when the next step has to be decided. Does not know: how a step is put together
 (`scheduler`), what its tokens mean (`settle`), or which requests may come before it is decided
 (`core`).
 """
@@ -21,12 +21,12 @@ from engine.scheduling.step_times import StepShape
 from engine.sequences.sequence_cache import lease_of
 from engine.step import Launched, has_drafts
 
-OVER_S = 1e-4  # seconds: if the host waited for less, the step had already ended
+OVER_S = 1e-4  # seconds; if the host waited less, the step had ended before
 NUM_REMEMBERED = 8  # recent launches that predict the next launch's time
 MARGIN_S = 0.001  # seconds beyond the predicted time of a launch
 SHORT = 4  # a step shorter than so many launches is not worth a delay
 
-# Seconds that a step waits for masks: while step times are unknown, and at most.
+# Seconds that a step waits for masks while step times are unknown; then the most that it waits.
 UNKNOWN_S = 0.005
 MOST_PATIENCE_S = 0.05
 
@@ -51,7 +51,7 @@ class Launches:
         self._masked: MaskedStep | None = None  # last step, until its sampling is launched
         self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # seconds of recent launches
         self._settled_at = 0.0  # time when the last step was settled
-        self._ended_at: float | None = 0.0  # end of the last step; None: before the host looked
+        self._ended_at: float | None = 0.0  # end of the last step; None: not seen
         self._began_at: float | None = None  # start of the first running step, perhaps predicted
         self._num_refused = 0  # successive launches without device memory
 
@@ -85,15 +85,15 @@ class Launches:
         return self._masked
 
     def ask_for_masks(self) -> None:
-        """Start to make the masks of the last launched step, if it needs masks."""
+        """Start making the masks of the last launched step, if it needs masks."""
         if self._masked is not None:
             self._masked.ask()
 
     def sample(self) -> list[AddressedEvent]:
         """Launch the sampling of the last launched step, if it waits for masks.
 
-        Where the device has no memory for it, all rows sample in a later step, but for one of the
-        constrained, whose request fails.
+        If the device lacks memory for the sampling, one constrained row's request fails, and all
+        other rows sample in a later step.
         """
         masked, self._masked = self._masked, None
         if masked is None:
@@ -119,8 +119,8 @@ class Launches:
     def due(self) -> float | None:
         """Return the time when the next step must be decided to keep the device busy; None: now.
 
-        At once where a stage has nothing to do meanwhile. Else a step that is launched early is
-        one more step that a new request waits for:
+        With several stages, the step is decided now, so that no stage is idle. Otherwise it is
+        decided late, since a new request also waits for a step that was launched early:
 
             host    | decide, launch n+1 |  messages ........... | decide, launch n+2 |
             device  |  step n ...............| step n+1 .............................| step n+2
@@ -132,12 +132,13 @@ class Launches:
         takes = self._times.least(StepShape.of(scheduled.step.rows))
         if started_at is None or takes is None:
             return None
-        # The longest recent launch: an uncaptured step takes the host many times as long.
+        # The longest recent launch counts: the host takes many times as long for an uncaptured
+        # step.
         ahead = max(self._launches) + MARGIN_S
         return started_at + takes - ahead if takes > SHORT * ahead else None
 
     def settle_next(self) -> list[AddressedEvent]:
-        """Wait for the step that was launched first, and settle it."""
+        """Wait for the earliest launched step, and settle it."""
         refused = self.sample() if len(self._under_way) == 1 else []
         scheduled, launched, launched_at = self._under_way.popleft()
         step = scheduled.step
@@ -146,9 +147,9 @@ class Launches:
         now = self._clock()
         self._copies.complete_released(now)
         started_at = self._started_at(launched_at)
-        # Without a step ahead the host only waited since the launch.
+        # If no step is launched ahead, the host has waited since the launch, and sees the end.
         is_end_seen = now - looked >= OVER_S or not self._overlaps
-        # The time of a delayed step is not the device's, and would delay the next step.
+        # The time of a step that waited for masks is not learned, or later steps would wait longer.
         is_held = isinstance(launched, MaskedStep) and launched.is_held
         began_at = self._predicted_start(launched_at) if started_at is None else started_at
         shape = StepShape.of(step.rows)
@@ -163,10 +164,10 @@ class Launches:
     def shrink_or_fail(self, scheduled: Scheduled) -> list[AddressedEvent]:
         """After a launch without device memory, lower the budget or fail a request.
 
-        The first time steps get smaller, after that the request with the largest row fails.
-        Sequences that started in this step start over, since their first block may be a half-made
-        copy, and those whose state it may have overwritten. The other rows write again what they
-        wrote.
+        The first failure halves the budget; after that, the request with the largest row fails. Two
+        kinds of sequences start over: those that started in this step, since their first block may
+        be a half-made copy, and those whose state the step may have overwritten. The other rows are
+        computed again, and write the same values.
         """
         now = self._clock()
         self._num_refused += 1
@@ -194,7 +195,7 @@ class Launches:
         is_end_seen: bool,
         is_held: bool,
     ) -> None:
-        """Learn the time of a step; predict the start of the next if this one's end is unseen."""
+        """Learn the time of a step; predict the next step's start if this step's end is unseen."""
         times = self._times
         self._began_at = None
         if began_at is None:
@@ -206,7 +207,7 @@ class Launches:
             learn(shape, now - began_at)
 
     def _patience(self) -> tuple[float, float]:
-        """Return the seconds until the device needs the host, and the last step's seconds."""
+        """Return the seconds until the device needs the host, and the last step's whole seconds."""
         scheduled, _, launched_at = self._under_way[-1]
         times, shape = self._times, StepShape.of(scheduled.step.rows)
         takes = times.least(shape) or times.seconds(shape)
@@ -217,9 +218,9 @@ class Launches:
         return min(max(idle_at - self._ahead() - now, 0.0), MOST_PATIENCE_S), takes
 
     def _ahead(self) -> float:
-        """Return the seconds before the device is done when the host must begin the next step."""
+        """Return how many seconds before the device's end the host must begin the next step."""
         return median(self._launches) + MARGIN_S if self._launches else MARGIN_S
 
     def _started_at(self, launched_at: float) -> float | None:
-        """Return the start of a step on the device; None: at the unseen end of the step before."""
+        """Return a step's start on the device; None if the end of the step before was not seen."""
         return launched_at if launched_at >= self._settled_at else self._ended_at

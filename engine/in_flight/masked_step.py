@@ -3,13 +3,13 @@
     host    | launch forward n+1 | settle n | masks of n+1, replies | launch sampling n+1 | ...
     device  |  forward, sampling n ...| forward n+1 ....................| sampling n+1 | ...
 
-Masks are waited for while the device computes, and hardly longer: a row whose mask is not there is
-left out, so that it holds up nobody else. It samples in a later step. A row that verifies drafts
-samples as far as it has masks.
+The host waits for masks while the device computes, and little longer. A row whose mask is late is
+left out, so that it delays no other row, and samples in a later step. A row that verifies drafts
+samples as many tokens as it has masks.
 
 Knows: which rows have masks, and which are left out. Does not know: how masks are made
-(`engine.grammars`), how long the device computes (`launches.py`), or what being left out means for
-a sequence (`settle`).
+(`engine.grammars`), how long the device computes (`launches.py`), or what happens to the sequence
+of a left-out row (`settle`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from engine.sequences.sequence import Sequence
 from engine.sequences.token_constraint import Drafts, Making, MaskMaker, WantedMasks
 from engine.step import Bitmask, Forward, Launched, Sampled
 
-LOST_STEPS = 2  # steps lost by a left-out row: it has no row in the next one, then the same again
-LONGEST_PART = 1 / 4  # part of a step for which its rows wait for late masks
+LOST_STEPS = 2  # a left-out row's sequence loses this step, and the next, which has no row for it
+LONGEST_PART = 1 / 4  # longest wait for late masks, as a part of a step's time
 LEFT_OUT = Sampled(None, is_left_out=True)
 
 
@@ -43,7 +43,7 @@ class MaskedStep:
         self.is_held = False  # True if all rows waited for late masks
 
     def ask(self) -> None:
-        """Start to make the masks, once the samples of the step before are settled."""
+        """Start making the masks, once the samples of the step before are settled."""
         lacking = list[WantedMasks]()
         for row in self._masked:
             constraint = row.sequence.constraint
@@ -54,9 +54,9 @@ class MaskedStep:
     def sample(self, spare_s: float, step_s: float) -> frozenset[ScheduledRow]:
         """Wait for the masks and launch the sampling; return the rows that are left out.
 
-        The device needs nothing for `spare_s`. Then rows whose masks are late are worth a part of
-        `step_s`, what a step takes, as large as their part of the rows.
-        What the runner raises is raised, and `refuse` follows.
+        The wait lasts up to `spare_s`, while the device needs nothing. For rows whose masks are
+        then late, it lasts longer by a part of `step_s`, a step's time: the more rows, the larger
+        the part. Errors of the runner are raised; the caller then calls `refuse`.
         """
         if self._making is None:
             self.ask()
@@ -84,7 +84,7 @@ class MaskedStep:
 
     @property
     def over(self) -> list[Sequence]:
-        """Sequences whose constraint turned out to be complete while the masks were made."""
+        """Sequences whose constraint was found complete while the masks were made."""
         found = (row for row in self._masked if row not in self._left_out and not row.is_over)
         constraints = ((row.sequence, row.sequence.constraint) for row in found)
         return [one for one, constraint in constraints if constraint and constraint.is_over]
@@ -92,8 +92,8 @@ class MaskedStep:
     def refuse(self) -> tuple[frozenset[ScheduledRow], ScheduledRow]:
         """Sample no row: the device has no memory for it.
 
-        All rows that sample are left out. Returns them, and a constrained one: the larger part of
-        the memory was to be for its mask.
+        All rows that sample are left out. Returns them, and a constrained row, whose request fails:
+        masks were to take most of the memory.
         """
         self._launched = self._forward.skip()
         unsent(self._scheduled)

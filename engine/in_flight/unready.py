@@ -1,6 +1,6 @@
 """Sequences that wait in the queue until their constraints are ready.
 
-Knows: who waits. Does not know: how constraints are made (`engine.grammars`).
+Knows: which sequences wait. Does not know: how constraints are made (`engine.grammars`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from engine.sequences.sequence import Sequence
 
 
 class Unready:
-    """Sequences of one engine that wait for constraints, all accepted. One owner thread."""
+    """Accepted sequences of one engine that wait for their constraints. One owner thread."""
 
     def __init__(self) -> None:
         self._sequences: list[Sequence] = []
@@ -22,9 +22,9 @@ class Unready:
         self._sequences.append(sequence)
 
     def take(self, is_alive: Callable[[Sequence], bool]) -> list[tuple[Sequence, EngineError]]:
-        """Unblock sequences with ready constraints; return sequences with failed constraints.
+        """Unblock sequences whose constraint is ready; return those whose constraint failed.
 
-        Who is not alive any more waits no longer.
+        Sequences that are no longer alive are dropped.
         """
         waiting, self._sequences = self._sequences, []
         failed = list[tuple[Sequence, EngineError]]()

@@ -1,12 +1,12 @@
 """The layers that stay in host memory: their pinned bytes, and their buffers on the device.
 
-    host memory    | layer 3 | layer 7 | layer 11 |        one run of bytes for each
-    device         | buffer: 3, 11 | buffer: 7    |        each holds one layer at a time
+    host memory    | layer 3 | layer 7 | layer 11 |        one run of bytes for each layer
+    device         | buffer: 3, 11 | buffer: 7    |        each buffer holds one layer at a time
 
-Each such layer is built twice (`LayerHomes`): in host memory, where loading fills it, and on its
-buffer, where it is computed with. Both are the bytes of one run (`memory`).
+Each such layer is built twice (`LayerHomes`): in host memory, which loading fills, and on its
+buffer, which steps read. Each time the layer's tensors lie in one run of bytes (`memory`).
 
-Knows: bytes. Does not know: what a layer consists of, or when it is copied (`prefetch`).
+Knows: bytes. Does not know: which tensors a layer has, or when it is copied (`prefetch`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from storage.pools.host_pool import HostPool
 class HostLayers:
     """The memory of the layers of a placement; implements `LayerHomes`.
 
-    `runs` has the bytes of each in host memory, by its index; `buffers` are of the device.
+    `runs` has each layer's bytes in host memory, by the layer's index; `buffers` are on the device.
 
-    Concurrency: filled by the one owner thread, and only read once steps are computed.
+    Concurrency: one owner thread fills the memory; it is only read once steps are computed.
     """
 
     def __init__(
         self, placement: Placement, layer_bytes: Sequence[int], device: torch.device
     ) -> None:
-        """Allocate for layers of `layer_bytes` each. Raises NotEnoughMemory for the host."""
+        """Allocate memory for layers of `layer_bytes`. Raises NotEnoughMemory for the host."""
         self.placement = placement
         self._pool = _pinned(placement.host_bytes, device)
         sizes = [layer_bytes[index] for index in placement.layers]
@@ -74,13 +74,13 @@ class HostLayers:
         """Free the host memory, after the last step. May be repeated."""
         device = self.buffers[0].device
         if device.type == "cuda":
-            torch.cuda.synchronize(device)  # running copies read it
+            torch.cuda.synchronize(device)  # running copies read the host memory
         self.runs = {}
         self._pool.close()
 
 
 def _pinned(num_bytes: int, device: torch.device) -> HostPool:
-    """Allocate memory like the host tier's: pinned with a GPU, all pages present."""
+    """Allocate memory with all pages present; pin it if there is a GPU."""
     try:
         return HostPool(num_bytes // ALIGNMENT, ALIGNMENT, device)
     except PoolDoesNotFit as error:

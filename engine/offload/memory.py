@@ -1,8 +1,8 @@
 """A layer's tensors as one run of bytes, so that one copy moves them all.
 
-A layer is built as any other is, and its tensors are taken from the run one after the other: the
-same layer built on two runs has every tensor at the same place in both. So whatever a weight format
-keeps, a copy of the bytes is a copy of the layer.
+A layer's tensors are taken from the run one after the other. A layer that is built on two runs has
+each tensor at the same place in both. So a copy of the run's bytes is a copy of the layer, in any
+weight format.
 
 Knows: sizes and alignment. Does not know: layers, or which memory the run lies in.
 """
@@ -26,7 +26,7 @@ class RunMemory:
         self._used = 0
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Allocate like `Memory.empty`, but keep the present contents."""
+        """Take the next tensor from the run, with the contents that the run has."""
         first, size = self._used, prod(shape) * dtype.itemsize
         self._used = end_after(first, size)
         return self._run[first : first + size].view(dtype).view(shape)
@@ -44,5 +44,5 @@ class CountingMemory:
 
 
 def end_after(first: int, size: int) -> int:
-    """Return the start of the next tensor, after `size` bytes at `first`."""
+    """Return the aligned start of the next tensor, after `size` bytes at `first`."""
     return -(-(first + size) // ALIGNMENT) * ALIGNMENT

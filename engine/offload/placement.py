@@ -1,11 +1,11 @@
-"""The choice of layers with weights in host memory, and a step's time then. Pure arithmetic.
+"""The choice of layers with weights in host memory, and a step's time with them. Pure arithmetic.
 
     layers    0  1  2  3  4  5  6  7  8  9 10 11      three of twelve: 3, 7 and 11
     bus       |--- 3 ---|--- 7 ---|      |-- 11 --|   two buffers on the device, filled by turns
     compute   0  1  2   | 3  4  5  6 | 7  8 ...       the next copy begins when its buffer is free
 
-Layers are evenly spaced, and the last is one of them: each copy has the layers before it to hide
-under, and after the last one as little as possible is computed while the bus is idle.
+The chosen layers are evenly spaced, so that each copy runs while the layers before it are computed.
+The last layer is always chosen, so that the bus is idle as little as possible.
 
 Knows: bytes and seconds. Does not know: tensors or streams (`prefetch`). No torch: plans read it.
 """
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from engine.models.errors import WrongSetting
 
 GIB = 1 << 30
-NUM_BUFFERS = 2  # buffers on the device: one computes while the other is filled
-_SHORT = 0.9994  # rounded to four digits, this part of a size is still below the size
+NUM_BUFFERS = 2  # buffers on the device: one is read while the other is filled
+_SHORT = 0.9994  # this part of a size, rounded to four digits, is below the size
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Placement:
 
 
 def evenly_spaced(num_layers: int, count: int) -> tuple[int, ...]:
-    """Choose `count` of the layers, evenly spaced, with the last layer."""
+    """Choose `count` of the layers, evenly spaced; the last layer is always chosen."""
     return tuple((place + 1) * num_layers // count - 1 for place in range(count))
 
 
 def place(layer_bytes: Sequence[int], gib: float) -> Placement:
-    """Choose the fewest layers that have `gib` GiB of weights; `layer_bytes` of every layer.
+    """Choose the fewest layers with `gib` GiB of weights, given the bytes of every layer.
 
-    Raises WrongSetting where all together have less, or where that would free no memory.
+    Raises WrongSetting if all layers together have less, or if the choice would free no memory.
     """
     wanted, total = gib * GIB, sum(layer_bytes)
     if wanted > total:
@@ -66,9 +66,9 @@ def place(layer_bytes: Sequence[int], gib: float) -> Placement:
 
 
 def least_placement(layer_bytes: Sequence[int], room: float) -> Placement | None:
-    """Choose the fewest host layers with which the weights fit in `room` bytes of the device.
+    """Choose the fewest host layers that let all weights fit in `room` bytes of the device.
 
-    None where they never do.
+    Return None if no choice lets them fit.
     """
     total = sum(layer_bytes)
     fitting = (one for one in _placements(layer_bytes) if total - one.freed_bytes <= room)
@@ -84,15 +84,16 @@ def _placements(layer_bytes: Sequence[int]) -> Iterator[Placement]:
 
 
 def as_gib(num_bytes: int) -> str:
-    """Format a placement's bytes in four digits of GiB, as the `cpu_offload_gb` that selects it."""
+    """Format a placement's bytes as four digits of GiB: a `cpu_offload_gb` that selects it."""
     return f"{num_bytes / GIB * _SHORT:.4g}"
 
 
 def step_seconds(layer_seconds: Sequence[float], copy_seconds: Mapping[int, float]) -> float:
-    """Return the seconds of a step's layers: `layer_seconds` to compute, some after a copy.
+    """Return the seconds that a step's layers take, with waits for copies.
 
-    The first copies begin with the step; each other one when the layer has been computed that lies
-    in its buffer, and the bus is free.
+    `layer_seconds` are the computation of each layer, `copy_seconds` the copies by layer. The first
+    copies begin with the step. Each later copy begins once the bus is free and the layer that lies
+    in its buffer has been computed.
     """
     order = sorted(copy_seconds)
     arrived = dict[int, float]()

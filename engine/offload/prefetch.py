@@ -2,18 +2,18 @@
 
     copies     | layer 3 | layer 7 |            | layer 11 |
     compute    | 0  1  2 |wait| 3  4  5  6 | 7 ..... 10 |wait| 11 | head, sampling
-                                  ^ its buffer is free: layer 11 may be copied
+                                  ^ layer 3's buffer is free: layer 11 may be copied
 
-The first layers are copied when a step begins, each other one as soon as the layer before it in
-its buffer has been computed. A step waits for every copy that it began, so a step is whole in
-itself: a CUDA graph captures copies and kernels together, and replays and eager steps follow each
-other in any order. Nothing is copied from one step for the next; what that would save is the time
-of head and sampling, little beside the copies.
+The first layers are copied when a step begins. Each later layer is copied as soon as the layer
+before it in the same buffer has been computed. A step waits for every copy that it began, so no
+copy crosses from one step to the next: a CUDA graph captures copies and kernels together, and
+replays and eager steps follow each other in any order. Copies for the next step would save only the
+time of the head and the sampling, which is short beside the copies.
 
 Kernels that are launched early (`kernels.launch.dependent_launch`) read weights before they wait
-for the kernel before. The first kernel of a layer begins after the copy, and the next ones are not
-launched before that has begun: so what they read early is there. And since each waits for the one
-before in the end, the end of a layer's last kernel is the end of all that read its buffer.
+for the kernel before them. This is safe: the first kernel of a layer begins after the copy, and the
+layer's other kernels are launched after the first has begun, so the weights are there. Each kernel
+ends after the one before it, so after the end of a layer's last kernel nothing reads the buffer.
 
 Knows: the order of copies and kernels. Does not know: what a layer computes.
 """
@@ -52,7 +52,7 @@ class PlainLayerCopies:
 
 
 class StreamLayerCopies:
-    """Copies on their own CUDA stream, beside the kernels. Captured graphs include them."""
+    """Copies on their own CUDA stream, beside the kernels. Captured graphs include these copies."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -1,6 +1,6 @@
 """Block tables with a copy on the device.
 
-A step sends only the blocks that its sequences got since they were last in a step.
+A step sends only the blocks that its sequences got since their last step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from engine.transfers import host_buffer, to_device
 
 
 class DeviceTables(BlockTables):
-    """Tables with a copy `device`, which changes in the order of the CUDA stream."""
+    """Tables with a copy `device` on the device, which changes in the order of the CUDA stream."""
 
     def __init__(
         self, *, num_batch_slots: int, num_blocks: int, scratch_block: int, device: torch.device
@@ -30,7 +30,7 @@ class DeviceTables(BlockTables):
             self._send_scattered(runs)
 
     def _send_run(self, run: BlockRun) -> None:
-        """Copy one run into place without a kernel: a prompt's blocks, or a grown sequence's."""
+        """Copy one run of blocks into place without a kernel."""
         staging = host_buffer(run.blocks.shape, torch.int32, self.device.device)
         staging.numpy()[:] = run.blocks
         self.device[run.batch_slot, run.first : run.end].copy_(staging, non_blocking=True)

@@ -5,11 +5,12 @@
               rows, or as many as make 384, 512 ... in all
     sharing   4, 8, 16, 32 ... decodes, alone and with 128, 256, 512 tokens of other rows
 
-Which attention kernels are launched follows from the bucket, not from the step: so there are
-buckets for one and for two rows of new tokens, whose keys are split finely, and separate buckets
-for decodes that read prefixes together, which take two launches. A matrix product takes its time by
-the number of all tokens, and some numbers cost more than larger ones: 448 rows more than 512, 40 to
-56 as much as 64. The sizes that the scheduler has to know as well are in `engine.step_sizes`.
+The bucket, not the step, decides which attention kernels are launched. So there are buckets for one
+and for two rows of new tokens, whose keys are split finely, and separate buckets for decodes that
+read prefixes together, which take two launches. The time of a matrix product depends on the number
+of all tokens, and some numbers take longer than larger ones: 448 rows take longer than 512, and 40
+to 56 rows as long as 64. The sizes that the scheduler has to know as well are in
+`engine.step_sizes`.
 
 Knows: counts. Does not know: tensors, or what is captured.
 """
@@ -22,11 +23,11 @@ from itertools import product
 from engine.execution.graphs.inputs import GraphBucket
 from engine.step_sizes import BESIDE, SHARING_NEW_TOKENS, new_tokens
 
-FEW_DECODES, MANY_DECODES = 32, 64  # decode counts between which a decode-only bucket saves nothing
+FEW_DECODES, MANY_DECODES = 32, 64  # between these decode counts, decode-only buckets save nothing
 FEW_PREFILLS = (1, 2)
-MIN_PREFILLS, MAX_PREFILLS = 8, 32  # rows of several tokens in the other buckets
+MIN_PREFILLS, MAX_PREFILLS = 8, 32  # rows of several tokens in mixed buckets
 SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # numbers of decodes that share
-SHARING_BESIDE = (16, 64, 128, 256)  # the same numbers in buckets with other rows
+SHARING_BESIDE = (16, 64, 128, 256)  # decodes that share in buckets with other rows
 TOKENS_PER_PREFILL = 16
 
 
@@ -58,7 +59,8 @@ def sharing_buckets(
 ) -> Iterator[GraphBucket]:
     """Yield the buckets of decodes that share prefixes, alone and beside other rows.
 
-    Fewer than the others: sharing pays where decodes are many, and then padding is little.
+    These are fewer: sharing pays where decodes are many, and with many decodes padding costs
+    little.
     """
     most = min(num_batch_slots, max_tokens)
     for decodes in sorted({*SHARING, most}):

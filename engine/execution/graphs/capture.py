@@ -12,8 +12,8 @@ from torch import Tensor
 from kernels.launch.garbage import uncollected
 
 Launches = Callable[[], tuple[Tensor, ...]]
-# Another thread may call CUDA meanwhile: pinning the host tier would be refused
-# in the mode "global", and would end the capture.
+# Another thread may call CUDA during a capture. In the mode "global", CUDA would refuse to pin the
+# host tier's memory, and the capture would end.
 CAPTURE_MODE = "thread_local"
 
 
@@ -30,15 +30,15 @@ class Captured(Protocol):
         ...
 
     def drop(self) -> None:
-        """Free the captured graph, which is not replayed any more."""
+        """Free the captured graph; it cannot be replayed after that."""
         ...
 
 
 class Capture(Protocol):
-    """Maker of `Captured` from functions."""
+    """Capturer of functions' launches."""
 
     def record(self, trial: Launches, launches: Launches) -> Captured:
-        """Run `trial`, so that all kernels are compiled and loaded; then capture `launches`.
+        """Run `trial` to compile and load all kernels; then capture `launches`.
 
         `trial` launches every kernel of `launches` at least once, but may be shorter.
         """
@@ -64,8 +64,8 @@ class CudaCaptured:
 class CudaCapture:
     """Capture of all graphs with one memory pool.
 
-    They share their temporary memory, and that of their outputs: these are valid only until any of
-    the graphs is replayed next, in the order of the stream.
+    The graphs share the memory of temporary tensors and of outputs. A graph's outputs are valid
+    only until any of the graphs is replayed next on the stream.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class CudaCapture:
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def record(self, trial: Launches, launches: Launches) -> CudaCaptured:
-        """Run `trial` on the capture's own stream, since cuBLAS has a workspace for each stream."""
+        """Run `trial` and capture on one stream, since cuBLAS has a workspace for each stream."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             trial()
@@ -82,10 +82,10 @@ class CudaCapture:
         return captured
 
     def _capture(self, launches: Launches) -> CudaCaptured:
-        """Capture like `torch.cuda.graph`, but without freeing memory and waiting each time.
+        """Capture as `torch.cuda.graph` does, but do not free memory and wait at each capture.
 
-        An error of `launches` ends the capture and is raised. If that was the first graph, nothing
-        can be captured any more: torch does not use a pool again whose graphs are all gone.
+        An error of `launches` ends the capture and is raised. If this was the first graph, nothing
+        can be captured any more: torch does not use a pool again once all its graphs are gone.
         """
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=self._pool, capture_error_mode=CAPTURE_MODE)
@@ -100,9 +100,10 @@ class CudaCapture:
 def cuda_capture() -> Iterator[CudaCapture]:
     """Open a `CudaCapture`, with memory freed and garbage collection paused while it is used.
 
-    Graphs take their memory from the device, not from the freed tensors that torch keeps; so those
-    are given back before, and again afterwards, when the dry launches have left theirs. No garbage
-    is collected meanwhile: a finaliser may call CUDA, which ends a capture under way.
+    Graphs take their memory from the device, not from the freed tensors that torch keeps. So torch
+    gives freed memory back to the device before the captures, and again after them, when it keeps
+    the tensors of the trial launches. No garbage is collected during captures: a finaliser may call
+    CUDA, which ends a capture.
     """
     with uncollected():
         _free_what_torch_keeps()

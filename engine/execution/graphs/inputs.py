@@ -1,6 +1,6 @@
-"""The inputs of a captured graph: one flat int32 tensor that each step fills by one copy.
+"""The inputs of a captured graph: one flat int32 tensor, filled by one copy in each step.
 
-The part of its bucket that a step does not need is padding: decodes without keys, which write to
+A step fills the unused part of its bucket with padding: decodes without keys, which write to
 scratch slots, and rows without tokens.
 
     row    | d | d | d | - | - |   p   |  p  |  -  |      d: decodes, p: rows with more tokens,
@@ -46,18 +46,20 @@ ALIGNMENT = 4  # int32 numbers: each field starts at a multiple of 16 bytes
 
 @dataclass(frozen=True, slots=True)
 class GraphBucket:
-    """Capacity of a captured graph: `num_decodes` rows of one token, then `num_prefills` others
-    with `num_new` tokens together.
+    """Capacity of a captured graph.
+
+    It has `num_decodes` rows of one token, then `num_prefills` other rows with `num_new` tokens
+    together.
     """
 
     num_decodes: int
     num_new: int = 0
     num_prefills: int = 0
     group_rows: int = 0  # most decodes that share a prefix; 0: no shared prefixes
-    more_samples: int = 0  # tokens sampled beyond one a row
+    more_samples: int = 0  # sampled tokens beyond the first of each row
     has_adapters: bool = field(default=False, kw_only=True)  # True if tokens may have adapters
     has_head: bool = field(default=False, kw_only=True)  # True if the model's head drafts
-    has_rings: bool = field(default=False, kw_only=True)  # True if the KV of windows lies in rings
+    has_rings: bool = field(default=False, kw_only=True)  # True if KV of windows lies in rings
 
     @property
     def num_tokens(self) -> int:
@@ -90,7 +92,7 @@ class GraphBucket:
         )
 
     def sizes(self) -> dict[str, int]:
-        """Return the size of each field, in numbers."""
+        """Return the number of int32 numbers in each field."""
         tokens, rows, samples = self.num_tokens, self.num_rows, self.num_samples
         per_row = ("context_lens", "table_slots", "read_slots", "write_slots", "runs", "kept")
         return {
@@ -137,7 +139,7 @@ class GraphBucket:
 
 
 class StepInputs:
-    """Inputs of captured graphs of one bucket. `flat` is shared by all buckets."""
+    """Inputs of one bucket's captured graph. All buckets share the tensor `flat`."""
 
     def __init__(
         self,
@@ -163,7 +165,7 @@ class StepInputs:
         return self._flat[self._places[name]]
 
     def wide(self) -> dict[str, Tensor]:
-        """Return the int64 fields, converted by one copy on the device."""
+        """Return the fields that kernels read as int64, converted by one copy on the device."""
         end = self._places["output_slots"].stop
         numbers = self._flat[:end].long()
         return {name: numbers[at] for name, at in self._places.items() if at.stop <= end}
@@ -174,9 +176,9 @@ class StepInputs:
         draw: Randomness[HostArray] | None,
         sharing: Sharing | None = None,
     ) -> None:
-        """Copy a step's numbers to the device, after its block tables; return without waiting.
+        """Copy a step's block tables and then its fields to the device; return without waiting.
 
-        `sharing` is given where the bucket shares. The decodes lie in its order; outputs and
+        `sharing` is given if the bucket has shared prefixes, and orders the decodes. Outputs and
         `draw` are in the order of `rows`.
         """
         staging = host_buffer(self._flat.shape, torch.int32, self._flat.device)
@@ -219,7 +221,7 @@ class StepInputs:
         return numbers
 
     def _nothing_followed(self) -> dict[str, int | Ints]:
-        """Return padding of the samples that the head follows: each alone, without blocks."""
+        """Return padding for the fields of `Followed`: samples in separate rows, without blocks."""
         return {
             "followed_firsts": np.arange(self.bucket.num_samples, dtype=np.int32),
             "compared": self.bucket.num_tokens,
@@ -266,7 +268,7 @@ class StepInputs:
         place: npt.NDArray[np.int64],
         shape: RingShape,
     ) -> None:
-        """Fill the fields of rings; padding reads and writes the ring that is nobody's."""
+        """Fill the fields of rings; padding reads and writes the ring that no sequence owns."""
         fields, first = ring_fields(rows, shape), self.bucket.num_decodes
         slots, decodes = fields.pop("window_slots"), count_decodes(rows)
         for name, values in fields.items():
@@ -295,7 +297,7 @@ class StepInputs:
     def _fill_tokens(
         self, parts: dict[str, Ints], rows: Sequence[Row], decodes: int, batch_slots: Ints
     ) -> Ints:
-        """Fill the fields of tokens; return the place of each row's last token."""
+        """Fill the fields of tokens; return the index of each row's last token."""
         starts = np.array([row.start for row in rows], np.int32)
         tokens = token_ids_of(rows)
         last = np.arange(len(rows), dtype=np.int32)
@@ -321,7 +323,7 @@ class StepInputs:
         return last
 
     def _fill_adapters(self, slots: Ints, rows: Sequence[Row], decodes: int) -> None:
-        """Fill the slots of the tokens' adapters; padding has none."""
+        """Fill the slots of the tokens' adapters; padding has no adapter."""
         given, first = adapters_of(rows), self.bucket.num_decodes
         slots[:decodes] = given[:decodes]
         slots[first : first + len(given) - decodes] = given[decodes:]
@@ -334,7 +336,7 @@ class StepInputs:
         places: Ints,
         positions: Ints,
     ) -> None:
-        """Fill the slots and positions of tokens at `places` among their rows' keys."""
+        """Fill the slots and positions of tokens, given their `places` among their rows' keys."""
         size = self._block_size
         blocks = self._tables.host[batch_slots, places // size]
         parts["slots"][where] = blocks * size + places % size

@@ -1,4 +1,4 @@
-"""A runner that replays captured graphs, and runs steps without a bucket eagerly."""
+"""A runner that replays captured graphs, and eagerly runs steps that fit no bucket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from engine.transfers import HostArray, HostCopy, record_event
 
 @dataclass(frozen=True, slots=True)
 class GraphRunner:
-    """Runner that replays small steps and gives others to `eager`; implements `Runner`."""
+    """Runner that replays small steps and gives larger steps to `eager`; implements `Runner`."""
 
     eager: ModelRunner
     steps: CapturedSteps
@@ -45,14 +45,14 @@ class GraphRunner:
         return self._forward(captured, step, draw, sharing)
 
     def _prepare(self, step: Step) -> tuple[Step, Sharing | None, CapturedStep | None]:
-        """Return the step as rows of one token, how they share reads, and the captured graph."""
+        """Return the step by token, the order of shared reads, and the captured graph that fits."""
         self.eager.tables.update(step.rows)
         sharing = self.eager.sharing(step.rows)
         step = by_token(step)
         return step, sharing, self._find(step, sharing)
 
     def _find(self, step: Step, sharing: Sharing | None) -> CapturedStep | None:
-        """Find the bucket for a step; one with shared prefixes where that saves time."""
+        """Find the bucket for a step: a bucket with shared prefixes where sharing saves time."""
         if not step.rows or are_read(step.rows):  # a graph keeps no hidden states
             return None
         decodes = count_decodes(step.rows)
@@ -82,7 +82,7 @@ class GraphRunner:
         draw: Randomness[HostArray] | None,
         sharing: Sharing | None,
     ) -> ReplayedForward:
-        """Replay the graph; without `draw` its sampled tokens are ignored."""
+        """Replay the graph. Without `draw`, the tokens that the graph samples are ignored."""
         self.eager.copy(step)
         shares, rings = captured.inputs.bucket.group_rows > 0, self.eager.rings
         if rings is not None:
@@ -101,13 +101,13 @@ class ReplayedForward:
     eager: ModelRunner
     step: CapturedStep
     sampling: Sequence[Row]  # rows to sample, one for each sampled token
-    draw: Randomness[HostArray] | None  # sampling parameters; None: the graph has not all
+    draw: Randomness[HostArray] | None  # sampling parameters; None: the graph lacks some
 
     @torch.inference_mode()
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
         """Sample from the captured logits with the rows' own parameters.
 
-        Where only masks are missing, that is done of the rows with a mask alone.
+        Where the graph lacks only masks, only the rows with a mask are sampled again.
         """
         step, count, sampler = self.step, len(self.sampling), self.eager.sampler
         logits = step.logits[:count]

@@ -1,8 +1,8 @@
 """The captured graphs of one model, one for each bucket (`buckets.py`).
 
-A step is replayed in the smallest bucket that holds it. Everything from the embedding to the
-sampled tokens, written to `last_tokens`, is one launch; for rows that ask for more than that the
-sampler takes the logits.
+A step is replayed in the smallest bucket that holds it. One launch computes everything from the
+embedding to the sampled tokens, and writes these to `last_tokens`. Rows with parameters that the
+graph does not cover are sampled from the graph's logits by the sampler.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from storage.pools.window_pool import StepWindows, WindowPool
 class CaptureContext:
     """Decoder and tensors that all captured graphs use.
 
-    `last_tokens` (batch slots + 1,) int64: the last is for padding.
+    `last_tokens` (batch slots + 1,) int64: the last token sampled in each batch slot, and one of
+    padding.
     """
 
     decoder: Decoder
@@ -48,7 +49,7 @@ class CaptureContext:
 
 @dataclass(frozen=True, slots=True)
 class CapturedStep:
-    """The graph of one bucket: fill `inputs`, replay, read the outputs."""
+    """The graph of one bucket: fill `inputs`, replay the graph, read the outputs."""
 
     inputs: StepInputs
     captured: Captured
@@ -62,13 +63,13 @@ class CapturedStep:
     def packed(self) -> Tensor:
         """(2, samples) int32: sampled tokens, and whether their logits were finite.
 
-        With a head that drafts its tokens come after these, as `HeadStep.draft` has them.
+        With a head that drafts, rows of drafts follow, as `HeadStep.draft` returns them.
         """
         return self.captured.outputs[1]
 
     @property
     def sampled_from(self) -> Tensor:
-        """(samples,) int64: the last input tokens before each sample."""
+        """(samples,) int64: the last input token before each sample."""
         return self.captured.outputs[2]
 
 
@@ -78,9 +79,10 @@ class CapturedSteps:
     def __init__(
         self, machine: CaptureContext, capture: Capture, *, max_tokens: int, group_rows: int = 0
     ) -> None:
-        """Capture steps of up to `max_tokens` tokens, not counting decodes beside other rows.
+        """Capture steps of up to `max_tokens` tokens. In mixed steps, decodes do not count.
 
-        With `group_rows` also steps whose decodes read prefixes in groups of up to `group_rows`.
+        With `group_rows`, also capture steps whose decodes share prefixes in groups of up to
+        `group_rows`.
         """
         self._steps: dict[tuple[int, bool], list[CapturedStep]] = defaultdict(list)
         buckets = all_buckets(machine.tables.nobody, max_tokens, group_rows)
@@ -90,19 +92,19 @@ class CapturedSteps:
             self._steps[_kind(inputs.bucket)].insert(0, CapturedStep(inputs, captured))
 
     def find(self, needed: GraphBucket) -> CapturedStep | None:
-        """Find the smallest captured step that holds `needed`; None without one."""
+        """Find the smallest captured step that holds `needed`; None if no captured step does."""
         steps = self._steps[_kind(needed)]
         return next((step for step in steps if step.inputs.bucket.holds(needed)), None)
 
     def drop(self) -> None:
-        """Free all graphs, before the group of ranks whose collectives they hold is closed."""
+        """Free all graphs, before the group of ranks closes whose collectives they hold."""
         for steps in self._steps.values():
             for step in steps:
                 step.captured.drop()
 
 
 def inputs_of(machine: CaptureContext, buckets: Sequence[GraphBucket]) -> Iterator[StepInputs]:
-    """Yield the inputs of each bucket, views of one tensor, filled with padding."""
+    """Yield the inputs of each bucket, filled with padding. All are views of one tensor."""
     if machine.decoder.num_slots:
         buckets = [replace(bucket, has_adapters=True) for bucket in buckets]
     buckets = [replace(one, has_head=machine.decoder.has_draft_head) for one in buckets]
