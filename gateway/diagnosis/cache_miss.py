@@ -1,8 +1,8 @@
 """The reason why a prompt missed the cache, the cost, and advice, for the caller who asks.
 
-A tenant is told of its own prompts and no more. Of what the cache gave up it learns whether the
-time had passed for which it had asked to keep it (`expired`) or not (`evicted`), from its own
-requests alone: by whose pressure is the operator's to see.
+A tenant is told about its own prompts only. About blocks that left the cache it learns whether its
+own requested retention had passed (`expired`) or not (`evicted`). Only the operator can see which
+tenant caused an eviction.
 """
 
 from typing import Literal
@@ -41,11 +41,11 @@ _OF_KIND: dict[PartKind | None, Reason] = {
 class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
     """A cache miss: the change that lost most tokens, its place, and its cost. None: unknown.
 
-    `matched_tokens` were cached, where these are more than could be used (recurrent layers).
-    `reusable_tokens` of the earlier prompt could have been reused, had nothing changed.
-    `lost_tokens` of them were computed again, in `lost_ms` at the rate of this prompt. `token` is
-    the first that was lost by the reason, in `part` as the request names it; `before` and `after`
-    are the texts of the two prompts around it.
+    `matched_tokens` counts cached tokens, given if more were cached than could be used (recurrent
+    layers). `reusable_tokens` of the earlier prompt could have been reused, had nothing changed; of
+    these `lost_tokens` were computed again, in `lost_ms` at the rate of this prompt. `token` is the
+    first token lost by the reason, in the `part` as the request names it; `before` and `after` are
+    the texts of the two prompts around that token.
     """
 
     reason: Reason
@@ -68,8 +68,8 @@ def cache_miss(
 ) -> CacheMiss:
     """Return why no more than `cached` tokens of a prompt came from the cache.
 
-    `matched`: tokens that were cached, where these are more and a state at their end was missing.
-    `s_per_token`: what computing one of the others took, in seconds; None if that is not known.
+    `matched` counts the cached tokens; more than `cached` if a recurrent state at their end was
+    missing. `s_per_token`: the seconds to compute one of the uncached tokens; None if not known.
     """
     seen = compared.seen
     unknown = _without_costs(compared, cached)

@@ -1,8 +1,8 @@
 """The comparison of a prompt with an earlier prompt of its tenant: their first difference.
 
-An earlier prompt is the one that the request names, or else the one with most tokens in common at
-the beginning; where none has a block in common, the latest that is made of the same tokens.
-Prompts under another salt are compared only where they are named, and then nothing of them is told.
+The earlier prompt is the prompt that the request names, or else the one with the longest common
+prefix; if no prefix has a whole block, the latest prompt made of mostly the same tokens. Prompts
+under another salt are compared only if the request names them, and nothing of them is told.
 
 Knows: tokens, parts and texts of one tenant. Does not know: what the cache had of them.
 """
@@ -75,9 +75,9 @@ def compare(
     block_size: int,
     decode: Decode,
 ) -> Reading[Comparison]:
-    """Compare `new` with the earlier prompt that is named, or else most similar.
+    """Compare `new` with the earlier prompt that is named, or else with the most similar one.
 
-    A step reads one earlier prompt, or all of `new`.
+    Each step of the generator reads one earlier prompt, or all of `new`.
     """
     named, ids = explain.previous_id, new.token_ids
     if not memory.is_on:
@@ -110,7 +110,7 @@ def common_tokens(one: TokenIds, other: TokenIds) -> int:
 def _most_alike(
     latest: Sequence[SeenPrompt], ids: TokenIds, block_size: int
 ) -> Reading[SeenPrompt | None]:
-    """Find the latest prompt that shares most blocks, or else the latest of similar tokens."""
+    """Find the latest prompt with most common blocks, or else the latest of similar tokens."""
     best, most = None, 0
     for one in latest:
         yield 0  # at most the tokens of `ids` are read
@@ -197,7 +197,7 @@ def _kind(within: Within, seen: SeenPrompt, new: SeenPrompt) -> PartKind | None:
 
 
 def _tools_change(before: Sequence[str], after: Sequence[str]) -> Change | None:
-    """Name the change in the list of tools; None for equal lists, where a definition changed."""
+    """Name the change in the list of tools; None for equal lists: then a definition changed."""
     if before == after:
         return None
     if sorted(before) == sorted(after):

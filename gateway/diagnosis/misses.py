@@ -1,7 +1,7 @@
 """The last cache misses of each tenant that watches its page, while it watches.
 
-Comparing prompts takes time, so it is done for the requests that ask for it and for those of a
-tenant whose page is open: one that has asked for its data within WATCHED_S.
+Comparing prompts takes time, so prompts are compared only for requests that ask why they missed,
+and for requests of a tenant whose page is open, that is, has asked for its data within WATCHED_S.
 
 Knows: tenants, times and misses of this process. Does not know: how a miss is found.
 """

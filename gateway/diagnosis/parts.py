@@ -2,8 +2,8 @@
 
 A template decides where in the prompt the parts are, and may trim them, so they are searched for in
 the prompt's own text: tools by their names and the system's texts from the beginning, messages from
-the end. A part that is not found is passed over. Each one costs a reading of the whole prompt, and
-a request may have thousands that the template leaves out, so the search is bounded.
+the end. A part that is not found is skipped. Each such part costs a reading of the whole prompt,
+and a request may have thousands of parts that the template leaves out, so the search is bounded.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -15,7 +15,7 @@ PartKind = Literal["tools", "system", "messages"]
 _ANCHOR = 64  # characters by which to find a text that the template changed
 _FIND = 256  # characters that are read in the time that a search takes to begin
 _STEP = 1 << 18  # characters read in a step
-_MOST_IN_VAIN = 1 << 28  # a second's reading, or two where all that is read is nearly right
+_MOST_IN_VAIN = 1 << 28  # one second's reading, or two if all text nearly matches
 _PER_CHARACTER = 64  # characters that are read in the time to tokenise one
 
 

@@ -1,6 +1,6 @@
 """The recent prompts of each tenant, remembered so that the next prompt can be compared.
 
-What is kept are the token ids that the engine was sent, and the names of the tools. A chat's turns
+The memory keeps the token ids that the engine was sent, and the names of the tools. Turns of a chat
 share nothing here: a conversation of ten turns is kept ten times, as far as the bounds allow.
 """
 

@@ -1,7 +1,7 @@
 """The health of the server's processes and files, for the operator.
 
 Knows: the engines and the router process as this process sees them, the engines' disk processes,
-the gateway's workers, and the faults of what the gateway keeps. Does not know: other gateways.
+the gateway's workers, and the faults of the gateway's stored state. Does not know: other gateways.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     since: float | None
     detail: str
-    fault: str = "is down"  # the fault where it is not ok
+    fault: str = "is down"  # the words for a state that is not ok
 
 
 def health(
@@ -46,8 +46,8 @@ def health(
 ) -> list[Health]:
     """List the health of all processes and stores; `overview` is None while no engine answers.
 
-    `replicas` are the engines where there are several, of which the overview is joined, and
-    `router_answers` is of the process that chooses among them, None without one.
+    If there are several engines, `replicas` lists them and `overview` is their joined overview.
+    `router_answers` tells whether the router process answers; None if there is none.
     """
     kept = (
         Health(process=_kept(fault), ok=False, since=None, detail=fault.reason) for fault in faults
@@ -118,7 +118,7 @@ def _replicas(
 
 
 def _sentinel(sentinel: SentinelStats) -> Iterator[Health]:
-    """Yield what came of the answers that were computed again, once there is one."""
+    """Yield the result of computing answers again without the cache, once there is one."""
     if not (sentinel.checked or sentinel.damaged_blocks):
         return
     detail = f"{sentinel.differed} of {sentinel.checked} answers differ without the cache"
@@ -131,7 +131,7 @@ def _sentinel(sentinel: SentinelStats) -> Iterator[Health]:
 
 
 def _gaps(gaps: GapStats) -> Iterator[Health]:
-    """Yield whether gaps between tokens keep to their targets, where there are targets."""
+    """Yield whether gaps between tokens keep to their targets, if there are targets."""
     if gaps.gaps or gaps.target_s:
         is_well = not (gaps.is_missed or gaps.is_too_short)
         detail = "99 in 100 keep to their targets" if is_well else gaps.describe()

@@ -1,10 +1,10 @@
 """The last hour of the engine and of this gateway's latencies, a sample every five seconds.
 
-It is kept from the start on, whether or not anybody looks, so that a page that is opened after an
-incident shows it. The first sample has all that was done before, where the engine is no older than
-what is kept. Samples lie on a grid of INTERVAL_S seconds since the epoch. Each worker keeps a
-history: counts of tokens and blocks are the engine's, latencies those of all workers, so it does
-not matter which of them is asked.
+The history is kept from the start on, whether or not anybody looks, so that a page opened after an
+incident shows the incident. The first sample has all earlier events if the engine is no older than
+the kept hour. Samples lie on a grid of INTERVAL_S seconds since the epoch. Each worker keeps a
+history: counts of tokens and blocks come from the engine, latencies from all workers, so any worker
+can be asked.
 
 Knows: differences between two looks. Does not know: tenants.
 """
@@ -36,7 +36,7 @@ ENGINES = 256  # engines remembered: an engine may be away for a while, and then
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """The events of the `seconds` before `t`; `waiting` and `running` are the numbers at `t`.
 
-    Latencies are None where the gateway answered nothing.
+    Latencies are None if the gateway answered nothing.
     """
 
     t: float  # seconds since the epoch
@@ -108,14 +108,14 @@ def _by_engine(overview: Overview) -> dict[str, Overview]:
 
 
 def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
-    """Make the look before the first: zeros at the start of the oldest engine that counts.
+    """Make a look before the first: zeros at the start of the oldest engine that counts.
 
-    Older engines than KEPT_S have done most of their work before what is shown: they do not count.
+    Engines older than KEPT_S do not count: they did most of their work before the shown hour.
     """
     engines = _by_engine(overview)
     old = {name: one for name, one in engines.items() if one.uptime_s > KEPT_S}
     seconds = max((one.uptime_s for name, one in engines.items() if name not in old), default=0.0)
-    if old:  # then the gateway's answers before now, and their times, are not known either
+    if old:  # then earlier answers of the gateway do not count either
         return _Look(now - seconds, overview, old, latencies)
     nothing = latencies._replace(
         first_token=(0.0,) * len(latencies.first_token), gap=(0.0,) * len(latencies.gap)

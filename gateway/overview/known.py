@@ -25,7 +25,7 @@ class RunningAsked(msgspec.Struct, frozen=True, tag="running"):
 
 
 class MissesAsked(msgspec.Struct, frozen=True, tag="misses"):
-    """The question why a tenant's prompts miss; asking makes the worker look for more misses."""
+    """The question why a tenant's prompts miss; the asked worker then looks for more misses."""
 
     tenant: str
 

@@ -1,7 +1,7 @@
 """The requests under way: the engine's sequences, and this process's facts about them.
 
-The engine has all of them, whichever worker they came through. Their routes, and requests that are
-not in the engine yet or any more, are told by the workers that answer them (`known.py`).
+The engine has the sequences of all workers' requests. The workers that answer the requests add
+their routes, and requests that are not in the engine yet or any more (`known.py`).
 """
 
 import time

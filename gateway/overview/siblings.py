@@ -1,12 +1,12 @@
 """The other workers of this gateway, which a page's worker asks for their data.
 
-Workers share a port, so a page is answered by any of them. Each listens on a Unix socket in the
-directory that they share (open to their user alone) and tells what it keeps in memory: its last
-refusals, the requests that it answers, the misses of a tenant that looks. Whoever answers a page
-adds up. Nothing is sent while nobody looks.
+Workers share a port, so any worker may answer a page. Each worker listens on a Unix socket in their
+shared directory (open to their user alone) and tells the data that it keeps in memory: its last
+refusals, the requests that it answers, the misses of a tenant that looks. The worker that answers a
+page adds up. Nothing is sent while nobody looks at a page.
 
-Knows: bytes between workers, and who did not answer. Does not know: what is asked and told, which
-is the pages' (`known.py`), or gateways of other machines.
+Knows: bytes between workers, and which workers did not answer. Does not know: the questions and
+answers (`known.py`), or gateways of other machines.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The tenants' names by id for the operator, remembered for some seconds.
 
-A page that polls must not read every tenant from the state each time. Who was renamed is shown
-under the old name for RENEW_S seconds at most; who is new, after RETRY_S.
+A page that polls must not read every tenant from the state each time. A renamed tenant is shown
+under its old name for RENEW_S seconds at most; a new tenant's name is known after RETRY_S.
 """
 
 from collections.abc import Callable, Iterable

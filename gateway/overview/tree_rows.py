@@ -1,7 +1,7 @@
 """The nodes of the cache's tree as rows for the operator.
 
-Text is shown of published prefixes alone. It is read from the published record, never from the
-cache, whose tokens do not cross the link; so no tenant's text can be shown by mistake.
+Only published prefixes are shown with text. The text is read from the published record, never from
+the cache, whose tokens do not cross the link; so no tenant's text can be shown by mistake.
 """
 
 from collections.abc import Mapping

@@ -1,3 +1,3 @@
 """The operator's page at `/admin/ui` and the tenant's at `/usage`: their files, their sessions,
-and what a tenant reads of itself. What the operator's page shows is in `gateway/overview`.
+and the data of a tenant's page. The data of the operator's page is in `gateway/overview`.
 """

@@ -41,7 +41,7 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """A page's file as it is stored, with how it is sent."""
+    """A page's file as it is stored, and the headers with which it is sent."""
 
     content: bytes
     is_packed: bool  # stored compressed
@@ -63,7 +63,7 @@ class PageFiles:
             for path in folder.rglob("*")
             if _kind(path) in _TYPES and path.is_file()
         }
-        self._packed: dict[str, Packed] = {}  # of those that somebody has asked for
+        self._packed: dict[str, Packed] = {}  # files that were asked for
 
     def answer(self, name: str, request: Request) -> Response:
         """Answer with the file, or 304 for a client that has it; NotFound for an unknown path."""
@@ -79,7 +79,7 @@ class PageFiles:
         packed = content.packed
         if content.plain or packed is None:
             return content.answer(request, headers, found.media_type)
-        # Sent compressed to any client: unpacking would be work.
+        # Sent compressed to every client, since unpacking would take time.
         headers |= {"content-encoding": "gzip", "content-length": str(len(packed))}
         return StreamingResponse(_pieces(packed), 200, headers, found.media_type)
 

@@ -1,8 +1,9 @@
 """The pages' routes: `/admin/ui` and `/admin/session` for the operator, `/usage` for a tenant.
 
-Files are served without a key. Whoever signs in sends a key once and gets a cookie for it; every
-admin route accepts the operator's (`gateway.auth.auth`), and only `/usage/data` a tenant's. All of
-it is for the pages alone, so `/openapi.json` has none of it.
+Files are served without a key. A browser signs in by sending a key once, for which it gets a
+cookie; every admin route accepts the operator's cookie (`gateway.auth.auth`), and only
+`/usage/data` accepts a tenant's. These routes are for the pages alone, so `/openapi.json` has none
+of them.
 """
 
 import asyncio

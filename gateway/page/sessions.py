@@ -1,10 +1,10 @@
 """The sessions of a page: a signed cookie that scripts cannot read, and a token against CSRF.
 
-The cookie bears what the signer was given, signed with a key of this server, so that every worker
-accepts it and none keeps anything. It is for one path, for the page's own origin (SameSite=Strict),
-for HTTPS alone (Secure) where the page is reached by it, and for SESSION_S. Signing out removes the
-cookie; whoever copied it before could use it until its time is over, or until the key with which
-it was signed changes.
+The cookie holds the session's subject, signed with a key of this server, so that every worker
+accepts the cookie and no worker stores sessions. It is for one path, for the page's own origin
+(SameSite=Strict), for HTTPS alone (Secure) if the page was reached over HTTPS, and for SESSION_S.
+Signing out removes the cookie; a copy made before could be used until its time is over, or until
+the signing key changes.
 
 A request that changes something has to bear the CSRF token as a header, which no form and no page
 of another origin can add. The token is made of the cookie, and is given to the page alone.
@@ -84,7 +84,8 @@ class Sessions:
     def of(self, request: Request) -> Session:
         """Return the request's session.
 
-        Raises Unauthenticated for none, Forbidden for a change without the token.
+        Raises Unauthenticated without a valid session, Forbidden for a change without the CSRF
+        token.
         """
         session = self._read(request.cookies.get(self._name, ""))
         check_origin(request)
@@ -106,10 +107,10 @@ class Sessions:
 
 
 def check_origin(request: Request) -> None:
-    """Raise Forbidden where a browser says that the request is of another site or origin.
+    """Raise Forbidden if a browser says that another site or origin made the request.
 
-    A browser that does not say `Sec-Fetch-Site` (an older one, or a page over plain HTTP) names the
-    origin. What is no browser says neither.
+    A browser that does not send `Sec-Fetch-Site` (an older one, or a page over plain HTTP) sends
+    `Origin`. Clients that are no browsers send neither.
     """
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     host = request.headers.get("host", "").lower()
@@ -124,13 +125,13 @@ def check_origin(request: Request) -> None:
 def _is_over_https(request: Request) -> bool:
     """Tell whether the browser names an HTTPS origin, as it does with every POST of an HTTPS page.
 
-    A proxy ends TLS before this server, which sees plain HTTP, and trusts no proxy's word.
+    A proxy may end TLS, so this server sees plain HTTP; it trusts no proxy's header about that.
     """
     return request.headers.get("origin", "").lower().startswith("https://")
 
 
 def secret_of(pepper: bytes, *parts: bytes) -> bytes:
-    """Derive a page's session key, 32 bytes: another for each page and for each of `parts`."""
+    """Derive a page's session key, 32 bytes, which differs by page and by `parts`."""
     return hmac.digest(pepper, b"\0".join((b"page sessions", *parts)), hashlib.sha256)
 
 

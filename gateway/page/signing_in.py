@@ -1,8 +1,7 @@
 """The sign-in to a page with a key, which comes as JSON from the page itself within seconds.
 
-A sign-in is read before anything is known of who sends it. So it takes nothing of the room that
-the operator's and the tenants' bodies have, nor of other sign-ins': it may be as long as a key
-needs, and has to come within seconds.
+A sign-in is read before its sender is known. So it takes no body memory of the operator, of tenants
+or of other sign-ins: it may only be as long as a key needs, and has to come within seconds.
 """
 
 import asyncio
@@ -43,8 +42,8 @@ class SignInParts:
     async def key(self, request: Request) -> str:
         """Read the key in a sign-in's body.
 
-        Raises Forbidden for one of another site, by which a browser would be signed in as somebody
-        else; UnsupportedType for what is not JSON; RequestTimeout, BodyTooLarge or BadRequest.
+        Raises Forbidden for a sign-in from another site, which could sign a browser in as somebody
+        else; UnsupportedType for other types than JSON; RequestTimeout, BodyTooLarge or BadRequest.
         """
         check_origin(request)
         _check_json(request)
@@ -59,12 +58,12 @@ class SignInParts:
                 ) from None
 
     async def refuse(self) -> None:
-        """Wait before a refusal where many keys were wrong of late."""
+        """Wait before a refusal if many keys were wrong lately."""
         await self.throttle.wait(_STRANGER)
 
 
 def _check_json(request: Request) -> None:
-    """Check for JSON, which no other page's form can send, and no script without CORS."""
+    """Check for JSON, which other sites' forms, and scripts without CORS, cannot send."""
     given = request.headers.get("content-type", "")
     if given.partition(";")[0].strip().lower() != "application/json":
         raise UnsupportedType("a sign-in is JSON: send Content-Type: application/json")

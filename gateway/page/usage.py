@@ -32,7 +32,7 @@ class UsageSample(msgspec.Struct, frozen=True, kw_only=True):
 class UsageData(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of GET /usage/data: usage of the last days by all gateways; this gateway's `misses`.
 
-    `saved_seconds` is None where the engine has measured nothing.
+    `saved_seconds` is None if the engine has measured nothing.
     """
 
     tenant: WhoseUsage

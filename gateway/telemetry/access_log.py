@@ -4,11 +4,11 @@
     route=/v1/chat/completions status=200 outcome=stop prompt_tokens=763 cached_tokens=754
     generated_tokens=12 first_token_ms=97 ms=367
 
-in one line, without what is not known; or the same as JSON, with every field. It has ids, counts
-and times: no prompt, no answer, no key, no path but a route's template.
+in one line, without unknown fields; or as JSON, with every field. An entry has ids, counts and
+times: no prompt, no answer, no key, no path but a route's template.
 
-Lines are written by a thread, some at a time, so that no request waits for whoever reads the log.
-If that is slow or hangs, lines are dropped beyond a bound and counted.
+Lines are written by a thread, some at a time, so that no request waits for the log's reader. If the
+reader is slow or hangs, lines beyond a bound are dropped and counted.
 
 Knows: how a line is written. Does not know: when a request ends (`gateway/http/request_head.py`).
 """
@@ -43,8 +43,8 @@ _LOG = logging.getLogger(__name__)
 class AccessLogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One ended request. `time` is its end in seconds since the epoch, durations are milliseconds.
 
-    `client_id` is the client's own id; `outcome` a finish reason or an error's code. Fields are
-    None where they are not known or there is nothing to say.
+    `client_id` is the client's own id; `outcome` a finish reason or an error's code. Fields that
+    are not known or do not apply are None.
     """
 
     time: float
@@ -77,9 +77,9 @@ class AccessLog:
         self._ends = threading.Event()
 
     def add(self, entry: AccessLogEntry, *, of_stranger: bool = False) -> None:
-        """Queue `entry` to be written; of health checks queue only new failures.
+        """Queue `entry` to be written; queue a health check only if it fails anew.
 
-        Requests without a key leave half of the room to the others.
+        Requests without a key leave half of the queue to other requests.
         """
         if entry.route in PROBES and not self._fails_anew(entry):
             return

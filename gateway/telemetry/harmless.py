@@ -1,20 +1,20 @@
-"""Text of others made harmless for a terminal, before it is shown or logged.
+"""The conversion of foreign text, before it is shown or logged, to text harmless for a terminal.
 
 A terminal obeys control characters: they move the cursor, rewrite lines that were shown before, set
-the title, and in some terminals the clipboard. Others change the direction of what follows, so that
-a name reads as another. Names, errors and answers may hold all of them.
+the title, and in some terminals the clipboard. Other characters change the direction of the text
+after them, so that a name reads as another. Names, errors and answers may hold all of these.
 """
 
 import re
 
-# C0 but for tabs and ends of lines, DEL, C1; Unicode's ends of lines, and changes of direction.
+# C0 except tabs and line ends, DEL, C1; Unicode's line ends, and changes of direction.
 _HARMFUL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def harmless(text: str) -> str:
-    r"""Spell control characters as JSON does (`\u001b`), but for tabs and ends of lines.
+    r"""Spell control characters as JSON does (`\u001b`), except tabs and line ends.
 
-    So JSON stays the same JSON.
+    JSON keeps its meaning when it is spelled so.
     """
     return text if text.isprintable() else _HARMFUL.sub(_spelled, text)
 

@@ -3,7 +3,7 @@
 The message of an exception may quote its input, so it is left out: the types of the exceptions
 and the places in the code are enough to find the fault.
 
-Lines are written by a thread (`engine.line_writer`): no loop waits for whoever reads them.
+Lines are written by a thread (`engine.line_writer`): no event loop waits for the log's reader.
 """
 
 import logging

@@ -1,9 +1,9 @@
 """The gateway's Prometheus metrics.
 
-Two sources meet in one exposition: what this process measures of its requests, and the
-engine's own counters as of the scrape (`engine_metrics`). No label names a tenant or a key:
-that would tell tenants about each other, and grow without bound. `route` must be a route's
-template, never a raw path, for the same reason.
+An exposition has two sources: this process's measurements of its requests, and the engine's own
+counters as of the scrape (`engine_metrics`). No label names a tenant or a key: such labels would
+tell tenants about each other, and grow without bound. `route` must be a route's template, since raw
+paths grow without bound too.
 
 Every `started` is followed by exactly one `ended`; a request that was refused before it
 started is counted by `refused` alone. Times are seconds, sizes tokens or blocks.
@@ -47,8 +47,8 @@ class Latencies(NamedTuple):
 class GatewayMetrics:
     """The metrics of one gateway process, on a registry of their own.
 
-    Each process counts in a file of its own, and the one that answers a scrape adds them up.
-    The file of a process that died still counts, so no counter ever falls.
+    Each of several processes counts in a file of its own; the process that answers a scrape adds up
+    the files. The file of a process that died still counts, so no counter ever falls.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -56,8 +56,9 @@ class GatewayMetrics:
     def __init__(self, shared: Path | None = None, vllm_model: str | None = None) -> None:
         """Count in this process alone, or with other processes through the directory `shared`.
 
-        Then each has been started with PROMETHEUS_MULTIPROC_DIR set to it. With `vllm_model`, the
-        model's name, what vLLM has as well is shown under its names, too.
+        With `shared`, each process must have been started with PROMETHEUS_MULTIPROC_DIR set to it.
+        With `vllm_model`, the model's name, metrics that vLLM also has are shown under vLLM's names
+        too.
         """
         self._vllm_model = vllm_model
         self._shared = shared
@@ -118,7 +119,7 @@ class GatewayMetrics:
     def latencies(self) -> Latencies:
         """Return the latencies to the first token and between tokens, of all processes in `shared`.
 
-        Then it takes some milliseconds, and may be called in a thread.
+        With `shared` the call takes some milliseconds, and may be made in a thread.
         """
         first, gap = self._times.first_token, self._times.gap
         if self._shared is None:
@@ -136,7 +137,7 @@ class GatewayMetrics:
     ) -> bytes:
         """Write the metrics in Prometheus' text format; `stats` is None without an engine.
 
-        `replicas` are the engines where there are several, of which the stats are joined.
+        If there are several engines, `replicas` lists them, and `stats` are their joined counters.
         """
         engine, each = CollectorRegistry(), CollectorRegistry()
         engine.register(EngineCollector(stats))

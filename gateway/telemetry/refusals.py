@@ -1,7 +1,7 @@
 """The last requests that were refused or failed before their answers began, and counts by code.
 
-Knows: this process's own. Does not know: a stream that broke off after it had begun, which the
-access log has. Messages are those that the clients got, which quote neither prompts nor keys.
+Knows: this process's refusals. Does not know: streams that broke off after they had begun, which
+are in the access log. Messages are the ones sent to the clients; they quote no prompts or keys.
 """
 
 from collections import Counter, deque
@@ -12,7 +12,7 @@ from operator import attrgetter
 import msgspec
 
 KEPT = 200
-OF_STRANGERS = 50  # refusals of requests without a key: however many come, tenants' refusals stay
+OF_STRANGERS = 50  # refusals of requests without a key; they push out no tenant's refusals
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class LastRefusals:
     """The last refusals of one process: KEPT of tenants, and OF_STRANGERS without a key."""
 
     def __init__(self) -> None:
-        self.by_code: Counter[str] = Counter()  # since the start; codes are the gateway's, so few
+        self.by_code: Counter[str] = Counter()  # since the start; the gateway has few codes
         self._of_strangers: deque[Refusal] = deque(maxlen=OF_STRANGERS)
         self._of_others: deque[Refusal] = deque(maxlen=KEPT)
 

@@ -18,7 +18,8 @@ from gateway.telemetry.engine_metrics import metrics_of
 class ReplicaCollector(Collector):
     """The counters of each of several engines, under the names of the sums with `ratoon_replica_`.
 
-    Where one restarts, its own counters begin at zero, as Prometheus expects; the sums only fall.
+    When an engine restarts, its counters begin at zero, as Prometheus expects; the sums over all
+    engines only fall to a lower number.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The metrics of a gateway's routing among several engines: `RoutingNotes`.
 
-How many blocks each engine is known to have is a gauge of the scrape (`engine_metrics`).
+The gauge of each engine's known blocks is made at the scrape (`engine_metrics`).
 """
 
 from prometheus_client import CollectorRegistry, Counter, Histogram

@@ -1,13 +1,13 @@
 """The export of spans to a collector: OTLP over HTTP, from a thread of its own.
 
 A collector that is slow, hangs or is down delays no request: spans wait in a bounded queue, which
-drops the oldest when it is full, and shutdown waits for at most `_SHUTDOWN_S`. Of a collector's
-answer `_MOST_ANSWERED` bytes are read at most. Besides the
-endpoint, OpenTelemetry's standard variables apply: OTEL_EXPORTER_OTLP_HEADERS (a collector's
+drops the oldest spans when it is full, and shutdown waits for at most `_SHUTDOWN_S`. At most
+`_MOST_ANSWERED` bytes of a collector's answer are read. Besides the endpoint, OpenTelemetry's
+standard variables apply: OTEL_EXPORTER_OTLP_HEADERS (a collector's
 credentials), OTEL_EXPORTER_OTLP_CERTIFICATE, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER.
 
-Knows: OpenTelemetry's SDK and exporter, which are imported with this file: a gateway that does not
-trace goes without. Does not know: what a span says (`requests/tracing.py`).
+Knows: OpenTelemetry's SDK and exporter, which only a gateway that traces imports, with this file.
+Does not know: what a span contains (`requests/tracing.py`).
 """
 
 import threading

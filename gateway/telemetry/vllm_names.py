@@ -1,7 +1,7 @@
-"""The metrics under vLLM's names for them too, for dashboards and load generators of vLLM.
+"""The gateway's metrics under vLLM's names too, for dashboards and load generators made for vLLM.
 
-Only what means the same is here. A family keeps its labels and gets `model_name`; the routes of a
-counter are not added up.
+Only metrics with the same meaning are here. A family keeps its labels and gets `model_name`; a
+counter stays divided by routes.
 
 Knows: names. Does not know: what is counted.
 """
