@@ -4,7 +4,7 @@
     prefixes        a tenant's own prefixes, in the bodies of every dialect
     dialects        OpenAI's chats and Responses, Anthropic's Messages: bodies in, streams out
     admin, page     what the operator sends; the operator's and the tenants' pages
-    overview        what these show of a running server
+    overview        the data that these pages show about a running server
     requests        one request: admitted, permitted, answered, measured, charged
     generation      from the engine's events to text
     prompts         from messages to token ids
@@ -13,12 +13,13 @@
     router_process  one router for all workers
     telemetry       metrics, logs, the last refusals
     replicas        several engines as one
-    state           what is kept, in SQLite or in Redis
+    state           the stored records, in SQLite or in Redis
     diagnosis       why a prompt missed the cache
     processes       workers, threads that tenants share, repeated tasks
     caller, errors, config, tenant_limits, ...     small values that all of them use
-    routing, turn_formats            which engine; how models write. Neither knows the gateway
+    routing, turn_formats            the choice of an engine; how models write turns
 
-Each imports only from those below it. A new route of tenants is a dialect's, a new limit stands in
-`tenant_limits.py` and `limits/`, a new flag's setting in `config.py`, a new metric in `telemetry/`.
+Each room imports only from rooms below it. A new route of tenants belongs to a dialect, a new limit
+to `tenant_limits.py` and `limits/`, a new flag's setting to `config.py`, a new metric to
+`telemetry/`.
 """

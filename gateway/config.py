@@ -1,6 +1,6 @@
 """The gateway's settings, which the command line composes and passes to the gateway process.
 
-Secrets are not among them: they are files in `data_dir`, or where `Shared` says.
+Secrets are not among the settings: they are files in `data_dir`, or in `Shared.secrets_dir`.
 """
 
 import os
@@ -85,7 +85,7 @@ def default_workers(cores: int) -> int:
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """The place where several gateways keep their common state and secrets.
 
-    With every path and URL None there is one gateway, which keeps both in its `data_dir`.
+    If every path and URL is None there is one gateway, which keeps state and secrets in `data_dir`.
     """
 
     redis_url: str | None = None  # None: SQLite in data_dir. Never contains a password

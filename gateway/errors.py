@@ -2,8 +2,8 @@
 
 GatewayError
  |- BadRequest                400  a bound, a type, a value; `param` names the field
- |   `- AnswerTooLarge        400  more of its answer is to be held than may be
- |- Unauthenticated           401  no key, a malformed one, an unknown, revoked or expired one
+ |   `- AnswerTooLarge        400  its answer takes more memory than the bound
+ |- Unauthenticated           401  no key, or a malformed, unknown, revoked or expired key
  |- Forbidden                 403  the key is good, its tenant is disabled
  |- NotFound                  404  a route, a model, a tenant, a key
  |- MethodNotAllowed          405
@@ -14,15 +14,15 @@ GatewayError
  |- UriTooLong                414
  |- UnsupportedEncoding       415
  |- UnsupportedType           415  the body is not what the route takes, or does not say so
- |- HeadTooLarge              431  its head, or what stands around its body
+ |- HeadTooLarge              431  its head, or its chunk extensions or trailers
  |- TooManyRequests           429  retry after `retry_after_s`
  |   `- LimitReached          429  a limit of the tenant; `standing` has the numbers
  |- BudgetSpent               429  until the budget's period is over or it is raised
  `- Unavailable               503  the engine is away; retry after `retry_after_s`
-     |- StateLost             503  the state is damaged, gone or another one: until it is mended
-     `- StateDiskFull         503  there is no room to store what the request needs stored
+     |- StateLost             503  the state is damaged, gone or exchanged, until it is repaired
+     `- StateDiskFull         503  there is no room to store the request's data
 
-Errors of the engine (`engine.errors`) are translated to these at one place, `from_engine`.
+Only `from_engine` translates the engine's errors (`engine.errors`) to these.
 Messages never quote prompt text or keys, and codes are the gateway's own.
 """
 
@@ -47,7 +47,7 @@ _MOST_NAMED = 200  # characters of a field's path, which may contain a client's 
 class GatewayError(Exception):
     """Base of every error that a client is answered with.
 
-    `message` and `param` are cut to a length at which they can be answered, logged and kept.
+    `message` and `param` are cut to a length that fits answers, logs and memory.
     """
 
     status = 500
@@ -183,7 +183,7 @@ class TooManyRequests(GatewayError):
 class LimitReached(TooManyRequests):
     """The error of a rate limit, or of the limit of concurrent requests, of a tenant.
 
-    Without `retry_after_s` the request can never pass as it is; a smaller one may.
+    Without `retry_after_s` the request can never pass as it is; a smaller request may pass.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Unavailable(GatewayError):
 
 
 class StateLost(Unavailable):
-    """The error of state that is damaged, gone or replaced; its operator must mend it."""
+    """The error of state that is damaged, gone or exchanged; its operator must repair it."""
 
     code = "state_damaged"
 
@@ -257,7 +257,7 @@ def from_engine(error: EngineError) -> GatewayError:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Raise the body's engine errors as the gateway's, so that they are answered and counted."""
+    """Raise this context's engine errors as the gateway's, which are answered and counted."""
     try:
         yield
     except EngineError as error:

@@ -1,6 +1,7 @@
-"""A tenant's LoRA adapters, as they are stored with it: names that its requests may give as model.
+"""A tenant's LoRA adapters, as stored with the tenant: its requests may name them as their model.
 
-Knows: names, folders, digests. Does not know: how one is loaded (`gateway.sharing.adapters`).
+Knows: names, folders, digests. Does not know: how an adapter is loaded
+(`gateway.sharing.adapters`).
 """
 
 from __future__ import annotations
@@ -31,5 +32,5 @@ class TenantAdapter(msgspec.Struct, frozen=True, kw_only=True):
     invocation: tuple[int, ...] = ()  # tokens that switch it on; empty: it is on from the first
 
     def use(self, start: int) -> AdapterUse:
-        """Return the adapter as the engine is sent it, on from the position `start` on."""
+        """Return the adapter in the engine's form, switched on from position `start` on."""
         return AdapterUse(bytes.fromhex(self.digest), self.path, start)

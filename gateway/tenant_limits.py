@@ -1,6 +1,6 @@
 """A tenant's limits and quota, the unused parts of its limits, and prices of tokens for budgets.
 
-What a unit of a budget is, is the operator's business.
+The operator decides what a unit of a budget means.
 """
 
 import math
@@ -35,7 +35,7 @@ class Limits(
 ):
     """The bounds on a tenant's use; None: unlimited.
 
-    `burst_s` is how much may come at once: the rate of this many seconds; None: of a minute.
+    `burst_s`: a burst may be as large as the rate allows in this many seconds; None: in a minute.
     `tokens_per_minute` counts computed prompt tokens and generated tokens; cached tokens do not
     count. Without `max_concurrent` a tenant with any of these may run 8,192 requests at once.
     """
@@ -60,7 +60,7 @@ class Limits(
 class CacheQuota(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The shares of every tier that are a tenant's; ValueError for a floor above the ceiling."""
+    """A tenant's shares of every tier; raises ValueError for a floor above the ceiling."""
 
     floor: Share = 0.0  # the share that other tenants cannot take from it
     ceiling: Share = 1.0  # the largest share that it keeps
@@ -72,7 +72,7 @@ class CacheQuota(
 
     @property
     def shares(self) -> tuple[float, float] | None:
-        """(floor, ceiling) for the engine; None for the default quota."""
+        """The floor and the ceiling for the engine; None for the default quota."""
         return None if self == CacheQuota() else (self.floor, self.ceiling)
 
 

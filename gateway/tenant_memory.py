@@ -1,7 +1,7 @@
-"""A process's memory by tenant and key: for minutes, in no file, within bounds.
+"""A process's memory of values by tenant and key: for minutes, in no file, within bounds.
 
-A tenant has its own: nothing is found under another's id, and no tenant's values make room for
-those of one that has more. Threads look values up, the event loop adds them.
+Each tenant has its own memory: no value is found under another tenant's id, and no tenant's values
+are removed for values of a tenant that has more. Threads look values up, the event loop adds them.
 
 Knows: sizes, times and tenants. Does not know: what is remembered.
 """

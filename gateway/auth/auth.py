@@ -10,8 +10,8 @@ key on an admin route gets 401 too, not 403: the answer must not reveal whether 
 is anybody's key. On a tenant's route the operator may add `X-Ratoon-Operator: KEY` to a tenant's
 key, for what only the operator may ask for.
 
-A route is guarded because it depends on one of these, whatever its path. By the same dependency
-FastAPI's description of the route says which key it takes.
+A route is guarded if it depends on one of these classes, whatever its path. FastAPI also reads this
+dependency to describe which key the route takes.
 """
 # No `from __future__ import annotations`: FastAPI reads the annotations of these instances'
 # __call__ and cannot resolve strings on an object that is not a function.
@@ -60,16 +60,16 @@ class Authenticator(SecurityBase):
         operator: "AdminAuthenticator | None" = None,
         running: RunningRequests | None = None,
     ) -> None:
-        """Authenticate tenants; without `operator`, take no request for the operator's.
+        """Authenticate tenants; without `operator`, no request has the operator's rights.
 
-        A request that is let in is one of those `running`, if given, until it is over.
+        An authenticated request is in `running`, if given, until it is over.
         """
         self._keyring = keyring
         self._operator = operator
         self._running = running
 
     async def __call__(self, request: Request) -> Caller:
-        """Identify the calling tenant; raise Unauthenticated, Forbidden, or as `tell_owner`."""
+        """Identify the calling tenant; raise Unauthenticated, Forbidden or TooManyRequests."""
         key = self._keyring.read(credential(request))
         caller = await self._keyring.check(key.digest, may_be_made_up=not key.is_marked)
         tell_owner(request.scope, caller.tenant_id)
@@ -100,7 +100,8 @@ class AdminAuthenticator(SecurityBase):
     async def __call__(self, request: Request) -> None:
         """Raise Unauthenticated unless the request has the admin key, or a session's cookie.
 
-        Forbidden for a change that bears a cookie without its token. Of both, the key counts.
+        Raises Forbidden for a change with a cookie but without the CSRF token. If a request has a
+        key and a cookie, the key counts.
         """
         sessions = self._sessions
         if sessions is not None and sessions.is_given(request) and not _has_key(request):
@@ -147,7 +148,7 @@ class MetricsAuthenticator(SecurityBase):
 
 
 def credential(request: Request) -> str:
-    """Read the request's credential; raise Unauthenticated for none, and for several."""
+    """Read the request's credential; raise Unauthenticated for none, and for two different ones."""
     given = {key for name in _PLAIN_HEADERS for key in request.headers.getlist(name)}
     given.update(_bearer(value) for value in request.headers.getlist("authorization"))
     if len(given) != 1:

@@ -5,16 +5,16 @@ the pepper. With that much entropy one fast keyed hash is enough: the store hold
 HMAC-SHA256(pepper, key). The time of a lookup by that digest tells an attacker nothing, because
 digests cannot be chosen without the pepper.
 
-Nobody makes up a key with a mark. Keys without one (issued before there were marks) that were never
-found here are looked up a few at a time: whoever makes up keys without end takes no more of the
-store, and no other key waits for it.
+A key with a valid mark cannot be made up. Keys without a mark (issued before there were marks) that
+were never found here are looked up a few at a time, so a flood of made-up keys takes no more of the
+store, and no other key waits for them.
 
-Looked-up keys are remembered for a few seconds, so that authentication costs microseconds. A change
-made through this keyring is seen at once, and so is one that it is notified of (`forget`); any
-other after IDENTITY_TTL_S at the latest. Requests that run are checked again (`running_requests`).
-While the store is unavailable, and only then, keys that were valid within the last OUTAGE_TTL_S are
-still accepted; any other gets Unavailable, not Unauthenticated. Of a state that is damaged or gone
-nothing is remembered.
+Looked-up keys are cached for a few seconds, so that authentication costs microseconds. A change
+made through this keyring takes effect at once, and so does a change that the keyring is notified of
+(`forget`); any other change after IDENTITY_TTL_S at the latest. Running requests are checked again
+(`running_requests`). While the store is unavailable, and only then, keys that were valid within the
+last OUTAGE_TTL_S are still accepted; any other key gets Unavailable, not Unauthenticated. If the
+state is damaged or gone, all cached keys are dropped.
 """
 
 import asyncio
@@ -161,8 +161,8 @@ class Keyring:
     ) -> IssuedKey:
         """Issue a key for an existing tenant; raise NotFound for an unknown tenant.
 
-        `bits`, RANDOM_BYTES of them, take the place of random ones; Conflict when such a key is
-        there already.
+        `bits` are RANDOM_BYTES bytes to use in place of random bytes. Raises Conflict if this key
+        exists already.
         """
         secret = self.key_with_mark(bits or secrets.token_bytes(RANDOM_BYTES))
         record = ApiKey(
@@ -251,7 +251,7 @@ class Keyring:
         if not may_be_made_up or self._issued.get(digest):
             return await self._look_up(digest)
         async with self._strange:
-            # Others may have had the same key while this one waited.
+            # Other requests may have looked up the same key while this one waited.
             known = self._known.get(digest)
             return known or (None if self._unknown.get(digest) else await self._look_up(digest))
 
@@ -268,9 +268,9 @@ class Keyring:
             if while_away is None:
                 raise
             return while_away
-        if found is not None:  # whatever has changed meanwhile, nobody made it up
+        if found is not None:  # the key is real, even if it has changed meanwhile
             self._issued.put(digest, True)
-        if changes == self._changes:  # else the lookup may be older than the change
+        if changes == self._changes:  # otherwise the lookup may be older than a change
             self._remember(digest, found)
         return found
 

@@ -1,16 +1,16 @@
 """The running requests by their API keys: a request is cut off when its key ends.
 
-Whatever would be refused if it came now is cut off, with the same error: its key was revoked or
-has expired, or its tenant was disabled or deleted. Each key that has requests running is checked
-once a second, however many these are, and the keyring remembers a key for IDENTITY_TTL_S. So a
-request ends within CHECK_EVERY_S of the key's end where this gateway made the change or was
-notified of it, and within IDENTITY_TTL_S more where it was not. While the state does not answer,
-requests go on for as long as new ones are admitted (`keyring.OUTAGE_TTL_S`). A budget ends none:
-what a request may cost was reserved when it began.
+A running request is cut off if a new request with its key would be refused now, with the same
+error: the key was revoked or has expired, or its tenant was disabled or deleted. Each key with
+running requests is checked once a second, however many requests it has, and the keyring caches a
+key for IDENTITY_TTL_S. So a request ends within CHECK_EVERY_S of the key's end if this gateway made
+the change or was notified of it, and else within IDENTITY_TTL_S more. While the state does not
+answer, requests go on for as long as new requests are admitted (`keyring.OUTAGE_TTL_S`). A spent
+budget ends no request: the most that a request may cost was reserved when it began.
 
-A request of a tenant that has left its group is cut off as well: it may share what it computes, or
-is about to compute, with that group. So GROUP_KNOWN_S after the change no
-gateway has one that does.
+A request of a tenant that has left its group is cut off as well, because the blocks that it
+computes may be shared with that group. So GROUP_KNOWN_S after the change no gateway runs such a
+request.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from gateway.processes.periodic import repeated
 
 CHECK_EVERY_S = 1.0
 GROUP_KNOWN_S = IDENTITY_TTL_S + 2 * CHECK_EVERY_S
-_AT_ONCE = 16  # more keys would wait for the store together, and new requests with them
+_AT_ONCE = 16  # with more keys at once, new requests would wait longer for the store
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,12 +1,12 @@
 """The installation's two secrets: the server secret, for namespaces, and the pepper of keys.
 
-A single gateway creates them itself, in a file of its data directory. Several gateways must have
-the same, so the deployment provides them as files of one directory (`/run/secrets` with Docker):
+A single gateway creates the secrets itself, in a file of its data directory. Several gateways must
+have the same secrets, so the deployment provides files of one directory (`/run/secrets` in Docker):
 SERVER_SECRET and PEPPER, each a line of at least 32 characters (`openssl rand -hex 32`), and
 ADMIN_KEY.
 
-Without them every key is invalid and every cached block unreachable; they are never created again
-over an old installation (`first_start`).
+Without the secrets every key is invalid and no cached block can be found; they are never created
+anew for an old installation (`first_start`).
 """
 
 import secrets
@@ -63,7 +63,7 @@ def load_or_create_secrets(data_dir: Path) -> Secrets:
     """Load the secrets of `data_dir`, or create random ones when there are none yet.
 
     Several processes that start at once agree on one pair. Raises FileExposed or PrivateFileDamaged
-    for a file that is there but not fit to use; it is never written over.
+    for an unusable file, which is never overwritten.
     """
     path = data_dir / SECRETS_FILE
     if not path.exists():

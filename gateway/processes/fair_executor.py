@@ -1,12 +1,12 @@
 """The execution of work that would hold up the event loop, shared fairly by tenants.
 
     small, and the tenant has loop time left --> at once, on the event loop; its time is measured
-    small otherwise, or medium, or what it reads is more --> threads, tenants in turn
+    small otherwise, or medium, or small that turns out larger --> threads, tenants in turn
     large --> threads of its own, at a lower priority
 
 Work is a generator: at every `yield` the next tenant gets the thread, if one waits. Tenants take
 turns, and the work of one tenant is done in order of arrival. A small prompt never waits for a
-large one. One event loop calls, and alone decides who is next.
+large prompt. A single event loop calls the executor and decides which tenant is next.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from gateway.errors import TooManyRequests, shutting_down
 
 T = TypeVar("T")
 
-# A step of work takes milliseconds. Each `yield` gives the size of the next step where that
-# differs from the request's own size; the generator returns the result.
+# A step of work takes milliseconds. Each `yield` gives the size of the next step if that differs
+# from the request's own size; the generator returns the result.
 Steps = Generator[Any, None, T]
 
 INLINE_SIZE = 4096  # characters, or as much other work, that may run on the event loop
@@ -59,10 +59,10 @@ class FairExecutor:
         self._large = _Lane(ThreadPoolExecutor(many, "large", initializer=_step_back), many)
 
     async def run(self, tenant_id: str, work: Steps[T], size: int, *, may_refuse: bool = True) -> T:
-        """Run `work`, whose duration is that of tokenising `size` characters.
+        """Run `work`, which takes as long as tokenising `size` characters.
 
-        TooManyRequests if it `may_refuse`, and too much work of this tenant waits already;
-        Unavailable once closed.
+        Raises TooManyRequests if too much work of this tenant waits already, unless `may_refuse` is
+        false; Unavailable once the executor is closed.
         """
         left = self._loop_time.spend(tenant_id, work) if size <= INLINE_SIZE else size
         if isinstance(left, Done):
@@ -79,8 +79,8 @@ class FairExecutor:
 class LoopTime:
     """The event-loop time that each tenant may still take.
 
-    It is measured, so nobody need know how long some work takes. A tenant whose work took longer
-    than a turn owes the rest, and until that has drained its work is done in threads.
+    The time is measured, so no caller must predict it. A tenant whose work took longer than a turn
+    owes the excess; until that has drained, the tenant's work is done in threads.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
@@ -89,7 +89,7 @@ class LoopTime:
         self._whole_at: dict[str, float] = {}  # when a tenant's turn is full; oldest use first
 
     def spend(self, tenant_id: str, work: Steps[T]) -> Done[T] | int:
-        """Run small steps of `work` while its tenant has time; return the size of the rest."""
+        """Run small steps of `work` while its tenant has time; return the next step's size."""
         began = now = self._now()
         whole_at = self._whole_at.get(tenant_id, now)
         end = now + _TURN_S - max(whole_at - now, 0.0) * _SHARE
@@ -166,7 +166,7 @@ class _Lane:
     def _steps(self, job: _Job) -> Done[Any] | None:
         """Run steps of a job until another job waits; None if steps are left. Runs in a thread.
 
-        Going back to the event loop between two steps takes longer than many a step.
+        Returning to the event loop between two steps would often take longer than a step.
         """
         while True:
             done = _step(job.work)

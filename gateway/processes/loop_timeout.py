@@ -1,9 +1,9 @@
 """A timeout that counts only the time in which this process's event loop is responsive.
 
 An event loop that is held up, by a burst of requests or for lack of a processor, sees every answer
-late, however early it came: by the clock, a server that answered in a millisecond would have timed
-out. So the timeout is divided into turns of the loop's clock, and a turn that is noticed late
-counts as one turn only.
+late, even if the server answered in a millisecond; by the clock, the call would time out. So the
+timeout is divided into turns of the loop's clock, and a turn that is noticed late counts as one
+turn only.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """The periodic tasks of the gateway, which go on after any error.
 
-What is expected to fail (a store that is away, an engine that restarts) the task handles itself.
-Anything else would otherwise end it without a word, and with it the storing of usage, say, until
-the next restart.
+A task handles expected failures itself (a store that is away, an engine that restarts). Any other
+error would end the task silently, and its work, such as storing usage, until the next restart.
 """
 
 import asyncio
@@ -19,7 +18,8 @@ _LOG = logging.getLogger(__name__)
 async def repeated(turn: Callable[[], Awaitable[None]], name: str) -> AsyncIterator[None]:
     """Await `turn` again and again while this context is open; `turn` itself waits until it is due.
 
-    One that raises is tried again after RETRY_S. Of failures in a row the first is logged.
+    A turn that raises is tried again after RETRY_S. Only the first of several failures in a row is
+    logged.
     """
     task = asyncio.create_task(_repeat(turn, name), name=name)
     try:

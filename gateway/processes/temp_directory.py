@@ -1,8 +1,8 @@
 """A process's temporary directory, which the next start removes if the process was killed.
 
-The directory is locked (flock) as long as its process lives, and the kernel lets go of the lock
-however that ends. So a directory whose lock is free was left behind. From such a directory
-only known files are removed, and the directory itself if nothing else is in it.
+The directory is locked (flock) as long as its process lives; the kernel releases the lock however
+the process ends. So a directory whose lock is free was left behind. From such a directory only
+known files are removed, and the directory itself if nothing else is in it.
 """
 
 import fcntl
@@ -32,8 +32,8 @@ def has_room(place: Path, least_bytes: int) -> bool:
 def temp_directory(prefix: str, holds: str, within: Path | None = None) -> Iterator[Path]:
     """Make a directory open to its owner alone (0700); remove it and its content at the end.
 
-    First those of the same `prefix` are removed whose process is gone and that hold nothing
-    but files whose names match `holds`. `within` is the system's temporary directory by default.
+    First, directories of the same `prefix` are removed if their process is gone and they hold only
+    files whose names match `holds`. `within` is the system's temporary directory by default.
     """
     within = within or Path(tempfile.gettempdir())
     _sweep(within, prefix, holds)
@@ -47,7 +47,7 @@ def temp_directory(prefix: str, holds: str, within: Path | None = None) -> Itera
 
 
 def _made(within: Path, prefix: str) -> tuple[Path, int | None]:
-    """Make a directory, and a descriptor that locks it; None where directories cannot be locked."""
+    """Make a directory, and a descriptor that locks it; None if directories cannot be locked."""
     for _ in range(_TRIES):
         directory = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
         lock = _locked(directory)
@@ -65,7 +65,7 @@ def _sweep(within: Path, prefix: str, holds: str) -> None:
         if _TAIL.fullmatch(directory.name.removeprefix(prefix)):
             lock = _locked(directory)
             if lock is not None:
-                with suppress(OSError):  # it is not ours after all, or another process was quicker
+                with suppress(OSError):  # another user's directory, or another process was quicker
                     _remove(directory, holds)
                 os.close(lock)
 
@@ -79,7 +79,7 @@ def _remove(directory: Path, holds: str) -> None:
 
 
 def _locked(directory: Path) -> int | None:
-    """Lock a directory by a descriptor; None if another process has it, or it is not ours."""
+    """Lock a directory by a descriptor; None if it is another process's or another user's."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

@@ -1,9 +1,9 @@
 """The turns of tenants at a shared resource: each tenant's work runs one piece at a time.
 
-Where each tenant has at most one piece in a queue, a queue in the order of arrival serves tenants
-in turn, and one tenant's many pieces wait behind each other alone.
+If each tenant has at most one piece of work in a queue, a queue in the order of arrival serves
+tenants in turn, and a tenant's many pieces wait only for each other.
 
-Knows: tenants. Does not know: what they wait for.
+Knows: tenants. Does not know: the resource.
 """
 
 import asyncio

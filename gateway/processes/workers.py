@@ -5,16 +5,16 @@ dies or whose heartbeats stop; a dead worker's streams end, the others' do not. 
 the port, the file of the state and the directory of the metrics, and nothing else: each has its own
 links to the engines and its own streams, so `max_streams_per_tenant` is a bound of each worker.
 
-Before several engines there is a router process beside them (`gateway.router_process`), which is
-kept like a worker, and ended after all of these. What a signal asks to end has no successors.
+With several engines there is a router process beside the workers (`gateway.router_process`), which
+is kept like a worker, and ended after all workers. After a signal to end, nothing is started again.
 
 If a worker dies before any has served, the gateway ends: its settings cannot work. A router process
 that dies is only started again: workers serve without it.
 
 A worker and its parent share a socket. The worker writes a byte to it when it begins to serve, and
-one every HEARTBEAT_S from then on: its event loop runs. It reads nothing but the socket's end,
-which says that the parent is gone, however it died: a worker without a parent to restart or stop it
-must not live on.
+one every HEARTBEAT_S from then on, which shows that its event loop runs. It reads nothing but the
+socket's end, which shows that the parent is gone, however the parent died: a worker without a
+parent to restart or stop it must not live on.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Worker:
     ) -> Worker:
         """Start `command` with its `WorkerConfig`, as JSON, as the last argument.
 
-        Raises OSError where the system has no process or file for it.
+        Raises OSError if the system has no process or file left.
         """
         ours, its = socket.socketpair()
         with its:
@@ -155,7 +155,7 @@ class KeptProcess:
         self._stopping = asyncio.Event()
 
     async def keep(self, may_follow: Callable[[int], bool] = lambda _: True) -> None:
-        """Run the process again and again until `stop`, or a status that none `may_follow`."""
+        """Run the process again and again until `stop`, or until not `may_follow(status)`."""
         short_runs, backoff = 0, self._how.backoff
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -186,11 +186,11 @@ class KeptProcess:
             self._running.kill()
 
     async def _run_one(self) -> int:
-        """Run one process; return its exit status, EX_OSERR where it could not start."""
+        """Run one process; return its exit status, EX_OSERR if it could not start."""
         how = self._how
         try:
             worker = await Worker.start(self._command, how.metrics_dir, how.router_socket)
-        except OSError as error:  # there may be processes, files or memory enough later
+        except OSError as error:  # later there may be enough processes, files or memory
             _LOG.error("%s cannot be started: %s", self._name, error)
             return os.EX_OSERR
         self._running = worker

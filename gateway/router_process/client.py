@@ -1,13 +1,13 @@
-"""A worker's client of the router process, which chooses by itself where no answer comes.
+"""A worker's client of the router process, which chooses by itself if no answer comes.
 
     ASKING  --no answer within WAIT_S--> ALONE until all answers that were waited for have come
       ^ `------the connection ends-----> ALONE until the next connection's first message
       `-------------------------------------'
 
-What happens meanwhile is told all the same, in its order: once the process has read it, it knows
-what is under way. A new connection begins with what is under way.
+While ALONE, the client still sends all events in order: once the process has read them, it knows
+the requests under way. A new connection begins with the requests under way.
 
-Knows: the socket, and who has answered. Does not know: how a replica is chosen.
+Knows: the socket, and which answers have come. Does not know: how a replica is chosen.
 """
 
 import asyncio
@@ -43,8 +43,8 @@ from gateway.routing.remote_prefill import RemotePrefillLimits, prefill_id
 from gateway.routing.route import Route, RouteQuestion, decide, sent_by
 from gateway.routing.router import Sources
 
-# A choice takes a quarter of a millisecond at most, and a thousand may be asked for at once. A
-# process that takes longer stands still, and one wait is all that this costs.
+# A choice takes a quarter of a millisecond at most, and a thousand may be asked for at once. So a
+# process that takes longer stands still; a worker waits for it only once.
 WAIT_S = 0.25
 TURNS = 10  # turns of the loop's clock in this wait
 RETRY_S = 0.1  # after a connection that ended, or failed
@@ -66,7 +66,7 @@ class RouterClient:
     def __init__(
         self, socket: Path, limits: RemotePrefillLimits | None = None, *, wait_s: float = WAIT_S
     ) -> None:
-        """Apply `limits` to remote prefills where this worker chooses by itself."""
+        """Apply `limits` to remote prefills when this worker chooses by itself."""
         self._socket = socket
         self._limits = limits or RemotePrefillLimits()
         self._wait_s = wait_s
@@ -140,7 +140,7 @@ class RouterClient:
     # Questions to the router process
 
     async def _answer(self, ask: Callable[[int], ToRouter]) -> RouteAnswer | SourceAnswer | None:
-        """Ask the process; return None where it does not answer, or would answer late."""
+        """Ask the process; return None if it does not answer, or would answer late."""
         if not self._is_met.is_set() or self._late:
             return None
         number = next(self._numbers)
@@ -180,7 +180,7 @@ class RouterClient:
         return replace(route, is_alone=True)
 
     def _withdraw(self, request: RoutingRequest) -> None:
-        """Withdraw a question: a decision that may have been made of it is void."""
+        """Withdraw a question, and void the decision that the process may have made for it."""
         for request_id in (prefill_id(request.request_id), request.request_id):
             self._tell(NoteEnded(request_id))
 

@@ -1,8 +1,8 @@
 """The router process's entry point: its engines, its socket, and its end.
 
-The parent of the workers (`gateway.processes.workers`) starts it, watches its heartbeat and starts
-it again. It is given the same `WorkerConfig` as these. It knows of the gateway's config what
-concerns engines: their addresses, or that they are found in the state.
+The parent of the workers (`gateway.processes.workers`) starts the router process, watches its
+heartbeat and starts it again. The router process is given the same `WorkerConfig` as the workers,
+and reads only the gateway's settings about engines: their addresses, or that the state has them.
 
 Knows: what the process is made of. Does not know: requests (`service.py`).
 """
@@ -51,7 +51,8 @@ _LOG = logging.getLogger(__name__)
 def main(arguments: Sequence[str]) -> int:
     """Run the router process by a GatewayConfig and a WorkerConfig in JSON; return its exit status.
 
-    One that cannot start is started again as one that died: the file may be there by then.
+    A router process that cannot start is started again like one that died: a missing file may
+    exist by then.
     """
     prevent_core_dumps()
     config = msgspec.json.decode(arguments[0], type=GatewayConfig)
@@ -81,7 +82,7 @@ async def run(config: GatewayConfig, worker: WorkerConfig) -> None:
 
 @asynccontextmanager
 async def routed(config: GatewayConfig) -> AsyncIterator[RouterService]:
-    """Open the engines, whose cache events the router hears, and the service that answers by it."""
+    """Open the engines, whose cache events the router hears, and the service around the router."""
     router = router_by_name(config.router, time.monotonic)
     async with replicas(config, OwnRouting(router), None) as engines:
         engines.count_with(RoutingMetrics(CollectorRegistry()))

@@ -2,16 +2,16 @@
 
     worker                          router process
              <- KnownBlocks         as soon as it is connected, then every second
-    NoteSent, NoteBegan ... ->      what is under way, if it was connected before
+    NoteSent, NoteBegan ... ->      the requests under way, if it was connected before
     AskRoute 7 ->                   a request: decided, and noted as sent
              <- RouteAnswer 7
     NoteBegan ->                    its first token
-    NoteEnded ->                    it is over, or what was decided is not done
+    NoteEnded ->                    it is over, or was not sent after all
 
-Frames arrive in order, so who has read an answer knows that all before its question was noted. When
-a connection ends, all that was noted of it has ended.
+Frames arrive in order, so a worker that has read an answer knows that all its earlier notes were
+read. When a connection ends, all requests that were noted on it count as ended.
 
-Knows: field names, types, order. Does not know: who is asked what (`client.py`, `service.py`).
+Knows: field names, types, order. Does not know: who asks and answers (`client.py`, `service.py`).
 """
 
 import msgspec
@@ -39,7 +39,7 @@ class AskSource(msgspec.Struct, frozen=True, array_like=True, tag="ask_source"):
 
 
 class NoteSent(msgspec.Struct, frozen=True, array_like=True, tag="sent"):
-    """The note that a worker has sent a request by itself, whatever the router answered."""
+    """The note that a worker has sent a request to a replica that it chose by itself."""
 
     replica: str
     request: RoutingRequest

@@ -1,6 +1,7 @@
 """A worker's requests under way, as the worker itself knows them.
 
-By these it chooses where nobody answers, and these it tells a router process that it meets anew.
+A worker chooses by these requests if the router process does not answer, and tells them to a router
+process that it connects to.
 
 Knows: requests and where they are. Does not know: caches, or other workers' requests.
 """
@@ -15,7 +16,7 @@ from gateway.router_process.messages import NoteBegan, NoteSent
 from gateway.routing.least_outstanding import LeastOutstandingRouter
 from gateway.routing.prompt import RoutingRequest
 
-# The bytes of requests told to a new router at once: less than may wait to be sent.
+# Bytes of requests told to a new router at once: fewer than the channel's bound on waiting bytes.
 MOST_TOLD_KEY_BYTES = 32 << 20
 
 
@@ -59,7 +60,7 @@ class OwnRequests(LeastOutstandingRouter):
         self._under_way = {n: one for n, one in self._under_way.items() if one.replica != replica}
 
     def told_anew(self) -> Iterator[NoteSent | NoteBegan]:
-        """Yield the notes that a new router needs; without some of the keys where they are many."""
+        """Yield the notes that a new router needs; if there are many keys, without some of them."""
         room = self._most_told_key_bytes
         for request_id, one in self._under_way.items():
             request = one.request

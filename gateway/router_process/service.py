@@ -1,10 +1,10 @@
 """The router's end of workers' connections: it answers questions, and notes requests.
 
-A worker's requests end with its connection, however that ends. What a connection says of requests
-that are not its own is ignored.
+A worker's requests end with its connection, however the connection ends. Notes about requests of
+other connections are ignored.
 
-Knows: connections, and whose request is where. Does not know: how a replica is chosen, or which
-replicas there are.
+Knows: connections, and the worker and the replica of each request. Does not know: how a replica is
+chosen, or which replicas there are.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RouterService:
         known: Callable[[], KnownBlocks],
         limits: RemotePrefillLimits | None = None,
     ) -> None:
-        """Tell workers the counts that `known` returns; `limits`: of remote prefills."""
+        """Tell workers the counts that `known` returns; apply `limits` to remote prefills."""
         self._router = router
         self._known = known
         self._limits = limits or RemotePrefillLimits()

@@ -49,7 +49,7 @@ class Loads:
         return self._fetches.get(address, 0)
 
     def of(self, replica: str) -> ReplicaLoad:
-        """Return the load of a replica. A new replica begins with the mean of the others."""
+        """Return a replica's load; a new one begins with the mean rate and the least `given`."""
         load = self._loads.get(replica)
         if load is None:
             load = self._loads[replica] = self._new()

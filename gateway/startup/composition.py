@@ -1,7 +1,7 @@
 """The composition root of a gateway: all its parts, made from one `GatewayConfig`.
 
-Whatever is opened is closed in the opposite order: first what answers requests, then what they
-used, last the state.
+All parts are closed in the opposite order of opening: first the parts that answer requests, then
+the parts that these use, last the state.
 
 Knows: the steps of a start, and which routes are at which address. Does not know: what a step makes
 (`serving_parts.py`), processes and signals (`main.py`).
@@ -99,9 +99,9 @@ async def composed(
 ) -> AsyncIterator[Gateway]:
     """Compose the gateway of `config` before `engine`; close everything opened at the end.
 
-    `shared_metrics` is the directory in which several workers count together. `flushes` is what
-    engines that connect wait for: it is told where the state is. The data directory
-    must have been set up (`first_start`). Raises CannotStart for bad files.
+    `shared_metrics` is the directory in which several workers count together. `flushes`, for which
+    connecting engines wait, is given the state once the state is open. The data directory must have
+    been set up (`first_start`). Raises CannotStart for bad files.
     """
     most = max_connections(config, open_files_limit())
     async with AsyncExitStack() as stack:
@@ -193,9 +193,9 @@ def _of_all(config: GatewayConfig, engine: Engine, faults: FaultWatch) -> Sequen
 
 
 def _binds(config: GatewayConfig, routers: _Routers, front: _Front, most: int) -> tuple[Bind, ...]:
-    """Bind one address for all routes, or two when the operator's is apart; both have `shown`.
+    """Bind all routes to one address, or the operator's to a second; both serve `shown`.
 
-    Pages of other origins may read what the tenants' address answers.
+    Only answers on the tenants' address may be read by pages of other origins.
     """
     cors, tenants = Cors(origins_in(config.cors_origins)), [*routers.tenants]
 

@@ -18,7 +18,7 @@ from gateway.routing.route import OwnRouting, Routing
 async def connected(
     config: GatewayConfig, flushes: FlushReader, router_socket: Path | None = None
 ) -> AsyncIterator[Engine]:
-    """Connect the engine, or all replicas as one; they may come later, and first do `flushes`.
+    """Connect the engine, or all replicas as one; engines may start later, first do `flushes`.
 
     The router process at `router_socket` chooses among replicas; without one, this process does.
     """

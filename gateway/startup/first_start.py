@@ -1,14 +1,14 @@
 """The first start on a fresh machine: it creates all files that a first request needs.
 
-In this order: the data directory, the secrets, the store with the tenants `demo` and `demo2`, and
-last `keys.env` with the operator's key, one for each of the two, and one for `/metrics` (which an
-older file gets at its next start). That file marks the first start as done. A first start that was
-interrupted is continued by the next one: what exists is kept, and a key that was never shown is
-replaced.
+It creates the data directory, the secrets, the store with the tenants `demo` and `demo2`, and last
+`keys.env` with the operator's key, a key of each demo tenant, and a key for `/metrics` (which is
+added to an older file at the next start). `keys.env` marks the first start as done. A first start
+that was interrupted is continued by the next start, which keeps existing files and replaces keys
+that were never shown.
 
 Several gateways on one Redis get their secrets and the operator's key from files (`Shared`). Each
-makes its own `keys.env`, with the same keys in it: a demo key is derived from the secrets and its
-tenant's id, so gateways that start at the same time agree, and starting again adds no key.
+makes its own `keys.env` with the same keys: a demo key is derived from the secrets and its tenant's
+id, so gateways that start at the same time agree, and starting again adds no key.
 """
 
 import base64
@@ -89,9 +89,9 @@ async def ensure_first_start(
 ) -> FirstStart:
     """Create the missing files of an installation in `data_dir`, and return its first keys.
 
-    `admin_key`, or else the one in `shared.secrets_dir`, replaces the one in `keys.env`, so that
-    every process that reads the file agrees. `new_state` accepts a state that is empty, gone,
-    damaged or another one (`new_state`); an empty one gets new demo tenants. Raises BadAdminKey,
+    `admin_key`, or else the key in `shared.secrets_dir`, replaces the operator's key in `keys.env`,
+    so that every process that reads the file agrees. `new_state` accepts a state that is empty,
+    gone, damaged or exchanged; an empty state gets new demo tenants. Raises BadAdminKey,
     PrivateFileError, SchemaTooNew, WrongState, DatabaseFault or, if Redis is needed and does not
     answer, Unavailable.
     """
@@ -141,7 +141,7 @@ def load_admin_key(data_dir: Path) -> str:
 def read_keys(path: Path) -> dict[str, str]:
     """Read the `export NAME=value` lines of `keys.env`; old files' lines have no `export`.
 
-    PrivateFileDamaged when the operator's key is not there.
+    Raises PrivateFileDamaged if the operator's key is missing.
     """
     lines = read_private(path).decode("ascii", "replace").splitlines()
     found = [_LINE.fullmatch(line.strip()) for line in lines]
@@ -158,7 +158,7 @@ def _is_done(data_dir: Path) -> bool:
 
 
 def _secrets_of(data_dir: Path, shared: Shared) -> Secrets:
-    """Create the secrets, or read them if there is a store, whose keys new secrets would void."""
+    """Create the secrets; if there is a store, whose keys they would void, only read them."""
     if shared.secrets_dir is None and not (data_dir / STATE_FILE).exists():
         return load_or_create_secrets(data_dir)
     return find_secrets(data_dir, shared)
@@ -179,10 +179,10 @@ async def _create(
 async def _confirm(
     data_dir: Path, clock: Callable[[], float], shared: Shared, new_state: bool
 ) -> None:
-    """Check that the state exists, now that somebody reads the error; raise WrongState.
+    """Check that the state exists, while the operator can see the error; raise WrongState.
 
-    A damaged one, and a Redis that does not answer, are for the gateway to say. An accepted new
-    state that is empty gets demo tenants, and `keys.env` their keys.
+    The gateway itself reports a damaged state, and a Redis that does not answer. If an accepted new
+    state is empty, it gets demo tenants, and `keys.env` their keys.
     """
     async with open_home(data_dir, shared, new_state=new_state) as home:
         await _refuse_unfit(home, shared)
@@ -193,7 +193,7 @@ async def _confirm(
 
 
 async def _refuse_unfit(home: Home, shared: Shared) -> None:
-    """Raise WrongState for a state that is gone or another one, or that may drop records."""
+    """Raise WrongState for a state that is gone, exchanged, or may drop records."""
     if shared.redis_url is not None:
         await home.watched.check()  # a file was checked when it was opened
     fault = home.watched.fault
@@ -222,7 +222,7 @@ async def _demo_key(
     seed: bytes,
     clock: Callable[[], float],
 ) -> str:
-    """Issue a key for the tenant `name`; another start may already have created both."""
+    """Issue a key for the tenant `name`; another start may have created tenant and key already."""
     with suppress(Conflict):
         new = Tenant.new(name, created_at=clock())
         await store.create(msgspec.structs.replace(new, cache=cache))

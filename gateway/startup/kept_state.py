@@ -68,7 +68,7 @@ async def open_sharing(
     flushes: FlushReader,
     stack: AsyncExitStack,
 ) -> SharedCache:
-    """Open the sharing of the cache, in front of `engine`; `stack` closes it."""
+    """Open the sharing of the cache of `engine`; `stack` closes it."""
     store, files = state.home.store, state.files
     publishing = stack.enter_context(ThreadPoolExecutor(1, "publishing"))
     keyring = Keyring(store, files.secrets.pepper, time.time)

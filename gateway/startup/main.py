@@ -25,7 +25,7 @@ from gateway.telemetry.logs import set_up_logging
 
 EXIT_CANNOT_START = 2
 _METRICS = "ratoon-workers-"
-_HELD = "*.[ds][bo]*"  # *.db, in which workers count, and *.sock, on which workers ask each other
+_HELD = "*.[ds][bo]*"  # *.db: metrics of workers; *.sock: sockets between workers
 _ROUTER = "gateway.router_process"
 # Workers map their metrics files, and where the disk is full a map ends its process by a
 # signal. In memory, no log or cache of other programs can fill the space.
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     JSON, as a second argument. Returns the exit status.
     """
     prevent_core_dumps()
-    # Without threads of its own, tokenising stays in the threads in which tenants take turns.
+    # The tokenizer gets no threads of its own, so it runs in the threads that tenants share.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     config = msgspec.json.decode(arguments[0], type=GatewayConfig)
     set_up_logging(config.log_level)
@@ -66,8 +66,8 @@ def _run(config: GatewayConfig, worker: str | None) -> int:
 def _serve(config: GatewayConfig, worker: WorkerConfig | None) -> int:
     """Serve in this process until a signal ends it.
 
-    What it needs is imported here: the parent of workers would keep 60 MiB of it for nothing.
-    Imported modules stay, so collecting garbage among them would only take time.
+    Modules for serving are imported here, because the parent of workers would hold 60 MiB of them
+    for nothing. Imported modules stay, so collecting garbage among them would only take time.
     """
     gc.disable()
     from gateway.startup.process import run
@@ -81,7 +81,7 @@ def _serve(config: GatewayConfig, worker: WorkerConfig | None) -> int:
 async def run_workers(config: GatewayConfig, count: int) -> int:
     """Keep `count` workers running until a signal ends them; return the exit status.
 
-    Before several engines a router process runs beside them.
+    With several engines, a router process runs beside the workers.
     """
     addresses = [(config.host, config.port)]
     if config.admin_port is not None:
@@ -95,5 +95,5 @@ async def run_workers(config: GatewayConfig, count: int) -> int:
 
 
 def router_command(config: GatewayConfig) -> list[str]:
-    """Return the router process's command without its `WorkerConfig`; it suits any directory."""
+    """Return the router process's command, to which the caller adds a `WorkerConfig`."""
     return [sys.executable, "-P", "-m", _ROUTER, msgspec.json.encode(config).decode()]

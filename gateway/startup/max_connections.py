@@ -1,7 +1,7 @@
 """The most connections that a process may have, by its limit of open files.
 
-Without a file descriptor a process can neither accept a connection nor refuse it: it stays in the
-kernel's queue, and its client waits. The process itself cannot open its files either. So
+A process without a free file descriptor can neither accept nor refuse a connection, which then
+stays in the kernel's queue while its client waits; nor can the process open its own files. So
 connections are refused while there still are descriptors.
 """
 
@@ -15,14 +15,14 @@ from gateway.startup.cannot_start import CannotStart
 # for files that are open for a moment, and for connections about to be refused.
 _OWN = 96
 _REDIS = 72  # files: `gateway.state.redis` has up to 66 connections, and some for changes
-OPERATOR = 32  # connections to its own port: the operator can look while the tenants' port is full
+OPERATOR = 32  # connections to the operator's port, usable while the tenants' port is full
 _LEAST = 16
 
 
 def max_connections(config: GatewayConfig, open_files: int) -> int:
-    """Count the connections to the tenants' port: as many as `config` asks for, or as fit.
+    """Return the most connections to the tenants' port: as `config` asks, or as many as fit.
 
-    `open_files` is its limit of open files. Raises CannotStart where there is too little room.
+    `open_files` is the process's limit of open files. Raises CannotStart if the limit is too low.
     """
     room = open_files - _OWN
     room -= _REDIS if config.redis_url is not None else 0

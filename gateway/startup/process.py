@@ -1,7 +1,7 @@
 """One process of the gateway, which serves alone or as one of several workers.
 
-Knows: the order of its start. Does not know: what a gateway is made of (`composition.py`), or the
-parent of workers (`main.py`), which loads none of this.
+Knows: the order of a process's start. Does not know: what a gateway is made of (`composition.py`),
+or the parent of workers (`main.py`), which does not load this module.
 """
 
 import gc
@@ -41,6 +41,6 @@ async def run(config: GatewayConfig, worker: WorkerConfig | None = None) -> None
 
 
 def freeze_startup_objects() -> None:
-    """Exempt all present objects from garbage collection, whose pauses would delay every stream."""
+    """Exempt all present objects from garbage collection, whose pauses would delay streams."""
     gc.collect()
     gc.freeze()

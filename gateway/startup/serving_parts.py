@@ -1,10 +1,10 @@
 """The parts of a serving gateway: entry, answers, usage and watching, made at the start.
 
-A step is one function: it makes parts of what was made before, and opens what is to be closed at
-the end, on the stack that it is given. `composition.py` takes the steps in their order.
+A step is one function: it makes parts from the parts made before, and leaves the closing of what it
+opens to the stack that it is given. `composition.py` takes the steps in order.
 
-Knows: which part is given what. Does not know: routes and addresses (`composition.py`), or what is
-kept on the disk or in Redis (`kept_state.py`).
+Knows: which parts a part is given. Does not know: routes and addresses (`composition.py`), or the
+state on the disk or in Redis (`kept_state.py`).
 """
 
 import os

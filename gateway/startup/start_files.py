@@ -48,7 +48,7 @@ class StartFiles:
     template: ChatTemplate | None
     forms: AnswerForms
     defaults: SamplingDefaults
-    tokenizer_info: bytes  # JSON, as a client is told
+    tokenizer_info: bytes  # JSON, as clients receive it
 
 
 @contextmanager
