@@ -1,7 +1,7 @@
 """The `ratoon` command: flags and environment, configs, processes, and a server's clients.
 
     main          the commands, listed and explained (`listing`, `help_page`)
-    simulation    what a cache would find of a trace
+    simulation    a cache's hit rate on a trace
     asking, cluster, isolation, lint, load, plan, watching    a folder for each kind of command
     operating     commands for a running server, by its admin routes
     serving       configs and state of a server

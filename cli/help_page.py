@@ -15,16 +15,16 @@ _INDENT = "    "
 
 
 class HelpPage(TyperCommand):
-    """A command whose help has this form."""
+    """A command whose help is printed as this module describes."""
 
-    allow_extra_args = True  # so that they reach `parse_args`, which refuses them
+    allow_extra_args = True  # so that surplus arguments reach `parse_args`, which refuses them
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse like typer; a surplus argument is a usage error."""
         rest = super().parse_args(ctx, args)
         if ctx.args and not ctx.resilient_parsing:
             flags = {flag for one in self.get_params(ctx) for flag in one.opts}
-            # Other servers take the model as an argument.
+            # Users of other servers may give the model as an argument.
             hint = f"; a model is named by a flag: --model {ctx.args[0]}"
             surplus = f"Got unexpected extra argument(s) ({' '.join(map(str, ctx.args))})"
             ctx.fail(surplus + (hint if "--model" in flags else ""))
@@ -32,7 +32,7 @@ class HelpPage(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Print the help page."""
-        # Imported here: a tenth of a command's start, needed for the help alone.
+        # Imported here: the import is a tenth of a command's start, and only the help needs it.
         from rich.console import Console
         from rich.padding import Padding
         from rich.text import Text

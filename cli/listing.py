@@ -21,7 +21,7 @@ class ListedCommand(TyperCommand):
     """A command whose module is not imported yet."""
 
     def __init__(self, *arguments: Any, help: str, **settings: Any) -> None:  # noqa: A002 - typer's
-        """Make the command of the function `help`, given as module:function."""
+        """Make a command for the function that `help` names as module:function."""
         super().__init__(*arguments, help=None, **settings)
         self._function = help
 

@@ -1,10 +1,10 @@
 """Tables for people at a terminal, and plain lines for programs that read a pipe.
 
-At a terminal no word is ever cut: an id can be copied. Cells wrap between words; a table whose
-words do not fit its width is written as records, a field a line. In a pipe a row is a line, its
-cells are separated by tabs, and there is neither a box nor a colour.
+At a terminal no word is ever cut, so that ids can be copied. Cells wrap between words; a table
+whose words do not fit the terminal's width is written as records, a field a line. In a pipe a row
+is a line, its cells are separated by tabs, and there are no borders and no colours.
 
-A cell, like a head, may have parts one above the other. In a pipe they stand side by side.
+A cell or a column's head may have parts one above the other. In a pipe these stand side by side.
 """
 
 from __future__ import annotations

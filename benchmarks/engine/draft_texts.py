@@ -113,7 +113,7 @@ def edits() -> Iterator[Text]:
 
 
 def agents() -> Iterator[Text]:
-    """Yield the calls of a tool that make the same changes."""
+    """Yield the calls of a tool that make the changes of `edits`."""
     for name, old, new in changed_files():
         before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
         calls = [

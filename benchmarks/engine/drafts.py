@@ -75,7 +75,7 @@ class AgreeingStep:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The numbers of one measurement."""
+    """The sizes, drafts and acceptance of one measurement."""
 
     rows: int
     prompt: int

@@ -183,7 +183,7 @@ class Steps:
         return route.launch(self.logits, self.layers[0].sizes.top_k, True)
 
     def parts(self) -> dict[str, Callable[[Layer], object]]:
-        """Map the name of each part to the part."""
+        """Map the name of each part to the function that computes it for a layer."""
         first, sizes, x = self.layers[0], self.layers[0].sizes, self.x
         by, routed = mixture.scaling_of(first.gate_up), self.routed
         tiles = order.launch(routed.experts, sizes.experts, self.tiles.rows)

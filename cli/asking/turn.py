@@ -25,7 +25,7 @@ class Turn:
     def hear(self, line: bytes, at: float) -> str:
         """Read a line of the stream; return its text. ServerRefused if the line is an error.
 
-        Raises msgspec.DecodeError for what is not JSON.
+        Raises msgspec.DecodeError if the line is not JSON.
         """
         data = line.removeprefix(_DATA).strip()
         if not line.startswith(_DATA) or data == b"[DONE]":

@@ -31,7 +31,7 @@ from engine.models.grid import RankGrid
 from gateway.config import Shared
 
 PORTS = 3  # ports of an engine: for messages, for heartbeats, for the exchange of blocks
-# The gateway's flags that the rest of the file sets.
+# The gateway's flags that other keys of the file set.
 OF_THE_CLUSTER = frozenset(
     (
         "model",

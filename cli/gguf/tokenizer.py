@@ -1,7 +1,7 @@
 """tokenizer.json and tokenizer_config.json of a model, from the fields of its GGUF file.
 
-tokenizer.ggml.model   gpt2: BPE over bytes; llama: BPE over characters, bytes where there are
-                       none (SentencePiece)
+tokenizer.ggml.model   gpt2: BPE over bytes; llama: BPE over characters, and over bytes of
+                       characters that are no tokens (SentencePiece)
 tokenizer.ggml.pre     how a text is cut before gpt2's merges
 """
 

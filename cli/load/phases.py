@@ -7,7 +7,7 @@
     ttft-cold   new prompts, one after the other
     ttft-hot    new prompts, one after the other, and then the same prompts with other endings
     itl         1, 32, 128 and 256 answers decoded at once
-    reload      long prompts, others that evict them, and the first ones again
+    reload      long prompts, other prompts that evict them, and the long prompts again
 
 A chain's turns are sent one after another; chains run concurrently. The answers in a conversation
 are made up, so that every server gets the same requests.

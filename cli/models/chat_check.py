@@ -16,7 +16,7 @@ _NO_TOOLS = "no format was recognised, requests with tools are refused without -
 
 @dataclass(frozen=True, slots=True)
 class TemplateFound:
-    """A chat template's name, and what it lacks; None if the template is not used."""
+    """A chat template's name, and its limits: None if the template is not used."""
 
     name: str
     limits: list[Limit] | None

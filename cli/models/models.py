@@ -60,7 +60,7 @@ class ServedArchitecture:
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """Architectures that are not served, and what they need."""
+    """Architectures that are not served, and the missing feature that they need."""
 
     needs: str
     names: tuple[str, ...]

@@ -4,8 +4,9 @@
                                                  `-- each sealed with AES-256-GCM: ciphertext | tag
 
     key of a file   HKDF-SHA256 (RFC 5869) of the operator's key, by the header's random salt
-    nonce           the number of the sealed part; covered: all that stands before the first part
-    signature       Ed25519 of the SHA-256 of all before it
+    nonce           the number of the sealed part
+    covered         all bytes before the first part, authenticated with every part
+    signature       Ed25519 of the SHA-256 of all bytes before the signature
 
 The header gives the file's size, so a file of another size is refused after its header. One part is
 read at a time. Before any part is used, the signature over the whole file is checked: the file is
@@ -65,12 +66,12 @@ class FileHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def num_units(self) -> int:
-        """Blocks and units of the state."""
+        """Number of units: one for each block, and those of the recurrent state."""
         return self.blocks + self.state_units
 
     @property
     def num_parts(self) -> int:
-        """Sealed parts after the text."""
+        """Number of sealed parts after the text."""
         return -(-self.num_units // self.units_a_part)
 
     def sealed_bytes(self) -> int:
@@ -122,7 +123,7 @@ class SealedWriter:
 
     @property
     def digest(self) -> bytes:
-        """The SHA-256 of all that was written."""
+        """The SHA-256 of all bytes written."""
         return self._hash.digest()
 
     def write(self, part: bytes) -> None:
@@ -141,7 +142,7 @@ class PrefixFile:
 
     file: BinaryIO
     header: FileHeader
-    start: bytes  # all before the first sealed part
+    start: bytes  # all bytes before the first sealed part
 
     @classmethod
     def of(cls, file: BinaryIO) -> PrefixFile:

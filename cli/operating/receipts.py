@@ -104,7 +104,7 @@ def write(file: Path, signed: dict[str, Any]) -> None:
 
 
 def summary(receipt: dict[str, Any]) -> str:
-    """Describe a receipt in words: whether all is erased, or what is open."""
+    """Describe a receipt in words: all is erased, or some parts are not erased yet."""
     still = receipt["open"]
     return "all is erased." if not still else f"still open: {'; '.join(still)}."
 

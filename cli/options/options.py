@@ -17,7 +17,7 @@ EMBEDDED = "handbook"  # the model that comes with Ratoon
 MODEL = "Model"
 SERVER = "Where the server is"
 
-# `make serve` calls it DATA_DIR.
+# `make serve` calls the variable DATA_DIR.
 _data_dir = partial(flag, "Where keys, tenants and secrets are kept.", also="DATA_DIR")
 DataDir = Annotated[Path, _data_dir(panel=MODEL)]
 ServersDataDir = Annotated[Path, _data_dir(panel=SERVER)]

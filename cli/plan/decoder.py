@@ -68,7 +68,7 @@ class DecoderCounts:
 
     @property
     def active_parameters(self) -> int:
-        """Number of parameters without those of experts that a token does not use."""
+        """Number of parameters that a token uses: all but those of the experts not chosen."""
         return self.parameters - self.layer_parameters + self.active_layer_parameters
 
     @property
@@ -131,7 +131,7 @@ class DecoderCounts:
 
     @property
     def block_bytes_per_token(self) -> int:
-        """Bytes of a token in blocks: those of `kv_bytes_per_token`, without freed windows."""
+        """Bytes of a token in blocks: `kv_bytes_per_token` without layers of freed windows."""
         return self.kept.kv.token_bytes
 
     @property
@@ -173,7 +173,7 @@ class DecoderCounts:
             yield WindowShape(tokens, kv_bytes, flops)
 
     def with_weights_in(self, weight_format: WeightFormat) -> DecoderCounts:
-        """Return the same model in another weight format."""
+        """Return this model in another weight format."""
         return replace(self, weight_format=weight_format)
 
     def of_rank(self, num_ranks: int) -> DecoderCounts:
@@ -202,7 +202,7 @@ class DecoderCounts:
         )
 
     def with_kv_in(self, dtype: str) -> DecoderCounts:
-        """Return the same model with another KV type."""
+        """Return this model with another KV type."""
         return replace(self, kv=kv_layout(self.layers, dtype, BLOCK_SIZE))
 
 

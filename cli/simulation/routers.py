@@ -81,7 +81,7 @@ class RoutedReport:
 
 @dataclass(frozen=True, slots=True)
 class RouterVariant:
-    """A router, and the cooperation of its replicas."""
+    """A router, and whether its replicas fetch blocks and prefill for each other."""
 
     label: str
     router: RouterName

@@ -146,7 +146,7 @@ def _by_trace(
 
 
 def _costs(flags: SimulatedModelFlags, shape: ModelShape) -> tuple[ModelShape, StateCosts | None]:
-    """Read a model's costs, which replace those of `shape`; raise BadSetting if both are given."""
+    """Return a model's costs, or without a model `shape`; raise BadSetting if both are given."""
     if flags.model is None:
         return shape, None
     if shape != ModelShape():
@@ -178,7 +178,7 @@ def _by_router(
     sizes: Sequence[TierSizes],
     output: OutputFlags,
 ) -> None:
-    """Report on the first of these sizes, and draw or list the other sizes."""
+    """Report on the first of `sizes`, and draw or list the hit rates with the other sizes."""
     admitted, started_at = admit(trace), time.perf_counter()
     behind = variants(flags.router, fetches=flags.fetch_gb_s > 0, prefill=flags.prefill_replicas)
     chosen_one = next(one.label for one in reversed(behind) if one.router == flags.router)

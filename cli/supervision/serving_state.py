@@ -37,7 +37,7 @@ class Exited(OfChild):
 class Ready(OfChild):
     """The event that a child answers: the gateway by HTTP, an engine by the gateway's report.
 
-    `engine_id` is new for each process of an engine; None where it is not told.
+    `engine_id` is new for each process of an engine; None if the gateway does not report it.
     """
 
     engine_id: str | None = None

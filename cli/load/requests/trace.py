@@ -80,7 +80,7 @@ class BlockTrace:
 
 
 def read_trace(path: Path, block_size: int) -> BlockTrace:
-    """Read a trace whose ids stand for `block_size` tokens each; raises BadTrace."""
+    """Read a trace with one id for each block of `block_size` tokens; raise BadTrace."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
