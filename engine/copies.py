@@ -1,6 +1,6 @@
 """Copies of blocks and states between tiers, which run beside the engine's steps.
 
-    complete   report ended copies to the cache             before a step is scheduled
+    complete   report ended copies to the cache               before a step is scheduled
     start      start the copies that the cache has planned    after the step is scheduled
 
 Why a copy never conflicts with a launched step:

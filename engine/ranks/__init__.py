@@ -1,4 +1,4 @@
 """Several processes that compute one model together, each with a part of it.
 
-What each has is divided in `engine.models`: a layer in `shards.py`, the layers in `stages.py`.
+`engine.models` divides the model: each layer in `shards.py`, the list of layers in `stages.py`.
 """

@@ -1,17 +1,17 @@
 """Collectives between computing ranks: over gloo on a CPU, over NCCL on GPUs.
 
-    total    all-gather of the ranks' products; who reads them next adds them, in rank order
+    total    all-gather of the ranks' products; the next reader adds them, in rank order
              of many numbers on more than two ranks: each rank adds up a part, then all-gather
     gather   all-gather
     share    broadcast of rank 0
-    least    of a number of each rank; before steps are computed
+    least    the least of the ranks' numbers; before steps are computed
 
-Where GPUs have peer memory, kernels of our own exchange what fits there (`peer_memory`): all
-products that a norm reads next, logits and tokens. NCCL takes several times as long for few rows,
-and they are all that a step of few tokens exchanges.
+If GPUs have peer memory, our own kernels exchange the tensors that fit there (`peer_memory`): all
+products that a norm reads next, logits and tokens, which are all that a step of few tokens
+exchanges. NCCL takes several times as long for few rows.
 
-Bytes are copied, and every sum is computed in one order, so all ranks have the same bits. What is
-copied is bytes whatever the dtype: a library that adds would need to know it.
+Libraries only copy bytes, of any dtype, and every sum is computed here in one order, so all ranks
+have the same bits.
 
 The group's ranks meet at a file. Nothing here listens to the network but gloo and NCCL themselves:
 gloo on the loopback interface, and NCCL between GPUs.
@@ -46,7 +46,7 @@ from kernels.linear import split_k as parts
 c10d: Any = torch.distributed  # torch's types do not cover its groups
 
 LOOPBACK = "127.0.0.1"
-# Longest wait for a rank, which may be loading weights and compiling kernels.
+# Longest wait for another rank, which may be loading weights and compiling kernels.
 PATIENCE = timedelta(minutes=10)
 # Most bytes that a library gathers whole. Larger sums are two-shot, which sends less.
 MOST_GATHERED_BYTES = 1 << 20
@@ -71,14 +71,14 @@ class Rendezvous:
 
 
 class RankLeft(AnotherRankIsGone, RuntimeError):
-    """Another rank is gone, or has not come: its data never come."""
+    """Another rank is gone, or did not come: its data will never come."""
 
 
 class Peers(Protocol):
     """The exchange of ranks over peer memory. None or False: the tensor does not fit."""
 
     def product(self, part: Tensor, dtype: torch.dtype) -> PeerProduct | None:
-        """Return the sum over all ranks of (T, H) of `dtype`, or its parts, for its reader."""
+        """Return the sum over all ranks of (T, H) of `dtype`, or the parts that its reader adds."""
         ...
 
     def gather(self, x: Tensor) -> Tensor | None:
@@ -90,16 +90,16 @@ class Peers(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Abandon collectives before waiting for the device, where another rank may be gone."""
+        """Abandon collectives whose other ranks may be gone, before waiting for the device."""
         ...
 
 
 class Collectives:
     """The ranks of one model, seen from one of them; implements `RankGroup`.
 
-    One owner thread. What waits raises RankLeft where another rank is gone. On CUDA nothing waits
-    for the device, and what is launched can be captured in a graph; what all ranks capture, all
-    replay.
+    One owner thread. Methods that wait raise RankLeft if another rank is gone. On CUDA no method
+    waits for the device, and launches can be captured in a graph, which all ranks must capture and
+    replay alike.
     """
 
     def __init__(self, rendezvous: Rendezvous, device: torch.device) -> None:
@@ -113,7 +113,7 @@ class Collectives:
         )
         self._hosts = _gloo(self._place("hosts"), rendezvous)
         self._group = self._hosts
-        self.least(0)  # or a rank that leaves early would fail another that still connects
+        self.least(0)  # a rank that leaves early would fail ranks that still connect
         if device.type == "cuda":
             self._group = _nccl(self._place("devices"), rendezvous)
             self._warm_up(device)
@@ -192,7 +192,7 @@ class Collectives:
     def close(self) -> None:
         """Leave the group without waiting for other ranks, before its rendezvous file is closed.
 
-        Graphs that captured its collectives cannot be replayed after that.
+        Graphs that captured the group's collectives cannot be replayed after that.
         """
         if self._peers is not None:
             self._give_up(self._peers)
@@ -206,7 +206,7 @@ class Collectives:
     def _give_up(self, peers: Peers) -> None:
         try:
             peers.abandon()
-        except RuntimeError as error:  # after a device failure the host waits for nobody
+        except RuntimeError as error:  # after a device failure the host does not wait
             _log.warning("peer memory was not given up: %s", error)
 
     def _place(self, name: str) -> Any:
@@ -263,7 +263,7 @@ def _nccl(store: Any, rendezvous: Rendezvous) -> Any:
 def _added(ranks: Tensor) -> Tensor:
     """Add (ranks, ...) in the order of ranks and round once, like the norms.
 
-    One after the other: torch's sum takes the numbers of more than four ranks in another order.
+    Each rank's numbers are added in turn: torch's sum of more than four ranks has another order.
     """
     total = ranks[0].to(torch.float32, copy=True)
     for other in ranks[1:]:

@@ -1,10 +1,11 @@
 """The process groups of one rank, and the rendezvous of all ranks at the start.
 
     every     all ranks: counts and bytes, before steps are computed
-    tensor    those that divide the layers of its stage (`RankGroup`)
-    pipe      those that have the same part of each stage (`Pipe`)
+    tensor    the ranks that divide the layers of this rank's stage (`RankGroup`)
+    pipe      the ranks with the same part of each stage (`Pipe`)
 
-Knows: who is in which group. Does not know: what is exchanged, or how (`collectives`, `pipe`).
+Knows: the ranks of each group. Does not know: the exchanged data, or transports (`collectives`,
+`pipe`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class RankGroups:
 def meet(place: Rendezvous, grid: RankGrid, stage: Stage, device: torch.device) -> RankGroups:
     """Wait for all ranks. Raises RankLeft where a rank does not come or is gone.
 
-    `place` is that of all; `stage` the one that this rank computes.
+    `place`: the rendezvous of all ranks; `stage`: the stage that this rank computes.
     """
     if grid.stages == 1:
         every = Collectives(place, device)

@@ -6,8 +6,8 @@
     socket    Start -->   <-- Started | NotStarted, MovesEnded, DiskReport, Scanned, FlushesDone,
               AdapterHeld, UnitShape, UnitBytes
 
-What is in the ring is done in its order. Every message is typed; one that does not decode ends the
-process that got it.
+The ring's messages are carried out in their order. Every message is typed; a message that does not
+decode ends the process that received it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SampleRows(RankMessage, frozen=True):
 
 
 class SkipRows(RankMessage, frozen=True):
-    """Sample nothing in the step before: its hidden states go to a head that drafts, if any."""
+    """Sample nothing in the step before; a drafting head, if any, still computes its KV."""
 
 
 class CopyBlocks(RankMessage, frozen=True):
@@ -107,7 +107,7 @@ class HoldAdapter(RankMessage, frozen=True):
 
     number: int
     digest: bytes
-    path: str  # below the folder of adapters
+    path: str  # its folder, below the folder of adapters
 
 
 class PlaceAdapter(RankMessage, frozen=True):
@@ -128,14 +128,14 @@ class DescribeUnits(RankMessage, frozen=True):
 
 
 class ReadUnits(RankMessage, frozen=True):
-    """Request for this rank's part of blocks, by slot, and of states' units, by row."""
+    """Request for this rank's parts of blocks, by slot, and of states' units, by row."""
 
     blocks: list[int]
     states: list[int]
 
 
 class WriteUnits(RankMessage, frozen=True):
-    """Write units, of each of which a rank's part begins at the rank's byte of `starts`."""
+    """Write this rank's part of each unit, which begins at the rank's byte in `starts`."""
 
     blocks: list[int]
     states: list[int]
@@ -172,11 +172,11 @@ class DiskReport(RankMessage, frozen=True):
     state: DiskState
     generation: int
     forgetting: int
-    told: int = 0  # owners that it was told to forget, since the start
+    told: int = 0  # number of owners that it was told to forget, since the start
 
 
 class Scanned(RankMessage, frozen=True):
-    """Slots that hold a record, and 16 bytes for each that identify the record."""
+    """Slots that hold a record, with 16 bytes each that identify the record."""
 
     slots: list[int]
     digests: bytes
@@ -191,7 +191,7 @@ class FlushesDone(RankMessage, frozen=True):
 
 
 class AdapterHeld(RankMessage, frozen=True):
-    """An adapter is in host memory; `refused`: it is not, and why."""
+    """An adapter is in host memory; `refused`: why it is not."""
 
     number: int
     refused: str | None = None
@@ -205,7 +205,7 @@ class UnitShape(RankMessage, frozen=True):
 
 
 class UnitBytes(RankMessage, frozen=True):
-    """A piece of this rank's parts of the units that were asked for."""
+    """A piece of this rank's parts of the requested units."""
 
     payload: bytes
     is_last: bool
@@ -227,7 +227,7 @@ STARTS: msgspec.msgpack.Decoder[Start] = msgspec.msgpack.Decoder(Start)
 
 
 def without_texts(step: Step) -> Step:
-    """Return the step without tokens that only sampling reads, which rank 0 does alone."""
+    """Return the step without tokens that only the sampling reads: only rank 0 samples."""
     if not any(row.new is not None for row in step.rows):
         return step
     replace = msgspec.structs.replace

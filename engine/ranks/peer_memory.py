@@ -2,11 +2,11 @@
 
     buffer of a rank    (3 turns, rows, ranks, columns), as `kernels.collectives.peer_rows` has it
 
-No multicast: neither its objects nor its instructions. The ranks' processes pass descriptors to
-each other through Unix sockets in the directory for temporary files, while this lasts.
+Multicast is not used. While memory is mapped, the ranks' processes pass descriptors to each other
+through Unix sockets in the directory for temporary files.
 
-Knows: torch's symmetric memory, and that all ranks have to agree. Does not know: what is written
-there (`kernels.collectives`), or what else ranks exchange (`collectives`).
+Knows: torch's symmetric memory, and that all ranks have to agree. Does not know: the buffers'
+contents (`kernels.collectives`), or other exchanges of ranks (`collectives`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ LEAST_COLUMNS = 128  # threads of the smallest program: each polls its own numbe
 LONGEST_SOCKET_PATH = 100  # torch overruns its buffer with longer paths
 GRACE_S, LOOK_S = 0.5, 0.002  # grace of a running step when a rank ends
 LONGEST_REASON = 200  # characters of a torch error before its traceback
-# Bytes of a product that one launch exchanges; a rank's buffers take three times as much for each
-# rank. It is 1,024 rows of 8,192 numbers of 16 bits: a launch should send for longer than its
+# Most bytes of a product that one launch exchanges, 1,024 rows of 8,192 numbers of 16 bits; a
+# rank's buffers take three times as much for each rank. A launch should send for longer than its
 # last rows take from one rank to another and back.
 MOST_BYTES = 16 << 20
 
@@ -78,8 +78,8 @@ class PeerMemory:
     def abandon(self) -> None:
         """Abandon collectives before waiting for the device, where another rank may be gone.
 
-        What is under way gets a moment to end by itself: at an orderly end the other ranks wait
-        for what this one still sends. Raises RuntimeError where the device has failed.
+        Running collectives get a moment to end by themselves: at an orderly end the other ranks
+        wait for the rows that this rank still sends. Raises RuntimeError if the device has failed.
         """
         stream, give_up = torch.cuda.current_stream(), time.monotonic() + GRACE_S
         while not stream.query():
@@ -100,7 +100,7 @@ class PeerPlace:
     rank: int
     num_ranks: int
     device: torch.device
-    store: Any  # torch's store, for peer memory alone
+    store: Any  # torch's store, used only for peer memory
     least: Callable[[int], int]  # least of all ranks' numbers
 
 

@@ -1,10 +1,10 @@
 """Hidden states from stage to stage: over gloo on a CPU, over NCCL between GPUs.
 
-    stage    0 -> 1 -> 2      each is the rank of its number in a group of its own
+    stage    0 -> 1 -> 2      stage k is rank k of the pipe's group
 
-A stage gives what it has computed to the next one, which takes it before it begins with the same
-step. Nothing goes the other way, so that nobody waits in a circle: tokens that were sampled come
-with a later step, as data.
+A stage sends its hidden states to the next stage, which receives them before it begins with the
+same step. Nothing is sent back, so that stages never wait for each other in a circle: sampled
+tokens come with a later step, as data.
 
 Knows: torch's process groups. Does not know: models, or steps.
 """
@@ -25,8 +25,8 @@ _TAG = 0
 class StagePipe:
     """The stages of one model, seen from one of them; implements `Pipe`. One owner thread.
 
-    On a CPU `send` waits until the next stage takes what is sent. On CUDA nothing waits for the
-    device, but the stream does: what is launched next runs after the exchange.
+    On a CPU `send` waits until the next stage receives. On CUDA the host does not wait: later
+    launches run after the exchange, in the stream's order.
     """
 
     def __init__(self, stage: Stage, stages: Collectives, device: torch.device) -> None:

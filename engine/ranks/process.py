@@ -1,12 +1,11 @@
 """The other ranks' processes, controlled by rank 0: started, watched, ended.
 
 A rank dies with rank 0: the kernel kills it (`PR_SET_PDEATHSIG`), and its socket closes. Rank 0
-ends with a rank: a thread waits for the end of each process, kills the others, and gives the engine
-a moment to tell its clients, or the operator why the rank could not start. Where it cannot, because
-it waits for the GPU or for the rank, the process ends at once; the supervisor starts another.
+also ends after any rank's death: a thread waits for the end of each process, kills the others, and
+gives the engine a moment to tell its clients, or to log why the rank could not start. Then the
+process ends, even if the engine still waits for the GPU or the rank; the supervisor starts another.
 
-A rank that hangs holds up the engine's steps. That is found as for any engine that hangs, by the
-heartbeat.
+A rank that hangs holds up the engine's steps; as for any engine that hangs, the heartbeat shows it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from storage.waiting import wait_for_any
 
 # Seconds from a rank's death to this process's end: enough to tell all clients.
 GRACE_S = 2.0
-# Seconds after a failed start: this rank sees it once it has loaded its own weights.
+# Seconds after a failed start of another rank: this rank notices once it has loaded its weights.
 START_GRACE_S = 60.0
 NOT_STARTED = (EXIT_CANNOT_START, EXIT_NOT_SERVED)
 END_S = 10.0  # seconds until ranks that were asked to end are killed

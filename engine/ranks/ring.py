@@ -1,15 +1,15 @@
 """Messages from one process to several, through shared memory.
 
     memory    ...| frame | frame | free ...      used again from the start once it is full
-    frame     4 bytes: how long what follows is, and whether the message goes on | bytes
+    frame     4 bytes: the number of bytes that follow, and whether the message goes on | bytes
     filled    an eventfd of each reader: the writer adds the bytes of each frame
-    freed     another: the reader adds them again when it has taken them
+    freed     another eventfd of each reader: the reader adds the bytes that it has read
 
-The counters are the kernel's, so a reader sees what was written before it was counted, on any
-machine. A message longer than the ring comes in several frames, and the writer waits for whoever
-has read least.
+The counters are the kernel's, so on any machine a reader sees the bytes that were written before
+they were counted. A message longer than the ring is sent in several frames, and the writer waits
+for the reader that has read least.
 
-Knows: bytes. Does not know: what they mean (`messages`), or who reads them.
+Knows: bytes. Does not know: messages (`messages`), or the readers.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class RingWriter:
     def write(self, message: bytes, look: Callable[[], None] = lambda: None) -> None:
         """Write a message for every reader. Raises RingStuck.
 
-        `look` is called while there is no room, again and again; where it raises, the readers have
-        a part of the message at most.
+        While there is no room, `look` is called again and again; if it raises, the readers have got
+        at most a part of the message.
         """
         for frame in _frames(message, self._num_bytes // 2):
             self._wait_for_room(len(frame), look)

@@ -1,12 +1,14 @@
-"""The runner of several ranks: rank 0 sends each step to the others, then computes it as well.
+"""The runner of several ranks: rank 0 sends each step to the others, then computes it too.
 
-A launch that fails on one rank leaves the others waiting for it, so it cannot be tried again: it
-ends the engine, also where the device has no memory.
+A launch that fails on one rank leaves the others waiting for that rank, so the launch cannot be
+tried again: any failure ends the engine, also a lack of device memory.
 
-Where this rank puts its launches off, another may wait in a step for it and read nothing meanwhile.
-So what is put off is little beside the ring, and before a large step is told nothing is.
+If this rank puts its launches off, another rank may wait for it in a step, and read no messages
+meanwhile. So deferred steps must be small beside the ring, and before a large step is sent all
+deferred steps are launched.
 
-Knows: that every rank is told the same in the same order. Does not know: what a step computes.
+Knows: that every rank gets the same messages in the same order. Does not know: what a step
+computes.
 """
 
 from __future__ import annotations

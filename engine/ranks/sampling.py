@@ -1,7 +1,7 @@
-"""Sampling on rank 0 alone, which gives the tokens to the other ranks.
+"""Sampling on rank 0 alone, which sends the tokens to the other ranks.
 
 All ranks have the same logits, but only rank 0 has the requests' sampling parameters, their noise
-and the masks of grammars. The other ranks need the tokens alone, as inputs of the next step. A
+and the masks of grammars. The other ranks need only the tokens, as inputs of the next step. A
 broadcast of a few bytes costs less than sampling on every rank, and leaves no room for differences.
 
 Steps that are replayed as graphs have the broadcast in them (`graphs.steps`).
@@ -27,7 +27,7 @@ from engine.transfers import HostArray, HostCopy
 class RanksSampler(Sampler):
     """Sampler that samples on rank 0, and receives the tokens on other ranks.
 
-    On other ranks than 0 only the tokens of its results are valid.
+    On other ranks than 0, only the tokens of a result are valid.
     """
 
     group: RankGroup

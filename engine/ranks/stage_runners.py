@@ -1,11 +1,11 @@
-"""The runners of a pipeline: of stages before the last, and of a last stage that would wait.
+"""The runners of a pipeline's stages before the last, and of a last stage on a CPU.
 
     earlier stage    computes its layers of a step, and samples nothing
-    last stage       on a CPU: begins with a step when its result is asked for, or copies follow it
+    last stage       on a CPU: computes a step when its result is asked for, or before copies
 
-Rank 0 launches several steps ahead, of sequences that differ, so that each stage has one. A GPU
-queues them. A CPU computes a step while it is launched, and would wait in the first launch for the
-stages before it; so there the launch is put off, and the other stages are told the next step
+Rank 0 launches several steps ahead, of different sequences, so that each stage has one. A GPU
+queues them. A CPU computes a step while it is launched, and its first launch would wait for the
+earlier stages. So on a CPU the launch is put off, and the other stages are told the next step
 meanwhile:
 
     rank 0         | tell n | tell n+1 | compute n | settle n | tell n+2 | compute n+1 | ...
@@ -58,7 +58,7 @@ class EarlierStageRunner:
 
 
 def _check_known(rows: Sequence[Row]) -> None:
-    """Raise RuntimeError for pending tokens: an earlier stage has only a step's own tokens."""
+    """Raise RuntimeError for pending tokens: an earlier stage does not sample them."""
     if any(row.is_pending for row in rows):
         raise RuntimeError("a token that is pending has come to a stage that never sees it")
 
@@ -77,7 +77,7 @@ class DeferringRunner:
         return _DeferredForward(self, partial(self.own.launch_forward, step))
 
     def put_off(self, launch: Callable[[], Launched]) -> Launched:
-        """Defer a launch until all launches before it."""
+        """Defer a launch; it runs after all launches deferred before."""
         deferred = _Deferred(self, launch)
         self._put_off.append(deferred)
         return deferred
@@ -117,7 +117,7 @@ class _DeferredForward:
     forward: Callable[[], Forward]
 
     def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
-        """Sample like `Forward.sample`, later, with the present masks."""
+        """Defer the sampling of `Forward.sample`, with copies of the masks."""
         kept = [None if mask is None else mask.copy() for mask in allowed]
         return self.runner.put_off(lambda: self.forward().sample(kept))
 

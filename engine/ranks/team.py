@@ -1,11 +1,10 @@
 """All ranks of an engine, started and ended by rank 0.
 
-    start    processes, a ring and a socket for each | all meet | weights, pools, tiers, on all at
-             once, agreeing on counts | each says that it is ready
-    end      `dismiss` tells the ranks to write what is left to their disks; else they are killed
+    start    start processes, each with a ring and a socket | all ranks meet | all load weights,
+             open pools and tiers, and agree on counts | each reports that it is ready
+    end      `dismiss` lets the ranks write pending data to their disks; else they are killed
 
-Knows: who is started and in which order it ends. Does not know: what a rank loads
-(`engine.follower`).
+Knows: the order in which ranks start and end. Does not know: what a rank loads (`engine.follower`).
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ def _started(config: EngineConfig, rendezvous_file: int, end: Callable[[int], No
 def why_not_started(team: Team | None) -> Iterator[None]:
     """Raise another rank's reason for a failed start, in place of its effect on this rank.
 
-    RankGone where one has left without a word.
+    Raises RankGone if a rank has left without a reason.
     """
     try:
         yield

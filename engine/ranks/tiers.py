@@ -1,12 +1,12 @@
 """The tiers of several ranks, seen as one by the tree of rank 0.
 
-Each rank has a slice of every block, in tiers of its own, with the same slots. A plan is told to
-all ranks and carried out by all. A move has ended when it has on every rank: done where it is done
-on all, lost where one has lost the block, else failed.
+Each rank has a slice of every block, in its own tiers, at the same slots. A plan is sent to all
+ranks, and all carry it out. A move has ended once it has ended on every rank: it is done if it is
+done on all, lost if one rank has lost the block, else failed.
 
-    disk     a record is found again where all ranks have it, and else erased on those that have it;
-             kept where one rank's disk is new: the one that was there may come back
-    flush    done where it is done on all ranks, else it is done again
+    disk     a record is found again if all ranks have it, else erased on the ranks that have it;
+             but kept if one rank's disk is new, since that rank's old disk may come back
+    flush    done if it is done on all ranks, else repeated
     lost     all records, once one rank has lost its own
 
 Knows: moves, and the reports of ranks. Does not know: bytes, or why blocks move.
@@ -42,7 +42,7 @@ from storage.disk.stats import DiskProcessStats, DiskState
 from storage.move import BlockRecord, Completed, Copied, Move, Plan
 
 SCAN_PATIENCE_S = 60.0
-# States from good to bad: several ranks' disks have the worst rank's state.
+# States from good to bad: the ranks' disks together have the worst rank's state.
 _STATES = (DiskState.UP, DiskState.STARTING, DiskState.DOWN, DiskState.OFF)
 
 _log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class RanksDisk:
         self._others = others
         self._erase = erase
         self._reports: dict[int, DiskReport] = {}  # last report of each rank
-        self._unlisted: tuple[int, ...] = ()  # slots with records of no tree
+        self._unlisted: tuple[int, ...] = ()  # slots with records that are not in the tree
         self._told = 0  # owners that the other ranks were told to forget
 
     @property
@@ -153,7 +153,7 @@ class RanksDisk:
 
     @property
     def stats(self) -> DiskProcessStats:
-        """Counters of this rank; an owner counts until all ranks have forgotten it."""
+        """Counters of this rank's disk; an owner counts until all ranks have forgotten it."""
         self._take()
         stats = self._own.stats
         forgetting = max((one.forgetting for one in self._reports.values()), default=0)
@@ -162,9 +162,9 @@ class RanksDisk:
     def scan(self) -> Iterator[tuple[int, BlockRecord]]:
         """List the records that all ranks have, like `Disk.scan`. Raises RankGone.
 
-        What is left of others is erased: no tree knows of it. But where a rank's disk has neither
-        a record nor a flush it may not be the one that was there, and that one may come back: what
-        other ranks have is kept for it, until it is overwritten or `erase_unlisted`.
+        Other records are erased: they are in no tree. But a rank's disk with neither records nor
+        flushes may be a new one, and the rank's old disk may come back: then the other ranks keep
+        their records, until they are overwritten or `erase_unlisted` is called.
         """
         self._others.tell(ScanDisk())
         own = list(self._own.scan())
@@ -217,7 +217,8 @@ class RanksDisk:
     def is_forgetting(self, owner: str) -> bool:
         """Return whether any rank may still have readable records, like `Disk.is_forgetting`.
 
-        Another rank's report names no owner, so it counts only once it has forgotten all.
+        Other ranks' reports name no owners, so a rank has forgotten one only once it has forgotten
+        all.
         """
         self._take()
         if self._own.is_forgetting(owner):
@@ -271,7 +272,7 @@ class RanksDisk:
 def ranks_tiers(own: LowerTiers, others: OtherRanks, runner: Runner) -> LowerTiers:
     """Join the tiers of all ranks to this rank's, which all have the same counts.
 
-    `runner` is that of all ranks.
+    `runner`: the runner of all ranks.
     """
     assert isinstance(runner, RanksRunner), "one rank has tiers of its own"
     mover, disk = RanksMover(own.mover, others, runner.catch_up), None
