@@ -149,7 +149,7 @@ class Engine:
 
 
 def _without_copies(pool: DevicePool, where: str | None) -> ExchangeThreads:
-    """Open an exchange that fetches like between GPUs but copies no bytes."""
+    """Open an exchange that fetches as between GPUs but copies no bytes."""
     memory, waker = memory_of(pool), Waker()
     handle = PoolHandle(bytes(HANDLE_BYTES), 0, pool.num_blocks)
     server = None

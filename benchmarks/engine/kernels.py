@@ -216,7 +216,7 @@ def _emit_shared() -> None:
 
 
 def _emit_filters(device: str, *, small: bool) -> None:
-    """Measure top-p alone and top-k with top-p: by search, like the engine, and by sorting."""
+    """Measure top-p alone and top-k with top-p: by search, as in the engine, and by sorting."""
     vocabulary = 500 if small else 128_256
     serving = ops_for(torch.device(device)).top_k_top_p
     for rows in (1, 4) if small else (1, 32, 256):

@@ -26,7 +26,7 @@ _GEMMA3_27B_LAYERS = 62
 
 
 def read_config(header: GgufHeader, rope_factors: list[float] | None) -> dict[str, Any]:
-    """Return the fields of config.json; `rope_factors`: the values of the tensor of rope factors.
+    """Return the fields of config.json; `rope_factors`: the tensor of rope factors.
 
     Raises BadConfig, UnsupportedModel.
     """

@@ -34,7 +34,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     timing: TimingFinding | None
     timing_outcome: Outcome | None
-    gaps: TimingFinding | None = None  # the tokens after the first
+    gaps: TimingFinding | None = None  # gaps between the tokens after the first
     gaps_outcome: Outcome | None = None
     eviction: EvictionFinding | None
     eviction_outcome: Outcome | None

@@ -153,7 +153,7 @@ def _sizes(
 async def _served(url: str, key: str, name: str | None) -> tuple[str, int | None]:
     """Return the name of the served model (`name`, or the first) and its context, if known.
 
-    Raises as `AdminClient.call`.
+    Raises the errors of `AdminClient.call`.
     """
     async with AdminClient(url, key) as client:
         models = await client.rows("/v1/models", "data")

@@ -75,7 +75,7 @@ class AdminClient:
         return answer
 
     async def first_model(self) -> str:
-        """Return the name of the served model; raise as `call`."""
+        """Return the name of the served model; raise the errors of `call`."""
         return str((await self.rows("/v1/models", "data"))[0]["id"])
 
     async def _exchange(
@@ -93,7 +93,7 @@ class AdminClient:
             raise unreachable(self._url, error) from error
 
     async def rows(self, path: str, name: str) -> list[dict[str, Any]]:
-        """Return the list `name` of the server's answer; raise as `call`."""
+        """Return the list `name` of the server's answer; raise the errors of `call`."""
         answer = await self.call("GET", path)
         if answer is None or name not in answer:
             raise NotRatoon(self._url)

@@ -29,7 +29,7 @@ Cells = tuple[object, ...]
 async def stats_of(client: AdminClient) -> dict[str, Any] | None:
     """Call GET /admin/cache/stats; None if no engine answers.
 
-    Raises as `AdminClient.call` for everything else.
+    Raises the other errors of `AdminClient.call`.
     """
     try:
         stats: dict[str, Any] = await client.call("GET", STATS)

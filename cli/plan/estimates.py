@@ -1,6 +1,6 @@
 """The costs of a model and of a batch of requests, by the usual formulas of inference.
 
-    P                   all parameters; of the layers about 12 L d^2
+    P                   all parameters; the layers have about 12 L d^2
     FLOPs of n tokens   2 n P; attention, which grows with n^2, is left out
     KV                  batch x length x bytes a token
     whole request       TTFT + TPOT x N for N tokens of output

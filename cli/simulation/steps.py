@@ -55,7 +55,7 @@ class VirtualClock:
 
 
 class Gap(NamedTuple):
-    """The seconds between some successive tokens."""
+    """Gaps of `seconds` seconds before each of `tokens` tokens."""
 
     seconds: float
     tokens: int
