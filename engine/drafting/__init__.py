@@ -1,1 +1,1 @@
-"""Drafts: tokens that probably come next, to be verified several in one step."""
+"""Drafts: tokens that probably come next, of which one step verifies several."""

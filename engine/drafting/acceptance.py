@@ -1,6 +1,6 @@
 """The acceptance of a source's drafts for one row: a decayed mean.
 
-It is a row's own: the drafts of another tenant must not make its steps longer or shorter.
+Each row has its own acceptance: another tenant's drafts must not change its steps.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from engine.drafting.draft import DraftSource
 
-# Acceptance of a token before any was verified, worth `PRIOR_WEIGHT` tokens.
+# Assumed acceptance before any token was verified, weighted as `PRIOR_WEIGHT` tokens.
 PRIORS: dict[DraftSource, float] = {
     "prediction": 0.85,
     "grammar": 0.95,
@@ -19,21 +19,21 @@ PRIORS: dict[DraftSource, float] = {
     "mtp": 0.7,
 }
 PRIOR_WEIGHT = 2.0
-KEPT = 0.97  # part of what was learned that a further token leaves
+KEPT = 0.97  # factor of older counts for each further token
 LEAST, MOST = 0.02, 0.985
-MOST_DRAFTS = 16  # tokens of one row
+MOST_DRAFTS = 16  # most drafted tokens of one row
 _KEPT_AFTER = [KEPT**count for count in range(MOST_DRAFTS + 2)]
 
 
 @dataclass(slots=True)
 class Acceptance:
-    """Probability that a drafted token is accepted, if those before it are."""
+    """Probability that a drafted token is accepted, if the tokens before it are."""
 
     prior: float
     accepted: float = 0.0
     rejected: float = 0.0
     probability: float = field(init=False)  # between `LEAST` and `MOST`
-    most_expected: float = field(init=False)  # accepted tokens of a draft of `MOST_DRAFTS`, a mean
+    most_expected: float = field(init=False)  # mean of accepted tokens in a draft of `MOST_DRAFTS`
 
     def __post_init__(self) -> None:
         self.learn(0, is_rejected=False)
@@ -49,6 +49,6 @@ class Acceptance:
         self.most_expected = self.expected(MOST_DRAFTS)
 
     def expected(self, size: int) -> float:
-        """Return how many tokens of a draft of `size` tokens will be accepted, as a mean."""
+        """Return the mean number of accepted tokens in a draft of `size` tokens."""
         probability = self.probability
         return probability * (1.0 - probability**size) / (1.0 - probability)

@@ -1,9 +1,10 @@
-"""The place in a text at which a sequence repeats it, kept as the sequence goes on.
+"""The place in a text that a sequence repeats, which moves on with the sequence.
 
-While the sequence's new tokens are the text's next ones, nothing is searched. After a divergence
-the next same token in the text nearby is taken first (a word was replaced, inserted or dropped),
-else the longest match anywhere. A draft is at most as long as the match before it, which grows as
-the text is followed (SuffixDecoding, arXiv 2411.04975, with a factor of 1).
+While the sequence's new tokens equal the text's next tokens, nothing is searched. After a
+divergence the longest match anywhere counts. If that has only `RUN` tokens, or there is none, the
+next equal token nearby counts first (a word was replaced, inserted or dropped). A draft is at most
+as long as the match before it, which grows as the text is followed (SuffixDecoding, arXiv
+2411.04975, with a factor of 1).
 
 Knows: a text, a sequence's tokens.
 """
@@ -14,30 +15,30 @@ from engine.drafting.draft import DraftSource
 from engine.drafting.text_index import RUN, TextIndex
 from prefix_cache.hashing import TokenIds
 
-NEARBY = 24  # tokens searched in text and sequence, after they part, for where both go on alike
+NEARBY = 24  # tokens after a divergence in which text and sequence are compared again
 
 
 class Alignment:
-    """A text and the place in it that a sequence's tokens follow. Both are int32.
+    """A text, and the place in it that a sequence follows. Text and tokens are int32.
 
     Implements `Drafter`.
     """
 
     def __init__(self, source: DraftSource, index: TextIndex, tokens: TokenIds) -> None:
-        """Align nothing yet with the text of `index`, which may be `tokens` itself.
+        """Start without a place in the text of `index`, which may be `tokens` itself.
 
-        All places of another text that is to be searched are indexed before a draft is asked for.
+        If the text is another one, the caller indexes its places before asking for drafts.
         """
         self.source, self.index = source, index
         self._is_own = index.text is tokens
         self._text, self._tokens = index.tokens, tokens.data
-        self._known = 0  # tokens of the sequence that were looked at
-        self._place: int | None = None  # place of the text that comes next
-        self._matched = 0  # tokens that agreed before it
-        self._lost: tuple[int, int] | None = None  # where the text and the sequence parted
+        self._known = 0  # number of the sequence's tokens that were compared
+        self._place: int | None = None  # place of the text's next token
+        self._matched = 0  # number of equal tokens before the place
+        self._lost: tuple[int, int] | None = None  # places in text and sequence of the divergence
 
     def begin(self, place: int, known: int, matched: int) -> None:
-        """Continue at `place` after `known` tokens, as after a match of `matched` tokens."""
+        """Follow the text from `place` after `known` tokens, as if `matched` tokens had matched."""
         self._place, self._known, self._matched = place, known, matched
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
@@ -52,12 +53,12 @@ class Alignment:
             return ()
         size = min(most, self._matched)
         found = self._text[place : min(place + size, end)].tolist()
-        if self._is_own and len(found) < size:  # it repeats its own end, which goes on alike
+        if self._is_own and len(found) < size:  # a repetition of its own end is continued
             found = (found * (size // len(found) + 1))[:size]
         return tuple(found)
 
     def _follow(self, known: int) -> None:
-        """Move the place past the sequence's new tokens, or lose it where they differ."""
+        """Move the place past the sequence's new tokens; lose the place if they differ."""
         before, self._known = self._known, known
         place = self._place
         if place is None:
@@ -73,7 +74,7 @@ class Alignment:
         self._place, self._lost = None, (place + same, before + same)
 
     def _search(self, known: int, end: int) -> None:
-        """Find the place in the text, of `end` tokens, after the last known tokens."""
+        """Find the place after the last known tokens in the text, which has `end` tokens."""
         if self._is_own:
             self.index.extend(end - 1)
         found = self.index.find(self._tokens, known)

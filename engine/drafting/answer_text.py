@@ -1,10 +1,10 @@
-"""The answers of one namespace as one text with an index, as long as the tree has them.
+"""The answers of one namespace as one text with an index, while the tree has them.
 
-An answer is copied when it has ended, as far as the tree has it, and erased when the tree forgets
-its end. The text grows with what it holds; where it has `MOST_TOKENS`, the oldest answers make room
-for the latest. With its index it takes at most 1.3 MiB.
+An answer is copied when it has ended, and erased when the tree forgets its last block. The text
+grows with its answers up to `MOST_TOKENS`; then the oldest answers make room for the latest. Text
+and index take at most 1.3 MiB.
 
-Knows: tokens, nodes. Does not know: whose answers these are, or what repeats them.
+Knows: tokens, nodes. Does not know: which requests gave the answers, or repeat them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from prefix_cache.tree.node import Node
 
 MOST_TOKENS = WINDOW
 LEAST_TOKENS = 1 << 8
-ERASED = -1  # in place of a token; also between two answers
+ERASED = -1  # replaces an erased token; also separates answers
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """A part of the text; `node` has the answer's last block, which ends at `end_block`."""
+    """An answer's part of the text; `node` has its last block, which ends before `end_block`."""
 
     start: int
     end: int
@@ -37,7 +37,7 @@ class _Answer:
 
 
 class AnswerText:
-    """Answers one after the other, with `ERASED` after each. One owner thread."""
+    """A text of answers, with `ERASED` after each answer. One owner thread."""
 
     def __init__(self) -> None:
         self._answers: dict[Node, list[_Answer]] = {}
@@ -45,13 +45,13 @@ class AnswerText:
 
     @property
     def is_empty(self) -> bool:
-        """True if it has no answer."""
+        """True if the text has no answer."""
         return not self._answers
 
     def add(self, token_ids: TokenIds, node: Node, end_block: int) -> None:
-        """Add an answer, int32, which ends with the block before `end_block`, a block of `node`.
+        """Add an answer, int32, whose last block, before `end_block`, is in `node`.
 
-        Once: equal answers to one prompt have one place in the tree.
+        An answer that is there already is not added: equal answers to a prompt share their blocks.
         """
         if any(one.end_block == end_block for one in self._answers.get(node, ())):
             return
@@ -61,7 +61,7 @@ class AnswerText:
         self._put(token_ids, node, end_block)
 
     def forget(self, node: Node) -> None:
-        """Erase the answers whose last block was one of `node`, if the tree has it no more."""
+        """Erase the answers whose last block was in `node` and has left the tree."""
         answers = self._answers.pop(node, [])
         for answer in answers:
             if not answer.is_cached:
@@ -70,7 +70,7 @@ class AnswerText:
             self._answers[node] = kept
 
     def _begin(self, size: int) -> None:
-        self.index = TextIndex(np.full(size, ERASED, np.int32))  # a new one for each new text
+        self.index = TextIndex(np.full(size, ERASED, np.int32))  # a new object for a new text
         self._end = 0
 
     def _put(self, token_ids: TokenIds, node: Node, end_block: int) -> None:
@@ -81,7 +81,7 @@ class AnswerText:
         self._answers.setdefault(node, []).append(_Answer(start, end, node, end_block))
 
     def _make_room(self, wanted: int) -> None:
-        """Start a new text with the latest answers, twice as large as they and `wanted` tokens."""
+        """Start a new text with the latest answers, twice as large as these and `wanted` tokens."""
         text, kept, size = self.index.text, list[_Answer](), wanted
         answers = [answer for some in self._answers.values() for answer in some]
         for answer in sorted(answers, key=lambda one: one.start, reverse=True):

@@ -1,8 +1,8 @@
-"""Drafts from earlier answers to other prompts: those of the namespace in which a request writes.
+"""Drafts from earlier answers to other prompts, in the namespace in which a request writes.
 
-A request reads the answers that it could have written itself. An answer is there from its end on,
-until the tree forgets its last block; reading refreshes nothing. A request that does not use the
-cache neither leaves an answer nor gets drafts from one.
+A request reads only answers of its own namespace. An answer is kept from its end until the tree
+forgets its last block; drafting does not keep the block longer. A request that does not use the
+cache leaves no answer, and gets no drafts from answers.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class EarlierAnswers:
         tree.when_shorter = self._forget
 
     def begin(self, sequence: Sequence) -> FollowedAnswer | None:
-        """Return a source of drafts from answers for the sequence; None if it uses no cache."""
+        """Return a sequence's source of drafts from answers; None if it does not use the cache."""
         is_cached = sequence.lease is not None and sequence.use_cache
         return FollowedAnswer(self, sequence) if is_cached else None
 
     def keep(self, sequence: Sequence) -> None:
-        """Store a sequence's answer for as long as the tree has its last block."""
+        """Store a sequence's answer, while the tree has its last block."""
         lease, answer = sequence.lease, sequence.output_ids
         if lease is None or not sequence.use_cache or not len(answer):
             return
@@ -42,15 +42,15 @@ class EarlierAnswers:
             )
 
     def text_for(self, sequence: Sequence) -> AnswerText | None:
-        """Return the answers that may be repeated for the sequence; None if there are none."""
+        """Return the answers that a sequence may repeat; None if there are none."""
         return self._texts.get(self.scope(sequence.path.last)) if self._texts else None
 
     def scope(self, namespace: Namespace) -> Namespace:
-        """Return the namespace whose answers a request of `namespace` may read: the same."""
+        """Return the namespace whose answers requests of `namespace` may read: the same one."""
         return namespace
 
     def _forget(self, node: Node) -> None:
-        """Forget answers of which the tree has lost the end."""
+        """Forget answers whose last block, in `node`, has left the tree."""
         namespace = self.scope(node.namespace)
         text = self._texts.get(namespace)
         if text is not None:

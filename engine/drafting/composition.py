@@ -1,8 +1,8 @@
 """The drafters of an engine, composed.
 
-The order is that of trust in long drafts: an expected answer, what followed the same prefix before,
-what a grammar forces (certain, and mostly short), the sequence's own text, other answers, the head
-that the checkpoint brings.
+Sources of more reliable long drafts come first: an expected answer, the tokens that followed the
+same prefix before, the tokens that a grammar forces (certain, but mostly short), the sequence's own
+text, other answers, the checkpoint's draft head.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def choose_drafts(
     has_states: bool = False,
     has_head: bool = False,
 ) -> ChosenDrafts:
-    """Compose the choice of drafts from all sources that need no weights.
+    """Compose the choice of drafts from all sources.
 
-    `step_seconds(rows)` predicts the seconds of a step of so many rows of one token, 0 or None if
-    that is unknown. `host_seconds()` is what a step takes longer because it is decided only when
-    the step before it has been settled. A step has at most `most_rows` rows and drafted tokens
-    together. `answers` takes the place of those of each namespace apart. `has_states`: the model
-    has recurrent layers; `has_head`: a head that drafts.
+    `step_seconds(rows)` predicts the seconds of a step of `rows` rows of one token; 0 or None:
+    unknown. `host_seconds()` returns the extra seconds of a step that is decided only after the
+    step before is settled. A step has at most `most_rows` rows and drafted tokens together.
+    `answers` replaces the answers kept for each namespace. `has_states`: the model has recurrent
+    layers; `has_head`: it has a draft head.
     """
     answers = answers or EarlierAnswers(tree)
     texts = predicted_text, partial(tree_walk, tree), forced_tokens, own_text, answers.begin

@@ -1,9 +1,9 @@
 """A draft, and the protocols of its sources and of their choice.
 
-A draft never changes an output: each of its tokens is sampled as without drafts, and the draft
-counts as far as it agrees. A wrong one costs time alone.
+A draft never changes an output: every token is sampled as without drafts, and the draft's tokens
+are accepted as far as they agree. A wrong draft only costs time.
 
-Knows: token ids, where they come from. Does not know: how a draft is verified (`engine.step`).
+Knows: token ids and their sources. Does not know: how a draft is verified (`engine.step`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple, Protocol
 
 from engine.sequences.sequence import Sequence
 
-# The sequence's own text; the cached tree below it; earlier answers to other prompts; the request's
-# `prediction`; tokens that its grammar forces; the head that the checkpoint brings.
+# The sequence's own text; the cached tree below its node; earlier answers to other prompts; the
+# request's `prediction`; tokens that its grammar forces; the checkpoint's draft head.
 DraftSource = Literal["own", "tree", "answers", "prediction", "grammar", "mtp"]
 
 
@@ -23,7 +23,7 @@ class Draft(NamedTuple):
 
     token_ids: tuple[int, ...]
     source: DraftSource
-    probability: float = 0.5  # probability that a token is accepted after its predecessors
+    probability: float = 0.5  # probability that a token is accepted if the tokens before it are
 
 
 class Drafter(Protocol):
@@ -37,12 +37,12 @@ class Drafter(Protocol):
     def draft(self, known: int, most: int) -> tuple[int, ...]:
         """Return at most `most` tokens that probably follow the sequence's first `known` tokens.
 
-        These are all that it has, and none is pending; () without a draft.
+        The sequence has exactly `known` tokens, and none is pending. Return () for no draft.
         """
         ...
 
 
-# Begins to draft for a sequence that has begun to generate; None: never of this source.
+# Makes a source's drafter for a sequence that begins to generate; None: the source has no drafts.
 BeginDrafts = Callable[[Sequence], Drafter | None]
 
 
@@ -50,21 +50,21 @@ class Drafting(Protocol):
     """Choice of the drafts of a step. One owner thread."""
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
-        """Return whether drafts are likely enough to settle the steps under way first.
+        """Return whether drafts are likely enough to wait until the steps under way are settled.
 
-        A cheap look: the last token of these sequences may be pending.
+        The check is cheap; the last tokens of these sequences may be pending.
         """
         ...
 
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
-        """Return the drafts to be verified in the next step, whose rows are `decodes`.
+        """Return the drafts that the next step, whose rows are `decodes`, should verify.
 
-        Only as long as verifying them pays. No sequence has a pending token.
+        Drafts are only as long as verifying them pays. No sequence has a pending token.
         """
         ...
 
     def ended(self, sequence: Sequence) -> None:
-        """Forget a sequence, which has ended or was preempted; it still has its lease."""
+        """Forget a sequence that has ended or was preempted; it still has its lease."""
         ...
 
 

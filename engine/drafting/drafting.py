@@ -1,10 +1,10 @@
-"""The choice of a step's drafts: from which source, for which rows, and how long.
+"""The choice of a step's drafts: their sources, rows and lengths.
 
-Each row has a guess: the draft of its best source, verified or not. The tokens that the row then
-gets show how much of the guess was right, so that a source's acceptance is learned also while its
-drafts do not pay. A row whose guesses are wrong, or that has none, is looked at less often.
+Each row has a guess: the draft of its best source, verified or not. The row's next tokens show how
+much of the guess was right, so a source's acceptance is learned even while its drafts do not pay.
+Rows with wrong guesses or none are drafted for less often.
 
-Nothing that is learned of one row is used for another, nor kept when it ends.
+Nothing learned from one row is used for another row, or kept after the row's end.
 
 Knows: sequences, guesses. Does not know: how sources find drafts, or how drafts are verified.
 """
@@ -19,28 +19,28 @@ from engine.drafting.draft import BeginDrafts, Draft, DraftSource
 from engine.drafting.lengths import Payoff
 from engine.sequences.sequence import Sequence
 
-PATIENCE = 24  # tokens without a right guess, before a row is looked at less often
-OUTWEIGHS = 4  # wrong or missing guesses of a token that a right one makes up for
-LONGEST_REST = 16  # tokens between two looks at it
-GOOD = 0.5  # acceptance of a source with which no other one is asked
+PATIENCE = 24  # tokens without a right guess before a row is drafted for less often
+OUTWEIGHS = 4  # tokens without a right guess that one rightly guessed token makes up for
+LONGEST_REST = 16  # most tokens between two guesses for a row
+GOOD = 0.5  # acceptance from which on a source's full draft is taken without asking others
 
 
 class DraftedRow:
-    """One sequence's guess, and the acceptance of its sources."""
+    """One sequence's guess, and the acceptance of each of its sources."""
 
     def __init__(self, sequence: Sequence, sources: Iterable[BeginDrafts]) -> None:
         """Draft for a sequence from `sources`, which are asked in order."""
         drafters = [drafter for begin in sources if (drafter := begin(sequence)) is not None]
         self._sources = [(drafter, Acceptance(PRIORS[drafter.source])) for drafter in drafters]
         self._tokens = sequence.tokens.data
-        self.known = 0  # tokens of the sequence when it was last looked at; 0: never
-        self.guess: tuple[int, ...] = ()  # tokens that were expected to follow them
+        self.known = 0  # number of the sequence's tokens at the last look; 0: none yet
+        self.guess: tuple[int, ...] = ()  # tokens expected to follow the known ones
         self._guessed: tuple[DraftSource, Acceptance] | None = None  # the guess's source
-        self._missed = 0  # tokens without a right guess
-        self.rests_until = 0  # number of tokens up to which it is not looked at
+        self._missed = 0  # count of tokens without a right guess
+        self.rests_until = 0  # number of tokens before which no guess is made
 
     def look(self, known: int) -> bool:
-        """Learn from new tokens, and guess what follows the first `known` ones; False: nothing."""
+        """Learn from new tokens, and guess the next ones; return whether there is a guess."""
         if known != self.known:
             if self.known:
                 self._learn(self._tokens[self.known : known].tolist())
@@ -52,9 +52,9 @@ class DraftedRow:
         return bool(self.guess)
 
     def chance(self, pending: int) -> tuple[float, int]:
-        """Return the acceptance of a token of the guess, and how many tokens there is room for.
+        """Return the acceptance of a guessed token, and the number of tokens that may be drafted.
 
-        The head drafts anew after each of the `pending` tokens.
+        The draft head drafts anew after each of the `pending` tokens.
         """
         assert self._guessed is not None
         source, acceptance = self._guessed
@@ -68,7 +68,7 @@ class DraftedRow:
         return Draft(self.guess[:length], source, acceptance.probability)
 
     def _learn(self, token_ids: list[int]) -> None:
-        """Compare new tokens with the guess."""
+        """Learn the acceptance of the guess's source from the new tokens."""
         right = 0
         if self._guessed is not None and self.guess:
             guessed = self.guess[: len(token_ids)]
@@ -82,7 +82,7 @@ class DraftedRow:
             self._missed += len(token_ids)
 
     def _ask(self) -> None:
-        """Return the first good guess of full length, else the guess with most tokens expected."""
+        """Take the first good guess of full length, else the one with most tokens expected."""
         highest, known = 0.0, self.known
         for drafter, acceptance in self._sources:
             expected = acceptance.most_expected
@@ -110,15 +110,15 @@ class ChosenDrafts:
         payoff: Payoff,
         keep: Callable[[Sequence], None] | None = None,
     ) -> None:
-        """Ask the first of `sources` first; call `keep` with each sequence that has ended."""
+        """Ask `sources` in order; call `keep` with each sequence that has ended."""
         self._sources = tuple(sources)
         self._payoff, self._keep = payoff, keep
         self._rows: dict[Sequence, DraftedRow] = {}
-        self._has_paid = False  # whether the last step that was decided here has drafts
+        self._has_paid = False  # True if the last decided step has drafts
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
         if self._has_paid:
-            self._has_paid = False  # asked once more before the next step is decided, it looks
+            self._has_paid = False  # if asked again before the next decision, it checks
             return True
         if not self._payoff.can_pay(len(decodes)):
             return False
@@ -139,7 +139,7 @@ class ChosenDrafts:
     def _chosen(
         self, decodes: list[Sequence], pending: int
     ) -> tuple[Ordered[tuple[Sequence, DraftedRow]], Ordered[int]]:
-        """Return the rows with a guess, and how many tokens of each guess to verify."""
+        """Return the rows with a guess, and the number of tokens of each guess to verify."""
         guessed = list[tuple[Sequence, DraftedRow]]()
         for sequence in decodes:
             known, row = sequence.num_tokens, self._rows.get(sequence)

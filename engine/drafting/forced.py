@@ -1,7 +1,7 @@
-"""Drafts of the tokens that a sequence's grammar forces: of those only one may come.
+"""Drafts of the tokens that a sequence's grammar forces, by allowing only one token.
 
-They are certain to be accepted, so that each saves a step: names of an object's fields, the end of
-a word that began as one of few, the marks around a tool's call.
+Such tokens are always accepted, so each saves a step: names of an object's fields, the end of a
+word of which few are allowed, the marks around a tool call.
 
 Knows: constraints. Does not know: grammars.
 """
@@ -18,18 +18,18 @@ from engine.sequences.token_constraint import TokenConstraint
 
 @dataclass(frozen=True, slots=True)
 class ForcedTokens:
-    """The tokens that a constraint forces; implements `Drafter`."""
+    """Source of the tokens that a constraint forces; implements `Drafter`."""
 
     constraint: TokenConstraint
     source: ClassVar[DraftSource] = "grammar"
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
-        """Return the next tokens if the constraint allows no others."""
+        """Return the next tokens, as far as the constraint allows no others."""
         del known
         return () if self.constraint.is_busy else self.constraint.forced()[:most]
 
 
 def forced_tokens(sequence: Sequence) -> ForcedTokens | None:
-    """Return a source of the tokens that the sequence's constraint forces; None without one."""
+    """Return a source of the tokens that a sequence's constraint forces; None without one."""
     constraint = sequence.constraint
     return None if constraint is None else ForcedTokens(constraint)

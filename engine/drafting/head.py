@@ -1,6 +1,6 @@
-"""Drafts of the head that a checkpoint brings (multi-token prediction).
+"""Drafts of a checkpoint's draft head (multi-token prediction).
 
-The head has drafted them on the device, beside the sample that they follow.
+The head drafts on the device, in the same step as the sampled token before the draft.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from engine.sequences.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class HeadDraft:
-    """The tokens that the head expects after a sequence's last one; implements `Drafter`."""
+    """The tokens that the head expects after a sequence's last token; implements `Drafter`."""
 
     sequence: Sequence
     source: ClassVar[DraftSource] = "mtp"
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
-        """Return the head's tokens, if they were drafted after the last of the known tokens."""
+        """Return the head's tokens, if they were drafted after the last known token."""
         after, token_ids = self.sequence.head_draft
         return token_ids[:most] if after == known else ()

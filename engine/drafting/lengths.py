@@ -1,10 +1,10 @@
-"""The lengths of drafts that pay: tokens a second with drafts against tokens a second without.
+"""The lengths of drafts that pay, by comparing tokens per second with drafts and without.
 
-A verified draft costs about what a further row of one token costs, and its i-th token is accepted
-with probability p^i, p being the row's own acceptance. Lengths are chosen for all rows of a step
-together: all drafted tokens whose probability reaches a threshold, for the threshold at which the
-step yields the most tokens a second. A step with drafts also costs the host's time that otherwise
-hides beside the step before it.
+A drafted token costs about as much as a further row of one token, and the i-th token of a draft is
+accepted with probability p^i, where p is the row's acceptance. Lengths are chosen for all rows of a
+step together: all drafted tokens whose probability reaches a threshold, for the threshold at which
+the step yields the most tokens per second. A step with drafts also waits for the host, whose work
+otherwise overlaps with the step before.
 
 Knows: probabilities, predicted seconds. Does not know: sequences, tokens.
 """
@@ -22,15 +22,15 @@ StepSeconds = Callable[[int], float | None]  # rows of one token -> seconds; 0 o
 
 THRESHOLDS = (0.85, 0.7, 0.55, 0.42, 0.3, 0.2, 0.12, 0.06)
 COUNT = len(THRESHOLDS)
-LEVELS = 64  # an acceptance is rounded to one of them
-SIZES = MOST_DRAFTS + 1  # numbers of tokens that a draft may have
-GAIN = 1.02  # drafts must yield so many times the tokens a second: predictions are not exact
-UNKNOWN_ROWS = 64  # cost of a step of unknown time, whatever is in it, in rows
-ASKED_AGAIN = 256  # decisions after which seconds are predicted anew
+LEVELS = 64  # number of values to which an acceptance is rounded
+SIZES = MOST_DRAFTS + 1  # number of possible sizes of a draft, 0 included
+GAIN = 1.02  # least gain in tokens per second, since predictions are not exact
+UNKNOWN_ROWS = 64  # assumed fixed cost of a step, in rows, while seconds are unknown
+ASKED_AGAIN = 256  # number of decisions after which seconds are predicted again
 
 
 def no_seconds() -> float:
-    """Return 0: a step with drafts costs the host nothing more."""
+    """Return 0: a step with drafts costs no extra time of the host."""
     return 0.0
 
 
@@ -45,30 +45,30 @@ class Payoff:
         *,
         has_states: bool = False,
     ) -> None:
-        """Predict a step's seconds from its decode rows by `step_seconds`.
+        """Choose by `step_seconds`, which predicts a step's seconds from its number of rows.
 
-        `host_seconds` is what a step takes longer because it is decided only after the step before
-        it has been settled. `most_rows`: a step has no more rows and drafted tokens together.
-        `has_states`: accepted tokens are computed again, from the state before them.
+        `host_seconds`: extra seconds of a step that is decided only after the step before is
+        settled. `most_rows`: limit of a step's rows and drafted tokens together. `has_states`:
+        accepted tokens are computed again, from the state before them.
         """
         self._step_seconds, self._host_seconds = step_seconds, host_seconds
         self._most_rows = most_rows
         self._has_states = has_states
         self._predicted: dict[int, float] = {}
         self._decisions = 0
-        self._tables: dict[int, _Table] = {}  # by pending tokens
+        self._tables: dict[int, _Table] = {}  # by number of pending tokens
 
     def can_pay(self, rows: int) -> bool:
-        """Return whether drafts of `rows` rows would pay if each token were accepted."""
+        """Return whether drafts for `rows` rows would pay if every token were accepted."""
         return any(self._speed(rows, rows * n, rows * n) > GAIN for n in (1, 4, MOST_DRAFTS))
 
     def lengths(
         self, rows: int, chances: Sequence[tuple[float, int]], pending: int = 0
     ) -> list[int]:
-        """Choose how many tokens of each draft to verify in a step of `rows` rows.
+        """Return how many tokens of each draft to verify in a step of `rows` rows.
 
-        `chances` are each draft's acceptance of a token, in (0, 1), and its length. `pending`: so
-        many tokens of each draft will be known before any is verified.
+        `chances`: each draft's acceptance of a token, in (0, 1), and its length. `pending`: number
+        of tokens of each draft that will be known before any is verified.
         """
         if not chances:
             return []
@@ -90,7 +90,7 @@ class Payoff:
         return [lengths[place] for place in places]
 
     def _speed(self, rows: int, drafted: int, accepted: float) -> float:
-        """Return the speed with these drafted and accepted tokens, relative to none."""
+        """Return the speed with these drafted and accepted tokens, relative to no drafts."""
         if not drafted:
             return 1.0
         if self._most_rows is not None and rows + drafted > self._most_rows:
@@ -116,24 +116,24 @@ class Payoff:
 
 
 class _Table:
-    """Lengths of a row's draft, and the accepted tokens expected of them.
+    """Lengths of a row's draft, and the expected accepted tokens, by threshold.
 
-    A row's place is that of its acceptance and of how many tokens it has (`_place`).
+    The column of a row is found by its acceptance and its draft's size (`_place`).
     """
 
     def __init__(self, pending: int) -> None:
-        """Tabulate drafts of which `pending` tokens will be known before any is verified."""
+        """Tabulate drafts whose first `pending` tokens will be known before any is verified."""
         levels = (np.arange(LEVELS)[:, None] + 0.5) / LEVELS
-        # (levels, tokens) probabilities that so many tokens are all accepted; their sums
+        # (levels, tokens) probabilities that all of the first tokens are accepted; their sums
         chances = levels ** np.arange(1, 2 * MOST_DRAFTS + 1)
         gains = np.pad(np.cumsum(chances, axis=1), ((0, 0), (1, 0)))
-        # (thresholds, levels) longest drafts; (thresholds, levels, sizes) those there is room for
+        # (thresholds, levels) longest drafts; (thresholds, levels, sizes) lengths within each size
         longest = np.array([(chances >= least).sum(axis=1) for least in THRESHOLDS])
         room = np.maximum(np.arange(SIZES) - pending, 0)
         lengths = np.minimum(np.maximum(longest - pending, 0)[:, :, None], room)
         at = np.arange(LEVELS)[:, None]
         gained = gains[at, lengths + pending] - gains[at, pending]
-        # (lengths and then gains by threshold, places)
+        # (thresholds of lengths, then of gains; places)
         self.both: npt.NDArray[np.float64] = np.concatenate((lengths, gained)).reshape(
             2 * COUNT, -1
         )

@@ -1,7 +1,7 @@
 """Drafts from a sequence's own prompt and answer.
 
-Edits, quotes and tables repeat what stands before them. The text is the sequence's array itself, so
-a draft cannot have a token of anyone else.
+Edits, quotes and tables repeat earlier text. The text is the sequence's array itself, so a draft
+cannot contain tokens of another request.
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ from engine.sequences.sequence import Sequence
 
 
 def own_text(sequence: Sequence) -> Alignment:
-    """Return a source that continues the longest, latest repetition within the sequence."""
+    """Return a source that continues the sequence's longest (then latest) repetition of itself."""
     return Alignment("own", TextIndex(sequence.tokens), sequence.tokens)

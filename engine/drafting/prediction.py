@@ -1,7 +1,7 @@
 """Drafts from the answer that a request expects (OpenAI's `prediction`).
 
-The answer is taken to begin as the prediction does; where it departs from it, the prediction is
-looked for again by its last tokens.
+The answer is expected to begin like the prediction; after a difference, the place in the prediction
+is searched by the answer's last tokens.
 """
 
 from __future__ import annotations

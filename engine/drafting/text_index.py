@@ -1,9 +1,10 @@
-"""An index of a growing text of tokens, to find where the last tokens of a sequence occur in it.
+"""An index of a growing text of tokens, which finds the last tokens of a sequence in the text.
 
-Hash chains over runs of two tokens, as compressors have over a sliding window (LZ77, RFC 1951): a
-table has the latest place after a run with this hash, and each place the one before it. Only the
-newest `WINDOW` places are kept, so an index takes at most 0.8 MiB. The first places are indexed
-with arrays at once (32,000 in half a millisecond), each later one in a microsecond.
+Hash chains over runs of two tokens, as in compressors with a sliding window (LZ77, RFC 1951): a
+table has the latest place after a run with each hash, and each place has the earlier place with the
+same hash. Only the newest `WINDOW` places are kept, so an index takes at most 0.8 MiB. Many places
+are indexed at once by arrays (32,000 in half a millisecond), few places one by one (a microsecond
+each).
 
 Knows: tokens, places. Does not know: sequences, drafts.
 """
@@ -17,22 +18,22 @@ import numpy as np
 from prefix_cache.hashing import TokenIds
 
 RUN = 2  # tokens of the shortest match
-LONGEST = 32  # tokens that are compared before a place
-WINDOW = 1 << 17  # places
-MOST_TRIED = 16  # places that a search compares
-_TABLE_BITS = (8, 16)  # least and most
+LONGEST = 32  # most tokens that are compared before a place
+WINDOW = 1 << 17  # most places kept
+MOST_TRIED = 16  # most places that a search compares
+_TABLE_BITS = (8, 16)  # least and most bits of a hash
 _FACTORS = (0x85EBCA77, 0xC2B2AE3D)
 _TOKEN_BITS = 32
 _TOKEN_BYTES = 4
 _MASK = (1 << _TOKEN_BITS) - 1
-_AT_ONCE = 48  # places from which arrays are faster than a loop
+_AT_ONCE = 48  # number of places from which arrays are faster than a loop
 
 
 class TextIndex:
     """The places of a text after each run of two tokens; place p comes after p tokens."""
 
     def __init__(self, text: TokenIds) -> None:
-        """Index no place yet of `text`, int32, whose later tokens may not be known yet."""
+        """Index no place yet of `text`, int32, whose later tokens may still be unknown."""
         least, most = _TABLE_BITS
         bits = min(max(len(text).bit_length(), least), most)
         self._shift = _TOKEN_BITS - bits
@@ -47,7 +48,7 @@ class TextIndex:
         self.end = RUN - 1  # the last indexed place
 
     def extend(self, end: int) -> None:
-        """Index the places up to `end`; the tokens before it are known."""
+        """Index the places up to `end`; all tokens before `end` must be known."""
         if end - self.end > _AT_ONCE:
             self._extend_at_once(end)
             return
@@ -61,10 +62,10 @@ class TextIndex:
         self.end = max(end, self.end)
 
     def find(self, tokens: memoryview, end: int) -> tuple[int, int] | None:
-        """Return the place after the longest match with the last of `tokens[:end]`, and its length.
+        """Return the place after the longest match with the end of `tokens[:end]`, and its length.
 
-        `tokens` are int32. Of matches alike the latest counts; a length is at least a run's and at
-        most `LONGEST`. None without a match. `MOST_TRIED` places are compared, the latest first.
+        `tokens` are int32. Among equally long matches the latest counts; lengths are from `RUN` to
+        `LONGEST`. None without a match. At most `MOST_TRIED` places are compared, the latest first.
         """
         if end < RUN:
             return None
@@ -77,7 +78,7 @@ class TextIndex:
         text, earlier, wrap = self.tokens, self._earlier, self._wrap
         best, longest, further = 0, RUN - 1, tokens[end - RUN]
         for _ in range(MOST_TRIED):
-            # a longer match has one more token in common: this tells most places apart at once
+            # a longer match needs one more equal token; this check skips most places
             if place > longest and text[place - 1 - longest] == further:
                 length = self._match(number, size, place)
                 if length > longest:
@@ -91,9 +92,10 @@ class TextIndex:
         return (best, longest) if best else None
 
     def _match(self, wanted: int, size: int, place: int) -> int:
-        """Count the tokens before `place` that are equal to the last of `size` tokens, as a number.
+        """Count the tokens before `place` that equal the last of `size` tokens, packed in `wanted`.
 
-        The last token is the number's highest, so the highest bit that differs tells.
+        The last token is in the number's highest bits, so the highest differing bit gives the
+        count.
         """
         here = min(place, size)
         there = self._bytes[(place - here) * _TOKEN_BYTES : place * _TOKEN_BYTES]

@@ -1,9 +1,9 @@
-"""Drafts from the cached tree: what followed this very prefix before.
+"""Drafts from the cached tree: the tokens that followed the same prefix before.
 
-A sequence holds a node of the tree by its lease, at most a few blocks before its last token, so
-nothing has to be searched from the root. What stands below it is copied some way ahead, and
-followed without a look at the tree until it is used up, differs, or its node has left the tree. A
-request that does not use the cache gets no drafts from it.
+A sequence's lease holds a node of the tree, at most a few blocks before the last token, so the tree
+is not searched from the root. Tokens below the node are copied some way ahead, and followed without
+reading the tree until they are used up, differ, or have left the tree. A request that does not use
+the cache gets no drafts from it.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from prefix_cache.tree.continuations import continuation
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.tree import RadixTree
 
-AHEAD = 256  # tokens that are copied at once
+AHEAD = 256  # most tokens that are copied at once
 
 
 @dataclass(slots=True)
 class _Followed:
-    """Copied tokens after the first `known` ones, and the last node that they came from."""
+    """Copied tokens that follow the first `known` tokens, and the last node they came from."""
 
     known: int
     ahead: memoryview  # int32
     place: int
     node: Node
-    trims: int  # `Node.trims` when they were copied
+    trims: int  # `Node.trims` at the time of copying
 
     def follow(self, tokens: memoryview, known: int, most: int) -> bool:
-        """Move past new tokens; False where they differ or fewer than `most` are left."""
+        """Move past new tokens; return False if they differ, or if the copy must be renewed."""
         place, count = self.place, known - self.known
         if count:
             if self.ahead[place : place + count] != tokens[self.known : known]:
                 return False
             self.known, self.place = known, place + count
         left = len(self.ahead) - self.place
-        is_whole = len(self.ahead) < AHEAD  # there was no more to copy
+        is_whole = len(self.ahead) < AHEAD  # the tree had no more to copy
         return self.holds and (left >= most or (is_whole and left > 0))
 
     @property
@@ -56,7 +56,7 @@ class TreeWalk:
     def __init__(self, tree: RadixTree, sequence: Sequence, lease: Lease) -> None:
         self._tree, self._sequence, self._lease = tree, sequence, lease
         self._followed: _Followed | None = None
-        # The node below which nothing was found, and its number of children then.
+        # The node below which nothing was found, and the number of children it had then.
         self._nothing: tuple[Node, int] | None = None
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ class TreeWalk:
         return tuple(followed.ahead[followed.place : followed.place + most].tolist())
 
     def _find(self, known: int) -> _Followed | None:
-        """Walk down from the sequence's node; None if the tree has nothing after its tokens."""
+        """Copy tokens below the sequence's node; None if the tree has nothing after its tokens."""
         start = self._lease.node
         seen = (start, len(start.children))
         sequence = self._sequence
@@ -84,7 +84,7 @@ class TreeWalk:
 
 
 def tree_walk(tree: RadixTree, sequence: Sequence) -> TreeWalk | None:
-    """Return a source that walks below the sequence's node; None if it uses no cache."""
+    """Return a source that walks below the sequence's node; None if it does not use the cache."""
     lease = sequence.lease
     if lease is None or not sequence.use_cache:
         return None

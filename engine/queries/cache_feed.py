@@ -1,15 +1,16 @@
-"""The feed of the prefix cache's blocks, and their changes, to subscribed gateways.
+"""The feed of the cache's blocks and their changes to subscribed gateways.
 
-    following   what has changed since the last turn is sent, a piece of the snapshot after it as
-                long as there is one
-    behind      more was sent than the gateway has taken: all that changes meanwhile is lost to it,
-                and nothing is sent but a sign of life now and then, which shows when it is gone;
-                when it has caught up it follows again, from a snapshot on
+    following   each turn sends the changes since the last turn, then a piece of the snapshot, if
+                any is left
+    behind      too many messages are unconfirmed: changes are not sent, only a message now and
+                then, which shows whether the gateway is gone; once it has caught up, it follows
+                again from a new snapshot
 
-So what one gateway is owed is bounded, and a turn takes no longer than a piece and what its own
-step has changed. Without a subscriber the cache notes nothing.
+So the messages queued for a gateway are bounded, and a turn sends at most a piece and the changes
+of its own step. Without a subscriber the cache records no changes.
 
-Knows: changes, keys, how many messages are under way. Does not know: sockets, what gateways do.
+Knows: changes, keys, numbers of unconfirmed messages. Does not know: sockets, or gateways' use of
+keys.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from prefix_cache.tree.changes import ChangeLog, Kind, TreeChange
 from prefix_cache.tree.snapshot import Snapshot
 from prefix_cache.tree.tree import RadixTree
 
-PIECE_BLOCKS = 4096  # blocks of a snapshot in one turn
+PIECE_BLOCKS = 4096  # blocks of a snapshot that one turn sends
 MESSAGE_BYTES = PIECE_BLOCKS * KEY_BYTES  # bytes of keys in a message; more begin the next message
-MOST_UNDER_WAY = 4 * TAKEN_EVERY  # messages that a gateway has not confirmed
+MOST_UNDER_WAY = 4 * TAKEN_EVERY  # most messages that a gateway has not confirmed
 SIGN_EVERY = 1024  # turns of an engine between messages to a gateway that is behind
 SNAPSHOT_PACE_S = 0.002  # seconds between two pieces, in an idle engine
 
@@ -46,19 +47,19 @@ Send = Callable[[bytes, CacheEvents], bool]
 class _Subscriber:
     """One subscribed gateway."""
 
-    snapshot: Snapshot | None = None  # the rest of its snapshot
-    is_behind: bool = True  # True while its sent events are void: a snapshot is next
-    sent: int = 0  # messages
+    snapshot: Snapshot | None = None  # the part of its snapshot that is not sent yet
+    is_behind: bool = True  # True if it needs a new snapshot next
+    sent: int = 0  # number of messages
     taken: int = 0
-    turns: int = 0  # since it has fallen behind
+    turns: int = 0  # number of turns since it has fallen behind
 
     @property
     def can_take(self) -> bool:
-        """True if it has confirmed enough messages to be sent more."""
+        """True if it has confirmed enough messages to get more."""
         return self.sent - self.taken <= (MOST_UNDER_WAY // 2 if self.is_behind else MOST_UNDER_WAY)
 
     def fall_behind(self) -> None:
-        """Void the events that it was sent."""
+        """Stop sending changes; the gateway needs a new snapshot."""
         self.is_behind, self.snapshot, self.turns = True, None, 0
 
 
@@ -71,7 +72,7 @@ class CacheFeed:
 
     @property
     def has_more(self) -> bool:
-        """True if a subscriber awaits the rest of a snapshot, and can take it."""
+        """True if a subscriber awaits a snapshot or a part of one, and can take it."""
         return any(
             one.can_take and (one.is_behind or one.snapshot is not None)
             for one in self._subscribers.values()
@@ -90,7 +91,7 @@ class CacheFeed:
             one.taken = min(max(one.taken, message.number + 1), one.sent)
 
     def publish(self, send: Send) -> None:
-        """Send every subscriber the new events; `send` returns False for one that is gone."""
+        """Send every subscriber its new events; `send` returns False if the subscriber is gone."""
         if self._tree.changes is None:
             return
         changes = self._tree.changes.take()
@@ -118,7 +119,7 @@ class CacheFeed:
     def _changes_for(
         self, one: _Subscriber, changes: list[TreeChange] | None
     ) -> Iterator[CacheChange]:
-        """Yield changes, or the beginning of a snapshot, and the next piece of a snapshot."""
+        """Yield changes, or a snapshot's beginning; then the next piece of the snapshot, if any."""
         if one.is_behind:
             one.snapshot, one.is_behind = Snapshot(self._tree), False
             yield Cleared()

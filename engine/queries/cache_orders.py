@@ -1,7 +1,7 @@
-"""Orders of operators and gateways on the whole cache: dividing it, dropping parts of it.
+"""Orders of operators and gateways on the whole cache: dividing it, and dropping parts.
 
-Knows: whose blocks are dropped, and where else traces of them are. Does not know: prefixes of a
-single tenant (`prefix_queries.py`), pins, or who sent an order.
+Knows: which blocks are dropped, and where else their traces are. Does not know: a tenant's single
+prefixes (`prefix_queries.py`), pins, or who sent an order.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CacheOrders:
             _log.error("the cache is not divided anew: %s", error.message)
 
     def flush(self, message: Flush, alive: Iterable[Sequence]) -> Flushed:
-        """Drop a flow's or a namespace's blocks, or all; leased blocks stay until their release."""
+        """Drop a flow's or a namespace's blocks, or all; leased blocks stay until released."""
         erasure = None
         if message.namespace is not None:
             blocks = self._cache.flush(namespace=message.namespace, owner=message.flow)
@@ -75,11 +75,11 @@ class CacheOrders:
         return Erasure(tiers=tiers, running=running, disk=self._copies.erasure(flow))
 
     def flush_recorded(self, message: RecordedFlushes, alive: Iterable[Sequence]) -> None:
-        """Do the recorded flushes that this cache has not done."""
+        """Do the recorded flushes that this cache has not done yet."""
         self._flush_all(message.flushes, list(alive))
 
     def drop_adapter(self, message: DropAdapter, alive: Collection[Sequence]) -> AdapterDropped:
-        """Forget an adapter and a flow's blocks of it; its running sequences leave none."""
+        """Forget an adapter and a flow's blocks made with it; its running sequences leave none."""
         for sequence in alive:
             adapter = sequence.adapter
             if adapter and (adapter.digest, sequence.flow) == (message.digest, message.flow):
@@ -98,7 +98,7 @@ class CacheOrders:
         self._copies.flushed(due)
 
     def _flush(self, flow: str | None, alive: Iterable[Sequence]) -> Dropped:
-        """Drop a flow's blocks, or all; return their number, and that of their copies."""
+        """Drop a flow's blocks, or all blocks; return the numbers of blocks and of their copies."""
         tally = Tally()
         blocks = self._cache.flush(owner=flow, tally=tally)
         self._exchange.flush(FlushScope(flow, None), self._clock())
@@ -110,7 +110,7 @@ class CacheOrders:
         return Dropped(blocks, self._copies_in(tally))
 
     def _copies_in(self, tally: Tally) -> tuple[TierErasure, ...]:
-        """List the copies in each tier that exists; their bytes are those of rank 0 on each."""
+        """Return the dropped copies by tier; bytes are rank 0's times the number of ranks."""
 
         def of(tier: Tier) -> TierErasure:
             blocks, states = tally.blocks[tier], tally.states[tier]

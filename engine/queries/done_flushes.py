@@ -1,11 +1,11 @@
 """The recorded flushes that this engine's cache has done.
 
-An engine that was away when a flush was ordered has its blocks still on disk. So gateways tell all
-flushes to each engine that they connect to, before anything else, and it does those that it does
-not know. What it has done it remembers beside its blocks (`storage.disk`).
+An engine that was away when a flush was ordered still has the blocks on disk. So a gateway sends
+all recorded flushes to each engine it connects to, before anything else, and the engine does those
+that it has not done. Ids of done flushes are stored beside the blocks on disk (`storage.disk`).
 
-Several gateways tell it of the same flush, and one of them asks how many blocks it dropped: perhaps
-after another one has told. So the number is kept with the id.
+Several gateways send the same flush, and the one that wants the number of dropped blocks may come
+second. So the number is kept with the id.
 
 Knows: ids. Does not know: how a cache is flushed (`cache_orders`), or who recorded it.
 """
@@ -18,12 +18,12 @@ from typing import NamedTuple
 from engine.link.erasure import TierErasure
 from storage.disk.file.done_flushes import MOST
 
-# Some 30 MB. More than on disk, since a recorded flush that is unknown is done at each connection.
+# About 30 MB. More than on disk, since each connection repeats recorded flushes that are forgotten.
 MOST_KNOWN = 4 * MOST
 
 
 class Dropped(NamedTuple):
-    """The blocks that a flush dropped, and their copies; None: it was done before this start."""
+    """The blocks that a flush dropped, and their copies (None: done before this start)."""
 
     blocks: int = 0
     tiers: tuple[TierErasure, ...] | None = None
@@ -33,14 +33,14 @@ _UNKNOWN = Dropped()
 
 
 class DoneFlushes:
-    """The ids of the last `MOST_KNOWN` flushes that are done, and the blocks that each dropped."""
+    """Ids of the last `MOST_KNOWN` done flushes, and the blocks that each dropped."""
 
     def __init__(self, done: Iterable[str] = ()) -> None:
         """Start with the flushes `done` before this start."""
         self._done = dict.fromkeys(done, _UNKNOWN)
 
     def due(self, flushes: Mapping[str, str | None]) -> dict[str, str | None]:
-        """Return the flushes that are not done."""
+        """Return the flushes that are not done yet."""
         return {one: flow for one, flow in flushes.items() if one not in self._done}
 
     def note(self, flush_id: str, dropped: Dropped) -> None:
@@ -50,5 +50,5 @@ class DoneFlushes:
             del self._done[next(iter(self._done))]  # at worst the flush is done again
 
     def dropped(self, flush_id: str) -> Dropped:
-        """Return a flush's dropped blocks; none if it was done before this start, or is not."""
+        """Return a flush's dropped blocks; none if it was done before this start, or never."""
         return self._done.get(flush_id, _UNKNOWN)

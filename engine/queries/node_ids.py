@@ -1,8 +1,8 @@
 """Names of tree nodes, by which an operator asks for a node's children.
 
-They are counted, in the order in which nodes were first shown, and so say nothing of contents.
-Each begins with the engine's own id, so that a name of an engine that is gone names nothing. A
-name lives as long as its node, and only the last MOST are remembered.
+Names are numbers in the order in which nodes were first shown, so they reveal no content. Each
+begins with the engine's id, so a name from an earlier engine is unknown here. A name is valid as
+long as its node, and only the last MOST are remembered.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NodeIds:
         return name
 
     def named(self, name: str) -> Node | Namespace | None:
-        """Return the node or namespace with this name; None: it has left the tree, or never was."""
+        """Return the node or namespace with this name; None if it is not in the tree."""
         found = self._named.get(name)
         if not isinstance(found, ref):
             return found

@@ -1,4 +1,4 @@
-"""Queries of flows on their own prefixes: cached, retained, to be forgotten.
+"""Queries of flows on their own prefixes: what is cached or retained, and orders to forget.
 
 Knows: queries and their answers. Does not know: who may ask about which flow (the gateway).
 """
@@ -59,7 +59,7 @@ class PrefixQueries:
                 return MarkedForgotten(query_id=query.query_id, blocks=self._forget(query, now))
 
     def _forget(self, query: ForgetMarked, now: float) -> int | None:
-        """Forget a prefix here, and stop fetching it: another engine may still have it."""
+        """Forget a prefix, and stop the flow's fetches: another engine may still have it."""
         flow, is_marked = query.flow, query.is_marked
         blocks = self._cache.forget_prefix(flow, query.prefix_id, now=now, is_marked=is_marked)
         if blocks is not None or not is_marked:

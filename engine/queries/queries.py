@@ -1,6 +1,6 @@
-"""One engine's answers to all queries and orders on its cache, each within a turn.
+"""One engine's answers to all queries and orders on its cache, each in one turn.
 
-Knows: who answers which query. Does not know: who asked, or which requests are alive (`core`).
+Knows: which part answers a query. Does not know: who asked, or which requests are alive (`core`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Queries:
         self.tree_views = TreeViews(cache, components.pins, components.welcome.engine_id, clock)
 
     def answer(self, query: Answered, alive: Collection[Sequence]) -> ReplyMessage:
-        """Answer one query; `alive` are all accepted sequences, the oldest first."""
+        """Answer one query; `alive`: all accepted sequences, the oldest first."""
         match query:
             case Flush():
                 return self.orders.flush(query, alive)
@@ -57,5 +57,5 @@ class Queries:
                 return view(self._components, self.tree_views, query, alive)
 
     def stats(self, evictions: int = 0) -> EngineStats:
-        """Gather all counters, and at most the last `evictions` evictions between flows."""
+        """Return all counters, and at most the last `evictions` evictions between flows."""
         return report(self._components, self.tree_views.depth(), evictions)

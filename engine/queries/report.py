@@ -71,7 +71,7 @@ def report(components: Components, tree_depth: int, evictions: int) -> EngineSta
 
 
 def sentinel_stats(components: Components) -> SentinelStats:
-    """Return what the sentinel has found, and the blocks that were found damaged."""
+    """Return the sentinel's counters, and the number of damaged blocks."""
     damaged = components.copies.num_damaged
     return msgspec.structs.replace(components.sentinel.stats, damaged_blocks=damaged)
 
@@ -135,7 +135,7 @@ def disk_stats(disk: Disk) -> DiskStats:
 
 
 def _flow_shares(cache: PrefixCache, flows: Collection[str]) -> dict[str, FlowShares]:
-    """Return the blocks, quotas and evictions of those of `flows` that are known."""
+    """Return the blocks, quotas and evictions of the known ones among `flows`."""
     shares, evictions = cache.quotas.shares(), cache.quotas.evictions()
     none = Evictions()
     return {
@@ -150,12 +150,12 @@ def _flow_shares(cache: PrefixCache, flows: Collection[str]) -> dict[str, FlowSh
 
 
 def _share(held: int, floor: int, ceiling: int, fair: float) -> ShareStats:
-    """Build a ShareStats by field: for thousands of shares `asdict` takes ten times as long."""
+    """Build a ShareStats field by field, since `asdict` takes ten times as long."""
     return ShareStats(held=held, floor=floor, ceiling=ceiling, fair=fair)
 
 
 def eviction_stats(entry: EvictionEntry, now: float) -> EvictionStats:
-    """Describe an entry of the log at `now`, in seconds of the cache's clock."""
+    """Describe an entry of the eviction log; `now`: seconds of the cache's clock."""
     tier, reason, of_owner, for_owner = entry.eviction
     return EvictionStats(
         age_s=now - entry.when,

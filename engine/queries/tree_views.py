@@ -1,9 +1,9 @@
-"""The tree for operators, a level at a time, and its hottest and most wasteful nodes.
+"""Views of the tree for operators: single levels, and the hottest and most wasteful nodes.
 
-A query looks at some hundred nodes. What has to be counted over the whole tree is surveyed: at once
-where the tree is small; else some nodes at a time, between steps, and only while somebody asks.
+A query reads a few hundred nodes. Counts over the whole tree come from a survey: at once if the
+tree is small, else some nodes at a time between steps, and only while somebody asks.
 
-Knows: nodes, their sums, pins. Does not know: tenants, and no token of a prompt leaves it.
+Knows: nodes, their sums, pins. Does not know: tenants. No token of a prompt is shown.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from prefix_cache.tree.survey import NamespaceUse
 
 SLICE = 128  # nodes surveyed between two steps
 PACE_S = 0.02  # least seconds between two slices
-AT_ONCE = 512  # nodes that one query may look at
-RENEW_S = 10.0  # seconds after which a query starts a new survey
+AT_ONCE = 512  # most nodes that one query may survey at once
+RENEW_S = 10.0  # age in seconds of a survey from which on a query starts a new one
 
 PinsOf = Mapping[Node, list[str]]
 
 
 class TreeViews:
-    """Views of one cache. One owner thread. `clock`: seconds, monotonic, as the cache's are."""
+    """Views of one cache. One owner thread. `clock`: monotonic seconds, the same as the cache's."""
 
     def __init__(
         self, cache: PrefixCache, pins: Pins, engine_id: str, clock: Callable[[], float]
@@ -46,13 +46,13 @@ class TreeViews:
         return self._cache.survey.is_under_way
 
     def advance(self) -> None:
-        """Survey a few more nodes, unless the last slice was just now."""
+        """Survey the next slice of nodes, but not within PACE_S of the last one."""
         if self._cache.survey.is_under_way and self._clock() >= self._due:
             self._cache.survey.advance(SLICE)
             self._due = self._clock() + PACE_S
 
     def depth(self) -> int:
-        """Return the nodes on the longest path: now if the tree is small, else as last surveyed."""
+        """Return the number of nodes on the longest path, as of the last survey."""
         self._look()
         return self._cache.survey.known.depth
 
@@ -87,10 +87,10 @@ class TreeViews:
         return self._below(query, self._namespace(found), reversed(tops), len(tops))
 
     def _look(self) -> None:
-        """Start a survey if the last one is old."""
+        """Survey a small tree now; else start a survey if the last one is old."""
         survey, now = self._cache.survey, self._clock()
         if self._cache.tree.num_nodes <= AT_ONCE:
-            survey.advance(AT_ONCE)  # ends a survey that began with more nodes
+            survey.advance(AT_ONCE)  # finish a survey that began when the tree was large
             survey.begin(now)
             survey.advance(AT_ONCE)
         elif now - survey.began > RENEW_S:

@@ -1,6 +1,6 @@
-"""Answers to an operator's views: gathered on the owner thread, in bounded time.
+"""Answers to queries for operators' views, gathered on the owner thread in bounded time.
 
-An overview looks at each owner of a tier once, and lists few; sequences are bounded by the queue.
+An overview reads each owner of a tier once, and lists few; the queue bounds sequences.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from storage.move import Tier
 def view(
     components: Components, tree_views: TreeViews, query: View[Any], alive: Collection[Sequence]
 ) -> ViewReply:
-    """Answer one query; `alive` are all accepted sequences, the oldest first."""
+    """Answer one query; `alive`: all accepted sequences, the oldest first."""
     match query:
         case OverviewQuery():
             return _overview(components, query)

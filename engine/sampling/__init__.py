@@ -1,1 +1,1 @@
-"""Sampling of every row's next token, on the device, from logits and sampling parameters."""
+"""Sampling of every row's next token on the device, from logits and sampling parameters."""

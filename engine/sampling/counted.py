@@ -1,12 +1,12 @@
-"""The tokens of each batch slot that are counted on the device, for penalties.
+"""Bookkeeping of the tokens that are counted on the device for penalties, by batch slot.
 
-A row counts the tokens before the one that it samples. The last of them may be known to the device
-alone. A row that verifies drafts samples after each, and counts those before:
+A row counts the tokens before the token that it samples; only the device may know the last one. A
+row that verifies drafts samples a token after each draft, and counts the drafts before it:
 
     tokens     ... t | d d d            t is counted for good, each d only within this step
-    accepted   ... t   d d | s          the next row: its drafts up to s are counted, and s
+    accepted   ... t   d d | s          the next row counts the drafts up to s, and s
 
-Rejected drafts are never counted: the next row begins before them.
+Rejected drafts are never counted, since the next row begins before them.
 
 Knows: rows, positions. Does not know: tables (`tables.py`), or which rows have penalties.
 """
@@ -26,26 +26,26 @@ Flags = npt.NDArray[np.bool_]
 
 
 class CountedTokens:
-    """The number of counted tokens by batch slot, and the drafts after them. One owner thread."""
+    """Number of counted tokens by batch slot, and the drafts after them. One owner thread."""
 
     def __init__(self, num_batch_slots: int) -> None:
         self._counts = np.zeros(num_batch_slots, np.int64)
-        self._drafts: dict[int, list[int]] = {}  # by batch slot, after the counted tokens
+        self._drafts: dict[int, list[int]] = {}  # drafts after the counted tokens, by batch slot
 
     def restart(self, new: Iterable[NewRequest]) -> None:
-        """Reset batch slots of new requests to the tokens that `SlotTables.take` counts."""
+        """Reset batch slots of new requests to the counts of `SlotTables.take`."""
         for one in new:
             self._counts[one.batch_slot] = one.num_tokens
 
     def lacking(self, batch_slots: Ints, ends: Ints) -> Flags:
-        """Return which rows, up to `ends`, have a last token that is not counted."""
+        """Return which rows, whose tokens end at `ends`, have a last token that is not counted."""
         return ends > self._counts[batch_slots]
 
     def accepted(self, batch_slots: Ints, ends: Ints) -> tuple[Ints, Ints]:
         """Return batch slots and ids of accepted drafts that are not counted.
 
-        They are before the last tokens of rows up to `ends`. Raises RuntimeError for tokens that
-        were no drafts.
+        These are the tokens before the last token of rows that end at `ends`. Raises RuntimeError
+        if such a token was no draft.
         """
         missing = ends - 1 - self._counts[batch_slots]
         slots, ids = list[int](), list[int]()
@@ -59,7 +59,7 @@ class CountedTokens:
         return np.array(slots, np.int64), np.array(ids, np.int64)
 
     def launched(self, rows: Sequence[Row]) -> None:
-        """Record that all tokens up to the rows' ends are counted, without drafts."""
+        """Record that all tokens up to the rows' ends are counted; keep the drafts after them."""
         drafted = follow_drafts(rows)
         firsts = [row for row, is_drafted in zip(rows, drafted, strict=True) if not is_drafted]
         self._counts[[row.batch_slot for row in firsts]] = [row.end for row in firsts]
@@ -71,7 +71,7 @@ class CountedTokens:
 
 
 def follow_drafts(rows: Sequence[Row]) -> Flags:
-    """Return which rows, one for each sampled token, follow a draft: VERIFY rows after a first."""
+    """Return which rows, one per sampled token, follow a draft: VERIFY rows but a slot's first."""
     follows = np.zeros(len(rows), np.bool_)
     if any(row.kind is VERIFY for row in rows):
         follows[1:] = [
@@ -82,7 +82,7 @@ def follow_drafts(rows: Sequence[Row]) -> Flags:
 
 
 def drafts_before(rows: Sequence[Row], follows: Flags) -> tuple[Ints, Ints]:
-    """Return the indices of the rows that follow drafts, once for each, and the drafts' ids."""
+    """Return the drafts that rows follow: a row's index for each draft before it, and the ids."""
     indices, ids, drafts = list[int](), list[int](), list[int]()
     for index in np.flatnonzero(follows).tolist():
         drafts = [*(drafts if follows[index - 1] else []), _last_id(rows[index])]
@@ -92,5 +92,5 @@ def drafts_before(rows: Sequence[Row], follows: Flags) -> tuple[Ints, Ints]:
 
 
 def _last_id(row: Row) -> int:
-    """Return the last token of a row, up to its end."""
+    """Return the token at the end of a row."""
     return int(np.frombuffer(row.token_ids, np.int32)[row.num_new - 1])

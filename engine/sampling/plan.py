@@ -1,7 +1,7 @@
 """The plan to sample the rows of one step, as data.
 
-The records are the same on the host and on the device: `A` is numpy's array or torch's tensor,
-and `on_device` takes a whole plan across in one copy.
+Host and device use the same records: `A` is numpy's array or torch's tensor, and `on_device` copies
+a whole plan to the device at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAMPLED = -1
 
 @dataclass(frozen=True, slots=True)
 class Randomness(Generic[A]):
-    """All R rows of a step, sampled at random; temperature 0 takes the most likely token.
+    """Keys and temperatures of all R rows of a step; temperature 0 takes the most likely token.
 
     `keys` (R, 2) int32, `temperature` (R,) float32.
     """
@@ -50,10 +50,10 @@ class Filters(Generic[A]):
 class Penalties(Generic[A]):
     """K rows with a penalty.
 
-    `rows`, `batch_slots` (K,) int64; the penalties (K,) float32. Of P of them the last token of the
-    output is not counted yet: `uncounted_rows`, `uncounted_slots` (P,) int64; nor are Q accepted
-    drafts: `accepted_slots`, `accepted_ids` (Q,) int64. `draft_ids` (D,) int64 count only for the
-    rows with the indices `draft_rows` (D,) int64 among the K.
+    `rows`, `batch_slots` (K,) int64; the penalties (K,) float32. Not counted yet are the last
+    tokens of P rows, `uncounted_rows` and `uncounted_slots` (P,) int64, and Q accepted drafts,
+    `accepted_slots` and `accepted_ids` (Q,) int64. `draft_ids` (D,) int64 count only for the rows
+    at the indices `draft_rows` (D,) int64 among the K.
     """
 
     rows: A
@@ -71,9 +71,9 @@ class Penalties(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Edits(Generic[A]):
-    """Rows with changes of single logits, from the tables at their batch slots.
+    """K rows with changes of single logits, which the tables list by batch slot.
 
-    `rows`, `batch_slots` (K,) int64. `most`: the longest of their lists.
+    `rows`, `batch_slots` (K,) int64. `most`: length of the longest list.
     """
 
     rows: A
@@ -85,7 +85,7 @@ class Edits(Generic[A]):
 class Masks(Generic[A]):
     """K rows with a mask of allowed tokens: `rows` (K,) int64.
 
-    `words` (K, W) int32: a bit for each token of the vocabulary, from the lowest of the first on.
+    `words` (K, W) int32: a bit for each token of the vocabulary, from the first word's lowest bit.
     """
 
     rows: A
@@ -96,8 +96,9 @@ class Masks(Generic[A]):
 class WantedLogprobs(Generic[A]):
     """L rows that report log-probabilities: `rows` (L,) int64.
 
-    `counts`: how many of the likeliest each reports. `given` (L,) int64: the token that each
-    reports, with its rank; `SAMPLED` in place of one: the token that it samples. None: all are.
+    `counts`: the number of likeliest tokens that each row reports. `given` (L,) int64: the token
+    that each row reports with its rank, or `SAMPLED` for the sampled token. None: all report the
+    sampled token.
     """
 
     rows: A
@@ -106,15 +107,15 @@ class WantedLogprobs(Generic[A]):
 
     @property
     def most(self) -> int:
-        """The largest number of reported log-probabilities."""
+        """Largest number of likeliest tokens that a row reports."""
         return max(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingPlan(Generic[A]):
-    """Plan to sample every row of a step; None for a part that no row needs.
+    """Plan to sample every row of a step; a part that no row needs is None.
 
-    The lists and counts of `new` go to the tables first.
+    First the lists and counts of the `new` requests are written to the tables.
     """
 
     new: Sequence[NewRequest]
@@ -132,7 +133,7 @@ DevicePlan = SamplingPlan[Tensor]
 
 
 def on_device(plan: HostPlan, device: torch.device) -> DevicePlan:
-    """Copy the plan to the device, with tensors in place of arrays."""
+    """Copy the plan to the device, as tensors."""
     tensors = iter(to_device(list(_arrays(plan)), device))
     return cast(DevicePlan, _replaced(plan, tensors))
 
@@ -146,7 +147,7 @@ def _arrays(part: Any) -> Iterator[HostArray]:
 
 
 def _replaced(part: Any, tensors: Iterator[Tensor]) -> Any:
-    """Copy a record, with `tensors` in place of its arrays, in the order of `_arrays`."""
+    """Copy a record, replacing its arrays by `tensors` in the order of `_arrays`."""
     return type(part)(*(_replacement(item, tensors) for item in _items(part)))
 
 

@@ -1,9 +1,9 @@
 """The planner, which prepares a step's sampling before its logits are computed.
 
-Rows are grouped by how they are sampled, and an option that no row uses costs nothing. A request's
-options are read once, when it takes its batch slot, and those that the device needs are written to
-its tables (`tables`). Later steps name batch slots alone, so that a row's cost does not depend on
-its options.
+Rows are grouped by their sampling options, and an option that no row uses costs nothing. A
+request's options are read once, when it takes its batch slot; the lists that the device needs are
+written to tables there (`tables`). Later steps only name batch slots, so a row's cost does not
+depend on its options.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ MASK_BITS = 32  # bits of a word of a mask
 
 
 class Planner:
-    """Planner for one model. `fresh_seed` gives 64 bits to rows without a seed.
+    """Planner for one model. `fresh_seed` returns 64 bits for rows without a seed.
 
-    A plan has an effect on later ones only once `launched` was called. One owner thread.
+    A plan changes later plans only after a call of `launched`. One owner thread.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class Planner:
     def plain(
         self, rows: Sequence[Row], *, are_masked: bool = False
     ) -> Randomness[HostArray] | None:
-        """Plan `rows` as one group; None where a row needs more than a plain sample.
+        """Plan `rows` as one group; None if a row needs more than a plain sample.
 
-        `are_masked`: a mask does not count.
+        `are_masked`: rows with masks count as plain.
         """
         self.params.write(_new(rows))
         asked = self._asked(rows)
@@ -82,9 +82,9 @@ class Planner:
         )
 
     def masks(self, rows: Sequence[Row], allowed: Sequence[Bitmask | None]) -> Masks[HostArray]:
-        """Plan the masks `allowed` of the constrained rows of `rows`, in their order.
+        """Plan the masks `allowed`, which are those of the constrained rows in order.
 
-        None is a mask that allows nothing. Raises RuntimeError unless there is one for each.
+        A mask of None allows no token. Raises RuntimeError unless every constrained row has a mask.
         """
         masked = _rows(self._asked(rows), CONSTRAINED)
         if len(masked) != len(allowed):
@@ -118,7 +118,7 @@ class Planner:
         self._counted.launched(rows[: len(rows) - _count_scored(rows)])
 
     def _asked(self, rows: Sequence[Row]) -> Asked:
-        """Return the parameters of the rows' requests; for scored rows only their reports."""
+        """Return the parameters of the rows' requests; of scored rows only the wanted reports."""
         batch_slots = _batch_slots(rows)
         asked, scored = self.params.read(batch_slots), _count_scored(rows)
         if scored:
@@ -167,8 +167,8 @@ class Planner:
 def noise_key(seed: int, position: int) -> tuple[int, int]:
     """Make two int32 words of noise key for the token sampled at `position`.
 
-    A seeded sequence draws the same noise whatever else is in the batch, however its prompt was
-    cut, and also after it was preempted.
+    A seeded sequence draws the same noise with any batch, with any division of its prompt, and
+    after preemption.
     """
     digest = xxhash.xxh3_64_digest(struct.pack("<QQ", seed & SEED_MASK, position))
     first, second = struct.unpack("<ii", digest)

@@ -16,19 +16,20 @@ from engine.step import Sampled
 from engine.transfers import HostArray, HostCopy
 
 Packed = npt.NDArray[np.int32]
-NOT_ALLOWED = 2  # replaces the finite flag: finite logits, but no allowed token
+NOT_ALLOWED = 2  # value of the finite flag if logits are finite but no token is allowed
 
 
 def normalised(logits: Tensor, wanted: WantedLogprobs[Tensor]) -> Tensor:
-    """Compute natural log-probabilities of wanted rows, (L, V) float32, before later edits."""
+    """Compute natural log-probabilities of wanted rows, (L, V) float32, from unedited logits."""
     return logits[wanted.rows].float().log_softmax(-1)
 
 
 def report(logprobs: Tensor, tokens: Tensor, wanted: WantedLogprobs[Tensor]) -> tuple[Tensor, ...]:
-    """Report from `logprobs` (L, V), given the sampled `tokens` (R,) of all rows.
+    """Report from `logprobs` (L, V); `tokens` (R,) are the sampled tokens of all rows.
 
-    Those chosen (L,), the M likeliest (L, M), their ids (L, M): int32, floats as their bits. Where
-    tokens are given, the ranks (L,) of those chosen as well.
+    Return int32, floats as their bits: the log-probabilities of the reported tokens (L,), of the M
+    likeliest tokens (L, M), and the ids of these (L, M). With `wanted.given`, also the ranks (L,)
+    of the reported tokens.
     """
     told, given = tokens[wanted.rows], wanted.given
     if given is not None:
@@ -42,7 +43,7 @@ def report(logprobs: Tensor, tokens: Tensor, wanted: WantedLogprobs[Tensor]) -> 
 def pack(tokens: Tensor, finite: Tensor, reported: Sequence[Tensor] = ()) -> Tensor:
     """Concatenate tokens (R), finite (R) and the reports into one int32 tensor.
 
-    `finite` is bool, or says `NOT_ALLOWED` besides.
+    `finite` is bool, or int that may be `NOT_ALLOWED`.
     """
     parts = (tokens.to(torch.int32), finite.to(torch.int32), *reported)
     return torch.cat([part.flatten() for part in parts])
@@ -51,7 +52,7 @@ def pack(tokens: Tensor, finite: Tensor, reported: Sequence[Tensor] = ()) -> Ten
 def unpack(
     packed: Packed, num_rows: int, wanted: WantedLogprobs[HostArray] | None
 ) -> list[Sampled]:
-    """Unpack a result of `pack` into one `Sampled` a row."""
+    """Unpack a result of `pack` into one `Sampled` per row."""
     tokens, finite = packed[:num_rows].tolist(), packed[num_rows : 2 * num_rows].tolist()
     logprobs = {} if wanted is None else _unpack_report(packed[2 * num_rows :], wanted)
     return [
@@ -63,7 +64,7 @@ def unpack(
 
 
 def _unpack_report(packed: Packed, wanted: WantedLogprobs[HostArray]) -> dict[int, TokenLogprobs]:
-    """Return each row's report, with its most likely tokens as the received bytes."""
+    """Return each row's report, in which the likeliest tokens stay packed bytes."""
     rows, width = wanted.rows.tolist(), 4 * wanted.most
     num_rows = len(rows)
     chosen = packed[:num_rows].view(np.float32).tolist()

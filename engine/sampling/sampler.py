@@ -3,7 +3,7 @@
     logits -> finite? -> log-probabilities -> penalties -> biases -> bans -> a token left?
            -> constraints -> one allowed? -> filters -> draw -> one copy back
 
-Where every row needs a plain sample only, one kernel does it all.
+If all rows need only a plain sample, one kernel does everything.
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ class Sampler:
     ) -> LaunchedSample:
         """Sample a token for each of `rows`, given `logits` (R, V), contiguous.
 
-        `inputs` (R,) int64 are the tokens that the logits follow; `allowed` the masks of the
-        constrained among the rows, in their order. Changes `logits`. A row with
-        a logit that is not finite, or whose wishes leave none to choose, yields no token; it
-        leaves the other rows as they are. A row that samples several tokens is there as often, each
-        time as far as the token before.
+        `inputs` (R,) int64 are the tokens before the logits; `allowed` are the masks of the
+        constrained rows, in order. Changes `logits`. A row yields no token if a logit is not
+        finite, or if its options exclude all tokens; other rows are not affected. A row that
+        samples several tokens is in `rows` once for each, ending at the token before.
         """
         draw = self.planner.plain(rows, are_masked=bool(allowed))
         if draw is None:
@@ -69,11 +68,11 @@ class Sampler:
         tokens: Tensor,
         finite: Tensor,
     ) -> LaunchedSample:
-        """Sample the rows with a mask again, after all rows were sampled plainly by `draw`.
+        """Sample the rows with masks again; `draw` has sampled all rows as if without masks.
 
-        `tokens` (R,) int64 and `finite` (R,) int32 are what came of that, and are changed. It is
-        little for the device, which waits for the host before: whether a mask leaves a token is
-        seen on the host, and for other rows nothing is computed.
+        Changes the results of that, `tokens` (R,) int64 and `finite` (R,) int32. The device, which
+        waits for the host before, has little to do: the host checks whether a mask allows any
+        token, and rows without masks are not computed.
         """
         host = self.planner.masks(rows, allowed)
         verdicts = np.where(host.words.any(axis=1), 1, NOT_ALLOWED).astype(np.int32)
@@ -88,9 +87,10 @@ class Sampler:
 
     @torch.inference_mode()
     def warm_up(self, vocabulary: int, device: torch.device, dtype: torch.dtype) -> None:
-        """Run filters and penalties once. Kernels are compiled at their first use, and no captured
-        step has them: else the first request with filters would delay all others.
-        Logits are of `dtype`, and of float32 where they are changed one by one.
+        """Run filters and penalties once, so that no request must wait for their compilation.
+
+        Captured steps do not contain these kernels. Logits have `dtype`, or float32 after changes
+        of single logits.
         """
         ones, first = torch.ones(1, device=device), torch.zeros(1, dtype=torch.int64, device=device)
         seen = torch.zeros((1, vocabulary), dtype=torch.int32, device=device)
@@ -156,9 +156,9 @@ def keep_allowed(logits: Tensor, masks: Masks[Tensor]) -> None:
 
 
 def ruled_out(words: Tensor, logits: Tensor) -> Tensor:
-    """Return the tokens of `logits` (R, V) that masks (K, W) int32 forbid, (K, V) bool.
+    """Return which tokens of `logits` (R, V) the masks (K, W) int32 forbid, (K, V) bool.
 
-    By bytes, the least that can be shifted: the bits of 64 rows are 8 MB of them.
+    Each bit becomes a byte, the smallest type that can be shifted: 8 MB for 64 rows.
     """
     bits = torch.arange(BITS, dtype=torch.uint8, device=logits.device)
     spread = words.view(torch.uint8)[:, :, None] >> bits & 1
@@ -172,8 +172,8 @@ def all_finite(logits: Tensor) -> Tensor:
 
 
 def leaves_a_token(adjusted: Tensor) -> Tensor:
-    """Return whether each row's largest of `adjusted` (R, V) is a usable number, (R,) bool.
+    """Return whether the largest logit of each row of `adjusted` (R, V) is finite, (R,) bool.
 
-    Tokens may be ruled out, or lowered without end; NaN and infinity are never the likeliest.
+    It is not if all tokens are excluded, or if a logit is NaN or infinity.
     """
     return adjusted.amax(dim=-1).isfinite()  # NaN if any logit is NaN

@@ -1,6 +1,6 @@
-"""The sampling parameters of the request in each batch slot, written when it takes the slot.
+"""The sampling parameters of each batch slot's request, written when it takes the slot.
 
-A step then reads a few numbers a row, whatever options the request has.
+So a step reads a few numbers per row, whatever options the request has.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy.typing as npt
 from engine.link.messages import SamplingParams
 from engine.step import NewRequest
 
-# Below this temperature the same token wins, and dividing by it may overflow.
+# A lower temperature counts as 0: the likeliest token wins anyway, and a division may overflow.
 GREEDY_TEMPERATURE = 1e-5
-NO_TOP_P = 2.0  # above any cumulated probability, even after rounding
-SMALLEST_TOP_P = 1e-9  # keeps the most likely token, where 0 would keep no token
+NO_TOP_P = 2.0  # above every cumulated probability, even after rounding
+SMALLEST_TOP_P = 1e-9  # keeps the most likely token; 0 would keep no token
 
 # Flags of a row's sampling beyond a plain sample; several may be set.
 FILTERED, PENALISED, BIASED, BANNING, REPORTING, CONSTRAINED = 1, 2, 4, 8, 16, 32
@@ -36,7 +36,7 @@ ASKED = np.dtype(
         ("repetition", np.float32),
         ("num_biases", np.int64),
         ("num_banned", np.int64),
-        ("first_stop", np.int64),  # length from which on no token is banned
+        ("first_stop", np.int64),  # sequence length from which on no token is banned
         ("num_logprobs", np.int64),
         ("prompt_logprobs", np.int64),
     ]
@@ -65,18 +65,18 @@ class SlotParams:
         return self._table[batch_slots]
 
     def scoring(self, batch_slots: Slots) -> Asked:
-        """Return the reports of scored rows, without other parameters of their requests."""
+        """Return parameters of scored rows: only the wanted reports of their requests."""
         asked = np.zeros(len(batch_slots), ASKED)
         asked["kind"] = REPORTING
         asked["num_logprobs"] = self._table["prompt_logprobs"][batch_slots]
         return asked
 
     def banned(self, sampling: SamplingParams) -> list[int]:
-        """Return tokens that would end a sequence before it has its `min_tokens`."""
+        """Return the tokens that would end a sequence, if it must have `min_tokens` first."""
         if not sampling.min_tokens:
             return []
         eos = frozenset[int]() if sampling.ignore_eos else self._eos_token_ids
-        # A request may have a stop id beyond the vocabulary, which is never sampled.
+        # A request's stop id may be outside the vocabulary; such an id is never sampled.
         ending = sampling.stop_token_ids | eos
         return [token_id for token_id in ending if 0 <= token_id < self._vocab_size]
 
@@ -104,7 +104,7 @@ class SlotParams:
 
 
 def kind_of(sampling: SamplingParams) -> int:
-    """Return a request's flags beyond a plain sample, except `BANNING`, which is the model's."""
+    """Return the flags of a request's sampling, except BANNING and CONSTRAINED."""
     filtered = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
     kinds = {
         FILTERED: filtered and not is_greedy(sampling),

@@ -1,15 +1,15 @@
-"""Sampling tables on the device, by batch slot: requests' token lists, and their token counts.
+"""Sampling tables on the device, by batch slot: requests' token lists and token counts.
 
-A request's lists are written once, when it takes its batch slot, and its tokens are counted there
-as they are sampled: a step brings only the numbers of its batch slots. All indices are worked out
-on the device, whatever their number.
+A request's lists are written once, when it takes its batch slot, and its tokens are counted in the
+slot's table as they are sampled: the host sends only batch slots for each step. All indices are
+computed on the device.
 
-A table is made when a request first needs it, as wide as the longest list so far, and is never
-given back. A list that is shorter repeats its first entry, which changes nothing: the same value is
-written to the same place twice.
+A table is allocated when a request first needs it, as wide as the longest list so far, and is never
+freed. A shorter list repeats its first entry, which is harmless: the same value is written to the
+same place twice.
 
-Penalties are a kernel of their own (`kernels.sampling.penalise`), which reads `seen`. Which tokens
-are counted there, and for which row, is known to `counted`.
+A kernel (`kernels.sampling.penalise`) reads `seen` to apply penalties. `counted` knows which tokens
+are counted in `seen`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from engine.sampling.slot_params import is_penalised
 from engine.step import NewRequest
 from engine.transfers import HostArray, to_device
 
-# Increment or value of a token's count; see `kernels.sampling.penalise`.
+# Increment for a token of the output, value of a prompt's token (`kernels.sampling.penalise`).
 IN_OUTPUT, IN_PROMPT = 2, 1
 RULED_OUT = float("-inf")
 
 
 class SlotTables:
-    """The tables of one sampler. One owner thread; they change in the order of the CUDA stream."""
+    """The tables of one sampler. One owner thread; changes are ordered by the CUDA stream."""
 
     def __init__(self, num_batch_slots: int, vocab_size: int) -> None:
         self._num_batch_slots = num_batch_slots
@@ -48,9 +48,9 @@ class SlotTables:
         banned: Callable[[SamplingParams], Sequence[int]],
         device: torch.device,
     ) -> None:
-        """Write the tables of new requests to their batch slots, over earlier requests'.
+        """Write the lists of new requests to their batch slots, replacing earlier requests' lists.
 
-        `banned` until they have `min_tokens`.
+        `banned`: returns the tokens that a request must not sample before `min_tokens`.
         """
         biased = [one for one in requests if len(one.sampling.logit_bias)]
         if biased:
@@ -65,7 +65,7 @@ class SlotTables:
             self._take_counts(penalised, device)
 
     def count(self, penalties: Penalties[Tensor], inputs: Tensor) -> None:
-        """Count accepted drafts, and the last tokens, `inputs` (R,) int64, of uncounted rows."""
+        """Count accepted drafts, and uncounted rows' last tokens, from `inputs` (R,) int64."""
         batch_slots, rows = penalties.uncounted_slots, penalties.uncounted_rows
         if len(rows):
             self._count(batch_slots * self._vocab_size + inputs[rows])
@@ -73,9 +73,10 @@ class SlotTables:
             self._count(penalties.accepted_slots * self._vocab_size + penalties.accepted_ids)
 
     def seen_by(self, penalties: Penalties[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return a table like `seen`, and the row in it of each of K rows with a penalty, (K,).
+        """Return a table of counts, and its row for each of the K rows with a penalty, (K,).
 
-        Where rows follow drafts it is a copy, (K, V), with the drafts before each.
+        The table is `seen`; if rows follow drafts, it is a copy (K, V) that counts the drafts
+        before each row.
         """
         rows = penalties.draft_rows
         if not len(rows):
@@ -90,7 +91,7 @@ class SlotTables:
         flat[index] += self.biases[:, : biased.most].index_select(0, biased.batch_slots).view(-1)
 
     def ban(self, logits: Tensor, banning: Edits[Tensor]) -> None:
-        """Set the logits (R, V), contiguous, of tokens that are still banned to -inf."""
+        """Set the logits of tokens that are still banned to -inf; `logits` (R, V) is contiguous."""
         index = _index(logits, banning, self.banned_ids)
         logits.view(-1).index_fill_(0, index, RULED_OUT)
 
@@ -106,7 +107,7 @@ class SlotTables:
         self.biases = _with_lists(self.biases, batch_slots, values)
 
     def _take_counts(self, requests: Sequence[NewRequest], device: torch.device) -> None:
-        """Count the tokens of new requests from their start."""
+        """Count all tokens of new requests, prompts and outputs."""
         prompts = [np.frombuffer(one.prompt_ids, np.int32) for one in requests]
         outputs = [np.frombuffer(one.output_ids, np.int32) for one in requests]
         arrays = [_batch_slots(requests)]
@@ -121,9 +122,9 @@ class SlotTables:
         self._count(self._places(batch_slots, *tokens[2:]))
 
     def _places(self, batch_slots: Tensor, token_ids: Tensor, lens: Tensor) -> Tensor:
-        """Return flat indices into `seen`, tokens by batch slot."""
+        """Return flat indices of tokens into `seen`; batch slot i has the next `lens[i]` tokens."""
         of_batch_slots = batch_slots * self._vocab_size
-        # The size is known on the host: no wait for the device.
+        # The host knows the size: it does not wait for the device.
         starts = of_batch_slots.repeat_interleave(lens, output_size=len(token_ids))
         return starts + token_ids
 
@@ -132,13 +133,13 @@ class SlotTables:
 
 
 def _add_counts(seen: Tensor, places: Tensor) -> None:
-    """Count tokens of outputs at flat indices, with duplicates, of a table of counts."""
+    """Count tokens of outputs at flat indices of a table of counts; duplicates count each time."""
     times = torch.full((1,), IN_OUTPUT, dtype=torch.int32, device=places.device)
     seen.view(-1).index_add_(0, places, times.expand(len(places)))
 
 
 def _index(logits: Tensor, edits: Edits[Tensor], token_ids: Tensor) -> Tensor:
-    """Return flat indices of the tokens into the logits, int64; duplicates are possible."""
+    """Return flat indices of the listed tokens into the logits, int64; duplicates are possible."""
     chosen = token_ids[:, : edits.most].index_select(0, edits.batch_slots)
     return (edits.rows[:, None] * logits.shape[1] + chosen).view(-1)
 
@@ -157,14 +158,14 @@ def _even(lists: Sequence[HostArray]) -> HostArray:
 
 
 def _with_lists(table: Tensor, batch_slots: Tensor, lists: Tensor) -> Tensor:
-    """Write `lists` (K, W) into the table at `batch_slots`; widen the table where needed."""
+    """Write `lists` (K, W) into the table at `batch_slots`; widen the table if needed."""
     width = max(table.shape[1], lists.shape[1])
     table = _as_wide_as(table.to(lists.device), width)
     return table.index_copy_(0, batch_slots, _as_wide_as(lists, width))
 
 
 def _as_wide_as(lists: Tensor, width: int) -> Tensor:
-    """Pad `lists` (K, W) with the first entry of each to `width`, if they are shorter."""
+    """Pad each of `lists` (K, W) to `width` with its first entry."""
     missing = width - lists.shape[1]
     if not missing:
         return lists

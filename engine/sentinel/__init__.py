@@ -1,4 +1,4 @@
-"""The sentinel: now and then an answer whose prompt came from the cache is computed again without.
+"""The sentinel: some answers to cached prompts are computed again without the cache.
 
-It decides which answers, when, and whether the two agree; the core runs the requests it asks for.
+It decides which answers, when, and whether both agree; the core runs the requests for it.
 """

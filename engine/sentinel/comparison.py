@@ -1,8 +1,8 @@
-"""The comparison of an answer's log-probabilities with those computed again without the cache.
+"""The comparison of an answer's log-probabilities as served, and as computed without the cache.
 
-Two ways to compute the same number differ by rounding, since the shape of a step decides in what
-order values are added. A wrong block of KV changes most tokens of an answer by far more. So the
-mean over an answer is compared with a bound, which is wider for answers of few tokens.
+The two differ by rounding, since the shape of a step decides the order in which values are added. A
+wrong block of KV changes most tokens of an answer by far more. So the mean difference of an answer
+is compared with a bound, which is wider for answers of few tokens.
 
 The bounds are at least twice the largest mean measured on answers without a fault (decision 257).
 """
@@ -13,10 +13,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-BOUNDS = {"float32": 0.01}  # nats, by the dtype that computes; others below
-ROUNDED_BOUND = 0.25  # nats: bfloat16, float16, and either of these with fp8 or int4
-FEW = 16  # answers of fewer tokens have a bound wider by the square root of the ratio
-LISTED = 8  # tokens with the largest differences that a report lists
+BOUNDS = {"float32": 0.01}  # nats, by the dtype of the computation
+ROUNDED_BOUND = 0.25  # nats, for bfloat16 and float16, also with fp8 or int4
+FEW = 16  # for answers of n < FEW tokens, the bound is multiplied by sqrt(FEW / n)
+LISTED = 8  # number of tokens that a report lists, those with the largest differences
 
 
 class TokenDifference(NamedTuple):
@@ -28,7 +28,7 @@ class TokenDifference(NamedTuple):
 
     @property
     def size(self) -> float:
-        """The absolute difference; infinity where either is no number."""
+        """The absolute difference; infinity if either is not finite."""
         size = abs(self.served - self.again)
         return size if math.isfinite(size) else math.inf
 
@@ -42,21 +42,21 @@ class ScoreComparison(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """True if the difference is more than rounding."""
+        """True if the mean difference is more than rounding."""
         return self.mean > self.bound
 
 
 def bound_for(dtype: str, num_tokens: int) -> float:
-    """Return the largest mean difference that is rounding, in nats."""
+    """Return the largest mean difference, in nats, that rounding may cause."""
     return BOUNDS.get(dtype, ROUNDED_BOUND) * math.sqrt(max(FEW / num_tokens, 1.0))
 
 
 def compare(
     served: Sequence[float], again: Sequence[float], first: int, dtype: str
 ) -> ScoreComparison:
-    """Compare natural-log probabilities of an answer whose tokens lie from position `first` on.
+    """Compare natural log-probabilities of an answer; `first`: position of its first token.
 
-    Both have one for each token, at least one.
+    `served` and `again` have one for each token, and at least one.
     """
     pairs = enumerate(zip(served, again, strict=True), first)
     tokens = [TokenDifference(position, *values) for position, values in pairs]

@@ -1,7 +1,7 @@
-"""The report of an answer that differs: what its developers need, and nothing of the text.
+"""The report of an answer that differs: what developers need, without any text.
 
-A prompt is named by a digest under a key that the engine makes at its start and never shows, so two
-reports of one prompt are seen to be alike, and a guessed text cannot be confirmed.
+A prompt is named by a digest with a key that the engine makes at its start and never shows. So two
+reports of one prompt can be recognised, but a guessed text cannot be confirmed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEY_BYTES = 32
 
 
 class AnswerOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """The making of an answer, as far as it may matter: counts, tiers and switches."""
+    """How an answer was made: counts, tiers and switches that may matter."""
 
     request_id: str
     prompt: str  # keyed digest of the prompt's tokens, hexadecimal
@@ -42,7 +42,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     mean: float  # mean difference of the answer's log-probabilities, in nats
     bound: float
-    tokens: tuple[TokenDifference, ...]  # the largest differences: position, served, again
+    tokens: tuple[TokenDifference, ...]  # tokens with the largest differences
     answer: AnswerOrigin
     fingerprint: str
     device: str
@@ -91,7 +91,7 @@ class Reporter:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of the packages that compute, as far as they are installed."""
+    """Return the versions of the installed packages that compute."""
     found = {}
     for package in _PACKAGES:
         try:

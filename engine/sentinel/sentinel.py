@@ -1,4 +1,4 @@
-"""The answers that are computed again without the cache, one at a time.
+"""The choice and the checks of answers that are computed again without the cache, one at a time.
 
     started --picked--> watched --ended--> waiting --idle--> running --> agreed | differed
                            |                 ^  |               |
@@ -6,12 +6,12 @@
                                              `-------------------------------------'
 
 While an answer is watched, its tokens' log-probabilities are kept as they were sampled; no client
-sees them. Then prompt and answer are scored as one prompt that neither reads the cache nor writes
-to it. That runs for no tenant, in free blocks alone: nothing is evicted for it, and no limit is
-charged. It starts when nothing else is alive; where that does not happen for LATE_S, beside few
-decodes. As soon as another request waits, it is cancelled and starts again later.
+sees them. Then prompt and answer are scored as one prompt by a request (the check) that neither
+reads nor writes the cache. A check runs for no tenant, only in free blocks: it evicts nothing, and
+charges no limit. It starts when no other request is alive, or after LATE_S beside a few decodes. As
+soon as another request waits, the check is cancelled and starts again later.
 
-Knows: which answer, when, and what came of it. Does not know: how a request runs (`core.py`).
+Knows: which answer is checked, when, and the result. Does not know: how a request runs (`core.py`).
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from engine.sentinel.report import AnswerOrigin, Reporter
 from engine.sequences.intake import MAX_PROMPT_REPORT
 from engine.sequences.sequence import Sequence, WatchedAnswer
 
-NOBODY = ""  # flow of what is computed again: it has no quota and no part of any tier
+NOBODY = ""  # flow of checks: it has no quota and no part of any tier
 LATE_S = 30.0  # seconds without an idle moment after which few decodes may run beside a check
-BESIDE = 8  # part of the batch slots that they may take
-KEPT_S = 300.0  # seconds for which an answer is kept to be computed again
-TRIES = 5  # starts of one check
+BESIDE = 8  # at most one in 8 batch slots may decode beside a check
+KEPT_S = 300.0  # seconds after which an answer that was not checked is dropped
+TRIES = 5  # most starts of one check
 REQUEST_ID = "sentinel-"
 _SCORED = SamplingParams(max_tokens=0, temperature=0.0, prompt_logprobs=0)
-_REPORTED = 16  # bytes a token takes of MAX_PROMPT_REPORT
+_REPORTED = 16  # bytes of MAX_PROMPT_REPORT that a token takes
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class _Check:
-    """An answer to be computed again: the tokens, and the log-probabilities as they were served."""
+    """An answer to be computed again: its tokens, and its log-probabilities as served."""
 
     flow: str
     request: Generate
@@ -64,10 +64,10 @@ class _Check:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The work of an engine beside the sentinel, in sequences."""
+    """The work of an engine besides the sentinel's checks, in sequences."""
 
     alive: int
-    waiting: int  # waiting or loading; these are among the alive
+    waiting: int  # waiting or loading; part of `alive`
 
 
 class Sentinel:
@@ -85,7 +85,7 @@ class Sentinel:
     ) -> None:
         """Check a `share` of the answers, 0 to 1.
 
-        `has_room`: whether so many tokens fit into blocks that are free.
+        `has_room`: returns whether a number of tokens fits into the free blocks.
         """
         self._reporter = reporter
         self._has_room = has_room
@@ -93,11 +93,11 @@ class Sentinel:
         self._most_beside = max_running // BESIDE
         self._max_model_len = max_model_len
         self._dtype = dtype
-        self._due = 0.0  # answers to be picked
+        self._due = 0.0  # sum of `share` since the last picked answer
         self._watched: Sequence | None = None
         self._check: _Check | None = None
         self._numbers = count()
-        self._running: str | None = None  # request id
+        self._running: str | None = None  # id of the request
         self.stats = SentinelStats()
 
     @property
@@ -107,7 +107,7 @@ class Sentinel:
 
     @property
     def has_one(self) -> bool:
-        """True if an answer is kept to be computed again."""
+        """True if an answer waits to be computed again, or is being computed."""
         return self._check is not None
 
     def started(self, sequence: Sequence) -> None:
@@ -164,7 +164,7 @@ class Sentinel:
             self._drop()
 
     def due(self, load: Load, now: float) -> Generate | None:
-        """Return the request to start now, if any."""
+        """Return the request to start now; None if none is due."""
         check = self._check
         if check is None or self._running is not None:
             return None
@@ -180,22 +180,22 @@ class Sentinel:
         return msgspec.structs.replace(check.request, request_id=self._running)
 
     def give_way(self) -> str | None:
-        """Return the id of the running request, which is to be cancelled; it is due again later."""
+        """Return the id of the running request, for cancelling; its check is due again later."""
         running, self._running = self._running, None
         return running
 
     def forget(self, flow: str | None) -> str | None:
-        """Drop what is kept of a flow, or (None) of all; return the request to be cancelled."""
+        """Drop the kept answer if it is of `flow` (None: any); return the request to cancel."""
         if self._check is None or flow not in (None, self._check.flow):
             return None
         self._drop()
         return self.give_way()
 
     def heard(self, event: Event) -> None:
-        """Compare the answer with what the request that computes it again has found."""
+        """Compare the answer with the result of the request that computed it again."""
         check = self._check
         if check is None or event.request_id != self._running:
-            return  # it was cancelled
+            return  # the request was cancelled
         self._running = None
         scores = event.prompt_logprobs if isinstance(event, Finished) else None
         if scores is None:
@@ -231,7 +231,7 @@ class Sentinel:
         return (
             sequence.num_computed > 0
             and sequence.use_cache
-            and sequence.modules is None  # computed whole, it would be another prompt
+            and sequence.modules is None  # without modules, it would be another prompt
             and sampling.max_tokens > 0
             and sampling.prompt_logprobs is None
             and len(sequence.tokens) * _REPORTED <= MAX_PROMPT_REPORT
