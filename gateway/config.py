@@ -43,7 +43,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_unread_bytes: int = 8 << 20
     max_tenant_unread_bytes: int = 32 << 20
     max_all_unread_bytes: int = 128 << 20
-    # Bytes of answers that are not streamed, until they are sent: the same three bounds.
+    # Bytes of unstreamed answers until they are sent: of one answer, of a tenant's and of all.
     max_answer_bytes: int = 64 << 20
     max_tenant_answer_bytes: int = 128 << 20
     max_all_answer_bytes: int = 256 << 20
@@ -60,7 +60,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     # Bytes of remembered token ids of prompt pieces, so that only new text is tokenised
     max_tenant_text_bytes: int = 8 << 20
     max_all_text_bytes: int = 64 << 20
-    turn_life_s: float = 1800.0  # after a turn was generated, or a turn or piece last used
+    turn_life_s: float = 1800.0  # from the generation or last use of a turn or piece on
     # Bytes of remembered prompts, by which a tenant can ask why the next prompt missed
     max_tenant_seen_bytes: int = 8 << 20
     max_all_seen_bytes: int = 64 << 20

@@ -1,4 +1,4 @@
-"""The views of records: their fields of the same names, and fields computed from them."""
+"""The views of records: fields copied from a record by name, and fields computed from it."""
 
 from __future__ import annotations
 

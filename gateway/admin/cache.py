@@ -31,8 +31,8 @@ class FlushOrder(AdminBody):
 class FlushDone(msgspec.Struct, frozen=True):
     """Answer of POST /admin/cache/flush.
 
-    `awaited` names the engines that were away: they forget when they are back, before they serve
-    anything. `flushed_blocks` are those of the others, None where there are none.
+    `awaited` names the engines that were away: they flush when they are back, before they serve
+    anything. `flushed_blocks` counts the other engines' blocks; None if all were away.
     """
 
     flushed_blocks: int | None
@@ -49,8 +49,8 @@ def cache_router(
 ) -> APIRouter:
     """Serve the routes below `/admin/cache`, without their guard.
 
-    A flush also empties the `memories` of this worker. Those of others live on for their minutes:
-    they are tokens, of which nothing is cached any more.
+    A flush also empties the `memories` of this worker. Other workers' memories live on for minutes:
+    they hold only tokens, whose blocks are no longer cached.
     """
     router = APIRouter(prefix="/admin/cache")
 

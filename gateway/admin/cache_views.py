@@ -139,7 +139,7 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     state: ReplicaState
-    reason: str  # why the engine takes no requests; empty where it does
+    reason: str  # why the engine takes no requests; empty if it takes requests
     role: Role  # the part of requests that the engine serves: prefill, decode or both
     counted: EngineView | None
 

@@ -120,7 +120,7 @@ class CarriedIn:
         return BegunImport(import_id)
 
     async def end(self, import_id: str, body: EndedImport, now: float) -> PublishedPrefix:
-        """Put the blocks in the cache, and publish the prefix; raise as `write` and `publish`."""
+        """Put the blocks in the cache, publish the prefix; raise as `write` and `publish` do."""
         with refusing():
             await self._engine.ask(EndImport(import_id=import_id))
         record, _ = await self._publishing.publish(body.name, body.scope, body.source, now)

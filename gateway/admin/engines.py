@@ -55,7 +55,8 @@ class NewEngine(AdminBody):
 class FoundEngineView(msgspec.Struct, frozen=True, kw_only=True):
     """A registered engine. Times are seconds since the epoch; `beat_at` is null if added by hand.
 
-    `state` is how this gateway sees it, as in `/readyz`; null where it does not drive it (yet).
+    `state` is the engine's state in this gateway's `/readyz`; null if the gateway does not drive
+    it.
     """
 
     address: str

@@ -23,7 +23,7 @@ State = Literal["warm", "warming", "refused", "no engine"]
 class NewPrefix(AdminBody):
     """Body of POST /admin/prefixes: messages, tools or both, or a text; for all tenants or a group.
 
-    Tools alone are what all conversations with these tools begin with.
+    Tools alone are the beginning of all conversations with these tools.
     """
 
     BEYOND_TYPES: ClassVar[dict[str, Any]] = {

@@ -4,7 +4,7 @@ The earlier prompt is the prompt that the request names, or else the one with th
 prefix; if no prefix has a whole block, the latest prompt made of mostly the same tokens. Prompts
 under another salt are compared only if the request names them, and nothing of them is told.
 
-Knows: tokens, parts and texts of one tenant. Does not know: what the cache had of them.
+Knows: tokens, parts and texts of one tenant. Does not know: which of the tokens were cached.
 """
 
 from collections.abc import Callable, Generator, Sequence

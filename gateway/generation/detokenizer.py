@@ -1,9 +1,9 @@
 """The decoding of token ids to text, one token at a time, in whole characters only.
 
 A character may be spread over several tokens, and some decoders treat the first token of a text
-differently. So each token is decoded together with the ones before it, and only the difference
-is returned. Where the text of a token depends on no other token, it is looked up instead.
-`tokenizers.decoders.DecodeStream` works alike, but it cannot return what is left at the end, and
+differently. So each token is decoded together with the tokens before it, and only the added text is
+returned. If the text of a token depends on no other token, the text is looked up instead.
+`tokenizers.decoders.DecodeStream` works alike, but it cannot return the text left at the end, and
 it keeps bytes that never become a character without bound.
 """
 

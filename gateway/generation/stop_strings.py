@@ -1,6 +1,6 @@
 """The search for stop strings in a text that arrives in pieces.
 
-Text is held back only where it could be the beginning of a stop string.
+Text is held back only if it could be the beginning of a stop string.
 """
 
 

@@ -50,7 +50,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     loads_blocks: int  # blocks that were loaded from lower tiers
     recomputed_blocks: int  # blocks that were computed again instead of loaded
-    drafts: dict[str, DraftStats]  # verified drafts by source, where there were any
+    drafts: dict[str, DraftStats]  # verified drafts by source, if any
 
 
 class _Look(msgspec.Struct, frozen=True):

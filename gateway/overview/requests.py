@@ -22,7 +22,7 @@ State = Literal["gateway", "waiting", "loading", "prefill", "decode"]
 class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     """One request. Its tokens are None in state "gateway": the request is not in the engine yet.
 
-    `route` is None for those of other gateways.
+    `route` is None for requests of other gateways.
     """
 
     request_id: str

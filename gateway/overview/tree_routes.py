@@ -20,7 +20,7 @@ _A_LIMIT: dict[str, Any] = {"minimum": 1, "maximum": MOST}
 class TreeShown(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of GET /admin/cache/tree. `node` is None at the root, whose children are namespaces.
 
-    `more` children are not listed: of many, those of the most blocks are.
+    `more` children are not listed: if there are many, only the children with most blocks are.
     """
 
     node: TreeRow | None

@@ -26,8 +26,8 @@ _ID_CHARS = 8  # characters of an engine's id that begin the names of its nodes
 class TreeRow(msgspec.Struct, frozen=True, kw_only=True):
     """A tree node for the operator: a namespace or a prefix. `tiers`: blocks by fastest tier.
 
-    A prefix's numbers are its own: those of what builds on it are its children's. `hits` are the
-    requests that found it. `text` begins what a published prefix says here.
+    A prefix's numbers leave out its children, which continue the prefix. `hits` counts the requests
+    that found it. `text` is the beginning of a published prefix's text at this node.
     """
 
     node: str

@@ -1,7 +1,7 @@
 """The workers, several gateway processes in front of the same engines, and their parent.
 
-The parent serves nothing. It reserves the ports, starts the workers and replaces each one that
-dies or whose heartbeats stop; a dead worker's streams end, the others' do not. Workers share
+The parent serves nothing. It reserves the ports, starts the workers and replaces each worker that
+dies or stops its heartbeats; only a dead worker's streams end. Workers share
 the port, the file of the state and the directory of the metrics, and nothing else: each has its own
 links to the engines and its own streams, so `max_streams_per_tenant` is a bound of each worker.
 
@@ -9,7 +9,7 @@ With several engines there is a router process beside the workers (`gateway.rout
 is kept like a worker, and ended after all workers. After a signal to end, nothing is started again.
 
 If a worker dies before any has served, the gateway ends: its settings cannot work. A router process
-that dies is only started again: workers serve without it.
+that dies is started again; meanwhile workers serve without it.
 
 A worker and its parent share a socket. The worker writes a byte to it when it begins to serve, and
 one every HEARTBEAT_S from then on, which shows that its event loop runs. It reads nothing but the

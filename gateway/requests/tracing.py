@@ -5,10 +5,10 @@
      |- queue |- match |- load |- prefill as the engine measured them, laid end to end
      `- stream                            from the first token to the end
 
-The engine reports durations and knows nothing of traces. The phases are those of the choice whose
-first token came first; the others share its prompt. The time between the end of `prefill` and the
-beginning of `stream` is the way from the engine to the gateway. Spans are created when their times
-are known, so a streaming answer has no open span but the root.
+The engine reports durations and knows nothing of traces. The phases are taken from the choice whose
+first token came first; the other choices share its prompt. The time between the end of `prefill`
+and the beginning of `stream` is the way from the engine to the gateway. Spans are created when
+their times are known, so a streaming answer has no open span but the root.
 
 A trace contains names, counts and times, and the client's id of the request if it sent one: no text
 of a prompt or an answer, no key, no tenant. Of the caller's trace context only `traceparent` is

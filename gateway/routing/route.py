@@ -82,7 +82,7 @@ class Routing(RouterEvents, Protocol):
 
     @property
     def router_answers(self) -> bool | None:
-        """True if the asked router process answers; None where there is no such process."""
+        """True if the asked router process answers; None if there is no such process."""
         ...
 
     async def route(self, question: RouteQuestion) -> Route:

@@ -28,7 +28,7 @@ class RoutingChoice(NamedTuple):
     """The replica chosen for a request; None for values that a router does not predict."""
 
     replica: str
-    source: FetchSource | None = None  # the source to fetch from first, where that pays
+    source: FetchSource | None = None  # the source to fetch from first, if that pays
     computes: int | None = None  # prompt tokens that the replica is left to compute
     first_token_s: float | None = None  # seconds from now
 

@@ -48,7 +48,7 @@ class Partitions(Renewed):
 
 
 def divided(tenants: Iterable[Tenant]) -> dict[str, FlowQuota]:
-    """Compute the quotas of the enabled tenants; none where there is only one tenant."""
+    """Compute the quotas of the enabled tenants; none if there is only one tenant."""
     flows = {
         tenant.id: FlowQuota(tenant.cache.floor, tenant.cache.ceiling, tenant.weight)
         for tenant in tenants

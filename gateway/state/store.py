@@ -1,10 +1,10 @@
 """The protocol of every store of the state; one contract test suite runs against all stores.
 
-Methods are coroutines. A missing id raises `NotFound`, a taken name raises `Conflict`, and a
-store that does not answer, or cannot write, raises `Unavailable` (`gateway.errors`). Every change
-is atomic, whatever other processes change meanwhile.
+Methods are coroutines. A missing id raises `NotFound`, a taken name raises `Conflict`, and a store
+that does not answer, or cannot write, raises `Unavailable` (`gateway.errors`). Every change is
+atomic, even if other processes change the state meanwhile.
 
-The protocol is in parts, so that users can name the one they need.
+The protocol has parts, so that each user can name the part that it needs.
 """
 
 from collections.abc import Callable, Sequence
@@ -119,7 +119,7 @@ class ResponseStore(Protocol):
         ...
 
     async def count_responses(self, tenant_id: str) -> int:
-        """Count a tenant's stored responses, also those that have expired and are still there."""
+        """Count a tenant's stored responses, including expired ones that are not removed yet."""
         ...
 
     async def drop_expired_responses(self, *, now: float) -> None:

@@ -29,7 +29,7 @@ class ReplicaCollector(Collector):
         self._counted = counted
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of all replicas; yield none where there is one engine."""
+        """Yield the metrics of all replicas; yield none if there is a single engine."""
         if not self._replicas:
             return
         up = GaugeMetricFamily(

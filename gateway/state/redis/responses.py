@@ -27,7 +27,7 @@ class RedisResponses(RedisRecords):
     """The stored responses (`gateway.state.store.ResponseStore`) in Redis."""
 
     async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
-        """Store a response; remove the oldest responses where there is no room for all."""
+        """Store a response; remove the oldest responses if there is no room for all."""
         record = msgspec.json.encode(response)
         if not room.has_room_for(len(record)):
             return False
@@ -90,7 +90,7 @@ class RedisResponses(RedisRecords):
         await self._repeat(lambda: drop_one(self.link, tenant_id, response_id))
 
     async def count_responses(self, tenant_id: str) -> int:
-        """Count a tenant's stored responses, also those that have expired and are still there."""
+        """Count a tenant's stored responses, including expired ones that are not removed yet."""
         async with self.link.turn_of(tenant_id):
             return int(await self.link.command("HLEN", at.responses_of(tenant_id)))
 

@@ -26,7 +26,7 @@ class SqliteResponses(SqliteWorker):
     """The stored responses (`gateway.state.store.ResponseStore`) in a SQLite file."""
 
     async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
-        """Store a response; remove the oldest responses where there is no room for all."""
+        """Store a response; remove the oldest responses if there is no room for all."""
         record = msgspec.json.encode(response)
         if not room.has_room_for(len(record)):
             return False
@@ -69,7 +69,7 @@ class SqliteResponses(SqliteWorker):
         await self.in_turn(tenant_id, self.run, lambda connection: _drop(connection, wanted))
 
     async def count_responses(self, tenant_id: str) -> int:
-        """Count a tenant's stored responses, also those that have expired and are still there."""
+        """Count a tenant's stored responses, including expired ones that are not removed yet."""
         return await self.in_turn(
             tenant_id, self.read, lambda connection: _count(connection, tenant_id)
         )
