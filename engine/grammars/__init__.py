@@ -1,5 +1,5 @@
-"""Grammars of answers: checked in a process apart, compiled in threads, cached by flow.
+"""Grammars of answers: checked in a separate process, compiled in threads, cached by flow.
 
-`checker.py` bounds what a compilation may take, `token_mask.py` makes the mask for each token, and
-`mask_threads.py` makes those of many sequences at once.
+`checker.py` bounds the time and memory of a compilation, `token_mask.py` makes the mask for each
+token, and `mask_threads.py` makes the masks of many sequences at once.
 """

@@ -1,10 +1,11 @@
-"""Compiled grammars, cached separately for each flow, so that no flow learns of another's.
+"""Compiled grammars, cached separately for each flow, so that no flow learns of another's grammars.
 
-What is kept is bounded by the memory that it takes, of each flow and of all. What is in use cannot
-be dropped: a flow that has too much of it in use waits. A text is known by its digest, and only
-what is in use or under way is weighed again: a request costs as much where much is kept.
+The memory of the kept grammars is bounded, for each flow and for all flows together. A grammar in
+use cannot be dropped: a flow with too many bytes in use waits. A grammar's text is identified by
+its digest, and only grammars in use or under compilation are weighed again. So a request takes no
+longer when many grammars are kept.
 
-Knows: what is kept, and what it takes. Does not know: what a grammar is.
+Knows: which grammars are kept, and their bytes. Does not know: how a grammar is compiled.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ class _Kept:
     def __init__(self) -> None:
         self.grammars: OrderedDict[bytes, Compilation] = OrderedDict()
         self.num_bytes = 0  # bytes at the last weighing
-        self._weights: dict[Compilation, int] = {}  # bytes of each compilation; summed above
-        self._moving: set[Compilation] = set()  # compilations that may have grown meanwhile
-        self._worn: set[Compilation] = set()  # compilations in use that are not found any more
+        self._weights: dict[Compilation, int] = {}  # bytes by compilation
+        self._moving: set[Compilation] = set()  # may have grown
+        self._worn: set[Compilation] = set()  # in use, but no longer found by lookups
 
     def keep(self, key: bytes, compilation: Compilation) -> None:
-        """Cache a compilation as the last used, in place of an older one of its key."""
+        """Cache a compilation as the last used, in place of an older compilation of its key."""
         self.wear(key)
         self.grammars[key] = compilation
         self._moving.add(compilation)
@@ -47,7 +48,7 @@ class _Kept:
             self._moving.add(compilation)
 
     def weigh(self) -> None:
-        """Weigh again the compilations that are, or last were, in use or under way."""
+        """Weigh again the compilations in use or under way, now or at the last weighing."""
         for one in list(self._moving):
             is_worn = one in self._worn
             if not one.users and (is_worn or one.is_done):
@@ -81,7 +82,7 @@ class GrammarCache:
     """The last used grammars of each flow. One owner thread."""
 
     def __init__(self, flow_bytes: int = FLOW_BYTES, all_bytes: int = ALL_BYTES) -> None:
-        self._flows: OrderedDict[str, _Kept] = OrderedDict()  # the flow that asked last at the end
+        self._flows: OrderedDict[str, _Kept] = OrderedDict()  # the last flow to ask is at the end
         self._unweighed: set[str] = set()  # flows with a new grammar
         self._num_bytes = 0  # bytes of all flows
         self._flow_bytes = flow_bytes
@@ -109,9 +110,10 @@ class GrammarCache:
             self._weigh(kept)
 
     def make_room(self, flow: str) -> None:
-        """Drop grammars over the bounds; raises QueueFull where the flow has too many bytes in use.
+        """Drop grammars over the bounds. Raises QueueFull if the flow has too many bytes in use.
 
-        Where all flows together have too much in use, those with less than their share go on.
+        If all flows together have too many bytes in use, only flows above an equal share are
+        refused.
         """
         kept = self._flows.get(flow)
         if kept is None:

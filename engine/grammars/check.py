@@ -1,9 +1,9 @@
-"""The check of a grammar: compile it over the model's tokens, and follow some of them.
+"""The check of a grammar: compile it over the model's tokens, and follow a few tokens.
 
-Whatever the engine would do with it is done here first, in a process that may run out of time, of
-memory or of its stack (`check_process.py`).
+Everything that the engine would do with the grammar is tried here first, in a process that may run
+out of time, memory or stack (`check_process.py`).
 
-Knows: what compiles, what the library says of what does not. Does not know: processes.
+Knows: which grammars compile, and the library's messages for others. Does not know: processes.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def checked(grammar: Grammar) -> Checked:
     except UnsoundGrammar as error:
         return Checked(error=str(error))
     is_error, messages = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
-    # A warning says that a part would be ignored; but unknown tokens are
-    # checked where the grammar is compiled over the vocabulary.
+    # A warning means that the library ignores a part, so it is an error here. Only unknown tokens
+    # are left to the compilation over the vocabulary.
     found = messages if is_error else [one for one in messages if not one.startswith(_NO_TOKENS)]
     if not found:
         return Checked(text)
@@ -77,7 +77,7 @@ def checked_over(grammar: Grammar, vocabulary: Vocabulary) -> Checked:
 def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
     """Compile a prepared grammar as the engine does, and follow it; raises InvalidGrammar.
 
-    An error on the way is left to the answer that comes there.
+    An error while following is not raised: it ends only an answer that meets it.
     """
     matcher, chance = compiled(text, vocabulary).matcher, random.Random(0)
     for _ in range(NUM_STEPS):
@@ -89,7 +89,7 @@ def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
 
 
 def _some_token(mask: bytes, chance: random.Random) -> int | None:
-    """Return the first allowed token after a random place, or else the first allowed one."""
+    """Return the first allowed token after a random place, or else the first; None without any."""
     for begin in (chance.randrange(len(mask)), 0):
         rest = mask[begin:].lstrip(b"\0")
         if rest:
@@ -98,9 +98,9 @@ def _some_token(mask: bytes, chance: random.Random) -> int | None:
 
 
 def _whose(message: str, text: str) -> str:
-    """Name the schema of an error message, by its `$comment`; "" without one."""
+    """Return the `$comment` of the schema that an error message is about; "" without one."""
     place, grammars = _PLACE.match(message), json.loads(text)["grammars"]
-    if place is None or len(grammars) > 1:  # else the error may be in any of the schemas
+    if place is None or len(grammars) > 1:  # several schemas: the error may be in any
         return ""
     lines = grammars[0].get("lark_grammar", "").splitlines()
     rule = _SCHEMA_RULE.match("".join(lines[int(place["line"]) - 1 : int(place["line"])]))

@@ -1,12 +1,13 @@
 """The process that compiles grammars before the engine, over the same tokens.
 
-It is `python -m engine.grammars.check_process MODEL_DIR NUM_LOGITS END...`, where the ends are the
-ids of tokens. It reads the vocabulary once. For each connection that its input, a socket, hands to
-it it forks a worker, which has the vocabulary without reading it. A worker reads `Grammar`s and
-writes `Checked`s, as lines of JSON, until its connection ends. It may run out of time, of memory or
-of its stack, and is ended then; why is its last line.
+It is run as `python -m engine.grammars.check_process MODEL_DIR NUM_LOGITS END...`, where each END
+is the id of a token that ends a sequence. The process reads the vocabulary once. Its standard input
+is a socket that hands it connections. For each connection the process forks a worker, which
+inherits the vocabulary. A worker reads `Grammar`s and writes `Checked`s, as lines of JSON, until
+its connection ends. A worker that runs out of time, memory or stack is ended; its last line says
+why.
 
-Knows: processes and their bounds. Does not know: what is checked (`check.py`), or who asks
+Knows: processes and their bounds. Does not know: how a grammar is checked (`check.py`), or who asks
 (`checker.py`).
 """
 
@@ -38,7 +39,7 @@ _WARM_UP = Grammar("json_schema", '{"type": "object"}')
 
 @dataclass
 class _Workers:
-    """Workers by descriptors that are readable at their end, each with its id and connection."""
+    """Workers, each with its id and connection, by a descriptor that is readable when it ends."""
 
     control: socket.socket
     vocabulary: Vocabulary
@@ -119,8 +120,8 @@ def main(model_dir: str, *numbers: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     num_logits, *ends = map(int, numbers)
     vocabulary = read_vocabulary(Path(model_dir), num_logits, tuple(ends))
-    checked_over(_WARM_UP, vocabulary)  # shares the library's first allocations among workers
-    gc.freeze()  # shares Python's objects among workers
+    checked_over(_WARM_UP, vocabulary)  # workers share the library's first allocations
+    gc.freeze()  # workers share Python's objects
     with socket.socket(fileno=os.dup(0)) as control:
         control.sendall(READY)
         _Workers(control, vocabulary).serve()

@@ -1,6 +1,6 @@
 """The check of grammars in another process, which may crash or be killed.
 
-Knows: that process, and how it is asked. Does not know: what it does (`check_process.py`).
+Knows: how to start and ask the process. Does not know: how it checks (`check_process.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from storage.waiting import wait_for_any
 
 
 class CheckProcess:
-    """The checking process, started when it is first needed or earlier. Any thread may ask."""
+    """The checking process, started at the latest when it is needed. Any thread may ask it."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -56,7 +56,7 @@ class CheckProcess:
             return own
 
     def close(self) -> None:
-        """Kill the process, from any thread; its callers get an error."""
+        """Kill the process, from any thread; callers that wait get an error."""
         self._is_closed = True
         process = self._process
         if process is not None:
@@ -78,7 +78,7 @@ class CheckProcess:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,  # a panic would quote the grammar
                 )
-            if self._is_closed:  # another thread has just closed it
+            if self._is_closed:  # another thread has just closed the process
                 self._process.kill()
         return self._control
 
@@ -88,7 +88,7 @@ class CheckProcess:
         return [sys.executable, "-P", "-m", "engine.grammars.check_process", *arguments]
 
     def _has_said(self, control: socket.socket) -> bool:
-        """Wait until the process has read the vocabulary; return True, or raise EngineFailure."""
+        """Wait until the process has read the vocabulary; return True. Raises EngineFailure."""
         is_there = wait_for_any([control], START_S)
         if not is_there or control.recv(1) != READY:
             raise EngineFailure("the check of grammars did not start")
@@ -104,8 +104,10 @@ class CheckProcess:
 
 
 class GrammarChecker:
-    """One worker of the process, which checks one grammar at a time. One owner thread, except
-    `interrupt`."""
+    """One worker of the process, which checks one grammar at a time.
+
+    One owner thread, except for `interrupt`.
+    """
 
     def __init__(self, process: CheckProcess, patience_s: float = PATIENCE_S) -> None:
         self._process = process
@@ -125,9 +127,9 @@ class GrammarChecker:
         self._leave()
 
     def check(self, grammar: Grammar) -> Checked:
-        """Return the text that the library is to compile.
+        """Check a grammar; return the text that the library is to compile.
 
-        Raises InvalidGrammar, and EngineFailure where the check itself is broken.
+        Raises InvalidGrammar, and EngineFailure if the check itself fails.
         """
         answer = self._answer(msgspec.json.encode(grammar) + b"\n")
         if answer.error:
@@ -138,7 +140,7 @@ class GrammarChecker:
         """End the running check, from any thread."""
         connection = self._connection
         if connection is not None:
-            with suppress(OSError):  # another thread has closed it
+            with suppress(OSError):  # another thread has closed the socket
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, line: bytes) -> Checked:

@@ -1,6 +1,6 @@
 """A grammar compiled by the library over a model's tokens.
 
-Knows: the library's matcher, and what it takes. Does not know: sequences, threads.
+Knows: the library's matcher, its memory and times. Does not know: sequences, threads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from engine.grammars.vocabulary import Vocabulary
 class CompiledGrammar:
     """A compiled grammar with its first mask: each sequence gets a copy of it.
 
-    Copies share what the library's lexer has seen, which grows, and an error of it, which stays.
+    Copies share the lexer's states, which grow as texts are followed, and an error of the lexer,
+    which is permanent.
     """
 
     matcher: LLMatcher
@@ -41,11 +42,11 @@ class Compilation:
     grammar: CompiledGrammar | None = None
     failure: tuple[str, str] | None = None  # code and message of an error
     compiled_bytes: int = 0  # bytes measured by the check
-    masks_s: float = 0.0  # processor seconds; threads add to it without a lock: approximate
-    is_slow: bool = False  # a token took long to follow: from then on calls are measured exactly
-    token_s: float = 0.0  # seconds that a token may take to follow, by the last ones
-    forced_s: float = 0.0  # the most that it took to find forced tokens
-    is_broken: bool = False  # the library had an error, which later copies may repeat
+    masks_s: float = 0.0  # processor seconds; approximate, since threads add without a lock
+    is_slow: bool = False  # True once a token took long to follow: calls are then measured exactly
+    token_s: float = 0.0  # seconds that a token may take to follow, from recent tokens
+    forced_s: float = 0.0  # longest seconds that finding forced tokens took
+    is_broken: bool = False  # True if the library had an error, which later copies may repeat
     users: WeakSet[object] = field(default_factory=WeakSet)  # constraints that use the grammar
 
     @property
@@ -57,8 +58,8 @@ class Compilation:
     def error(self) -> EngineError | None:
         """Error of an unusable grammar, or None.
 
-        A new one each time: an error keeps the frames through which it was raised, each time that
-        it is raised, and with them the text of the grammar.
+        Each call makes a new error: an error that is raised keeps the frames it went through, and
+        so the text of the grammar.
         """
         return None if self.failure is None else error_from_code(*self.failure)
 

@@ -1,9 +1,9 @@
-"""The compiler of grammars in a few threads: one grammar of each flow at a time, in turn.
+"""The compiler of grammars in a few threads: one grammar of each flow at a time, flows in turn.
 
 So a flow with many grammars, or with slow ones, keeps one thread busy and delays itself. While a
 thread compiles, the engine's own thread runs.
 
-Knows: threads, turns. Does not know: what is kept (`cache.py`).
+Knows: threads, turns. Does not know: which grammars are kept (`cache.py`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class GrammarCompiler:
         self._is_closed = False
 
     def compile(self, flow: str, grammar: Grammar) -> Compilation:
-        """Queue the grammar for compilation; raise QueueFull if too many of the flow wait."""
+        """Queue the grammar for compilation. Raises QueueFull if too many of the flow's wait."""
         if not self._threads:
             self._start()
         with self._changed:
@@ -66,13 +66,13 @@ class GrammarCompiler:
         return job.compilation
 
     def start_process(self) -> None:
-        """Start the process, which reads the vocabulary before it is needed."""
+        """Start the process, so that it has read the vocabulary before the first grammar."""
         self._process.start()
 
     def close(self) -> None:
         """End the threads and the process; waiting grammars are never compiled.
 
-        A thread that compiles cannot be ended, and is waited for only so long.
+        A thread that compiles cannot be ended; it is waited for at most CLOSE_S.
         """
         with self._changed:
             self._is_closed = True
@@ -97,7 +97,7 @@ class GrammarCompiler:
         with checker:
             while (job := self._take()) is not None:
                 self._compile(job, checker)
-                del job  # a waiting thread keeps no grammar's text
+                del job  # a waiting thread must not keep a grammar's text
 
     def _compile(self, job: _Job, checker: GrammarChecker) -> None:
         try:
@@ -114,7 +114,7 @@ class GrammarCompiler:
             self._done(job)
 
     def _take(self) -> _Job | None:
-        """Wait for the next grammar of the flow whose turn it is. None: closed."""
+        """Wait for the next grammar of the flow whose turn it is; return None once closed."""
         with self._changed:
             while not self._is_closed:
                 flow = next((flow for flow in self._waiting if flow not in self._busy), None)

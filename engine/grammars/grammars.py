@@ -1,8 +1,8 @@
 """The way from a request's grammar to the constraint on its sequence.
 
-    bounds -> [own flow's cache] -> check, in a process apart -> compile, in a thread -> constraint
+    bounds -> [own flow's cache] -> check, in another process -> compile, in a thread -> constraint
 
-Knows: what a grammar goes through. Does not know: sequences, or whose turn it is.
+Knows: the stages of this way. Does not know: sequences, or whose turn it is.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Grammars:
         self.masks = MaskThreads(next_step=self._time.next_step)
 
     def constraint_of(self, sampling: SamplingParams, flow: str) -> GrammarConstraint | None:
-        """Return the constraint of a flow's request, which may not be compiled yet.
+        """Return the constraint of a flow's request; its grammar may not be compiled yet.
 
-        Raises InvalidGrammar, and QueueFull where too many of the flow's wait to be compiled, or
-        those in use take too much memory.
+        Raises InvalidGrammar, and QueueFull if too many of the flow's grammars wait to be compiled,
+        or if its grammars in use take too much memory.
         """
         grammar = sampling.grammar
         if grammar is None:

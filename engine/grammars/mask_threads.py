@@ -1,20 +1,21 @@
 """Threads that make token masks in parallel: the library releases Python's lock.
 
-A constraint is handed to a thread and back by its `is_busy`. A mask cannot be interrupted: one that
-takes long keeps its thread until it is made, and whoever asked for it goes on without it.
+A constraint's `is_busy` says that a thread has it. A mask cannot be interrupted: a slow mask keeps
+its thread until it is made, and the step that asked for it goes on without it.
 
-A thread that is free takes one sequence's masks, of the flow with the fewest threads at work, in
-turns; several where no other flow waits. No flow has all threads. So however slow a flow's masks
-are, another flow waits for none of them as long as a thread is free, and else for at most those
-that each thread is making.
+A free thread takes the masks of one sequence, from the flow with the fewest threads at work; equal
+flows take turns. It takes several sequences' masks if no other flow waits. No flow may have all
+threads. So however slow a flow's masks are, another flow does not wait for them while a thread is
+free, and otherwise waits at most for the masks that the threads are making.
 
-A constraint that is behind first follows the tokens that had no time in their step, with Python's
-lock. One does so at a time, in turns of flows too, and then none for LATE_REST times as long.
-
-Most masks take less than to wake a thread or to take turns, so few threads are woken at first.
-
-Knows: threads, turns. Does not know: what a mask is made of (`token_mask.py`), or who waits for how
+A constraint that is behind first follows the tokens for which their step had no time, with Python's
+lock. One constraint catches up at a time, flows in turn; after it, none may for LATE_REST times as
 long.
+
+Waking a thread takes longer than most masks, so few threads are woken at first.
+
+Knows: threads, turns. Does not know: how a mask is made (`token_mask.py`), or how long a step
+waits.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class MaskBatch:
     lock: threading.Lock = field(default_factory=threading.Lock)  # guards `left`
 
     def wait(self, seconds: float) -> None:
-        """Wait until all masks are made, for at most `seconds`."""
+        """Wait at most `seconds` until all masks are made."""
         if not self.left or self.made.wait(min(seconds, HELP_S)):
             return
         self.wake_all()
@@ -68,12 +69,12 @@ class MaskThreads:
     ) -> None:
         """Start one thread more than cores, up to `MOST_THREADS`; a flow may use all but one.
 
-        `next_step` is called at the masks of each step.
+        `next_step` is called when the masks of a step are asked for.
         """
         self._next_step = next_step
         self._monotonic = monotonic
-        self._catches_up = False  # True while a thread follows tokens
-        self._late_at = 0.0  # time from which one may do so
+        self._catches_up = False  # True while a thread follows late tokens
+        self._late_at = 0.0  # time from which a thread may do so
         self._num_threads = num_threads or min(len(os.sched_getaffinity(0)) + 1, MOST_THREADS)
         self._most_of_a_flow = max(self._num_threads - 1, 1)
         self._threads: list[threading.Thread] = []
@@ -83,9 +84,9 @@ class MaskThreads:
         self._is_closed = False
 
     def make(self, wanted: Iterable[WantedMasks]) -> MaskBatch:
-        """Start to make masks of constraints that are not busy; return without waiting.
+        """Start making masks for constraints that are not busy; return without waiting.
 
-        One that is busy already is part of the batch in which it was asked for first.
+        A busy constraint stays in the earlier batch that asked for its masks.
         """
         self._next_step()
         asked = [one for one in wanted if not one.constraint.is_busy]
@@ -125,7 +126,7 @@ class MaskThreads:
         while (taken := self._take()) is not None:
             flow, first = taken
             asked: _Asked | None = first
-            del taken, first  # a waiting thread keeps no grammar in use
+            del taken, first  # a waiting thread must keep no grammar in use
             while asked is not None:
                 self._make(*asked)
                 asked = self._further(flow)
@@ -153,7 +154,7 @@ class MaskThreads:
                 self._changed.notify()
 
     def _further(self, flow: str) -> _Asked | None:
-        """Return a flow's next masks, where no other flow waits and it is not behind."""
+        """Return a flow's next masks if no other flow waits and their constraint is not behind."""
         with self._changed:
             waiting = self._waiting[flow]
             is_alone = len(self._waiting) == 1 and not self._is_closed
@@ -162,7 +163,7 @@ class MaskThreads:
             return waiting.popleft()
 
     def _take(self) -> tuple[str, _Asked] | None:
-        """Wait for the flow whose turn it is, and return its first masks. None: closed."""
+        """Wait for the flow whose turn it is; return its first masks, or None if closed."""
         with self._changed:
             while not self._is_closed:
                 flow = self._next_flow()
@@ -176,7 +177,7 @@ class MaskThreads:
         return None
 
     def _next_flow(self) -> str | None:
-        """Return the first flow of those with the fewest threads; None: no flow may have more."""
+        """Return the first of the flows with the fewest threads; None if no flow may begin."""
         fewest, chosen = self._most_of_a_flow, None
         for flow, waiting in self._waiting.items():
             at_work = self._at_work[flow]
@@ -185,13 +186,13 @@ class MaskThreads:
         return chosen
 
     def _may_begin(self, waiting: deque[_Asked]) -> bool:
-        """Tell whether there is a first one, and it is not behind while none may catch up."""
+        """Return whether the first waiting constraint may begin; if behind, it may have to wait."""
         if not waiting or not waiting[0][0].constraint.is_behind:
             return bool(waiting)
         return not self._catches_up and self._monotonic() >= self._late_at
 
     def _rest(self) -> float | None:
-        """Return the seconds until a constraint that is behind may catch up; None: unknown."""
+        """Return the seconds until a waiting constraint may catch up; None if none waits."""
         rest = self._late_at - self._monotonic()
         is_late = any(one and one[0][0].constraint.is_behind for one in self._waiting.values())
         return rest if rest > 0 and is_late else None

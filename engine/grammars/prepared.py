@@ -1,11 +1,11 @@
 """A client's grammar as the text that the library compiles.
 
-Lark may have a grammar of another kind as a part, and so may GBNF:
-`%grammar ["regex", "[a-z]+"]`. A tool's Lark is read by its texts, since in an argument of JSON
-they are escaped, and no lexer may take more than is meant.
+Lark and GBNF may have a grammar of another kind as a part: `%grammar ["regex", "[a-z]+"]`. A tool's
+Lark is read as the set of its texts: its texts are escaped within a JSON argument, and a lexer
+could take longer terminals than are meant.
 
-Knows: the kinds of grammars, and how each comes to the library's own form. Does not know: whether
-they compile (`check_process.py`), or tokens.
+Knows: the kinds of grammars, and how each is converted to the library's form. Does not know:
+whether they compile (`check_process.py`), or tokens.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Preparation:
         return rules | others
 
     def _within(self, grammar: Grammar, rules: Rules) -> Expression:
-        """Return an embedded grammar as a GBNF expression; add its rules to `rules`."""
+        """Return an embedded grammar as an expression; add its rules to `rules`."""
         match grammar.kind:
             case "regex":
                 return _of_regex(grammar.text)
@@ -100,10 +100,11 @@ class _Preparation:
                 return Foreign(self._named(grammar))
 
     def _clients_lark(self, lark: str, rules: Rules) -> Expression:
-        """Read a client's Lark by its texts, as Lark itself does.
+        """Read a client's Lark as the set of its texts, as Lark itself does.
 
-        One that ignores blanks is meant for a lexer, as the library has; without one each name
-        could go on as the next, and a mask would take too long. So is one with the library's parts.
+        Two kinds of Lark are left to the library's lexer: grammars with parts that only the library
+        has, and grammars that ignore blanks. Read as texts, each name in the latter could go on as
+        the next name, and a mask would take too long.
         """
         if "%ignore" not in lark:
             with suppress(UnsoundGrammar):
@@ -113,8 +114,9 @@ class _Preparation:
     def _with_parts(self, lark: str) -> str:
         """Return the grammar with its schemas (`%json {...}`) made followable.
 
-        A part of another kind (`%grammar [...]`) becomes a name, and a pattern (`%pattern "..."`)
-        the regular expression of the texts in which it is found, for terminals to be made of.
+        A part of another kind (`%grammar [...]`) is replaced by a name, and a pattern (`%pattern
+        "..."`) by a regular expression of the texts that contain it, from which terminals can be
+        made.
         """
         pieces, end, decoder = list[str](), 0, json.JSONDecoder()
         while (found := _LARK.search(lark, end)) is not None:
@@ -147,7 +149,7 @@ class _Preparation:
 
 
 def _added(rules: Rules, more: Rules, root: str) -> Rule:
-    """Add `more` rules under names of their own; return the reference to their `root`."""
+    """Add the rules `more` under new names; return a reference to their `root`."""
     names = f"{len(rules)} "
     rules |= renamed(more, names)
     return Rule(names + root)

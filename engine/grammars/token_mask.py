@@ -1,17 +1,17 @@
 """A grammar that constrains the next token of a sequence.
 
-A mask takes some 20 to 100 us, beside the engine's thread (`mask_threads.py`). A grammar whose
-masks take much longer ends its own request, and so does one whose tokens take long to follow. The
-engine's thread follows a token at once while its flow has time in the step (`step_time.py`); else
-the token waits, and is followed before the next mask is made.
+A mask takes some 20 to 100 us, in a thread beside the engine's (`mask_threads.py`). A grammar whose
+masks take much longer, or whose tokens take long to follow, ends its own request. The engine's
+thread follows a token at once while the flow has time in the step (`step_time.py`); otherwise the
+token waits, and is followed before the next mask is made.
 
-Masks after drafts are made by a copy of the matcher, which takes some 3 us. A matcher that takes
-tokens back would be no cheaper, and may be wrong: the library (1.9) then mistakes a mask that it
-kept for that of the new place, and refuses it for grammars with `max_tokens` or `stop`. An error of
-a copy's own stays in it; one of the lexer, which copies share, is a grammar's that has grown too
-large, and meets all its sequences (`compilation.py`).
+Masks after drafts are made by a copy of the matcher; copying takes some 3 us. Rolling back the
+matcher would be no cheaper, and may be wrong: after a rollback, the library (1.9) takes a cached
+mask for the mask of the new place, and it refuses rollbacks for grammars with `max_tokens` or
+`stop`. An error of a copy stays in the copy. An error of the lexer, which all copies share, means
+that the grammar has grown too large, and ends all its sequences (`compilation.py`).
 
-Knows: the library's matcher. Does not know: how grammars come (`grammars.py`), or rows.
+Knows: the library's matcher. Does not know: how grammars are compiled (`grammars.py`), or rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from engine.grammars.step_time import StepTime
 from engine.grammars.vocabulary import WORD_BITS
 from engine.sequences.token_constraint import Bitmask, Drafts, TokenConstraint
 
-FADES = 0.9  # factor on the longest time after each further call
+FADES = 0.9  # factor on the remembered longest time after each call
 
 
 class GrammarConstraint(TokenConstraint):
@@ -45,10 +45,10 @@ class GrammarConstraint(TokenConstraint):
         ahead_s: float = AHEAD_S,
         step_time: StepTime | None = None,
     ) -> None:
-        """Constrain by a compilation; a mask that takes over `mask_s` seconds is the last one.
+        """Constrain by a compilation. A mask that takes over `mask_s` seconds is the last.
 
-        After `ahead_s` no further mask after a draft is begun. Without `step_time` the sequence
-        has all the time of each step.
+        Once `ahead_s` have passed, no further mask after a draft is begun. Without `step_time`, the
+        time within a step is not limited.
         """
         self.flow = flow
         self._compilation = compilation
@@ -56,14 +56,14 @@ class GrammarConstraint(TokenConstraint):
         self._mask_s = mask_s
         self._ahead_s = ahead_s
         self._matcher: LLMatcher | None = None  # made at the first use
-        self._words = np.zeros((0, 0), np.int32)  # buffer for all its masks, a row for each
+        self._words = np.zeros((0, 0), np.int32)  # buffer of all masks, one row each
         self._address = 0  # address of the buffer
         self._masks: tuple[Bitmask, ...] = ()  # masks of the next token, and after `_drafts`
         self._drafts: Drafts = ()
         self._time = step_time
-        self._behind = deque[int]()  # tokens of the sequence that are to be followed
+        self._behind = deque[int]()  # tokens of the sequence that wait to be followed
         self._num_long = 0  # successive tokens that took too long
-        self._forced = deque[int]()  # next tokens without an alternative, as far as they were found
+        self._forced = deque[int]()  # next tokens without an alternative, if they were found
         self._error: EngineError | None = None
 
     @property
@@ -73,7 +73,7 @@ class GrammarConstraint(TokenConstraint):
 
     @property
     def has_mask(self) -> bool:
-        """True if the next token's mask is made."""
+        """True if the next token's mask has been made."""
         return bool(self._masks)
 
     @property
@@ -95,16 +95,16 @@ class GrammarConstraint(TokenConstraint):
         return self._error or self._compilation.error
 
     def allowed(self) -> Bitmask:
-        """Return the mask of allowed next tokens, with ends of sequence at a possible end.
+        """Return the mask of allowed next tokens; ends of sequence are allowed at a possible end.
 
         Valid until `advance`: the next mask is written over it.
         """
         return self.allowed_after(())[0]
 
     def allowed_after(self, drafts: Drafts) -> tuple[Bitmask, ...]:
-        """Return the masks of the next token and after drafts, as far as they were made.
+        """Return the masks of the next token and after drafts, as far as they are made.
 
-        They are made, where none is: until `ahead_s` have passed.
+        If there are no masks yet, they are made here, for about `ahead_s`.
         """
         if not self._masks:
             self.catch_up()
@@ -117,10 +117,11 @@ class GrammarConstraint(TokenConstraint):
         return self._masks[: 1 + fitting]
 
     def forced(self) -> Drafts:
-        """Return next tokens that the grammar forces; none where tokenizations are ambiguous.
+        """Return the next tokens that the grammar forces; none if their tokenization is ambiguous.
 
-        Takes 1 to 2 us where nothing is forced, and some 20 to 40 us where something is; longer if
-        thousands are. So they are kept, and a flow that has no time left in the step finds no more.
+        This takes 1 to 2 us if nothing is forced, some 20 to 40 us if tokens are, and longer for
+        thousands of tokens. So found tokens are kept, and a flow without time left in the step
+        finds no more.
         """
         if not (self._forced or self._behind) and self._may_find():
             self._forced = self._find_forced()
@@ -135,7 +136,7 @@ class GrammarConstraint(TokenConstraint):
             self._behind.append(token_id)
             return
         compilation = self._compilation
-        clock = time.thread_time if compilation.is_slow else time.perf_counter  # the cheaper one
+        clock = time.thread_time if compilation.is_slow else time.perf_counter  # the cheaper clock
         began = clock()
         self._own().consume_token(token_id)
         took = clock() - began
@@ -144,7 +145,7 @@ class GrammarConstraint(TokenConstraint):
         self._followed(took)
 
     def catch_up(self) -> float:
-        """Follow the tokens that wait; return the seconds that it took."""
+        """Follow the tokens that wait; return the seconds that this took."""
         took = 0.0
         while self._behind and self._error is None:
             began = time.thread_time()
@@ -208,7 +209,7 @@ class GrammarConstraint(TokenConstraint):
         return self._mask(0)
 
     def _masks_after(self, before: Bitmask, drafts: Drafts) -> Iterator[Bitmask]:
-        """Make masks after drafts, as long as these are allowed and time is left."""
+        """Make masks after drafts, while the drafts are allowed and time is left."""
         if not drafts or self._error is not None:
             return
         copied = began = time.thread_time()
@@ -228,7 +229,7 @@ class GrammarConstraint(TokenConstraint):
             copied = time.thread_time()
 
     def _write_mask(self, matcher: LLMatcher, number: int) -> float:
-        """Compute a mask, mostly without Python's lock, so that other masks run; return seconds."""
+        """Compute a mask, mostly without Python's lock; return the processor seconds it took."""
         num_bytes = self._words.strides[0]
         began = time.thread_time()
         matcher.unsafe_compute_mask_ptr(self._address + number * num_bytes, num_bytes)

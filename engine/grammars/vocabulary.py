@@ -1,8 +1,8 @@
 """A model's tokens, read by the grammar library from the model's directory.
 
-The library holds every added token in angle brackets for special, and no text may have one of
-these. Gemma's added tokens are the tags of HTML, too, and nothing but text: in a string of JSON
-they could not come. So added tokens that are text are shown to it as the vocabulary's.
+The library takes every added token in angle brackets for a special token, which no text may have.
+But Gemma's added tokens include HTML tags, which are plain text, and a JSON string could not have
+them. So added tokens that are text are shown to the library as ordinary tokens.
 
 Knows: `tokenizer.json`. Does not know: how texts are tokenised (the gateway does that).
 """
@@ -27,7 +27,8 @@ WORD_BITS = 32  # bits of a word of a mask
 class Vocabulary:
     """The bytes of each token, and the tokens that end a sequence.
 
-    Another process reads the same from `model_dir` with the same numbers.
+    Another process can read the same vocabulary from `model_dir`, with the same `vocab_size` and
+    ends.
     """
 
     tokens: LLTokenizer
@@ -53,9 +54,9 @@ class NoVocabulary(ValueError):
 def read_vocabulary(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, ...]) -> Vocabulary:
     """Read the vocabulary of a model with `vocab_size` logits; raises NoVocabulary.
 
-    Holds the interpreter for 1 to 2 s with 150,000 tokens, so it is read before the engine serves.
-    The model may have more logits than there are tokens; those are never allowed. Where it has
-    fewer, masks end with them.
+    Reading holds Python's lock for 1 to 2 s with 150,000 tokens, so it is done before the engine
+    serves. If the model has more logits than tokens, the further logits are never allowed. If it
+    has fewer, masks end with the last logit.
     """
     path = model_dir / TOKENIZER_FILE
     if not path.is_file():
@@ -78,7 +79,7 @@ def _read(path: Path, vocab_size: int, eos: list[int]) -> LLTokenizer:
 
 
 def _with_text_as_text(path: Path) -> str | None:
-    """Return the tokenizer file with some special tokens as text; None if all may stay special."""
+    """Return the tokenizer file without added tokens that are text; None if it has none."""
     data = read_file(path)
     try:
         file = decode(data, _File)
@@ -95,7 +96,7 @@ def _with_text_as_text(path: Path) -> str | None:
 
 
 def _is_text(token: dict[str, Any], marks: TokenMarks, vocabulary: dict[str, int]) -> bool:
-    """Return whether an added token is a tag of text with a known id."""
+    """Return whether an added token is text in angle brackets that the vocabulary has too."""
     content, is_special = token.get("content", ""), token.get("special") is True
     if not is_in_angles(content) or vocabulary.get(content) != token.get("id"):
         return False

@@ -1,9 +1,10 @@
-"""Bounds of numbers, as far as the library can hold numbers to them.
+"""Bounds of numbers that the library can enforce.
 
-It reads a bound as a float and writes it with 64 bits, so it fails for the least number of an
-int64 or float32, which many generators of schemas write. Such a bound becomes a closer one.
+The library reads a bound as a float and writes it with 64 bits. So it fails for the least number of
+an int64 or a float32, which many generators of schemas write. Such bounds are replaced by bounds
+closer to zero.
 
-Knows: keywords of numbers. Does not know: where a schema stands.
+Knows: keywords of numbers. Does not know: other keywords.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from engine.grammars.schemas.json_value import JsonObject, JsonValue
 
 MOST = 2**63 - 1024  # the largest float below 2**63
-LEAST = 1e-18  # smaller ones become texts of hundreds of zeros
+LEAST = 1e-18  # smaller bounds become texts of hundreds of zeros
 _LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 
 

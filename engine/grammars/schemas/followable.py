@@ -1,15 +1,15 @@
 """A JSON schema that the library can follow, with bounded white space.
 
-A small model that may write white space anywhere in JSON may write newlines for ever. So between
-two tokens of JSON there is at most `WHITESPACE`. By a schema's own options (`x-guidance`) there may
-be less: none, but for a blank behind its separators.
+A small model that may write white space anywhere in JSON may write newlines for ever. So two tokens
+of JSON have at most `WHITESPACE` between them. A schema's options (`x-guidance`) may allow less: no
+white space but a blank after separators.
 
-A keyword that binds nothing where it stands is left out; one that binds and that the library cannot
-hold an answer to is an error that names it and its place, and never ignored, but in a schema that
-is lenient, of a tool that is not strict. A `format` that is not known is none: as JSON Schema has
-it, that only describes.
+A keyword without effect is left out. A keyword with an effect that the library cannot enforce is an
+error that names the keyword and its place. Only a lenient schema, of a tool that is not strict, has
+such a keyword ignored. An unknown `format` is ignored, since JSON Schema says that it only
+describes.
 
-Knows: where schemas are in a schema. Does not know: what the library makes of them.
+Knows: where schemas are in a schema. Does not know: how the library follows them.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from engine.grammars.syntax.lark import regex_of
 
 # A line break and up to twenty spaces, as in indented JSON; or one space.
 WHITESPACE = r"(\n[ ]{0,20}| )?"
-_SEPARATORS = {"item_separator": ",", "key_separator": ":"}  # the library reads these as patterns
+_SEPARATORS = {"item_separator": ",", "key_separator": ":"}  # the library reads them as patterns
 MAX_COMMENT_CHARS = 80
-MAX_REFERENCES = 20  # references that follow one another
+MAX_REFERENCES = 20  # longest chain of references
 
 _DESCRIBES = {"title", "description", "default", "examples", "$comment", "deprecated"}
 
@@ -60,7 +60,8 @@ def schema_of(text: str) -> JsonValue:
 def followable(schema: JsonValue, *, is_lenient: bool = False) -> JsonObject:
     """Convert `schema` for the library; raise UnsoundGrammar if it cannot be followed.
 
-    Where `is_lenient`, that is left out. The error begins with the schema's own `$comment`.
+    If `is_lenient`, unsupported keywords and patterns are left out instead. The error begins with
+    the schema's own `$comment`.
     """
     try:
         found = _Walk(schema, is_lenient=is_lenient).whole()
@@ -158,7 +159,7 @@ class _Walk:
                 found[name] = self._below(value, at)
 
     def _named(self, name: str, schemas: JsonObject, at: str) -> JsonObject:
-        """Convert named schemas; keep only definitions that are referred to."""
+        """Convert named schemas; drop definitions that no reference names."""
         is_definitions = name in STRUCTURE and self._is_by_pointer
         return {
             key: self._schema(inner, f"{at}/{key}")
@@ -185,11 +186,11 @@ class _Walk:
         return said
 
     def _is_base(self, schema: JsonObject, at: str) -> bool:
-        """Return whether a reference is resolved from the schema's `$id`; else it may be no URI."""
+        """Return whether references are resolved from this `$id`; if not, it need not be a URI."""
         return not self._is_by_pointer or (at != "#" and bool(_references(schema)))
 
     def _with_unevaluated(self, schema: JsonObject) -> JsonObject:
-        """Return `schema` with its rules on unnamed properties and items."""
+        """Write `unevaluated...` keywords as simpler keywords where both mean the same."""
         for name, plain in (
             ("unevaluatedProperties", "additionalProperties"),
             ("unevaluatedItems", "items"),
@@ -215,7 +216,7 @@ class _Walk:
         found[name] = self._below(alternatives, at)
 
     def _tagged(self, schema: JsonValue, tag: str) -> JsonValue:
-        """Narrow `schema` to the objects with its branch's tag."""
+        """Narrow `schema`, one branch of a union, to the objects that have the property `tag`."""
         if not isinstance(schema, dict) or "$ref" not in schema:
             return with_tag(schema, tag)
         known = (schema["$ref"], tag)
@@ -235,7 +236,7 @@ class _Walk:
         return found
 
     def _pattern(self, pattern: str, at: str) -> str | None:
-        """Convert the pattern for the library; None where it need not be followed."""
+        """Convert the pattern for the library; None if a lenient schema may ignore it."""
         try:
             return f"^{regex_of(without_wide_controls(containing_text(pattern)))}$"
         except UnsoundGrammar as error:
@@ -244,7 +245,7 @@ class _Walk:
             raise UnsoundGrammar(f"the pattern at {at}: {error}") from error
 
     def _resolved(self, schema: JsonValue) -> JsonValue:
-        """Return `schema`, or the target of its reference if it has nothing else."""
+        """Return `schema`, or the target of its reference if it has no other effective keyword."""
         for _ in range(MAX_REFERENCES):
             if not isinstance(schema, dict) or "$ref" not in schema:
                 break
@@ -257,7 +258,7 @@ class _Walk:
         return schema
 
     def _target(self, reference: JsonValue) -> JsonValue:
-        """Resolve a reference; None without a known target."""
+        """Return a reference's target; None if the schema does not have it."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         found = self._root

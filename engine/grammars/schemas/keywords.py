@@ -1,6 +1,6 @@
 """JSON Schema keywords: those that the library follows, and those without effect.
 
-Knows: keywords and their values. Does not know: where they are.
+Knows: keywords and their values. Does not know: other schemas.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FOLLOWED = {
     *("minLength", "maxLength", "pattern", "format"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
-# Keywords that other parts of the schema may refer to, or that the library reads itself.
+# Keywords that hold definitions for references, or that the library reads itself.
 STRUCTURE = {"$defs", "definitions", "$id", "id", "$anchor", "$comment"}
 NOT_FOLLOWED = {
     *("not", "if", "then", "else", "dependentSchemas", "dependentRequired", "dependencies"),
@@ -32,7 +32,7 @@ FORMATS = {
     *("date-time", "time", "date", "duration", "email", "hostname"),
     *("ipv4", "ipv6", "uri", "uuid"),
 }
-# Keywords whose schemas may evaluate a property or an item as well.
+# Keywords whose schemas may also evaluate properties or items.
 _APPLICATORS = {
     *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not"),
     *("if", "then", "else", "dependentSchemas"),

@@ -1,8 +1,8 @@
-"""A least number of properties, where some of those that are named may be absent.
+"""`minProperties` of objects with optional properties, written with other keywords.
 
-The library counts properties only where all that are named are required.
+The library counts properties only if all named properties are required.
 
-Knows: keywords of objects. Does not know: where a schema stands.
+Knows: keywords of objects. Does not know: other keywords.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from engine.grammars.schemas.json_value import JsonObject
 
 
 def with_least(schema: JsonObject) -> JsonObject:
-    """Return the schema without `minProperties` where `required` or one of several says it."""
+    """Drop `minProperties` if `required` implies it, or write it as an `anyOf` of `required`."""
     least, required = schema.get("minProperties"), schema.get("required", [])
     named = schema.get("properties")
     if not isinstance(least, int) or not isinstance(required, list) or not isinstance(named, dict):

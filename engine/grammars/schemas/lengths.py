@@ -1,7 +1,7 @@
-"""The test of whether the library can hold a text to a pattern and a length together.
+"""The test of whether the library can enforce a pattern and a length together.
 
-It intersects the two, and gives up where that takes it too long: a host name's pattern and 253
-characters are too much.
+The library intersects the two, and gives up if this takes too long: a host name's pattern with 253
+characters is too much.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LENGTHS = {"minLength", "maxLength"}
 
 
 def can_be_held(schema: JsonObject) -> bool:
-    """Return whether the pattern of `schema` can be held with its lengths."""
+    """Return whether the library can enforce the pattern of `schema` with its lengths."""
     said = {name: schema[name] for name in LENGTHS & schema.keys()}
     if not said:
         return True

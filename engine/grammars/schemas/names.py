@@ -1,6 +1,6 @@
 """Translation of `propertyNames` into other keywords.
 
-Knows: objects' keywords. Does not know: schemas elsewhere.
+Knows: keywords of objects. Does not know: other schemas.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _LENGTHS = {"type", "minLength", "maxLength"}
 
 
 def with_names(schema: JsonObject, names: JsonObject) -> JsonObject | None:
-    """Apply `names`, the `propertyNames` of `schema`, to it; None where that is impossible."""
+    """Write `names`, the `propertyNames` of `schema`, as other keywords; None if impossible."""
     if names.get("type", "string") != "string" or "patternProperties" in schema:
         return None
     rest = {name: value for name, value in schema.items() if name != "propertyNames"}

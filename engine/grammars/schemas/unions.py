@@ -1,9 +1,10 @@
 """Mutually exclusive alternatives, for which `oneOf` equals `anyOf`.
 
-Where they are told apart by a property of constants, such as `kind`, which has a default and so is
-not required, requiring it makes them so. Each answer is then still one of the schema.
+Alternatives often differ by the constant of one property, such as `kind`, that has a default and so
+is not required. They exclude each other once this property is required; each answer still fits the
+client's schema.
 
-Knows: schemas, and references within one. Does not know: the library, which knows fewer cases.
+Knows: schemas, and references within a schema. Does not know: the library, which finds fewer cases.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ Resolve = Callable[[JsonValue], JsonValue]  # resolves a schema that is only a r
 
 
 def exclude_each_other(alternatives: Sequence[JsonValue], resolve: Resolve) -> bool:
-    """Return whether no value fits two alternatives, for certain."""
+    """Return whether certainly no value fits two of the alternatives."""
     return len(alternatives) <= MAX_ALTERNATIVES and _all_exclude(alternatives, resolve)
 
 
 def tag_of(alternatives: Sequence[JsonValue], resolve: Resolve) -> str | None:
-    """Return a property with a different constant in each alternative; None without one."""
+    """Return a property whose schemas exclude each other in all alternatives; None without one."""
     resolved = [resolve(one) for one in alternatives[: MAX_ALTERNATIVES + 1]]
     properties = [_properties(one) for one in resolved]
     others = (_types(one) - {"object"} for one in resolved if isinstance(one, dict))
@@ -51,7 +52,7 @@ def _all_exclude(schemas: Sequence[JsonValue], resolve: Resolve) -> bool:
 
 
 def _exclude(one: JsonValue, other: JsonValue, resolve: Resolve, depth: int) -> bool:
-    """Return whether no value fits both schemas, for certain."""
+    """Return whether certainly no value fits both schemas."""
     one, other = resolve(one), resolve(other)
     if one is False or other is False:
         return True

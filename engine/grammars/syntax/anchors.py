@@ -33,7 +33,7 @@ def whole_text(pattern: str) -> Expression:
 
 
 def containing_text(pattern: str) -> Expression:
-    """Return the texts in which the pattern matches anywhere; raises UnsoundGrammar."""
+    """Return the texts that contain a match of the pattern; raises UnsoundGrammar."""
     read = read_pattern(pattern)
     if has_look(read):
         return without_looks([ANY_TEXT, read, ANY_TEXT], START)
@@ -45,7 +45,8 @@ def containing_text(pattern: str) -> Expression:
             within = _resolved(read, is_start=is_start, is_end=is_end)
             if within != NOTHING:
                 found.append(in_order([*before, within, *after]))
-    # The last one allows any text around a pattern without anchors, so it includes the others.
+    # The last form allows any text around a pattern without anchors, so it includes the other
+    # forms.
     return found[-1] if not _has_anchor(read) else one_of(found) if found else NOTHING
 
 
@@ -61,7 +62,7 @@ def _has_anchor(expression: Expression) -> bool:
 def _resolved(expression: Expression, *, is_start: bool, is_end: bool) -> Expression:
     """Resolve the anchors of `expression` at the text's start, its end, both or neither.
 
-    An anchor is the empty text where it holds, and can never match elsewhere.
+    An anchor becomes the empty text where it holds; elsewhere it can never match.
     """
     match expression:
         case Foreign(lark):

@@ -1,8 +1,8 @@
 """An automaton over the texts of all terminals.
 
-Each place in a terminal where a character stands is a position. Two texts are the same so far while
-the same characters led to their positions, so sets of positions are followed, not single ones. A
-repetition with a large bound counts as one without: that has more texts, and is looked at sooner.
+A position is a place of a character in a terminal. The same characters may lead to positions in
+several terminals, so the automaton follows sets of positions. A repetition with a large bound
+counts as unbounded: this has more texts, and takes fewer steps.
 
 Knows: characters and positions. Does not know: rules.
 """
@@ -27,7 +27,7 @@ from engine.grammars.syntax.expression import (
     walk,
 )
 
-MANY = 8  # repetitions of so many count as unbounded
+MANY = 8  # a bound of this many repetitions or more counts as unbounded
 
 
 class TooMuch(Exception):
@@ -51,7 +51,7 @@ class Automaton:
     """The automaton of all terminals."""
 
     def __init__(self, rules: Mapping[str, Expression], max_steps: int) -> None:
-        """Build from rules; raises TooMuch after `max_steps` steps."""
+        """Make an empty automaton. Its methods raise TooMuch after `max_steps` steps in all."""
         self._rules = rules
         self._steps = max_steps
         leaves = {leaf.ranges for body in rules.values() for leaf in _leaves(body)}
@@ -84,11 +84,11 @@ class Automaton:
         return self._fragments[terminal].may_be_empty
 
     def too_long(self, followed_by: Mapping[int, int]) -> set[tuple[int, int, int]]:
-        """Find terminals that may continue where another one, or they themselves, have ended.
+        """Find terminals that may continue where a text of theirs, or another terminal, has ended.
 
-        `followed_by` has all terminals, and the bytes that may come behind each, as bits. What goes
-        on with one of these would be read instead. Returns what has ended, what goes on, and with
-        which of its parts. TooMuch where there is too much to look at.
+        `followed_by` has for each terminal the bytes that may follow it, as bits. A lexer would
+        read the longer terminal if it continues with such a byte. Returns the terminal that has
+        ended, the terminal that continues, and its part that continues. Raises TooMuch.
         """
         found = set[tuple[int, int, int]]()
         ends = {p: t for t in followed_by for p in self._fragments[t].last}
@@ -108,7 +108,7 @@ class Automaton:
         return found
 
     def _steps_from(self, positions: frozenset[int]) -> Iterator[list[int]]:
-        """Yield the sets of positions that a common character leads to from `positions`."""
+        """Yield the sets of those `positions` where the same characters can stand."""
         alike = defaultdict[int, list[int]](list)
         for position in positions:
             alike[self._bits[self._chars[position]]].append(position)
@@ -206,7 +206,7 @@ def _leaves(body: Expression) -> Iterator[Chars]:
 
 
 def _bits(leaves: Iterable[Ranges]) -> dict[Ranges, int]:
-    """Return sets of characters as bits, one bit for each range that no set splits."""
+    """Return each set of characters as bits: one bit for each range that no set splits."""
     leaves = list(leaves)
     cuts = sorted({cut for ranges in leaves for low, high in ranges for cut in (low, high + 1)})
     place = {cut: n for n, cut in enumerate(cuts)}

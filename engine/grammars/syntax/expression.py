@@ -1,6 +1,6 @@
 """Expressions of a grammar: characters, and combinations of expressions.
 
-Knows: what an expression is made of. Does not know: how one is spelled, in GBNF or in Lark.
+Knows: the kinds of expressions. Does not know: how GBNF or Lark spells them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class UnsoundGrammar(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character of a set. `spelled` is a regular expression where ranges cannot say it.
+    """One character of a set. `spelled`: a regular expression for a set that ranges cannot give.
 
-    Then `ranges` has at least the characters that are meant.
+    With `spelled`, `ranges` has at least the characters that are meant.
     """
 
     ranges: Ranges
@@ -39,7 +39,7 @@ class All:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """A choice of one part; without parts, it matches no text."""
+    """A choice of one of its parts; without parts, no text matches."""
 
     parts: tuple[Expression, ...]
 
@@ -55,7 +55,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A look-ahead: what follows begins with `part`, or does not. Only patterns have any."""
+    """A look-ahead: the text that follows begins with `part`, or does not. Only in patterns."""
 
     part: Expression
     is_negative: bool
@@ -73,7 +73,7 @@ class Foreign:
     """A part of Lark that is not made of characters, such as a token or a JSON value."""
 
     lark: str
-    first: Ranges = ()  # characters that can begin it
+    first: Ranges = ()  # characters that can begin the part
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def repeated(part: Expression, least: int, most: int | None) -> Expression:
 
 
 def one_of(parts: Iterable[Expression]) -> Expression:
-    """Make a choice of one of `parts`, in which single characters are one set."""
+    """Make a choice of one of `parts`; all single characters are joined into one set."""
     flat = [one for part in parts for one in (part.parts if isinstance(part, AnyOf) else [part])]
     single = [one for one in flat if isinstance(one, Chars) and not one.spelled]
     others = list(dict.fromkeys(one for one in flat if one not in single))

@@ -1,11 +1,12 @@
-r"""A reader of GBNF, llama.cpp's grammars, compatible with llama.cpp.
+r"""A reader of GBNF, the grammar format of llama.cpp.
 
     root ::= "a" [^b-d\n]{1,3} (other | <[17]>)*   # from here
 
-Beyond llama.cpp's: names may have `_` and letters of any script, a line may begin with `|`, rules
-may be left-recursive, and `%grammar [KIND, TEXT]` is a grammar of another kind, as in Lark.
+It reads everything that llama.cpp reads, and more: names may have `_` and letters of any script, a
+line may begin with `|`, rules may be left-recursive, and `%grammar [KIND, TEXT]` is a grammar of
+another kind, as in Lark.
 
-Knows: the spelling. Does not know: what other kinds are (`other`), or terminals.
+Knows: the spelling. Does not know: how other kinds are read (`other`), or terminals.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class _Reader:
         self._text = text
         self._at = 0
         self._other = other
-        self.named: list[str] = []  # rules that are referred to
+        self.named: list[str] = []  # names of rules that are referred to
 
     def rules(self) -> Rules:
         rules: Rules = {}
@@ -96,7 +97,7 @@ class _Reader:
         return one_of(found)
 
     def _next_line_goes_on(self) -> bool:
-        """Move to the next alternative if there is one; return whether there is."""
+        """Move past a `|` at the start of the next line; return whether there is one."""
         gap = _WIDE_GAP.match(self._text, self._at)
         assert gap is not None
         if not self._text.startswith("|", gap.end()):

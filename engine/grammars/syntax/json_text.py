@@ -23,7 +23,7 @@ from engine.grammars.syntax.expression import (
 
 _QUOTE = text('"')
 _NUL = (0, 0)
-_RAW = other_than(((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)))  # what JSON never escapes
+_RAW = other_than(((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)))  # characters that JSON need not escape
 _SHORT = {0x22: '"', 0x5C: "\\", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D: "r", 0x09: "t"}
 
 
@@ -33,18 +33,18 @@ def as_string(expression: Expression) -> Expression:
 
 
 def escaped(expression: Expression) -> Expression:
-    """Return the texts of `expression` as they stand in a JSON string; raises UnsoundGrammar.
+    """Return the texts of `expression`, escaped as within a JSON string; raises UnsoundGrammar.
 
-    What need not be escaped is not.
+    Only characters that must be escaped are escaped.
     """
     return with_leaves(expression, _escaped)
 
 
 def without_wide_controls(expression: Expression) -> Expression:
-    """Return `expression` in a form that the library escapes as it means.
+    """Return `expression` in a form that the library escapes correctly.
 
-    A class with all control characters would have any escape after a backslash, also that of a
-    quote or of a backslash that it leaves out. So such a class loses NUL.
+    For a class with all control characters, the library would allow any escape after a backslash,
+    even of a quote or backslash that is not in the class. So NUL is removed from such a class.
     """
     return with_leaves(expression, _without_nul)
 
@@ -61,7 +61,7 @@ def _escaped(part: Expression) -> Expression:
 
 
 def _by_number(part: Chars, high: int) -> Expression | None:
-    r"""Return the escapes `\u00HL` of the control characters of `part` with this digit H."""
+    r"""Return the escapes `\u00HL` of the control characters of `part` whose digit H is `high`."""
     digits = [f"{low:{form}}" for low in range(16) if _has(part, 16 * high + low) for form in "xX"]
     if not digits:
         return None

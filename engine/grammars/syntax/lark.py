@@ -1,6 +1,6 @@
-"""A writer of expressions in the library's Lark, and as regular expressions.
+"""A writer of expressions as the library's Lark, and as regular expressions.
 
-Knows: how both are spelled. Does not know: why a terminal is one (`terminals.py`).
+Knows: how both are spelled. Does not know: how terminals are chosen (`terminals.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def regex_of(expression: Expression) -> str:
 
 
 class _Writer:
-    """Writer. Rules are named r0 in the parser, R0 in terminals; their parts are q0 and T0."""
+    """Writer. Rules are named r0 in the parser, R0 in terminals; named parts of them q0 and T0."""
 
     def __init__(self, terminals: Terminals) -> None:
         self._terminals = terminals
@@ -58,7 +58,7 @@ class _Writer:
         self._named: dict[str, str] = {}  # names of parts, by their expressions
 
     def lines(self, root: str) -> Iterator[str]:
-        """Yield the grammar's lines, the first of which is its start rule."""
+        """Yield the grammar's lines, the start rule first."""
         yield f"start: r{self._numbers[root]}"
         for name, body in self._terminals.rules.items():
             yield f"r{self._numbers[name]}: {self._spelled(body, 0, in_text=False)}"
@@ -113,7 +113,7 @@ class _Writer:
     def _grouped(
         self, part: Expression, depth: int, kinds: UnionType | type, *, in_text: bool
     ) -> str:
-        """Write `part`, in parentheses if it is of these kinds."""
+        """Write `part`, in parentheses if it is of one of these kinds."""
         part = self._resolved(part)
         if not isinstance(part, kinds):
             return self._spelled(part, depth, in_text=in_text)

@@ -1,6 +1,6 @@
 """Rules without recursion as a regular expression.
 
-Recursion that only repeats is none (`list: item | list "," item`).
+Recursion that only repeats does not count as recursion (`list: item | list "," item`).
 
 Knows: expressions. Does not know: how the rules were spelled.
 """

@@ -4,8 +4,8 @@ r"""A reader of Lark grammars.
     line: /.+/ -> text
     %import common.LF
 
-A text is one of the grammar if its rules have it in some way: which terminal a lexer would have
-taken is not looked at.
+A text belongs to the grammar if the rules derive it in any way, whichever terminals a lexer would
+have taken.
 
 Knows: the spelling, and Lark's `common` terminals. Does not know: where a grammar is used.
 """
@@ -47,9 +47,9 @@ _SIGNS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?"
 
 
 def rules_of_lark(grammar: str) -> Rules:
-    """Read rules and terminals by name; the texts are those of `START`.
+    """Read rules and terminals by name. The rule `START` has the grammar's texts.
 
-    Raises UnsoundGrammar for a grammar that is no Lark, or in which a rule is missing.
+    Raises UnsoundGrammar for invalid Lark, and for a missing rule.
     """
     try:
         rules = _Reader(grammar).rules()
@@ -164,7 +164,7 @@ class _Reader:
         return self._token(of_text(said["text"], said["text_flags"]))
 
     def _token(self, terminal: Expression) -> Expression:
-        """Return the terminal; in a rule, ignored texts may stand before it."""
+        """Return the terminal; within a rule, also allow ignored texts before it."""
         return terminal if self._is_terminal else in_order([Rule(_IGNORED), terminal])
 
     def _closed(self, mark: str) -> Expression:

@@ -1,8 +1,8 @@
 """Terminals of Lark: texts, ranges, regular expressions, and Lark's `common` terminals.
 
-Whatever cannot be read is an UnsoundGrammar.
+A terminal that cannot be read raises UnsoundGrammar.
 
-Knows: how they are spelled. Does not know: rules (`lark_reader.py`).
+Knows: how terminals are spelled. Does not know: rules (`lark_reader.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from engine.grammars.syntax.pattern import read_pattern
 _NOT_NEW_LINE = other_than(((0x0A, 0x0A),))
 _ESCAPE = re.compile(r"\\(?:x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8}|.)")
 _KNOWN_ESCAPE = re.compile(r"""\\(?:[nrtfvab"'\\]|[xuU][\da-fA-F]+)""")
-# A case-insensitive regular expression with one of these could match wide ranges of letters.
+# A case-insensitive regular expression with one of these parts could match wide ranges of letters.
 _WIDE = re.compile(r"[^\x00-\x7f]|\\[xuU]")
 _EITHER_CASE = re.compile(r"\(\?[a-z]*i")
 _DECIMAL = r"(?:[0-9]+\.[0-9]*|\.[0-9]+)"
@@ -89,7 +89,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def of_regex(regex: str, flags: str) -> Expression:
-    """Read a regular expression, in which `.` is any character but a line break."""
+    """Read a regular expression, where `.` is any character but a line break."""
     if "x" in flags or "m" in flags:
         raise UnsoundGrammar(f"the flags `{flags}` of a regular expression are not read")
     if ("i" in flags or _EITHER_CASE.search(regex)) and _WIDE.search(regex):

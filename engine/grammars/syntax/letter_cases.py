@@ -12,16 +12,16 @@ from itertools import chain
 
 from engine.grammars.syntax.expression import MAX_CODE_POINT, Ranges
 
-_MANY = 4096  # characters of a class, beyond which those with cases are looked through instead
-LAST_CASED = 0x1FFFF  # no character beyond has another case
-_KEPT = 256  # classes whose other cases are kept
+_MANY = 4096  # in a class with more characters, only characters with cases are looked at
+LAST_CASED = 0x1FFFF  # no later character has another case
+_KEPT = 256  # number of classes whose other cases are cached
 
 
 @lru_cache(_KEPT)
 def other_cases(ranges: Ranges) -> Ranges:
     """List the other cases of the characters in `ranges` that are not in them.
 
-    A class may have all characters there are, and a pattern hundreds of such classes.
+    The result is cached: a class may have all characters, and a pattern hundreds of such classes.
     """
     codes: Iterable[int] = chain.from_iterable(range(low, high + 1) for low, high in ranges)
     if sum(high - low for low, high in ranges) > _MANY:
@@ -42,6 +42,6 @@ def _cases_of(code: int) -> list[int]:
 
 
 def _holds(ranges: Ranges, code: int) -> bool:
-    """Tell whether a character is in sorted `ranges`."""
+    """Return whether a character is in the sorted `ranges`."""
     at = bisect_right(ranges, (code, MAX_CODE_POINT))
     return at > 0 and ranges[at - 1][1] >= code

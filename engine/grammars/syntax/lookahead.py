@@ -1,11 +1,11 @@
-"""The texts of a pattern with look-aheads, as an expression without.
+"""The texts of a pattern with look-aheads, as an expression without look-aheads.
 
     ^(?=.*[0-9])[a-z0-9]+$
 
-A look-ahead is a condition on all of the text that follows. So what may follow is a condition: a
-rest of the pattern that is to match, any or all of several, or one that is not to. What each
-character leaves of it are the states of an automaton, and what leads through them is written as an
-expression.
+A look-ahead is a condition on the whole text that follows. So a condition describes which texts may
+follow: a rest of the pattern that must match, any or all of several conditions, or the opposite of
+a condition. Each character turns a condition into another one. These conditions are the states of
+an automaton, and the paths through the states are written as an expression.
 
 Knows: characters, and where a text begins and ends. Does not know: how patterns are spelled.
 """
@@ -34,10 +34,10 @@ from engine.grammars.syntax.expression import (
 from engine.grammars.syntax.paths import Ways, path_through
 
 MAX_STATES = 300
-MAX_STEPS = 200_000  # parts of the pattern that are looked at
+MAX_STEPS = 200_000  # most parts of the pattern that are looked at
 
 ANY_TEXT = Repeat(chars((0, MAX_CODE_POINT)), 0, None)
-_Rest: TypeAlias = tuple[Expression, ...]  # matches in this order, up to the end of the text
+_Rest: TypeAlias = tuple[Expression, ...]  # parts that match in this order, up to the text's end
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ _NEVER, _ALWAYS = _Any(frozenset()), _Every(frozenset())
 
 
 def without_looks(pattern: Sequence[Expression], start: Expression) -> Expression:
-    """Return the texts of the pattern's parts in order, whose first anchor is `start`.
+    """Return the texts that match the pattern's parts in order; `start` is the anchor of the start.
 
-    Raises UnsoundGrammar where there are none, or is too much to look at.
+    Raises UnsoundGrammar if no text matches, or if the pattern is too large.
     """
     leaves = {one for part in pattern for one in walk(part) if isinstance(one, Chars)}
     if any(one.spelled for one in leaves):
@@ -82,13 +82,13 @@ def without_looks(pattern: Sequence[Expression], start: Expression) -> Expressio
 class _Machine:
     def __init__(self, start: Expression, classes: Sequence[Chars]) -> None:
         self._start = start
-        self._classes = classes  # in each, all characters lead to the same
+        self._classes = classes  # all characters of a class lead to one condition
         self._steps = MAX_STEPS
         self._is_start = False
-        self._open: set[_Rest] = set()  # rests that are looked at, before any character
+        self._open: set[_Rest] = set()  # rests under work that have not read a character
 
     def expression(self, whole: _Rest) -> Expression:
-        """Find all states, and write what leads from the first to those where a text may end."""
+        """Find all states; write the paths from the first state to those where a text may end."""
         self._is_start = True
         states: dict[_Condition, int] = {}
         first, ends = [self._after(whole, one) for one in self._classes], set[int]()
@@ -121,7 +121,7 @@ class _Machine:
         return ways
 
     def _after(self, condition: _Condition, kind: Chars) -> _Condition:
-        """Return the condition on what follows one of the characters."""
+        """Return the condition on the text after one of the class's characters."""
         match condition:
             case _Any(parts):
                 return _any(self._after(one, kind) for one in parts)
@@ -129,7 +129,7 @@ class _Machine:
                 return _every(self._after(one, kind) for one in parts)
             case _Not(part):
                 return _not(self._after(part, kind))
-        if not condition or condition in self._open:  # what comes again has no other texts
+        if not condition or condition in self._open:  # a rest that recurs adds no texts
             return _NEVER
         self._spend()
         self._open.add(condition)
@@ -189,7 +189,7 @@ class _Machine:
 
 
 def _again(part: Repeat) -> _Rest:
-    """Return the rest of a repetition after one time."""
+    """Return the parts of a repetition that are left after one repetition."""
     most = None if part.most is None else part.most - 1
     return () if most == 0 else (Repeat(part.part, max(part.least - 1, 0), most),)
 
@@ -219,7 +219,7 @@ def _not(part: _Condition) -> _Condition:
 
 
 def _classes(leaves: Iterable[Chars]) -> list[Chars]:
-    """Divide all characters so that each leaf has all of a class or none."""
+    """Divide all characters into classes, so that each leaf has all of a class or none."""
     leaves = list(leaves)
     cuts = {cut for one in leaves for low, high in one.ranges for cut in (low, high + 1)}
     places = sorted({0, *cuts, MAX_CODE_POINT + 1})

@@ -1,6 +1,6 @@
-"""An expression of the ways through an automaton, found by taking out one state after the other.
+"""An expression of the paths through an automaton, found by removing state after state.
 
-Knows: states by number, and the expressions that lead from one to the next.
+Knows: states by number, and the expressions that lead from state to state.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from engine.grammars.syntax.expression import (
     walk,
 )
 
-MAX_PARTS = 20_000  # parts of an expression
+MAX_PARTS = 20_000  # most parts of an expression
 _END = -1
 
 Ways = dict[int, dict[int, Expression]]
 
 
 def path_through(ways: Ways, first: int, ends: set[int]) -> Expression:
-    """Return what leads from the state `first`, to which nothing leads, to one of `ends`.
+    """Return the expression of all paths from `first` to one of `ends`. No path leads to `first`.
 
-    Raises UnsoundGrammar if it is too long.
+    Raises UnsoundGrammar if the expression is too long.
     """
     useful = _leading_to(ways, ends)
     left: Ways = {
@@ -57,13 +57,13 @@ def _leading_to(ways: Ways, ends: set[int]) -> set[int]:
 
 
 def _weight(ways: Ways, state: int) -> int:
-    """Return how many ways there would be without the state."""
+    """Return how many paths of one step replace the state when it is removed."""
     into = sum(state in found for other, found in ways.items() if other != state)
     return into * (len(ways[state]) - (state in ways[state]))
 
 
 def _take_out(ways: Ways, state: int) -> None:
-    """Remove a state; what led through it leads past it."""
+    """Remove a state; join the paths into the state with the paths out of it."""
     out = ways.pop(state)
     loop = out.pop(state, None)
     again = EMPTY if loop is None else Repeat(loop, 0, None)

@@ -2,9 +2,9 @@ r"""A reader of ECMA 262 regular expressions, with additions of other dialects.
 
     ^(?<name>[^()[\]]+)\/\d{2,}$
 
-So no class is within a class, `\d` and `\w` are of ASCII, and what is escaped for no reason is
-itself. `(?P<name>...)`, `(?i)`, `(?s)`, `\A`, `\Z`, `\x{...}`, `[[:alpha:]]` and `{,n}` are read
-too. What is not regular, as `(?<=...)` and `\1`, is an error.
+As in ECMA 262, a class has no classes within it, `\d` and `\w` are of ASCII, and a needless escape
+stands for its character. `(?P<name>...)`, `(?i)`, `(?s)`, `\A`, `\Z`, `\x{...}`, `[[:alpha:]]` and
+`{,n}` are read too. Parts that are not regular, such as `(?<=...)` and `\1`, are errors.
 
 Knows: the spelling. Does not know: what anchors mean (`anchors.py`), or where a pattern is used.
 """
@@ -71,13 +71,13 @@ _OTHER_GROUPS = {
     "?>": "an atomic group",
 }
 _FLAGS = "imsu"
-MAX_TIMES = 100_000  # repetitions of a part
+MAX_TIMES = 100_000  # most repetitions of a part
 
 
 def read_pattern(pattern: str, dot: Chars | None = None) -> Expression:
     """Read the expression, with anchors as `START` and `END`; raises UnsoundGrammar.
 
-    `dot` is what `.` is where the dialect has that otherwise.
+    `dot` is the meaning of `.` in a dialect that differs from ECMA 262.
     """
     return _Reader(pattern, dot or other_than(_LINE_ENDS)).expression()
 
@@ -197,7 +197,7 @@ class _Reader:
         return self._cased(self._escaped_chars())
 
     def _escaped_chars(self) -> Chars:
-        """Read an escape for characters, in a class or outside."""
+        """Read an escape for a set of characters, in a class or outside."""
         char = self._text[self._at]
         if char.lower() in _SETS:
             self._at += 1
@@ -211,7 +211,7 @@ class _Reader:
         return chars((code, code))
 
     def _code(self) -> int:
-        """Read the character after a backslash."""
+        """Read the code point that a backslash and the next characters stand for."""
         found = _CODE.match(self._text, self._at)
         if found is None:
             char = self._text[self._at]

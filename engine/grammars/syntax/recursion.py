@@ -1,7 +1,7 @@
-"""Simplified rules: `ws ::= ([ \\t] ws)?` is `[ \\t]*`, and names of single characters are inlined.
+"""Simplified rules: `ws ::= ([ \\t] ws)?` becomes `[ \\t]*`, and single characters are inlined.
 
-The library's parser keeps a place for each turn of a recursion to the right, and ends a long one.
-What is a repetition may be a part of a terminal, too.
+The library's parser keeps an entry for each turn of a right recursion, and refuses a long
+recursion. A repetition can also be a part of a terminal.
 
 Knows: expressions. Does not know: terminals.
 """
@@ -29,7 +29,7 @@ _Ways = tuple[list[Expression], list[Expression]]  # branches that repeat, and t
 
 
 def with_loops(name: str, body: Expression) -> Expression:
-    """Replace recursion at the end of a rule's `body`, or else at its beginning, by a loop."""
+    """Replace recursion at the end of a rule's `body`, or else at its beginning, with a loop."""
     for at_end in (True, False):
         ways = _ways(Rule(name), body, at_end=at_end)
         if ways is not None and all(ways):
@@ -39,7 +39,7 @@ def with_loops(name: str, body: Expression) -> Expression:
 
 
 def regular_rules(rules: Mapping[str, Expression]) -> set[str]:
-    """Return the rules that are made of characters and regular rules, without recursion."""
+    """Return the rules that consist of characters and other regular rules, without recursion."""
     waiting = {
         name: {part.name for part in walk(body) if isinstance(part, Rule)}
         for name, body in rules.items()
@@ -54,7 +54,7 @@ def regular_rules(rules: Mapping[str, Expression]) -> set[str]:
 
 
 def simplified(rules: Mapping[str, Expression]) -> dict[str, Expression]:
-    """Return the rules with names of single characters inlined, and loops in loops made one."""
+    """Return the rules with single characters inlined, and a loop within a loop made one loop."""
     single = {name: body for name, body in rules.items() if isinstance(body, Chars)}
     found = {name: _with(single, body) for name, body in rules.items()}
     more = any(isinstance(body, Chars) and name not in single for name, body in found.items())
@@ -62,7 +62,7 @@ def simplified(rules: Mapping[str, Expression]) -> dict[str, Expression]:
 
 
 def _with_single_loops(rules: Mapping[str, Expression]) -> dict[str, Expression]:
-    """Return the rules with `(a+ | b)*` as `(a | b)*`, which has each text in one way only."""
+    """Return the rules with `(a+ | b)*` as `(a | b)*`, which matches each text in only one way."""
     loops = {name: body for name, body in rules.items() if _is_loop(body)}
 
     def once(part: Expression) -> Expression:

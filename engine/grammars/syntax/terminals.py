@@ -1,11 +1,11 @@
 """The division of a grammar into terminals.
 
-The library reads a text as terminals, each as long as it can be, and never goes back. So none may
-be one that could go on with what follows it: `[a-z]+` before `"ing"` would take all letters. But
-terminals are fast, and where the parser counts characters one by one a mask takes milliseconds. So
-each part of a rule without recursion begins as one terminal. Those that could go on where another
-of them, or they themselves, have ended are taken apart, until there are none. A single character
-never goes on.
+The library reads a text as terminals, each as long as possible, and never goes back. So no terminal
+may be able to continue with the text that follows it: `[a-z]+` before `"ing"` would take all
+letters. But terminals are fast: where the parser reads single characters, a mask takes
+milliseconds. So each part of a rule without recursion begins as one terminal. Terminals that could
+continue where a terminal has ended are split, until there are none. A single character never
+continues.
 
 Knows: expressions. Does not know: Lark, or the library.
 """
@@ -34,9 +34,9 @@ from engine.grammars.syntax.expression import (
 )
 from engine.grammars.syntax.recursion import regular_rules, simplified, with_loops
 
-MAX_STEPS = 200_000  # steps of the automaton; beyond, each character is a terminal
+MAX_STEPS = 200_000  # steps of the automaton; with more, each character becomes a terminal
 MAX_SIZE = 300  # characters in one terminal
-_FOREIGN = 256  # bits of bytes, before the bits of first bytes of foreign values
+_FOREIGN = 256  # bits for bytes of texts; bits for first bytes of foreign values follow
 
 Rules = Mapping[str, Expression]
 
@@ -45,12 +45,12 @@ class Terminals:
     """The rules of a grammar over terminals, and the expression of each terminal."""
 
     def __init__(self, rules: Rules, root: str) -> None:
-        """Divide rules into terminals; UnsoundGrammar if text may continue into a foreign value."""
+        """Divide rules into terminals; UnsoundGrammar if a text may run into a foreign value."""
         loops = {name: with_loops(name, body) for name, body in rules.items()}
         self.texts = simplified(loops)
         self.rules: dict[str, Expression] = {}
-        self.wholes: list[Expression] = []  # expressions of the terminals
-        self.apart: dict[int, Expression] = {}  # terminals that were split
+        self.wholes: list[Expression] = []  # the terminals' expressions
+        self.apart: dict[int, Expression] = {}  # expressions of split terminals, over others
         self._regular = regular_rules(self.texts)
         self._sizes: dict[str, int] = {}  # sizes by rule
         self._use(root)
@@ -62,7 +62,7 @@ class Terminals:
             self._take_all_apart()
 
     def _use(self, name: str) -> None:
-        """Make the rule, and the rules that it uses, rules of the parser."""
+        """Make the rule, and all rules that it uses, rules of the parser."""
         waiting = [name]
         while waiting:
             name = waiting.pop()
@@ -151,13 +151,13 @@ class Terminals:
 
     def _take_all_apart(self) -> None:
         number = 0
-        while number < len(self.wholes):  # grows in each turn
+        while number < len(self.wholes):  # the list grows in each turn
             if not isinstance(self.wholes[number], Chars):
                 self._split(number)
             number += 1
 
     def _split(self, number: int, at: Collection[int] | None = None) -> None:
-        """Split a terminal at these parts, or at all: each of them becomes a terminal."""
+        """Split a terminal at the parts `at`, or at all parts: each becomes a terminal."""
         if at is None:
             at = range(len(parts_of(self.wholes[number])))
         match self.wholes[number]:
@@ -179,13 +179,13 @@ class Terminals:
 
 
 class _Followers:
-    """Bytes that may follow each terminal, of texts and of foreign values, as bits."""
+    """The first bytes of texts and of foreign values that may follow each terminal, as bits."""
 
     def __init__(self, terminals: Terminals, automaton: Automaton) -> None:
         self._terminals = terminals
         self._automaton = automaton
         self._begins: dict[str, tuple[int, bool]] = {}  # first bytes of rules; emptiness
-        self._behind: dict[str, int] = {}  # following bytes by rule
+        self._behind: dict[str, int] = {}  # bytes that may follow, by rule
         self._found: dict[int, int] = {}
 
     def of_terminals(self) -> dict[int, int]:
