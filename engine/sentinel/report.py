@@ -23,7 +23,7 @@ _KEY_BYTES = 32
 
 
 class AnswerOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """How an answer was made: counts, tiers and switches that may matter."""
+    """Origin of an answer: counts, tiers and switches that may matter."""
 
     request_id: str
     prompt: str  # keyed digest of the prompt's tokens, hexadecimal
