@@ -1,1 +1,1 @@
-"""Drafts: tokens that probably come next, of which one step verifies several."""
+"""Drafts: tokens that probably come next; one step verifies several of them."""

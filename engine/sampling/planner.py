@@ -82,7 +82,7 @@ class Planner:
         )
 
     def masks(self, rows: Sequence[Row], allowed: Sequence[Bitmask | None]) -> Masks[HostArray]:
-        """Plan the masks `allowed`, which are those of the constrained rows in order.
+        """Plan the masks `allowed`, one for each constrained row, in order.
 
         A mask of None allows no token. Raises RuntimeError unless every constrained row has a mask.
         """

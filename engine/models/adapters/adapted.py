@@ -145,7 +145,7 @@ def with_adapters(
 
 
 class Adaptable(NamedTuple):
-    """Configs of what an adapter may change."""
+    """Configs of the matrices and experts that an adapter may change."""
 
     linears: tuple[LinearConfig, ...]
     experts: tuple[ExpertsConfig, ...]

@@ -61,7 +61,7 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class AdapterShapes:
-    """Sizes that an adapter has to fit: those of the model's matrices, and the largest rank.
+    """Sizes that an adapter must fit: the model's matrices, and the largest rank.
 
     `experts`: the experts that adapters may change, by layer.
     """
