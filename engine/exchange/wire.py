@@ -1,13 +1,13 @@
 """Messages between two engines: one asks for blocks of a prompt, the other sends blocks.
 
     asking                          answering
-    Ask ->                                              the prompt, and what is there of it already
-                                 <- Found               so many blocks are about to be sent
+    Ask ->                                              a prompt, and its first wanted block
+                                 <- Found               the number of blocks found
                                  <- Block 7 | payload   sealed (`seal`)
                                  <- Block 8 | payload   and the state after the last, if any, in
                                  <- Block 9 | payload   units as long as a block, numbered after it
-    Taken 8 ->                   <- Still               so may more be sent; and both are alive
-                                 <- Ended               no more will come
+    Taken 8 ->                   <- Still               more may be sent; both engines are alive
+                                 <- Ended               no more blocks will come
 
 Between GPUs of one host no payload is sent. `Found` has a handle of the sender's pool, and `Slots`
 the blocks' slots in that pool, from which the asker copies. The copies count once a `Still`

@@ -2,7 +2,7 @@
 
     Subscribe ->
              <- CacheEvents 0: Cleared, Added ...       a snapshot, in pieces, and between its
-             <- CacheEvents 1: Added, Moved, Removed    pieces what has changed since
+             <- CacheEvents 1: Added, Moved, Removed    pieces the changes since
     EventsTaken 1 ->
              <- CacheEvents 2 ...
 

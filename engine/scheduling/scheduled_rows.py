@@ -1,6 +1,6 @@
 """The rows of a step as the scheduler and `settle` see them: sequences, and ranges of their tokens.
 
-Knows: which tokens a row has, and what is sampled after them. Does not know: budgets
+Knows: the tokens of a row, and the number of samples after them. Does not know: budgets
 (`step_builder.py`), or what the runner is sent (`row_data.py`).
 """
 
