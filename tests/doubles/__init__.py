@@ -1,1 +1,1 @@
-"""Named doubles that stand in for a package."""
+"""Named test doubles, one file for each part that they replace."""

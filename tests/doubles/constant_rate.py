@@ -1,4 +1,4 @@
-"""What computing prompts takes, as told instead of measured."""
+"""The seconds that computing prompts takes, stated by a test instead of measured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ConstantRate:
-    """So many seconds for each token, whatever its context; None: nothing was measured."""
+    """The same seconds for each token, whatever its context; None as if nothing was measured."""
 
     per_token: float | None
 

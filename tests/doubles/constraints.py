@@ -1,4 +1,4 @@
-"""Constraints on the next token that a test can state in a line."""
+"""Constraints on the next token that a test can state in one line."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ WORD = 32
 
 
 def bitmask(allowed: Collection[int], vocab_size: int) -> Bitmask:
-    """The bits of some tokens."""
+    """Return a mask that allows these tokens."""
     bits = np.zeros(-(-vocab_size // WORD) * WORD, np.bool_)
     bits[list(allowed)] = True
     return np.packbits(bits, bitorder="little").view(np.int32)
 
 
 class Allows(TokenConstraint):
-    """The same tokens each time; and none at all once `most` were generated."""
+    """Allow the same tokens each time, and no token once `most` were generated."""
 
     def __init__(self, tokens: Collection[int], vocab_size: int, most: int | None = None) -> None:
         self.told: list[int] = []
@@ -38,8 +38,10 @@ class Allows(TokenConstraint):
 
 
 class Script(TokenConstraint):
-    """Sets of tokens, one for each place; it is over after the last. Its masks come after drafts,
-    `most` at a time."""
+    """Allow one set of tokens for each place; it is over after the last set.
+
+    Masks after drafts are made too, at most `most` masks at a time.
+    """
 
     def __init__(self, script: Sequence[Collection[int]], vocab_size: int, most: int = 99) -> None:
         self.told: list[int] = []
@@ -76,7 +78,7 @@ class LateScript(Script):
     """A script that follows each token only when its next mask is asked for."""
 
     def __init__(self, script: Sequence[Collection[int]], vocab_size: int, end: int) -> None:
-        """`end`: the only token that is allowed once it is over."""
+        """`end`: the only token that is allowed once the script is over."""
         super().__init__(script, vocab_size)
         self._behind: list[int] = []
         self._end = bitmask([end], vocab_size)
@@ -99,18 +101,20 @@ class LateScript(Script):
 
 
 def all_but(token_id: int, vocab_size: int) -> set[int]:
-    """The tokens of a vocabulary but one."""
+    """Return all tokens of a vocabulary but one."""
     return set(range(vocab_size)) - {token_id}
 
 
 class Steps(TokenConstraint):
-    """Every third token, from one on that all tokens so far decide: a mask that is made one token
-    too early, or of another sequence, allows others."""
+    """Allow every third token; all tokens so far decide which third.
+
+    So a mask that was made one token too early, or for another sequence, allows other tokens.
+    """
 
     def __init__(self, vocab_size: int, most_ahead: int = 0) -> None:
-        """`most_ahead`: how many drafts its masks look ahead."""
+        """`most_ahead`: the most drafts for which it makes masks."""
         self.told: list[int] = []
-        self.made_for: int | None = None  # how many tokens it had when its mask was made
+        self.made_for: int | None = None  # number of tokens when its mask was made
         self._vocab_size = vocab_size
         self._most_ahead = most_ahead
 
@@ -141,22 +145,22 @@ class Steps(TokenConstraint):
 
 
 def steps_allow(told: Collection[int], vocab_size: int) -> range:
-    """What `Steps` allows after these tokens."""
+    """Return the tokens that `Steps` allows after these tokens."""
     return range((sum(told) + len(told)) % 3, vocab_size, 3)
 
 
 def steps_of(sampling: SamplingParams, flow: str) -> Steps | None:
-    """`Steps` for whoever has a grammar, among the 64 tokens of the fake runner."""
+    """Return `Steps` over the fake runner's 64 tokens for a request with a grammar, else None."""
     del flow
     return None if sampling.grammar is None else Steps(64)
 
 
 @dataclass
 class HeldMasks:
-    """A `MaskMaker` that makes no mask of some constraints before it is told to."""
+    """A `MaskMaker` that holds back the masks of some constraints until `release`."""
 
     events: list[str] = field(default_factory=list)
-    held: set[int] = field(default_factory=set)  # how many tokens a constraint has whose mask waits
+    held: set[int] = field(default_factory=set)  # numbers of tokens whose masks wait
     busy: list[Steps] = field(default_factory=list)
     num_made: int = 0
     patience: list[float] = field(default_factory=list)  # seconds that each step would have waited
@@ -175,7 +179,7 @@ class HeldMasks:
         self.patience.append(seconds)
 
     def release(self) -> None:
-        """The masks that were held are there."""
+        """Make the masks that were held back."""
         for one in self.busy:
             one.is_busy, one.made_for = False, len(one.told)
         self.busy, self.held = [], set()

@@ -1,4 +1,4 @@
-"""A way between two ends of TCP that can be cut: what is sent then is lost, and nobody is told."""
+"""A proxy of TCP connections that can be cut: bytes are then lost, and neither end notices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.doubles.ports import free_port
 
 
 class CutOff:
-    """Forwards connections to a port of loopback. A thread of its own."""
+    """Forwards connections to a port of loopback, in its own thread."""
 
     def __init__(self, to_port: int) -> None:
         self.port = free_port()
@@ -25,11 +25,11 @@ class CutOff:
         self._thread.start()
 
     def cut(self) -> None:
-        """From now on nothing arrives, nor does any connection end."""
+        """Let no bytes arrive from now on, without ending any connection."""
         self._is_cut = True
 
     def mend(self) -> None:
-        """New connections arrive again; those that were cut stay so."""
+        """Let new connections pass again; connections that were cut stay cut."""
         self._is_cut = False
 
     def close(self) -> None:

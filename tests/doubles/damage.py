@@ -1,6 +1,6 @@
-"""Harm to files, and file systems without room.
+"""Damage to files, and file systems without free space.
 
-Knows: bytes and mounts. Does not know: what the files are.
+Knows: bytes and mounts. Does not know: the files' formats.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PAGE = 4096
 
 
 def overwrite(path: Path, seed: int, length: int = 100) -> None:
-    """Put random bytes right after the first page."""
+    """Overwrite the bytes right after the first page with random bytes."""
     with path.open("r+b") as file:
         file.seek(PAGE)
         file.write(random.Random(seed).randbytes(length))
@@ -25,7 +25,7 @@ def overwrite(path: Path, seed: int, length: int = 100) -> None:
 
 @contextmanager
 def small_disk(directory: Path, size: str = "20m") -> Iterator[Path]:
-    """A file system of its own; PermissionError where nothing may be mounted."""
+    """Mount a small file system at `directory`. Raises PermissionError if that is not allowed."""
     directory.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", str(directory)]
     try:
@@ -41,7 +41,7 @@ def small_disk(directory: Path, size: str = "20m") -> Iterator[Path]:
 
 
 def fill_up(directory: Path) -> Path:
-    """Leave not a byte; the file that takes the room."""
+    """Fill the file system to the last byte; return the file that fills it."""
     path = directory / "fill"
     with path.open("ab", buffering=0) as file:
         for size in (1 << 20, 1 << 16, PAGE, 1):

@@ -1,4 +1,4 @@
-"""What is used of Ray, without any process: named actors that say what a test has them say."""
+"""The used part of Ray, without processes: named actors that report as a test tells them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from cli.cluster.actor import ActorState, EngineReport
 
 
 class GetTimeoutError(Exception):
-    """No answer in time."""
+    """An answer did not come in time."""
 
 
 class RayActorError(Exception):
-    """The actor has died, or was never made."""
+    """The actor has died, or could not be made."""
 
     actor_init_failed = False
 
 
 @dataclass(frozen=True)
 class NotMade:
-    """An answer that never comes of an actor that Ray could not make; `text` as Ray says it."""
+    """An answer of an actor that Ray could not make; `text` is Ray's message."""
 
     text: str
 
 
 @dataclass
 class FakeActor:
-    """An engine's actor. `says` None: it has no machine."""
+    """An engine's actor. `says` None: it got no machine."""
 
     options: dict[str, Any]
     says: EngineReport | None = None
@@ -62,12 +62,12 @@ class FakeActor:
 
 @dataclass
 class FakeRay:
-    """The module."""
+    """The module `ray`."""
 
     actors: dict[str, FakeActor] = field(default_factory=dict)
     machines: tuple[str, ...] = ("a", "lost")
-    resources: dict[str, float] = field(default_factory=lambda: {"CPU": 2.0})  # of each
-    not_made: dict[str, NotMade] = field(default_factory=dict)  # actors that cannot be, by name
+    resources: dict[str, float] = field(default_factory=lambda: {"CPU": 2.0})  # of each actor
+    not_made: dict[str, NotMade] = field(default_factory=dict)  # failing actors, by name
     exceptions: Any = field(
         default_factory=lambda: SimpleNamespace(
             GetTimeoutError=GetTimeoutError, RayActorError=RayActorError

@@ -1,4 +1,4 @@
-"""Grammars that are hard on what compiles them."""
+"""Grammars that are hard to compile."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from engine.link.messages import Grammar
 
 
 def endless() -> Grammar:
-    """A schema of 1 kB that keeps the library busy for longer than anybody waited."""
+    """Return a schema of 1 kB that the library compiles for longer than anyone has waited."""
     patterns = [{"type": "string", "pattern": f".*a.{{{n}}}b"} for n in range(20)]
     return Grammar("json_schema", json.dumps({"allOf": patterns}))
 
 
 def deep() -> Grammar:
-    """Rules that need so much of the stack that the process which compiles them breaks."""
+    """Return rules that need so much stack that the compiling process breaks."""
     rules = "\n".join(f'r{n}: "a" r{n + 1} | "b"' for n in range(5000))
     return Grammar("lark", f'start: r0\n{rules}\nr5000: "c"')
 
 
 def huge() -> Grammar:
-    """More text than is looked at."""
+    """Return a grammar with more text than is accepted."""
     return Grammar("regex", "a" * (1 << 20))

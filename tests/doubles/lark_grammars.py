@@ -1,7 +1,7 @@
-"""Grammars in Lark as people give them to tools, and texts beside them.
+"""Grammars in Lark that people give to tools, with texts to try.
 
-Codex's are in the transcripts of its requests; the others are OpenAI's examples of grammars for
-custom tools, in short, and such as the same page says can be written.
+Codex's grammars are in the transcripts of its requests. The others are OpenAI's examples of
+grammars for custom tools, shortened, and further grammars that OpenAI's page allows.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ RECURSIVE = ("query", "terms")
 
 @cache
 def codex_grammars() -> dict[str, str]:
-    """The grammars of Codex's own tools, by the tools' names."""
+    """Return the grammars of Codex's own tools, by the tools' names."""
     return dict(_custom(json.loads(_CODEX.read_text(encoding="utf-8"))))
 
 
@@ -102,17 +102,17 @@ def _custom(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def lark_grammars() -> dict[str, str]:
-    """All of them."""
+    """Return all grammars, by name."""
     others = {"arithmetic": _ARITHMETIC, "sql": _SQL, "date": _DATE, "list": _LIST}
     others |= {"terms": _TERMS, "query": _QUERY}
     return {**codex_grammars(), **others}
 
 
 class LarkTexts:
-    """The texts of a grammar, as Lark itself says."""
+    """The texts of a grammar, judged by Lark itself."""
 
     def __init__(self, grammar: str) -> None:
-        grammar = grammar.replace("/(.*)/", "/(.+)/?")  # Codex's has terminals that may be empty
+        grammar = grammar.replace("/(.*)/", "/(.+)/?")  # Codex has terminals that may be empty
         self._lark = Lark(grammar, parser="earley", lexer="dynamic_complete", ambiguity="resolve")
 
     def __contains__(self, text: str) -> bool:

@@ -1,9 +1,9 @@
-"""A small dialect that nobody speaks: answers are lines of text, and errors are too.
+"""A small made-up dialect: answers and errors are lines of text.
 
-It has what a dialect must have and is like OpenAI's in nothing: its paths, its errors (and one
-status of its own), its streams and its head fields.
+It has all that a dialect must have, and differs from OpenAI's in everything: paths, errors (with a
+status of its own), streams and head fields.
 """
-# No `from __future__ import annotations`: FastAPI evaluates those of the handlers.
+# No `from __future__ import annotations`: FastAPI evaluates the handlers' annotations.
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
@@ -25,7 +25,7 @@ from gateway.requests.permits import Permit
 from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import RateStatus
 
-OVERLOADED = 529  # as Anthropic says it: a status that HTTP has no phrase for
+OVERLOADED = 529  # as Anthropic has it: a status without a standard phrase
 
 
 class LinesRequest(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class LinesError(msgspec.Struct, frozen=True):
 
 
 class LinesRendering:
-    """One answer."""
+    """The rendering of one answer."""
 
     last: ClassVar[bytes] = b"bye\n"
 

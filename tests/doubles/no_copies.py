@@ -1,4 +1,4 @@
-"""Pools of GPUs beside this one, without a GPU: whatever is to be copied is there at once."""
+"""Pools of other GPUs, without a GPU: every copy is complete at once."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from storage.copies import CopyEvent, Passed
 
 
 class NoCopies:
-    """A `PeerPools` that opens everything, and the `PeerPool` of all; nothing is copied."""
+    """A `PeerPools` that opens every pool as itself, and a `PeerPool` that copies nothing."""
 
     def host_of(self, where: str) -> bytes | None:
-        """This host, wherever it is."""
+        """Return this host, whatever the address."""
         del where
         return this_host()
 
     def follow(self, mark: CopyEvent) -> None:
-        """There is nothing to wait for."""
+        """Do nothing: no copy has to be waited for."""
 
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
-        """Itself."""
+        """Return itself."""
         del where, handle
         return self
 

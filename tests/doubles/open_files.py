@@ -1,4 +1,4 @@
-"""How many files this process has open."""
+"""The number of files that this process has open."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _LOOKS, _PAUSE_S = 5, 0.01
 
 
 def open_files() -> int:
-    """Those that only garbage holds open are closed first, so that none goes while one counts.
+    """Count the open files of this process, after garbage collection has closed unused files.
 
-    A gateway in a thread of this process opens its state for a moment now and then: what is open
-    at every one of several looks counts.
+    Only files that are open at each of several looks count: a gateway in a thread of this process
+    opens its state for a moment now and then.
     """
     gc.collect()
     counts = []

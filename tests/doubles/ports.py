@@ -1,4 +1,4 @@
-"""Ports that nobody listens on."""
+"""Free ports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def free_port() -> int:
-    """A port of loopback that is free now."""
+    """Return a port of loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -15,9 +15,9 @@ def free_port() -> int:
 
 
 def two_free_ports() -> int:
-    """The first of two neighbours that are free, where no connection gets its own port from.
+    """Return the first of two free neighbouring ports outside the range of automatic ports.
 
-    So nothing takes them before the server does that may come seconds later.
+    So no connection gets them before a server that may start seconds later.
     """
     while True:
         first = random.randrange(20_000, 30_000)

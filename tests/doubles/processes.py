@@ -1,6 +1,6 @@
 """Memory and processor time of a process under measurement, and the cores it may run on.
 
-Knows: /proc. Does not know: what a process is there for.
+Knows: /proc. Does not know: the purpose of a process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def resident_mib(pid: int) -> float:
-    """Memory of a process; 0 where it has ended."""
+    """Return the memory of a process in MiB; 0 if it has ended."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (FileNotFoundError, ProcessLookupError):
@@ -21,7 +21,7 @@ def resident_mib(pid: int) -> float:
 
 
 def private_mib(pid: int) -> float:
-    """Memory that a process shares with no other; 0 where it has ended."""
+    """Return the MiB that a process shares with no other process; 0 if it has ended."""
     try:
         told = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -31,30 +31,30 @@ def private_mib(pid: int) -> float:
 
 
 def memory_of(pid: int) -> dict[str, bytes]:
-    """All that a process has in memory, by where it lies, its arguments and environment too."""
+    """Return the contents of a process's memory by region, with arguments and environment."""
     found = {}
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             place, rights, _, _, _, *name = line.split(maxsplit=5)
             begin, end = (int(one, 16) for one in place.split("-"))
             if rights.startswith("r"):
-                with suppress(OSError, ValueError):  # of the kernel's own, or not there any more
+                with suppress(OSError, ValueError):  # a region of the kernel's, or gone
                     memory.seek(begin)
                     found[f"{pid} {place} {' '.join(name)}"] = memory.read(end - begin)
     return found
 
 
 def busy_seconds(pid: int) -> float:
-    """Processor time of a process's threads so far, to the nanosecond.
+    """Return the processor time of a process's threads so far, to the nanosecond.
 
-    The time of /proc/PID/stat is sampled by a clock that beats with the engine's steps.
+    The time in /proc/PID/stat is not used: its clock may beat in step with the engine's steps.
     """
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there and has not ended; one that nobody has waited for has."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -62,12 +62,12 @@ def is_running(pid: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that its main thread has started."""
+    """Return the ids of the processes that a process's main thread has started."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def descendants(root: int) -> list[tuple[int, str]]:
-    """Process ids below `root`, with their commands."""
+    """Return the ids of all processes below `root`, with their commands."""
     parents, commands = {}, {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -78,7 +78,7 @@ def descendants(root: int) -> list[tuple[int, str]]:
             )
             commands[int(entry.name)] = (entry / "cmdline").read_bytes().decode(errors="replace")
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended while we looked
+            continue  # the process has ended meanwhile
     below = {root}
     for _ in parents:
         grown = below | {pid for pid, parent in parents.items() if parent in below}
@@ -89,17 +89,17 @@ def descendants(root: int) -> list[tuple[int, str]]:
 
 
 def disk_process(directory: Path) -> int:
-    """The process below this one that has the disk tier of `directory` open."""
+    """Return the process below this process that has the disk tier of `directory` open."""
     lock = str((directory / "lock").resolve())
     for pid, _ in descendants(os.getpid()):
-        with suppress(FileNotFoundError, PermissionError):  # it has ended
+        with suppress(FileNotFoundError, PermissionError):  # the process has ended
             if lock in [os.readlink(open_file) for open_file in Path(f"/proc/{pid}/fd").iterdir()]:
                 return pid
     raise LookupError(f"no process has {lock} open")
 
 
 def cores() -> int:
-    """How many this process may run on."""
+    """Return the number of cores that this process may run on."""
     return len(os.sched_getaffinity(0))
 
 

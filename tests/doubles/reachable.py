@@ -1,4 +1,4 @@
-"""All that an object leads to, for tests of what is kept in memory."""
+"""All objects that an object refers to, for tests of what stays in memory."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import gc
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
 
-SHARED = (type, ModuleType, FunctionType)  # these lead to everything
+SHARED = (type, ModuleType, FunctionType)  # objects of these types refer to everything
 
 
 def reachable(root: object) -> Iterator[object]:
-    """`root` and what it holds, directly or not, but for what all of the program shares."""
+    """Return `root` and the objects it refers to, directly or not, except those of SHARED types."""
     seen: dict[int, object] = {}
     waiting = [root]
     while waiting:

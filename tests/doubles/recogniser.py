@@ -1,4 +1,4 @@
-"""A recogniser of expressions that tries everything, to compare others with.
+"""A recogniser of expressions that tries everything, for comparisons.
 
 It has no terminals: each part may end wherever it can.
 """
@@ -22,7 +22,7 @@ class Recogniser:
 
 
 class _Reading:
-    """Where each rule may end that begins at a place of one text."""
+    """The places of one text where each rule may end that begins at a given place."""
 
     def __init__(self, rules: Mapping[str, Expression], text: str) -> None:
         self._rules = rules
@@ -30,7 +30,7 @@ class _Reading:
         self._known: dict[tuple[str, int], set[int]] = {}
 
     def ends(self, root: str) -> set[int]:
-        """The ends of `root` from the beginning, once nothing more is found."""
+        """Return the ends of `root` from the text's start, once no more are found."""
         size = -1
         while size != (size := sum(map(len, self._known.values())) + len(self._known)):
             self._asked: set[tuple[str, int]] = set()
@@ -39,7 +39,7 @@ class _Reading:
 
     def _of_rule(self, name: str, at: int) -> set[int]:
         known = self._known.setdefault((name, at), set())
-        if (name, at) not in self._asked:  # else it is being looked at, or was in this round
+        if (name, at) not in self._asked:  # else the rule was looked at in this round
             self._asked.add((name, at))
             known |= self._of(self._rules[name], {at})
         return known

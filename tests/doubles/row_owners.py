@@ -1,4 +1,4 @@
-"""Whose the rows of a step are, for doubles and tests: the runner only sees numbers."""
+"""The sequences of a step's rows, for doubles and tests: a runner only sees numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ Running = Callable[[], Iterable[Sequence]]
 
 
 def owners_of(step: Step, running: Iterable[Sequence]) -> list[Sequence]:
-    """The sequence of each row, when the step is launched; none where nobody runs."""
+    """Return each row's sequence when the step is launched; an empty list if no sequence runs."""
     by_lease = {one.lease_id: one for one in running}
     return [by_lease[row.lease_id] for row in step.rows] if by_lease else []

@@ -1,4 +1,4 @@
-"""A semaphore that is made by hand, and the faults that such have, for tests of a test."""
+"""A hand-made semaphore, and common faults of such semaphores, to test a test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 
 
 class PlainSemaphore:
-    """Has no fault."""
+    """Semaphore without a fault."""
 
     def __init__(self, places: int) -> None:
         self.free = places
@@ -30,7 +30,7 @@ class PlainSemaphore:
         self._grant()
 
     def _grant(self) -> None:
-        """Let those in for whom there is a place; a wait that is over is passed over."""
+        """Give free places to waiting tasks in order; skip waits that are over."""
         while self.free and self._waiting:
             granted = self._waiting.popleft()
             if not granted.done():
@@ -38,7 +38,7 @@ class PlainSemaphore:
                 granted.set_result(None)
 
     def _leaves(self, granted: asyncio.Future[None]) -> bool:
-        """Whether a task that is cancelled goes; it gives back what it was granted in that turn."""
+        """Return whether a cancelled task leaves; give back a place granted in the same turn."""
         if granted in self._waiting:
             self._waiting.remove(granted)
         elif not granted.cancelled():
@@ -47,7 +47,7 @@ class PlainSemaphore:
 
 
 class ForgetfulSemaphore(PlainSemaphore):
-    """Grants a place to a wait that is over: nobody holds it then, and nobody gives it back."""
+    """Grants a place to a wait that is over, so that no task ever gives the place back."""
 
     def _grant(self) -> None:
         if self._waiting:
@@ -58,7 +58,7 @@ class ForgetfulSemaphore(PlainSemaphore):
 
 
 class RaisingSemaphore(PlainSemaphore):
-    """Has whoever releases a place hear that another's wait is over."""
+    """Raises an error in the task that releases a place, if the next wait is over."""
 
     def _grant(self) -> None:
         if self._waiting:
@@ -67,7 +67,7 @@ class RaisingSemaphore(PlainSemaphore):
 
 
 class SleepySemaphore(PlainSemaphore):
-    """Wakes one wait for each place, though it may be over, and others wait beside a free place."""
+    """Wakes one wait for each place; if this wait is over, others wait beside a free place."""
 
     def _grant(self) -> None:
         if self._waiting:
@@ -78,7 +78,7 @@ class SleepySemaphore(PlainSemaphore):
 
 
 class DoublingSemaphore(PlainSemaphore):
-    """Gives a place back for each wait that is cancelled, granted or not."""
+    """Gives a place back for each cancelled wait, granted or not."""
 
     def _leaves(self, granted: asyncio.Future[None]) -> bool:
         if granted in self._waiting:
@@ -88,7 +88,7 @@ class DoublingSemaphore(PlainSemaphore):
 
 
 class DeafSemaphore(PlainSemaphore):
-    """Goes on where a place is granted in the turn in which it is cancelled, as if it were not."""
+    """Ignores a cancellation in the turn that grants the place."""
 
     def _leaves(self, granted: asyncio.Future[None]) -> bool:
         return granted.cancelled() and super()._leaves(granted)

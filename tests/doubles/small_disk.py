@@ -1,6 +1,6 @@
-"""A file system of a few megabytes, and somebody else who writes to it.
+"""A file system of a few megabytes, and other programs' writes to it.
 
-Knows: tmpfs, which is mounted where the tests may. Does not know: who uses it.
+Knows: tmpfs, mounted where tests may mount. Does not know: who uses it.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ class SmallDisk:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.least_left = 1.0  # share, of all that `watched` saw
+        self.least_left = 1.0  # least free share that `watched` saw
         self._others = path / "of-others"
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         found = os.statvfs(self.path)
         return found.f_blocks * found.f_frsize
 
     @property
     def left(self) -> float:
-        """The share of it that is free."""
+        """The free share of the file system."""
         found = os.statvfs(self.path)
         return found.f_bavail / found.f_blocks
 
     def fill(self, left: float) -> None:
-        """Have others write until this share is left, or remove what they wrote until it is."""
+        """Write files of others, or remove them, until this share is free."""
         taken = self._others.stat().st_size if self._others.exists() else 0
         wanted = taken + int((self.left - left) * self.size)
         with self._others.open("ab") as file:
@@ -49,12 +49,12 @@ class SmallDisk:
             file.write(bytes(max(wanted - taken, 0)))
 
     def empty(self) -> None:
-        """Remove all that others wrote."""
+        """Remove the files of others."""
         self._others.unlink(missing_ok=True)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Look again and again at what is left."""
+        """Record the least free share while the context is open."""
         over = threading.Event()
 
         def watch() -> None:
@@ -72,7 +72,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(path: Path, num_bytes: int) -> Iterator[SmallDisk]:
-    """Mount one at `path`; the test is skipped where that is not allowed."""
+    """Mount a small file system at `path`; skip the test if mounts are not allowed."""
     path.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={num_bytes}", "tmpfs", str(path)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:

@@ -1,6 +1,6 @@
-"""An event loop whose time passes at once: when all wait, its clock jumps to the next timer.
+"""An event loop with virtual time: when all tasks wait, its clock jumps to the next timer.
 
-For code that waits for time alone; nothing may come from sockets, threads or processes.
+It is for code that waits only for time, not for sockets, threads or processes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ Result = TypeVar("Result")
 
 
 class _NeverWaits(selectors.SelectSelector):
-    """Waits for no timer: the first one may have been cancelled, and the next be far away."""
+    """A selector that never waits: the first timer may be cancelled, and the next far away."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         return super().select(None if timeout is None else 0)
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """`time()` is virtual, and with it sleeps and timeouts."""
+    """Event loop whose `time()` is virtual, and so its sleeps and timeouts."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -33,17 +33,17 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def _run_once(self) -> None:
         inner: Any = self
         if not inner._ready and inner._scheduled:
-            # A little further at least: a rounded time could lie before its own timer.
+            # Move a little further at least: a rounded time could lie before its own timer.
             self._now = max(inner._scheduled[0].when(), self._now + 1e-9)
         super()._run_once()  # type: ignore[misc]
 
 
 def run_virtually(main: Coroutine[Any, Any, Result]) -> Result:
-    """What `main` returns, in no real time."""
+    """Run `main` in virtual time; return its result."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
 
 
 def now() -> float:
-    """The virtual time, within a coroutine."""
+    """Return the virtual time, within a coroutine."""
     return asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""Waiting for what has no event: another process, another thread, a store."""
+"""Waiting for conditions without an event: of another process, another thread, a store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def wait_for(is_so: Callable[[], bool], timeout_s: float, *, every_s: float = 0.05) -> None:
-    """Look until `is_so()`; TimeoutError when it never is."""
+    """Wait until `is_so()`. Raises TimeoutError."""
     deadline = time.monotonic() + timeout_s
     while not is_so():
         if time.monotonic() > deadline:
@@ -17,7 +17,7 @@ def wait_for(is_so: Callable[[], bool], timeout_s: float, *, every_s: float = 0.
 
 
 async def until(is_so: Callable[[], bool], timeout_s: float, *, every_s: float = 0.01) -> None:
-    """The same on an event loop."""
+    """Wait until `is_so()` on an event loop. Raises TimeoutError."""
     async with asyncio.timeout(timeout_s):
         while not is_so():  # noqa: ASYNC110
             await asyncio.sleep(every_s)

@@ -1,1 +1,1 @@
-"""Tests of doubles/engine/."""
+"""Doubles of the engine and its parts."""

@@ -1,4 +1,4 @@
-"""Who hears of a cache and applies it literally, key by key: what an index is compared with."""
+"""A listener that applies a cache's events literally, key by key, for comparison with an index."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ KEY_BYTES = 16
 
 
 def split_keys(keys: bytes) -> list[bytes]:
-    """One by one."""
+    """Return the keys one by one."""
     assert len(keys) % KEY_BYTES == 0
     return [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
 
 
 class CacheListener:
-    """Blocks by their keys, and the tier that each is in."""
+    """Blocks by their keys, with the tier of each block."""
 
     def __init__(self) -> None:
         self.held: dict[bytes, TierName] = {}

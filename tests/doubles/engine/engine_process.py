@@ -1,7 +1,7 @@
 """A real engine process with a fake runner: `python -m tests.doubles.engine.engine_process SOCKET`.
 
-Everything but the model is the real thing. `--pace` seconds pass per step, as if it computed;
-`--break-at-step N` lets the device fail there for good.
+Everything but the model is real. `--pace` is the seconds that a step takes; with `--break-at-step
+N`, the device fails for good at step N.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NUM_BLOCKS = 2048
 
 @dataclass
 class PacedRunner:
-    """A runner that takes its time, and may break."""
+    """A runner that waits in each step, and may break."""
 
     runner: Runner
     pace_s: float = 0.0
@@ -58,7 +58,7 @@ def fake_engine(
     block_size: int = BLOCK_SIZE,
     drafting: Drafting | None = None,
 ) -> EngineCore:
-    """An engine that serves `link`."""
+    """Make an engine with a fake runner that serves `link`."""
     fake = FakeRunner(block_size, NUM_BLOCKS, vocab_size)
     runner = PacedRunner(fake, pace_s, break_at_step)
     welcome = welcome_of(vocab_size, 4096, (0,), block_size=block_size, num_blocks=NUM_BLOCKS)

@@ -1,4 +1,4 @@
-"""An engine with a fake runner on a thread of this process, behind a real socket."""
+"""An engine with a fake runner, in a thread of this process, that serves a real socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EngineThread:
     """Serves a socket while its context is open."""
 
     def __init__(self, path: str, *, pace_s: float = 0.001, **more: Any) -> None:
-        """`more`: as `fake_engine` has it."""
+        """`more`: further arguments of `fake_engine`."""
         self._path = path
         self._settings = {"pace_s": pace_s, **more}
         self._stop = StopSignal()

@@ -1,8 +1,7 @@
-"""An engine without a model: tells what it was scripted to, and counts what became of requests.
+"""An engine without a model: it sends scripted tokens, and counts how requests end.
 
-It implements `engine.link.interface.Engine`. Its prefix cache is a set of block keys, so
-`cached_tokens` behaves as in the real one: nothing is shared between namespaces. Counters may be
-read, and waited for, from any thread.
+It implements `engine.link.interface.Engine`. Its prefix cache is a set of block keys, so reuse is
+as in the real engine: namespaces share nothing. Any thread may read counters, and wait for them.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ from tests.doubles.engine.logprobs import pack_logprobs
 from tests.doubles.gateway.keys import split_keys
 
 Script = Callable[[Generate], Sequence[int]]
-Logits = Callable[[Generate], bytes]  # float32, one of each candidate
+Logits = Callable[[Generate], bytes]  # float32 logit of each candidate
 Pace = Callable[[Generate, int], Awaitable[None]]
 
 EOS = 257
@@ -96,57 +95,57 @@ WELCOME = Welcome(
     dtype="none",
     hidden_size=8,
 )
-ENGINE_SECONDS = 0.25  # of every sequence
+ENGINE_SECONDS = 0.25  # engine seconds of every sequence
 TIMING = Timing(queue=0.001, match=0.002, load=0.004, prefill=0.008)
 
 
 def parrot(request: Generate) -> list[int]:
-    """Repeat the prompt."""
+    """Answer with the prompt's tokens."""
     return prompt_of(request)
 
 
 def prompt_of(request: Generate) -> list[int]:
-    """The prompt's token ids."""
+    """Return the prompt's token ids."""
     ids: list[int] = np.frombuffer(request.token_ids, "<i4").tolist()
     return ids
 
 
 def embedding_of(prompt: Sequence[int]) -> bytes:
-    """Eight numbers that depend on each token of the prompt and its place."""
+    """Return eight numbers that depend on every token of the prompt and on its place."""
     made = np.random.default_rng(list(prompt)).normal(size=WELCOME.hidden_size)
     return made.astype("<f4").tobytes()
 
 
 def logits_of(request: Generate) -> bytes:
-    """A logit of each candidate: how often the prompt has it."""
+    """Return a logit for each candidate: how often the prompt has the token."""
     counts = [prompt_of(request).count(one) for one in candidates_of(request)]
     return np.array(counts, "<f4").tobytes()
 
 
 def candidates_of(request: Generate) -> list[int]:
-    """The token ids whose logits are asked for."""
+    """Return the token ids whose logits the request asks for."""
     ids: list[int] = np.frombuffer(request.candidates, "<i4").tolist()
     return ids
 
 
 def prediction_of(request: Generate) -> list[int]:
-    """The token ids that the answer is expected to repeat."""
+    """Return the token ids that the request expects the answer to repeat."""
     ids: list[int] = np.frombuffer(request.prediction, "<i4").tolist()
     return ids
 
 
 def saying(text: str) -> Script:
-    """Say `text`, of which every byte is a token of the tiny tokenizer."""
+    """Answer with `text`; each byte is a token of the tiny tokenizer."""
     return lambda _: list(text.encode())
 
 
 async def at_once(_: Generate, __: int) -> None:
-    """Let others run between tokens."""
+    """Send tokens without delay, but let other tasks run between tokens."""
     await asyncio.sleep(0)
 
 
 def hanging_at(position: int) -> Pace:
-    """Tell `position` tokens and then nothing more, until the request is cancelled."""
+    """Send `position` tokens, then nothing until the request is cancelled."""
 
     async def pace(_: Generate, at: int) -> None:
         await (asyncio.Event().wait() if at >= position else asyncio.sleep(0))
@@ -155,7 +154,7 @@ def hanging_at(position: int) -> Pace:
 
 
 def failing_at(position: int, error: EngineError) -> Pace:
-    """Tell `position` tokens and then raise `error`."""
+    """Send `position` tokens, then raise `error`."""
 
     async def pace(_: Generate, at: int) -> None:
         await asyncio.sleep(0)
@@ -166,7 +165,7 @@ def failing_at(position: int, error: EngineError) -> Pace:
 
 
 def timed(first_s: float, gap_s: float) -> Pace:
-    """The first token after `first_s` seconds, the others `gap_s` apart."""
+    """Send the first token after `first_s` seconds, then a token every `gap_s`."""
 
     async def pace(_: Generate, at: int) -> None:
         await asyncio.sleep(gap_s if at else first_s)
@@ -176,17 +175,17 @@ def timed(first_s: float, gap_s: float) -> Pace:
 
 @dataclass(slots=True)
 class Computed:
-    """What it has computed for a request: all of the prompt at once, before the first token."""
+    """Token counts of a request; the whole prompt is computed at once, before the first token."""
 
     flow: str
     prompt: int
     cached: int
     generated: int = 0
-    is_lost: bool = False  # the engine has died meanwhile, and tells nobody
+    is_lost: bool = False  # the engine has died without an event
 
 
 class FakeEngine:
-    """Scripted by `script` (which tokens), `pace` (when, or what goes wrong) and `per_step`."""
+    """Engine with the tokens of `script` and the times and errors of `pace`."""
 
     def __init__(self, welcome: Welcome | None = WELCOME) -> None:
         self.welcome = welcome
@@ -198,15 +197,15 @@ class FakeEngine:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew: default script, empty cache, counters at zero."""
+        """Restore the default script, an empty cache and zero counters."""
         self.script: Script = parrot
         self.logits: Logits = logits_of
         self.pace: Pace = at_once
         self.per_step = 1
-        self.drafts: DraftCounts = {}  # of every sequence
+        self.drafts: DraftCounts = {}  # reported for every sequence
         self.requests: list[Generate] = []
         self.computed: dict[str, Computed] = {}  # the engine's own count, by request id
-        self.erasure: Erasure | None = None  # told of each flush
+        self.erasure: Erasure | None = None  # reported with each flush
         self.running = 0
         self.finished = 0
         self.failed = 0
@@ -219,16 +218,16 @@ class FakeEngine:
         self._cached_keys: set[bytes] = set()
         self.marks: dict[str, dict[bytes, MarkedPrefix]] = {}  # by flow and id
         self.forgotten_copies: list[tuple[str, bytes]] = []
-        self._unread: dict[bytes, str] = {}  # keys that nobody has found yet, and their writers
+        self._unread: dict[bytes, str] = {}  # keys that no request found yet, and their writers
 
     def lose_cache(self) -> None:
-        """Give up all that is in the cache."""
+        """Drop all cached blocks."""
         self._cached_keys.clear()
 
     async def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished, None]:
-        """Tell the scripted tokens up to `max_tokens`, then how it ended."""
+        """Yield the scripted tokens up to `max_tokens`, then how the request ended."""
         self.requests.append(request)
         cached, cache = self._look_up(request)
         ended, did = False, Computed(request.flow, len(prompt_of(request)) - cached, cached)
@@ -271,7 +270,7 @@ class FakeEngine:
         except EngineError as error:
             ended = True
             self._count(failed=1)
-            if not did.generated:  # it was refused
+            if not did.generated:  # the request was refused
                 did.prompt = did.cached = 0
             if on_end is not None and not isinstance(error, EngineDied):
                 on_end(_failed(request, error, did))
@@ -282,11 +281,11 @@ class FakeEngine:
             self._count(running=-1, cancelled=not ended, finished=ended)
 
     async def ask(self, query: Query[R], within_s: float | None = ANSWER_S) -> R:
-        """Reply as `answer` does, and no later than `within_s` says."""
+        """Return the reply of `answer`, within `within_s` seconds."""
         return cast("R", await in_time(self.answer(query), within_s))
 
     async def answer(self, query: Query[Any]) -> object:
-        """As many numbers as the double has; nothing is listed of sequences and the tree."""
+        """Reply to a query as far as the double has data; sequences and the tree are empty."""
         match query:
             case StatsQuery():
                 return StatsReply(query_id="", stats=self._stats())
@@ -322,19 +321,19 @@ class FakeEngine:
         raise AssertionError(query)
 
     def share_cache_of(self, other: FakeEngine) -> None:
-        """Have the same blocks from now on, as if both were one."""
+        """Share one set of cached blocks with `other` from now on."""
         self._cached_keys, self._unread = other._cached_keys, other._unread
 
     def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
-        """Note them; nothing is dropped here."""
+        """Keep the recorded flushes; no block is dropped here."""
         self.recorded = dict(flushes)
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
-        """Note the flows' quotas; nothing is divided here."""
+        """Keep the flows' quotas; no memory is divided here."""
         self.flows = dict(flows)
 
     def wait_until(self, holds: Callable[[FakeEngine], bool], timeout: float = 60.0) -> bool:
-        """Wait until `holds` of the counters; False when it did not within `timeout` seconds."""
+        """Wait until `holds(self)`; return False if it does not within `timeout` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: holds(self), timeout)
 
@@ -371,14 +370,14 @@ class FakeEngine:
         )
 
     def _flush(self) -> int:
-        """Forget everything, whatever was asked."""
+        """Drop all cached blocks, whatever the query asks; return their number."""
         forgotten = len(self._cached_keys)
         self._cached_keys.clear()
         self._unread.clear()
         return forgotten
 
     def _pin(self, prefix: Pin) -> int:
-        """Have its blocks in the cache from now on, or fail as `pin_error` says."""
+        """Cache the prefix's blocks, or raise `pin_error`; return their number."""
         if self.pin_error is not None:
             raise self.pin_error
         keys = split_keys(prefix.block_keys)
@@ -389,13 +388,13 @@ class FakeEngine:
         return len(keys)
 
     def _unpin(self, pin_id: str) -> int:
-        """Pin it no more; its blocks stay in the cache."""
+        """Unpin a prefix; its blocks stay cached. Return their number."""
         with self._changed:
             self._changed.notify_all()
             return self.pinned.pop(pin_id, 0)
 
     def _probe(self, query: Probe) -> Probed:
-        """As many whole blocks as are in the cache."""
+        """Count the tokens of the leading whole blocks that are cached."""
         ids = np.frombuffer(query.token_ids, "<i4")
         path = NamespacePath(query.namespaces)  # type: ignore[arg-type]
         keys = split_keys(block_keys(path, ids[:-1], WELCOME.block_size))
@@ -403,14 +402,14 @@ class FakeEngine:
         return Probed(query_id="", tiers=TierTokens(16 * hits), saved_seconds=0.25)
 
     def _forget(self, query: ForgetMarked) -> int | None:
-        """Forget it; its blocks stay in the cache. Notes what is to go without a mark."""
+        """Forget a marked prefix, whose blocks stay cached. Note the ids of unmarked copies."""
         if not query.is_marked:
             self.forgotten_copies.append((query.flow, query.prefix_id))
         found = self.marks.get(query.flow, {}).pop(query.prefix_id, None)
         return None if found is None else found.tokens // 16
 
     def _look_up(self, request: Generate) -> tuple[int, WrittenAndRead]:
-        """Tokens found in the cache; all of the prompt's blocks are in it from now on."""
+        """Count the prompt's cached tokens, then cache all of its blocks."""
         keys = split_keys(request.block_keys) if request.use_cache else []
         hits = 0
         while hits < len(keys) and keys[hits] in self._cached_keys:
@@ -420,12 +419,12 @@ class FakeEngine:
         written = keys[hits:] if request.writer else []
         self._unread.update(dict.fromkeys(written, request.writer))
         self._cached_keys.update(keys)
-        # The last token is always computed: its logits are needed.
+        # The last token is always computed, since its logits are needed.
         cached = min(hits * 16, len(prompt_of(request)) - 1)
         return cached, WrittenAndRead(16 * len(written), first_reads)
 
     def _mark(self, request: Generate, cached: int) -> tuple[int, ...]:
-        """Note the marks; returns the tokens written for each."""
+        """Keep the request's marks; return the tokens written for each mark."""
         keys, start, written = split_keys(request.block_keys), cached, []
         for mark in request.marks:
             blocks = mark.num_tokens // 16
@@ -440,7 +439,7 @@ class FakeEngine:
         return tuple(written)
 
     def _cache_answer(self, request: Generate, answer: Sequence[int]) -> None:
-        """Have its blocks, too; the last token is left out, which need not be computed."""
+        """Cache the answer's blocks too, without the last token, which is never computed."""
         ids = np.array([*prompt_of(request), *answer[:-1]], np.int32)
         path = NamespacePath(request.namespaces)  # type: ignore[arg-type]
         keys = block_keys(path, ids, WELCOME.block_size)
@@ -496,7 +495,7 @@ def _tokens(
 
 
 def _logprobs(request: Generate, token: int) -> TokenLogprobs | None:
-    """Return those of a token: it is always the likeliest; None if they were not asked for."""
+    """Return a token's logprobs, where it is the likeliest; None if the request asks for none."""
     wanted = request.sampling.num_logprobs
     if wanted is None:
         return None
@@ -504,7 +503,7 @@ def _logprobs(request: Generate, token: int) -> TokenLogprobs | None:
 
 
 def _scores(request: Generate) -> tuple[TokenLogprobs, ...] | None:
-    """Of every token of the prompt but the first: it is always the likeliest but one."""
+    """Return logprobs of the prompt's tokens but the first; each is the second likeliest."""
     wanted = request.sampling.prompt_logprobs
     if wanted is None:
         return None

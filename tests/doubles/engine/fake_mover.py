@@ -1,11 +1,11 @@
-"""A mover over the fake runner's blocks: copies take their time, end in any order, and may fail.
+"""A mover over the fake runner's blocks: copies take several polls, end in any order, and may fail.
 
-Loads of a plan from the host may be promised at once before they end: then they end well, a step
-that is launched waits for them, and they are told as done when it has been collected.
+Loads from the host may be promised before they end. Promised loads always succeed: the next
+launched step waits for them, and they are reported as done once that step has been collected.
 
-What it copies is real enough to be found out. A block's numbers are copied when the copy ends;
-its target is spoilt from the start to the end, and a source that changes meanwhile, a slot that is
-used by two copies, or a record that is not the one written is an error at once.
+Copies are real, so wrong use is found. A block's numbers are copied when the copy ends, and until
+then the target is spoilt. A source that changes during the copy, a slot in two copies, and a record
+that differs from the written record raise an error at once.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tests.doubles.engine.fake_runner import FakeRunner, KvCorrupt
 from tests.doubles.engine.stateful_runner import StatefulRunner
 
 Block = list[int | None]
-Place = tuple[Tier, int, bool]  # whether it is a state's
+Place = tuple[Tier, int, bool]  # tier, slot, whether it is a state's
 
 
 @dataclass(frozen=True)
 class Faults:
-    """How copies go: polls until one ends, and the share of those that fail or are lost."""
+    """How copies end: the most polls until the end, and the shares that fail or are lost."""
 
     most_polls: int = 3
     failing: float = 0.0
-    losing: float = 0.0  # of reads from disk
+    losing: float = 0.0  # share of reads from disk
     promising: float = 0.0  # share of polls in which the loads under way are promised
 
 
@@ -38,11 +38,11 @@ class Faults:
 class Copy:
     move: Move
     seen: Block  # the source when the copy began
-    spoilt: Block  # what lies in the target until it ends
+    spoilt: Block  # contents of the target until the copy ends
     record: BlockRecord | None
     polls: int
     is_released: bool = False
-    has_arrived: bool = False  # it was promised, and a step has waited for it
+    has_arrived: bool = False  # it was promised, and a launched step needs it
 
 
 @dataclass
@@ -52,17 +52,17 @@ class FakeMover:
     runner: FakeRunner
     faults: Faults = Faults()
     random: Random = field(default_factory=lambda: Random(0))
-    held: set[Tier] = field(default_factory=set)  # no copy into these ends
+    held: set[Tier] = field(default_factory=set)  # copies into these tiers do not end
     host: dict[int, Block] = field(default_factory=dict)
     disk: dict[int, tuple[BlockRecord, Block]] = field(default_factory=dict)
-    tiers: Tiers = field(default_factory=Tiers)  # where states lie on disk
+    tiers: Tiers = field(default_factory=Tiers)  # tells where states lie on disk
     host_states: dict[int, Block] = field(default_factory=dict)
     disk_states: dict[int, tuple[BlockRecord, Block]] = field(default_factory=dict)
     plans: list[Plan] = field(default_factory=list)
     ended: Counter[tuple[str, Tier, Tier]] = field(default_factory=Counter)
     ended_states: Counter[tuple[str, Tier, Tier]] = field(default_factory=Counter)
     is_closed: bool = False
-    block_seconds: float | None = None  # what copies say they took, a block; None: nothing
+    block_seconds: float | None = None  # seconds a block that copies report; None: no report
     under_way: list[Copy] = field(default_factory=list)
     choose_fate: Callable[[Move], str] | None = None  # "done", "failed" or "lost"
 
@@ -109,14 +109,14 @@ class FakeMover:
         )
 
     def arrive(self) -> None:
-        """A step is launched: what was promised is there before it reads."""
+        """Carry out the promised copies, before a launched step reads."""
         for copy in self.under_way:
             if copy.is_released and not copy.has_arrived:
                 self._bring(copy)
                 copy.has_arrived = True
 
     def land(self) -> None:
-        """A step was collected: what it waited for has ended."""
+        """Let the promised copies end, since the step that waited for them was collected."""
         for copy in self.under_way:
             copy.polls = 0 if copy.has_arrived else copy.polls
 
@@ -144,7 +144,7 @@ class FakeMover:
         return [Copied(move.source_tier, move.target_tier, 1, seconds) for move in done]
 
     def moves(self, source: Tier, target: Tier) -> list[Move]:
-        """All moves of one direction, so far."""
+        """Return all moves started so far from `source` to `target`."""
         return [
             move
             for plan in self.plans
@@ -180,13 +180,13 @@ class FakeMover:
         return fate
 
     def _bring(self, copy: Copy) -> None:
-        """The copy is whole: write what was read into its target."""
+        """Complete a copy: write the source's contents to the target."""
         self._check(copy)
         copy.spoilt = list(copy.seen)
         self._write(_places(copy.move)[1], copy.spoilt, copy.record)
 
     def _check(self, copy: Copy) -> None:
-        """What is read has not changed, and nobody else has written what is written."""
+        """Check that the source has not changed, and that nothing else wrote the target."""
         move, (source, target) = copy.move, _places(copy.move)
         if self._read(source, copy.record) != copy.seen:
             raise KvCorrupt(f"the source of {move} has changed")
@@ -234,7 +234,7 @@ class FakeMover:
 
 
 def _places(move: Move) -> tuple[Place, Place]:
-    """The source and the target."""
+    """Return the source and the target of a move."""
     return (
         (move.source_tier, move.source, move.is_state),
         (move.target_tier, move.target, move.is_state),
@@ -242,5 +242,5 @@ def _places(move: Move) -> tuple[Place, Place]:
 
 
 def _bound(record: BlockRecord) -> tuple[bytes, ...]:
-    """What is compared of a record: all but its hits."""
+    """Return the fields of a record that are compared: all but its hits."""
     return record.key, record.parent_key, record.namespace, record.token_ids, record.owner.encode()

@@ -1,15 +1,15 @@
-"""A runner whose every token depends on all the KV it should have read, block by block.
+"""A runner whose every token depends on all the KV that it should have read.
 
-The "KV" of a position is a chain: a number made from the KV before it, as read back through the
-row's blocks, and the token. The next token is made from all the KV up to the row's end. So a
-block that was shared wrongly, copied wrongly, freed too early or written by two changes what
-comes out, and `expected_output` says what should have.
+The "KV" of a position is a number made from the token and the KV before it, as read back through
+the row's blocks. The next token is made from all the KV up to the row's end. So a block that was
+shared wrongly, copied wrongly, freed too early or written twice changes the output;
+`expected_output` returns the right output.
 
-It computes what is left of a step that was written to bytes and read back.
+It computes a copy of the step that was encoded to bytes and decoded again.
 
-Like a device it does its work in the order of the launches, whatever the host does meanwhile,
-and feeds a pending token from what it sampled last for the batch slot. What it sampled is told when
-it is collected, in that order and once.
+Like a device, it computes in the order of the launches, whatever the host does meanwhile, and
+replaces a pending token by the token that it last sampled for the batch slot. Samples are returned
+when a step is collected, in the order of launches and once.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class KvCorrupt(AssertionError):
 
 
 def next_kv(previous: int, token_id: int) -> int:
-    """The KV of a position: depends on everything before it."""
+    """Return the KV of a position, which depends on all tokens up to there."""
     return (previous * 1_000_003 + token_id * 7_919 + 12_345) % _MASK
 
 
 def next_token(kv: Iterable[int], vocab_size: int = VOCAB_SIZE) -> int:
-    """The token that follows KV: depends on every number of it."""
+    """Return the token that follows `kv`; it depends on every number of `kv`."""
     mixed = 0
     for value in kv:
         mixed = (mixed * 31 + value) % _MASK
@@ -53,12 +53,12 @@ def next_token(kv: Iterable[int], vocab_size: int = VOCAB_SIZE) -> int:
 
 
 def logprob_after(kv: Iterable[int]) -> float:
-    """The log-probability of the token that follows KV: depends on every number of it."""
+    """Return the log-probability of the token that follows `kv`, made from every number of `kv`."""
     return -0.5 - next_token(kv, 997) / 997
 
 
 def allowed_next(token_id: int, mask: Bitmask | None) -> Sampled:
-    """The first token from `token_id` on that the mask allows, from the first on after the last."""
+    """Return the first allowed token from `token_id` on; after the last token, search from 0."""
     if mask is None or not mask.any():
         return Sampled(None, is_ruled_out=True)
     ids = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
@@ -68,7 +68,7 @@ def allowed_next(token_id: int, mask: Bitmask | None) -> Sampled:
 def expected_output(
     prompt: Iterable[int], n: int, stops: Collection[int] = (), vocab_size: int = VOCAB_SIZE
 ) -> list[int]:
-    """What follows `prompt`: `n` tokens, or fewer up to and with the first of `stops`."""
+    """Return the right output after `prompt`: `n` tokens, or fewer that end with one of `stops`."""
     kv: list[int] = []
     for token_id in prompt:
         kv.append(next_kv(kv[-1] if kv else 0, token_id))
@@ -80,7 +80,7 @@ def expected_output(
 
 
 def prompt_where(token_id: int, position: int, n: int = 8) -> list[int]:
-    """A prompt whose expected output has `token_id` at `position`, and not before."""
+    """Return a prompt whose expected output has `token_id` first at `position`."""
     for seed in range(100_000):
         prompt = [seed % VOCAB_SIZE, seed // VOCAB_SIZE % VOCAB_SIZE, seed // VOCAB_SIZE**2]
         output = expected_output(prompt, n)
@@ -104,14 +104,14 @@ class FakeLaunched:
 
 @dataclass
 class FakeForward:
-    """A step whose KV is written and which waits to be told what it may sample."""
+    """A step whose KV is written, and which waits for its sampling."""
 
     runner: FakeRunner
     step: Step
     owners: list[Sequence]
 
     def sample(self, allowed: Iterable[Bitmask | None]) -> FakeLaunched:
-        """Raises what `raising_late` has."""
+        """Sample with these masks. Raises the next error of `raising_late`."""
         self.runner.events.append("sample")
         masks = iter(allowed)
         if self.runner.raising_late:
@@ -131,22 +131,22 @@ class FakeForward:
 
 @dataclass
 class FakeRunner:
-    """A `Runner` over a dict of blocks. Keeps the steps it was given."""
+    """A `Runner` over a dict of blocks, which keeps its steps."""
 
     block_size: int
     num_blocks: int
     vocab_size: int = VOCAB_SIZE
     not_finite: set[str] = field(default_factory=set)  # request ids whose logits are NaN
     raising: list[Exception] = field(default_factory=list)  # raised by the next launches
-    raising_late: list[Exception] = field(default_factory=list)  # by the next that wait for masks
-    takes: Callable[[Step], None] = lambda step: None  # moves a test's clock on, at a launch
-    waits: Callable[[], None] = lambda: None  # the same, when a step is collected
-    waits_for_loads: Callable[[], None] = lambda: None  # those promised to what is launched
-    has_waited: Callable[[], None] = lambda: None  # a step that waited for them is over
+    raising_late: list[Exception] = field(default_factory=list)  # raised by the next samplings
+    takes: Callable[[Step], None] = lambda step: None  # advances a test's clock at a launch
+    waits: Callable[[], None] = lambda: None  # advances it when a step is collected
+    waits_for_loads: Callable[[], None] = lambda: None  # waits for promised loads at a launch
+    has_waited: Callable[[], None] = lambda: None  # called once a step is collected
     num_raised: int = 0
-    running: Running = list  # who has the batch slots, for `owners`
+    running: Running = list  # returns the running sequences, for `owners`
     steps: list[Step] = field(default_factory=list)
-    owners: list[list[Sequence]] = field(default_factory=list)  # of the rows of each
+    owners: list[list[Sequence]] = field(default_factory=list)  # of each step's rows
     tables: dict[int, list[int]] = field(default_factory=dict)  # block ids by batch slot
     sampling: dict[int, SamplingParams] = field(default_factory=dict)  # by batch slot
     tokens_computed: int = 0
@@ -154,7 +154,7 @@ class FakeRunner:
     last_tokens: dict[int, int] = field(default_factory=dict)  # by batch slot
     constrained: set[int] = field(default_factory=set)  # batch slots
     events: list[str] = field(default_factory=list)  # calls, in order
-    forward: FakeForward | None = None  # that waits to be sampled
+    forward: FakeForward | None = None  # the step that waits for its sampling
     on_their_way: list[FakeLaunched] = field(default_factory=list)
     most_on_their_way: int = 0
 
@@ -168,7 +168,7 @@ class FakeRunner:
         return self.forward
 
     def _computed(self, step: Step) -> tuple[Step, list[Sequence]]:
-        """The step as it was read back, with its KV written."""
+        """Write the KV of a step; return the decoded step and the owners of its rows."""
         if self.forward is not None:
             raise KvCorrupt("a step is launched before the one it follows was sampled")
         owners = owners_of(step, self.running())
@@ -187,7 +187,7 @@ class FakeRunner:
             self._block(written[0])[written[1]] = self._block(read[0])[read[1]]
         self._check_single_writer(step)
         if self.raising:
-            self._write(step.rows[0])  # a step that breaks may have done a part of its work
+            self._write(step.rows[0])  # a failing step may have done a part of its work
             self.num_raised += 1
             raise self.raising.pop(0)
         for row in step.rows:
@@ -217,7 +217,7 @@ class FakeRunner:
         return launched
 
     def _take(self, row: Row) -> None:
-        """What the row brings for its batch slot, as a runner keeps it."""
+        """Keep the blocks and parameters that the row brings for its batch slot."""
         blocks = np.frombuffer(row.block_ids, np.int32).tolist()
         if blocks:
             table = self.tables.setdefault(row.batch_slot, [])
@@ -291,7 +291,7 @@ class FakeRunner:
             raise KvCorrupt("a row has not as many tokens as positions")
 
     def _check_single_writer(self, step: Step) -> None:
-        """No block that one row writes may be read or written by another row of the step."""
+        """Check that no block that one row writes is read or written by another row of the step."""
         written: list[int] = []
         used: list[set[int]] = []
         batch_slots = [row.batch_slot for row in step.rows]

@@ -1,10 +1,10 @@
-"""CUDA devices of a machine that has none."""
+"""CUDA devices for a machine without GPUs."""
 
 from __future__ import annotations
 
 
 class FewGpus:
-    """As `torch.cuda`: `count` of them, of which `broken` cannot be used, for a reason."""
+    """A `torch.cuda` with `count` devices; `broken` maps unusable devices to the reason."""
 
     def __init__(self, count: int, broken: int | None = None) -> None:
         self._count = count

@@ -1,6 +1,6 @@
-"""Processes that have imported a module already: forked from one that imported it once.
+"""Processes that start with a module imported: they are forked from a process that imported it.
 
-An engine with a fake runner needs nothing of torch but its import, which takes most of its life.
+Otherwise importing torch would take most of the life of an engine with a fake runner.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tests.doubles.forks.server import fork_server
 
 
 class ForkedProcess:
-    """A process by what tests ask of `asyncio.subprocess.Process`."""
+    """A process with the methods of `asyncio.subprocess.Process` that tests use."""
 
     def __init__(self, process: ForkServerProcess) -> None:
         self._process = process
 
     def send_signal(self, signal: int) -> None:
-        """Send it a signal; ProcessLookupError where it has ended."""
+        """Send a signal to the process. Raises ProcessLookupError if it has ended."""
         assert self._process.pid is not None
         os.kill(self._process.pid, signal)
 
     async def wait(self) -> int:
-        """Its exit status, once it has ended; the negative number of a signal that ended it."""
+        """Wait for the process's end; return its exit status, negative for a fatal signal."""
         await asyncio.to_thread(self._process.join)
         status = self._process.exitcode
         assert status is not None
@@ -42,7 +42,7 @@ def _exit_with(main: Callable[[list[str]], int], arguments: list[str]) -> None:
 async def forked(
     main: Callable[[list[str]], int], arguments: Sequence[str]
 ) -> AsyncIterator[ForkedProcess]:
-    """Call `main`, a function of a module, in a process of its own, which ends with this."""
+    """Call `main`, a module's function, in a new process that ends with this process."""
     process = fork_server().Process(target=_exit_with, args=(main, list(arguments)))
     await asyncio.to_thread(process.start)
     try:

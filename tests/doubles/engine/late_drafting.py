@@ -1,4 +1,4 @@
-"""The choice of drafts that a server has, over the tree of an engine that is assembled later."""
+"""A server's choice of drafts, over the tree of an engine that is assembled later."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from prefix_cache.tree.tree import RadixTree
 
 
 class LateDrafting:
-    """Drafts from all sources, once it has a tree. Implements `Drafting`."""
+    """Drafts from all sources once a tree is attached; implements `Drafting`."""
 
     def __init__(self, answers: Callable[[RadixTree], EarlierAnswers]) -> None:
-        """Draft from earlier answers as `answers` keeps them."""
+        """Draft from the earlier answers in `answers`."""
         self._answers = answers
         self._chosen: Drafting = NoDrafts()
 
     def attach(self, tree: RadixTree) -> None:
-        """Draft from this tree; steps are said to take as long whatever is in them."""
+        """Draft from this tree, as if every step took the same time."""
         self._chosen = choose_drafts(tree, lambda rows: 0.01, answers=self._answers(tree))
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:

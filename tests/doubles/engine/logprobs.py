@@ -1,4 +1,4 @@
-"""Log-probabilities as they travel."""
+"""Log-probabilities, packed as in messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.link.messages import TokenLogprobs
 
 
 def pack_logprobs(chosen: float, top: Sequence[tuple[int, float]]) -> TokenLogprobs:
-    """The log-probability of the chosen token, and (token id, logprob) of the likeliest."""
+    """Pack the chosen token's log-probability, and (token id, logprob) of the likeliest tokens."""
     ids, values = [token_id for token_id, _ in top], [logprob for _, logprob in top]
     packed = struct.pack(f"<{len(ids)}i", *ids), struct.pack(f"<{len(values)}f", *values)
     return TokenLogprobs(chosen, *packed)

@@ -1,4 +1,4 @@
-"""A link that is two lists."""
+"""A link of an engine in memory."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from engine.link.messages import Event, FromEngine, StepReply, ToEngine, Tokens
 
 
 class MemoryLink:
-    """A `Link` in memory: what tests put in, and what the core sent, by client."""
+    """A `Link` in memory: messages that tests put in, and those that the core sent, by client."""
 
     def __init__(self, *, sleeps: bool = False) -> None:
-        """`sleeps`: waiting takes a moment, so that others get on."""
+        """`sleeps`: whether waiting takes a moment, so that other threads run."""
         self.sleeps = sleeps
         self.dropped_frames = 0
         self.sent: defaultdict[bytes, list[FromEngine]] = defaultdict(list)
@@ -22,7 +22,7 @@ class MemoryLink:
         self._incoming: list[Incoming] = []
 
     def say(self, message: ToEngine, client: bytes = b"gateway") -> None:
-        """Let the core find a message when it looks next."""
+        """Add a message that the core receives next."""
         self._incoming.append(Incoming(client, message))
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
@@ -39,7 +39,7 @@ class MemoryLink:
         return True
 
     def events(self, request_id: str, client: bytes = b"gateway") -> list[Event]:
-        """All events of a request, in order."""
+        """Return all events of a request, in order."""
         return [
             event
             for message in self.sent[client]
@@ -49,12 +49,12 @@ class MemoryLink:
         ]
 
     def tokens(self, request_id: str, client: bytes = b"gateway") -> list[int]:
-        """All tokens of a request, in order."""
+        """Return all tokens of a request, in order."""
         events = self.events(request_id, client)
         return [t for event in events if isinstance(event, Tokens) for t in event.token_ids]
 
     def last(self, request_id: str, client: bytes = b"gateway") -> Event:
-        """The one event that ended a request; fails unless it is one, and the last."""
+        """Return the event that ended a request; fail unless only the last event is one."""
         events = self.events(request_id, client)
         ends = [event for event in events if not isinstance(event, Tokens)]
         assert len(ends) == 1, f"{request_id} ended {len(ends)} times"

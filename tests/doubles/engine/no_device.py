@@ -1,4 +1,4 @@
-"""Triton's driver of a device that is not there: kernels are compiled for it and never run."""
+"""Triton's driver for a missing device: kernels are compiled for the device but never run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 
 
 class NoDevice(threading.local):
-    """In place of Triton's driver: a Hopper that no kernel ever runs on; 0 in a new thread."""
+    """Replaces Triton's driver by a Hopper GPU on which no kernel runs; 0 in a new thread."""
 
     device = 0
 

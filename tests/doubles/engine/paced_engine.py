@@ -1,9 +1,9 @@
-"""An engine without a model that keeps to a pace.
+"""An engine without a model that sends tokens at a fixed pace.
 
 `python -m tests.doubles.engine.paced_engine SOCKET S`.
 
-Every S seconds it sends one token of every sequence, over the real link. A step begins when it is
-due, however far behind the gateway is.
+Every S seconds it sends one token of every sequence, over the real link. Each step begins when it
+is due, even if the gateway is behind.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Running:
 
 
 class PacedEngine:
-    """Sends one token of every sequence each `step_s` seconds."""
+    """Engine that sends one token of every sequence each `step_s` seconds."""
 
     def __init__(self, socket: str, step_s: float) -> None:
         self._link = SocketLink(socket, codec=Codec())

@@ -1,4 +1,4 @@
-"""Earlier answers of all namespaces in one pool, as an engine must not have them."""
+"""Earlier answers of all namespaces in one pool, which an engine must never have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ALL = Namespace(b"all".ljust(16))
 
 
 class PooledAnswers(EarlierAnswers):
-    """Drafts for each request from everyone's answers: a leak that tests have to find."""
+    """Drafts for each request from the answers of all: a leak that tests have to find."""
 
     def scope(self, namespace: Namespace) -> Namespace:
         """Return one scope for all namespaces."""

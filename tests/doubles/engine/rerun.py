@@ -1,4 +1,4 @@
-"""A recorder for machines without graphs: it runs the function again."""
+"""A capture for machines without CUDA graphs: a replay runs the function again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RerunCaptured:
 
 
 class Rerun:
-    """A `Capture`; counts what it recorded."""
+    """A `Capture` that counts its records."""
 
     def __init__(self) -> None:
         self.captured = 0

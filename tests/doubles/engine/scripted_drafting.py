@@ -1,4 +1,4 @@
-"""Drafts as a test wants them: right, wrong, or some of each."""
+"""Drafts that a test chooses: right, wrong, or a mixture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 from engine.drafting.draft import Draft
 from engine.sequences.sequence import Sequence
 
-# What follows the known tokens of a sequence, and how many of these are wanted at most.
+# Returns the tokens that follow a sequence's known tokens, at most so many.
 Continuation = Callable[[Sequence, int], list[int]]
 
 
@@ -17,7 +17,7 @@ Continuation = Callable[[Sequence, int], list[int]]
 class ScriptedDrafting:
     """Drafts the right continuation, each token replaced by another with a probability.
 
-    Implements `Drafting`. Keeps what it is told.
+    Implements `Drafting`. Keeps the calls that it gets.
     """
 
     follows: Continuation
@@ -25,7 +25,7 @@ class ScriptedDrafting:
     wrong: float = 0.0
     most: int = 5
     fewest: int = 1
-    often: float = 1.0  # probability that a sequence has a draft at all
+    often: float = 1.0  # probability that a sequence gets drafts
     random: Random = field(default_factory=lambda: Random(1))
     gone: list[str] = field(default_factory=list)
 
@@ -44,7 +44,7 @@ class ScriptedDrafting:
         return drafts
 
     def ended(self, sequence: Sequence) -> None:
-        """Note who has gone."""
+        """Keep the sequence that ended."""
         self.gone.append(sequence.request_id)
 
     def _perhaps(self, token_id: int) -> int:

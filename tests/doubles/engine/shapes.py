@@ -30,7 +30,7 @@ _LLAMA_2 = _COMMON | {
     "tie_word_embeddings": False,
     "mlp_bias": False,
 }
-# Qwen3.5 says the same of its text model in `text_config`.
+# Qwen3.5 has the same fields for its text model in `text_config`.
 _QWEN_HYBRID = _COMMON | {
     "num_key_value_heads": 4,
     "head_dim": 256,
@@ -204,7 +204,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
         "mlp_bias": False,
     },
-    # Without grouped heads, so that KV is four times as large: 512 KiB a token.
+    # Without grouped heads, so KV is four times as large: 512 KiB a token.
     "llama-2-7b": _LLAMA_2
     | {
         "hidden_size": 4096,
@@ -410,14 +410,14 @@ SHAPES["glm-4.7-flash"] = {
 
 
 def model_directory(name: str, parent: Path) -> Path:
-    """A directory to open: "handbook", one of SHAPES written below `parent`, or a path as it is."""
+    """Return a model directory: "handbook", a shape written below `parent`, or a given path."""
     if name == "handbook":
         return EMBEDDED
     return write_shape(name, parent / name) if name in SHAPES else Path(name)
 
 
 def write_shape(name: str, directory: Path) -> Path:
-    """Write config and tokenizer of a shape; returns `directory`."""
+    """Write the config and tokenizer of a shape; return `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     config = SHAPES[name]
     (directory / "config.json").write_text(json.dumps(config, indent=1))

@@ -1,4 +1,4 @@
-"""Decode batches whose rows share prefixes, their block tables, and how their keys are cut.
+"""Decode batches whose rows share prefixes, with their block tables and splits.
 
 Knows only layouts; `benchmarks.engine.kernels` times them.
 """
@@ -18,7 +18,7 @@ from kernels.attention.tuning import rows_together
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Groups of equal size: tokens that all rows share, that a group shares, of a row alone."""
+    """Groups of equal size: tokens that all rows share, that a group shares, and of one row."""
 
     groups: int
     rows_each: int
@@ -28,7 +28,7 @@ class Forest:
 
     @property
     def shared(self) -> int:
-        """Tokens that the rows of a group have in common."""
+        """Number of tokens that the rows of a group have in common."""
         return self.of_all + self.of_group
 
     def lengths(self) -> list[int]:
@@ -37,7 +37,7 @@ class Forest:
 
 
 def make_shared(forest: Forest, tables: Tensor, block_size: int) -> tuple[Tensor, SharedPrefix]:
-    """(tables whose leading blocks are shared, the plan that reads each group's prefix once)."""
+    """Return tables with shared leading blocks, and the plan to read each group's prefix once."""
 
     def numbers(values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int32, device=tables.device)
@@ -57,7 +57,7 @@ def make_shared(forest: Forest, tables: Tensor, block_size: int) -> tuple[Tensor
 
 
 def with_units(layout: BatchLayout, kv: Tensor, num_q_heads: int) -> BatchLayout:
-    """The layout with units for its lengths, which are fetched from the device, as no step does."""
+    """Return the layout with units for its lengths. Reads the lengths back from the device."""
     own = layout.context_lens[: layout.num_decodes].cpu().numpy()
     together, shared = layout.shared, None
     if together is not None:

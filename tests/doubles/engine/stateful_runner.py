@@ -1,9 +1,9 @@
-"""A `FakeRunner` whose model has a recurrent layer as well, with a state slot for each version.
+"""A `FakeRunner` whose model also has a recurrent layer, with a state slot for each version.
 
-The state after a token is the same chain as the KV of that token: a number made from all tokens so
-far. Each row reads it from one slot and writes it to another, and the next token is made from it.
-So a slot that was given away too early, a version that was overwritten, and a checkpoint of other
-tokens are seen at the next row, and would change what comes out.
+The state after a token is the same number as the KV of that token, made from all tokens so far.
+Each row reads the state from one slot and writes it to another, and the next token is made from the
+state. So a slot that was reused too early, a version that was overwritten, and a checkpoint of
+other tokens are found at the next row, or change the output.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StatefulRunner(FakeRunner):
     num_states: int = 8
     in_place: bool = False  # True if a slot is a ring, which holds the states at its last positions
     states: list[Any] = field(default_factory=list)
-    num_in_place: int = 0  # rows that wrote the slot that they read
+    num_in_place: int = 0  # rows that wrote the slot they had read
     passed: dict[tuple[int, int], int] = field(default_factory=dict)  # by batch slot and position
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class StatefulRunner(FakeRunner):
                 self.states[row.state_out] = state
 
     def _write_ring(self, row: Row) -> None:
-        """Add the row's positions; those go whose first block, as of a window, is overwritten."""
+        """Add the row's positions to a ring; drop positions whose block is overwritten."""
         size, newest = self.block_size, (row.end - 1) // self.block_size
         ring = dict(self.states[row.state_in] or {}) if row.start else {0: 0}
         state = ring.get(row.start)
@@ -74,7 +74,7 @@ class StatefulRunner(FakeRunner):
         return sampled._replace(token_id=next_token([*kv, state], self.vocab_size))
 
     def _check_slots(self, rows: Items[Row]) -> None:
-        """No slot that a row writes is read or written by another row of the step."""
+        """Check that no slot that a row writes is read or written by another row of the step."""
         written = [row.state_out for row in rows]
         self.num_in_place += sum(row.state_in == row.state_out for row in rows)
         read = [row.state_in for row in rows]

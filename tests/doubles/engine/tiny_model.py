@@ -1,6 +1,6 @@
 """A model directory without weights: a tokenizer of single bytes and a small chat template.
 
-With a config beside them an engine can run it, on `--load-format dummy`.
+With a config as well, an engine can run the model with `--load-format dummy`.
 
 Token ids 0 to 255 are the bytes themselves, 256 is `<|bos|>`, 257 `<|eos|>`, 258 `<|turn|>`.
 """
@@ -44,7 +44,7 @@ RUNNABLE: dict[str, Any] = {
     "torch_dtype": "float32",
     "tie_word_embeddings": True,
 }
-# With recurrent layers as well.
+# A model that also has recurrent layers.
 HYBRID: dict[str, Any] = RUNNABLE | {
     "architectures": ["Qwen3_5ForCausalLM"],
     "model_type": "qwen3_5_text",
@@ -63,7 +63,7 @@ HYBRID: dict[str, Any] = RUNNABLE | {
 
 
 def byte_tokenizer() -> Tokenizer:
-    """A byte-level tokenizer without merges, which puts `<|bos|>` before a text."""
+    """Return a byte-level tokenizer without merges that puts `<|bos|>` before a text."""
     vocabulary = byte_alphabet()
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -80,7 +80,7 @@ def write_tiny_model(
     template: str | None = TEMPLATE,
     config: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write the directory's files, with a config where one is given; returns `directory`."""
+    """Write the directory's files, with `config` if it is given; return `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     byte_tokenizer().save(str(directory / "tokenizer.json"))
     texts = {"bos_token": "<|bos|>", "eos_token": {"content": "<|eos|>"}}

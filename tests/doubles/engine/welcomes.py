@@ -1,4 +1,4 @@
-"""What an engine over a double of a runner tells its clients."""
+"""The welcome that an engine with a double of a runner sends to clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def welcome_of(
     dtype: str = "float32",
     has_modules: bool = False,
 ) -> Welcome:
-    """Of an engine with a pool of `num_blocks`, which may hold less than the context."""
+    """Return the welcome of an engine with `num_blocks` blocks, perhaps too few for the context."""
     return Welcome(
         engine_id=uuid4().hex,
         fingerprint=b"f" * 32,

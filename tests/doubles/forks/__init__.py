@@ -1,5 +1,5 @@
-"""Processes that are forked from one that has imported their modules, instead of executed.
+"""Processes that are forked from a process with their modules imported, instead of executed.
 
-Importing is most of what a process of a test costs. All else is as it was executed: its arguments,
-environment, descriptors, session, parent, signals and exit status.
+Importing takes most of the time of a test's process. Everything else is as if the program had been
+executed: arguments, environment, descriptors, session, parent, signals and exit status.
 """

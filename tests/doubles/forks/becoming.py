@@ -1,7 +1,7 @@
-"""A process that was forked becomes what it would be if it had executed `python -m MODULE`.
+"""Turn a forked process into what it would be if it had executed `python -m MODULE`.
 
-Knows: what a process keeps of the one that it was forked from and would lose if it executed a
-program. Does not know: who starts it.
+Knows: the state that a fork inherits and an executed program would not. Does not know: who starts
+the process.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
-BROKEN = 1  # Python's status of an exception that nobody handles
+BROKEN = 1  # Python's exit status after an unhandled exception
 
 
 def become(command: Sequence[str], kept: Collection[int]) -> NoReturn:
-    """Run `command`, which is `python ... -m MODULE ...`, then end with its status.
+    """Run `command`, that is `python ... -m MODULE ...`, then end with its exit status.
 
-    Of the descriptors, it has `kept` and the first three.
+    The first three descriptors and `kept` stay open.
     """
     status = BROKEN
     try:
@@ -40,20 +40,20 @@ def become(command: Sequence[str], kept: Collection[int]) -> NoReturn:
 
 
 def end(status: int) -> NoReturn:
-    """End this process, whatever is being raised: nothing may return into what was forked."""
+    """End this process even during an exception: nothing may return into the forked program."""
     if sys.exc_info()[0] is not None:
         traceback.print_exc()
     os._exit(status)
 
 
 def set_environment(environment: Mapping[str, str]) -> None:
-    """Have this environment, and nothing of another."""
+    """Replace the whole environment."""
     os.environ.clear()
     os.environ.update(environment)
 
 
 def show(words: Sequence[str]) -> None:
-    """Have this command in /proc/PID/cmdline, which ends with more zeros than one."""
+    """Show this command in /proc/PID/cmdline, which then ends with several zeros."""
     begin, end = map(int, Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[45:47])
     shown = b"".join(os.fsencode(word) + b"\0" for word in words)
     if len(shown) > end - begin:
@@ -62,13 +62,13 @@ def show(words: Sequence[str]) -> None:
 
 
 def open_descriptors() -> list[int]:
-    """What is open beside the first three."""
+    """Return the open descriptors other than the first three."""
     names = [int(name) for name in os.listdir("/proc/self/fd")]
     return [one for one in names if one > 2 and Path(f"/proc/self/fd/{one}").is_symlink()]
 
 
 def _forget(kept: Collection[int]) -> None:
-    gc.freeze()  # what was imported is shared, as long as nothing looks at it
+    gc.freeze()  # imported objects stay shared while garbage collection skips them
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
@@ -81,7 +81,7 @@ def _forget(kept: Collection[int]) -> None:
     atexit._clear()
     logging.root.handlers.clear()
     logging._handlerList.clear()  # type: ignore[attr-defined]
-    atexit.register(logging.shutdown)  # as importing it does: logs are written before the end
+    atexit.register(logging.shutdown)  # as the import does: logs are written before the end
     logging.root.setLevel(logging.WARNING)
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     for stream in (sys.stdout, sys.stderr):
@@ -109,7 +109,7 @@ def _status(ended: SystemExit) -> int:
 
 
 def finish() -> None:
-    """Do what Python does as it ends: wait for threads, call what is registered, write out."""
+    """Do what Python does at its end: wait for threads, call registered functions, flush output."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()

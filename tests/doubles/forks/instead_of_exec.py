@@ -1,7 +1,7 @@
-"""Processes of Ratoon start by a fork of who starts them; whatever else is started, is executed.
+"""Start Ratoon's processes by forks of their starter; execute all other programs.
 
 Knows: which modules a fork server has imported, and how Python starts processes. Other programs,
-and Python with other modules, are executed as ever.
+and Python with other modules, are executed as usual.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ MODULES = (
 
 
 class Command(NamedTuple):
-    """What is to be run by a fork."""
+    """A command that a fork runs."""
 
     words: list[str]
-    parent: int | None  # it dies with that one
+    parent: int | None  # the process that it dies with
 
     def become(self, kept: Sequence[int]) -> NoReturn:
-        """Be it, in this process."""
+        """Run the command in this process."""
         if self.parent is not None:
             parent_death.die_with(self.parent)
         become(self.words, kept)
 
 
 def known(words: Sequence[str], modules: Collection[str]) -> Command | None:
-    """Which of `modules` is run by `words`, tied to a parent or not; None: none of them."""
+    """Return the command `words` if it runs one of `modules`, tied to a parent or not."""
     parent = None
     if parent_death.__file__ in words:
         after = list(words).index(parent_death.__file__) + 1
@@ -48,7 +48,7 @@ def known(words: Sequence[str], modules: Collection[str]) -> Command | None:
 
 
 class InsteadOfExec:
-    """What stands for `fork_exec` of `subprocess`, and for `os.execve`, in a forked process."""
+    """The replacement of `subprocess`'s `fork_exec` and of `os.execve` in a forked process."""
 
     def __init__(self, modules: Collection[str] = MODULES) -> None:
         self._modules = modules
@@ -56,18 +56,18 @@ class InsteadOfExec:
         self._execve = os.execve
 
     def install(self) -> None:
-        """From now on all that this process starts is started here, and so on in its children."""
+        """Start the processes of this process here from now on, and those of its children too."""
         vars(subprocess)["_fork_exec"] = self.fork_exec
         vars(os)["execve"] = self.execve
 
     def fork_exec(self, words: Sequence[Any], *how: Any) -> int:
-        """Start a process; its id. The arguments are those of `_posixsubprocess.fork_exec`."""
+        """Start a process; return its id. Arguments as for `_posixsubprocess.fork_exec`."""
         command = known([os.fsdecode(word) for word in words], self._modules)
         if command is None:
             started: int = self._fork_exec(words, *how)
             return started
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()  # else both would write what is in it
+            stream.flush()  # else both processes would write the buffer
         pid = os.fork()
         if not pid:
             try:
@@ -77,7 +77,7 @@ class InsteadOfExec:
         return pid
 
     def execve(self, path: str, words: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-        """Be another program."""
+        """Become another program."""
         command = known(words, self._modules)
         if command is None:
             self._execve(path, list(words), environment)
@@ -88,7 +88,7 @@ class InsteadOfExec:
 def _inherited(
     _executables: Any, _closes: bool, kept: Sequence[int], cwd: Any, environment: Any, *how: Any
 ) -> list[int]:
-    """Take what a process takes from who starts it; the descriptors that it keeps."""
+    """Set descriptors, session, directory and environment; return the descriptors to keep."""
     stdin, _, _, stdout, _, stderr, _, failed, _, has_session, *_ = how
     for place, descriptor in enumerate((stdin, stdout, stderr)):
         if descriptor != -1:

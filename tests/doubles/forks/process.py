@@ -19,24 +19,24 @@ from tests.doubles.forks.server import fork_server
 
 
 class ForkedProcess:
-    """A process by what tests ask of `subprocess.Popen`."""
+    """A process with the methods of `subprocess.Popen` that tests use."""
 
     def __init__(
         self, run: Callable[..., object], words: Sequence[str], how: tuple[object, ...]
     ) -> None:
-        """Start one that calls `run(words, *how)`, a function of a module."""
+        """Start a process that calls `run(words, *how)`; `run` is a module's function."""
         process = fork_server().Process(target=run, args=(list(words), *how), daemon=True)
-        self._process = process  # a test that leaves it keeps nobody from ending
+        self._process = process  # a process that a test leaves does not stop others from ending
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid
 
     def poll(self) -> int | None:
-        """Its exit status; None while it runs."""
+        """Return the exit status; None while the process runs."""
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit status, once it has ended; TimeoutExpired where that takes longer."""
+        """Wait for the process's end; return its exit status. Raises TimeoutExpired."""
         self._process.join(timeout)
         status = self.poll()
         if status is None:
@@ -44,23 +44,23 @@ class ForkedProcess:
         return status
 
     def send_signal(self, sig: int) -> None:
-        """Send it a signal, unless it has ended; also where that is not known here yet."""
+        """Send a signal to the process; do nothing if it has ended, known here or not."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, sig)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         self.send_signal(signal.SIGKILL)
 
 
 def forked_ratoon(words: Sequence[str], environment: Mapping[str, str], log: Path) -> ForkedProcess:
-    """`ratoon WORDS`; `log` grows by what it and its processes write, or is their terminal."""
+    """Run `ratoon WORDS`; its processes append to `log`, or `log` is their terminal."""
     return ForkedProcess(_ratoon, words, (dict(environment), log))
 
 
 def forked_module(words: Sequence[str], log: Path) -> ForkedProcess:
-    """`python -m WORDS`, in this process's environment."""
+    """Run `python -m WORDS` in this process's environment."""
     return ForkedProcess(_module, words, (dict(os.environ), log))
 
 
@@ -68,7 +68,7 @@ def _ratoon(words: list[str], environment: dict[str, str], log: Path) -> None:
     _begin(environment, log)
     show(["ratoon", *words])
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))  # as an operator might have it
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))  # an operator may allow core dumps
     sys.argv = ["ratoon", *words]
     main()
 
@@ -79,7 +79,7 @@ def _module(words: list[str], environment: dict[str, str], log: Path) -> None:
 
 
 def _begin(environment: dict[str, str], log: Path) -> None:
-    gc.freeze()  # what was imported is shared, as long as nothing looks at it
+    gc.freeze()  # imported objects stay shared while garbage collection skips them
     said = log if log.is_char_device() else os.devnull
     given = os.open(said, os.O_RDONLY | os.O_NOCTTY)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY)

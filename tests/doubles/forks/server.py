@@ -1,4 +1,4 @@
-"""The fork server of this process: it has imported what engines, gateways and commands import."""
+"""The fork server of this process, with the modules of engines, gateways and commands imported."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ IMPORTED = (
     "tests.doubles.forks.process",
     "gateway.router_process.main",
     *("engine.follower.serving", "tests.doubles.engine.engine_process"),
-    # What these import when they first need it.
+    # Modules that the others import at their first use.
     *("jinja2.debug", "pydantic.v1", "typer._adapters", "uvicorn.lifespan.off", "encodings.idna"),
 )
-# A process shows its command where the kernel has put that of its fork server, which so is long:
-# a module that is not there is left out.
+# A forked process shows its command in the memory of the fork server's command, which this name
+# makes long. The server skips a module that does not exist.
 ROOM = "room_for_a_command_" * 500
 
 
 def fork_server() -> ForkServerContext:
-    """What starts processes by forking it. It is itself started for the first of them."""
+    """Return the context that starts processes by forks; its first use starts the server."""
     context = get_context("forkserver")
     context.set_forkserver_preload([*IMPORTED, ROOM])
     return context
 
 
 def start() -> None:
-    """Start it, for this process and for those that are forked from it."""
+    """Start the fork server, for this process and for processes forked from it."""
     fork_server()
     forkserver.ensure_running()
 
@@ -41,7 +41,7 @@ def start() -> None:
 def share() -> None:
     """Use the fork server of the process that this one was forked from.
 
-    Only that process can ask whether it runs, which `multiprocessing` would do here before each
-    start.
+    `multiprocessing` would check before each start that the server runs, but only the process that
+    started the server can check this.
     """
     vars(vars(forkserver)["_forkserver"])["ensure_running"] = lambda: None

@@ -1,4 +1,4 @@
-"""`python -m tests.doubles.forks.told FILE STATUS`: tells FILE what this process is, then ends."""
+"""Tell FILE what this process is, then end: `python -m tests.doubles.forks.told FILE STATUS`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 from tests.doubles.forks.becoming import open_descriptors
 
-UP_TO_31 = (1 << 31) - 1  # what follows is libc's own, for threads; numpy has some, unless told not
+UP_TO_31 = (1 << 31) - 1  # later signals are libc's, for threads
 
 
 def what_i_am() -> dict[str, object]:
-    """All that a program could see of how it was started, but for its id and its modules."""
+    """Return all that a program can see of how it was started, but not its id or modules."""
     status = Path("/proc/self/status").read_text().splitlines()
     command = Path("/proc/self/cmdline").read_text()
     return {

@@ -1,1 +1,1 @@
-"""Tests of doubles/gateway/."""
+"""Doubles of the gateway, its clients and its neighbours."""

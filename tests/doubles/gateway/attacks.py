@@ -1,6 +1,6 @@
-"""Clients that mean harm: each attacks once, and returns when it is cut off or done.
+"""Hostile clients: each attacks once, and returns when it is cut off or done.
 
-Knows: sockets, and what a server would rather not see. Does not know: how the server takes it.
+Knows: sockets, and requests that may harm a server. Does not know: how the server reacts.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ CHAT = "/v1/chat/completions"
 GIB = 1 << 30
 BODY = 16 << 20
 PIECE = b"a" * (64 << 10)
-SLOWLY_S = 0.05  # between two bytes
+SLOWLY_S = 0.05  # seconds between two bytes
 UNREAD_S = 5.0
-LISTS = (900_000, 15_000_000)  # bytes
+LISTS = (900_000, 15_000_000)  # bytes of the bodies
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A server, and a key that it takes."""
+    """A server, and a key that it accepts."""
 
     port: int
     key: str
     model: str
 
     async def connect(self, receive_bytes: int | None = None) -> Connection:
-        """A connection; `receive_bytes` bounds what the kernel takes in for it."""
+        """Open a connection; `receive_bytes` bounds the kernel's receive buffer."""
         plain = socket.socket()
         if receive_bytes is not None:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
@@ -43,12 +43,12 @@ class Target:
         return await asyncio.open_connection(sock=plain, limit=1 << 12)
 
     def head(self, *extra: str) -> bytes:
-        """The head of a chat."""
+        """Return the head of a chat request."""
         lines = [f"POST {CHAT} HTTP/1.1", "host: x", f"authorization: Bearer {self.key}", *extra]
         return "\r\n".join([*lines, "", ""]).encode()
 
     def chat(self, text: str, **more: Any) -> bytes:
-        """A whole request."""
+        """Return a whole chat request."""
         messages = [{"role": "user", "content": text}]
         body = json.dumps({"model": self.model, "messages": messages, **more}).encode()
         return self.head(f"content-length: {len(body)}") + body
@@ -58,31 +58,31 @@ Attack = Callable[[Target], Coroutine[Any, Any, object]]
 
 
 async def slow_head(target: Target) -> None:
-    """A header's bytes, one after the other, without end."""
+    """Send a header slowly, byte by byte, without end."""
     await _drip(target, target.head()[:-4] + b"\r\nx-slow: ")
 
 
 async def slow_body(target: Target) -> None:
-    """A body's bytes, one after the other."""
+    """Send a body slowly, byte by byte."""
     await _drip(target, target.head("content-length: 100000") + b'{"model": "')
 
 
 async def slow_reader(target: Target) -> None:
-    """A long answer of many choices that nobody reads."""
+    """Ask for a long answer of many choices, and do not read it."""
     reader, writer = await target.connect(receive_bytes=4096)
     many = {"stream": True, "n": 16, "logprobs": True, "top_logprobs": 20, "max_tokens": 400}
     writer.write(target.chat("long " * 100, **many))
     try:
         await reader.readuntil(b"\r\n\r\n")
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        # With nobody reading, the other end's farewell would not arrive either.
+        # Since nothing is read, the server's end of the connection would not be seen: wait.
         await asyncio.sleep(UNREAD_S)
     finally:
         writer.transport.abort()
 
 
 async def reset_in_mid_stream(target: Target) -> None:
-    """A stream whose client resets the connection as soon as it has begun."""
+    """Ask for a stream, and reset the connection as soon as it has begun."""
     reader, writer = await target.connect()
     writer.write(target.chat("long " * 100, stream=True, max_tokens=400))
     await reader.readuntil(b"data: ")
@@ -92,18 +92,18 @@ async def reset_in_mid_stream(target: Target) -> None:
 
 
 async def huge_body(target: Target) -> None:
-    """A body of 1 GiB, declared, and sent for as long as somebody takes it."""
+    """Send a body of 1 GiB with its length declared, for as long as the server reads."""
     await _pour(target, target.head(f"content-length: {GIB}"), b"", b"")
 
 
 async def huge_chunks(target: Target) -> None:
-    """The same, undeclared."""
+    """Send a body of 1 GiB in chunks, for as long as the server reads."""
     frame = f"{len(PIECE):x}\r\n".encode()
     await _pour(target, target.head("transfer-encoding: chunked"), frame, b"\r\n")
 
 
 async def bombs(target: Target) -> None:
-    """Numbers that would be memory if they were believed."""
+    """Send numbers that would take much memory if the server believed them."""
     for more in (
         {"n": 10**9},
         {"n": -1},
@@ -114,13 +114,13 @@ async def bombs(target: Target) -> None:
     ):
         reader, writer = await target.connect()
         writer.write(target.chat("hi", **more))
-        with suppress(asyncio.IncompleteReadError):  # who attacks may be turned away
+        with suppress(asyncio.IncompleteReadError):  # the server may end the connection
             await reader.readuntil(b"\r\n\r\n")
         writer.close()
 
 
 async def long_lists(target: Target) -> None:
-    """Lists of very many values, in bodies that are not too large."""
+    """Send lists of very many values, in bodies within the limit."""
     for size in LISTS:
         reader, writer = await target.connect()
         chat = f'{{"model": "{target.model}", "messages": [{{"role": "user", "content": "hi"}}]'
@@ -129,15 +129,15 @@ async def long_lists(target: Target) -> None:
         try:
             await reader.readuntil(b"\r\n\r\n")
         except (ConnectionError, asyncio.IncompleteReadError):
-            continue  # it was cut off before all was read
+            continue  # the server ended the connection before it read all
         finally:
             writer.transport.abort()
 
 
 async def unfinished_body(target: Target, size: int = BODY, hold_s: float = UNREAD_S) -> bytes:
-    """A declared body that lacks its last byte; the status line that came within `hold_s`, if any.
+    """Send a declared body without its last byte; return the status line, or b"" after `hold_s`.
 
-    It is sent for as long as it is taken.
+    The body is sent for as long as the server reads.
     """
     reader, writer = await target.connect()
     writer.write(target.head(f"content-length: {size}"))
@@ -162,12 +162,12 @@ async def _pour_in(writer: asyncio.StreamWriter, pieces: int) -> None:
 async def unfinished_bodies(
     target: Target, many: int = 100, hold_s: float = UNREAD_S
 ) -> list[bytes]:
-    """Many of them at once; their status lines."""
+    """Send many unfinished bodies at once; return their status lines."""
     return await asyncio.gather(*(unfinished_body(target, hold_s=hold_s) for _ in range(many)))
 
 
 async def long_text(target: Target, path: str, text: str, **more: Any) -> bytes:
-    """A text to be tokenised, as a prompt of `path`; the status line of its answer."""
+    """Send a prompt `text` to `path`, to be tokenised; return the status line."""
     body = json.dumps({"model": target.model, "prompt": text, **more}, ensure_ascii=False).encode()
     reader, writer = await target.connect()
     try:
@@ -191,9 +191,9 @@ ATTACKS: dict[str, Attack] = {
 
 
 async def ask(target: Target) -> float:
-    """What anybody would ask, on a connection of its own; the seconds until it was answered.
+    """Ask an ordinary question on a new connection; return the seconds until the answer.
 
-    Raises RuntimeError for any other answer than 200.
+    Raises RuntimeError if the status is not 200.
     """
     clock = asyncio.get_running_loop().time
     started = clock()
@@ -233,7 +233,7 @@ async def _pour(target: Target, head: bytes, before: bytes, behind: bytes) -> No
             await writer.drain()
         await reader.read(1)
     except ConnectionError:
-        return  # it was not taken any more
+        return  # the server reads no more
     finally:
         writer.transport.abort()
 

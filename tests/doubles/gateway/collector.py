@@ -1,4 +1,4 @@
-"""A collector of traces on a loopback port: takes OTLP over HTTP, or takes it and never answers."""
+"""A collector of traces on a loopback port: it receives OTLP over HTTP, and may never answer."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Value = str | int | float | list[str]
 
 
 class Collector:
-    """What has arrived. May be read from any thread."""
+    """The received requests. May be read from any thread."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.raw: list[bytes] = []
-        self.asked = threading.Event()  # something arrived
+        self.asked = threading.Event()  # set once a request has arrived
         self.hangs = False
         self.closed = threading.Event()
 
     @property
     def spans(self) -> list[Span]:
-        """All spans, in the order in which they came."""
+        """All spans, in the order of arrival."""
         return [
             span
             for body in self.raw
@@ -35,7 +35,7 @@ class Collector:
         ]
 
     def take(self, body: bytes) -> None:
-        """One request's body; returns when it is to be answered."""
+        """Keep one request's body; return when the request is to be answered."""
         self.raw.append(body)
         self.asked.set()
         if self.hangs:
@@ -43,7 +43,7 @@ class Collector:
 
 
 def attributes(span: Span) -> dict[str, Value]:
-    """A span's attributes in Python's types."""
+    """Return a span's attributes as Python values."""
     return {pair.key: _value(pair.value) for pair in span.attributes}
 
 
@@ -57,7 +57,7 @@ def _value(value: object) -> Value:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """A running collector."""
+    """Run a collector while the context is open."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -67,7 +67,7 @@ def collecting() -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Quiet."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

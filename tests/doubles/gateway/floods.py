@@ -1,7 +1,7 @@
-"""Clients without a key that send much: each floods once, and returns when it is cut off or done.
+"""Clients without a key that send floods: each returns when it is cut off or done.
 
-Knows: sockets, and what costs a server more than a health check. Does not know: how the server
-takes it.
+Knows: sockets, and requests that cost a server more than a health check. Does not know: how the
+server reacts.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from functools import partial
 from tests.doubles.gateway.attacks import CHAT, Attack, Target
 
 TIMES = 100  # requests, one after the other
-PIPELINED_BYTES = 222_000  # of requests, at once
-POURED_MIB = 25  # of one request
-FEWER_MIB = 10  # of a request that takes a server seconds for each
+PIPELINED_BYTES = 222_000  # bytes of requests sent at once
+POURED_MIB = 25  # MiB of one request
+FEWER_MIB = 10  # MiB of a request whose MiB take a server seconds each
 HEALTH = "GET /healthz"
-LARGEST = "/docs/vendor/swagger-ui-bundle.js"  # of what is served without a key
+LARGEST = "/docs/vendor/swagger-ui-bundle.js"  # the largest answer without a key
 
 
 def request(line: str, *fields: str) -> bytes:
-    """A request without a key and without a body."""
+    """Return a request without a key and without a body."""
     return "\r\n".join([f"{line} HTTP/1.1", "host: x", *fields, "", ""]).encode()
 
 
 async def ask_often(target: Target, asked: bytes, times: int = TIMES) -> None:
-    """The same request again and again on one connection, each after the answer before."""
+    """Send the same request again and again on one connection, each after the answer before."""
     reader, writer = await target.connect()
     try:
         for _ in range(times):
@@ -34,13 +34,13 @@ async def ask_often(target: Target, asked: bytes, times: int = TIMES) -> None:
             if not asked.startswith(b"HEAD "):
                 await reader.readexactly(_length(head))
     except (ConnectionError, asyncio.IncompleteReadError):
-        return  # it was refused for good
+        return  # the server ended the connection
     finally:
         writer.transport.abort()
 
 
 async def pipeline(target: Target, asked: bytes, answers: int = TIMES) -> None:
-    """Very many requests at once; so many answers are read, which come at a bounded rate."""
+    """Send very many requests at once; read `answers` answers, which come at a bounded rate."""
     times = PIPELINED_BYTES // len(asked)
     reader, writer = await target.connect()
     sending = asyncio.create_task(_send(writer, asked * times))
@@ -55,7 +55,7 @@ async def pipeline(target: Target, asked: bytes, answers: int = TIMES) -> None:
 
 
 async def pour(target: Target, head: bytes, piece: bytes, mib: int = POURED_MIB) -> None:
-    """One request that goes on and on."""
+    """Send one request of `mib` MiB."""
     _, writer = await target.connect()
     many = piece * ((64 << 10) // len(piece))
     try:
@@ -85,7 +85,7 @@ def _length(head: bytes) -> int:
 _CHUNKED = request(f"POST {CHAT}", "transfer-encoding: chunked")
 
 FLOODS: dict[str, Attack] = {
-    "health checks": partial(ask_often, asked=request(HEALTH)),  # the measure for all others
+    "health checks": partial(ask_often, asked=request(HEALTH)),  # the others are compared with it
     "descriptions": partial(ask_often, asked=request("GET /openapi.json")),
     "packed descriptions": partial(
         ask_often, asked=request("GET /openapi.json", "accept-encoding: gzip")

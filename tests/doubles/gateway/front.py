@@ -22,19 +22,19 @@ _SERVER = re.compile(r"server (gateway-\d) gateway-\d:\d+")
 
 @dataclass(frozen=True)
 class Front:
-    """Its two ports."""
+    """The two ports of a running HAProxy."""
 
     port: int
     operator_port: int
 
 
 def haproxy() -> str | None:
-    """The program, if it is installed."""
+    """Return the path of HAProxy, if it is installed."""
     return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
 
 
 def configured(front: Front, gateway_port: int, health_port: int, most: int) -> str:
-    """The deployment's configuration for fewer connections, and no name server to ask."""
+    """Return the deployment's configuration, with fewer connections and without a name server."""
     text = _RESOLVERS.sub("", CONFIGURATION.read_text())
     text = text.replace("maxconn 20000", f"maxconn {most}")
     text = text.replace("resolvers docker init-addr none", "")
@@ -48,7 +48,7 @@ def configured(front: Front, gateway_port: int, health_port: int, most: int) -> 
 
 @contextmanager
 def running_front(directory: Path, gateway_port: int, most: int = 2000) -> Iterator[Front]:
-    """Start it for `most` connections, wait until it reaches the gateway, end it."""
+    """Run HAProxy for `most` connections while the context is open, once it reaches the gateway."""
     front, health_port = Front(free_port(), free_port()), free_port()
     file = directory / "haproxy.cfg"
     file.write_text(configured(front, gateway_port, health_port, most))

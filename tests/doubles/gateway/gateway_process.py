@@ -1,7 +1,7 @@
 """Gateways in processes of their own, on one port, complete but for the engine.
 
-The engine is a fake that sends its first token at once and the others on a fixed schedule.
-`python -m tests.doubles.gateway.gateway_process CONFIG` is such a process.
+The engine is a fake that sends its first token at once and the others on a fixed schedule. `python
+-m tests.doubles.gateway.gateway_process CONFIG` starts such a process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.startup.composition import composed
 from gateway.startup.process import freeze_startup_objects
 from tests.doubles.engine.fake_engine import FakeEngine
 
-GAP_S = 0.01  # between two tokens
+GAP_S = 0.01  # seconds between two tokens
 
 
 class Schedule:
@@ -46,7 +46,7 @@ class Schedule:
 def gateways(
     config: GatewayConfig, count: int, output: IO[bytes] | None = None
 ) -> Iterator[list[int]]:
-    """Processes of gateways on the config's port; their ids. `output`: where theirs goes."""
+    """Run gateway processes on the config's port, with output to `output`; yield their ids."""
     command = [sys.executable, "-m", "tests.doubles.gateway.gateway_process"]
     command.append(msgspec.json.encode(config).decode())
     processes = [subprocess.Popen(command, stdout=output) for _ in range(count)]
@@ -60,7 +60,7 @@ def gateways(
 
 
 async def until_up(port: int) -> None:
-    """Wait until the port takes connections."""
+    """Wait until the port accepts connections."""
     for _ in range(600):
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -1,4 +1,4 @@
-"""Permits of a limiter, for tests that are about its limits alone."""
+"""Permits for tests of a limiter's limits alone."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ from gateway.tenant_limits import Prices
 
 
 def some_permits(limiter: Limiter, prices: Prices, *, streams: int = 100) -> Permits:
-    """Permits that little but `limiter` refuses: a tenant has `streams` choices at once."""
+    """Return permits limited by `limiter`, and by `streams` choices at once for each tenant."""
     bodies, throttle = BodyMemory(Bounds()), RefusalThrottle(time.monotonic)
     return Permits(limiter, prices, OpenStreams(streams), bodies, throttle)

@@ -1,4 +1,4 @@
-"""Bytes to a port, in packets as they are given, and what comes back."""
+"""Bytes that are sent to a port in given packets, and the answer."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 import socket
 import time
 
-PAUSE_S = 0.01  # so that they are not taken together
+PAUSE_S = 0.01  # seconds between packets, so that they are not read together
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 
 
 def statuses(port: int, *packets: bytes, timeout_s: float = 5.0) -> list[int]:
-    """The statuses of all answers to these packets; raises as `exchange`."""
+    """Return the statuses of all answers to these packets. Raises TimeoutError."""
     answers = exchange(port, *packets, timeout_s=timeout_s)
     return [int(found) for found in _STATUS.findall(answers)]
 
 
 def exchange(port: int, *packets: bytes, timeout_s: float = 5.0) -> bytes:
-    """Send these packets and read until the other end closes; TimeoutError if it does not."""
+    """Send these packets; return all bytes until the other end closes. Raises TimeoutError."""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for packet in packets:

@@ -1,4 +1,4 @@
-"""A real redis-server of one's own, for tests: on a free loopback port, gone at the end."""
+"""A real redis-server for one test, on a free loopback port."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PROGRAM = "redis-server"
 
 
 class RedisServer:
-    """One server process. It can be stopped, frozen and started anew, with what it had on disk."""
+    """A server process that can be killed, frozen, and started again with its data on disk."""
 
     def __init__(self, directory: Path, *options: str) -> None:
-        """`options` go to the server as they are: "--maxmemory", "1mb"."""
+        """`options` are passed to the server: "--maxmemory", "1mb"."""
         self._directory = directory
         self._options = options
         self.port = free_port()
@@ -30,11 +30,11 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """The server's URL for clients."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        """Return when it accepts connections. Another one's server on the port is not taken."""
+        """Start the server; return once this process itself accepts connections on the port."""
         command = [PROGRAM, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
         process = subprocess.Popen(
             [*command, "--dir", str(self._directory), *self._options],
@@ -51,18 +51,18 @@ class RedisServer:
             time.sleep(0.01)
 
     def kill(self) -> None:
-        """End it at once, without a word to its clients."""
+        """Kill the server, without an answer to its clients."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def freeze(self) -> None:
-        """Let it hang: connections stay, answers do not come."""
+        """Stop the process: connections stay open, but no answers come."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let the stopped process continue."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -73,7 +73,7 @@ class RedisServer:
 
 @contextmanager
 def redis_server(directory: Path, *options: str) -> Iterator[RedisServer]:
-    """A running server. Raises RuntimeError where the program is not installed."""
+    """Run a server while the context is open. Raises RuntimeError if redis is not installed."""
     if shutil.which(PROGRAM) is None:
         raise RuntimeError(f"{PROGRAM} is not installed: `make test` installs it")
     server = _started(directory, options)
@@ -84,7 +84,7 @@ def redis_server(directory: Path, *options: str) -> Iterator[RedisServer]:
 
 
 def _started(directory: Path, options: tuple[str, ...]) -> RedisServer:
-    """A server on a free port; if somebody else took it meanwhile, on another one."""
+    """Start a server on a free port; if another program takes the port first, try another port."""
     for _ in range(ATTEMPTS - 1):
         server = RedisServer(directory, *options)
         try:
@@ -98,7 +98,7 @@ def _started(directory: Path, options: tuple[str, ...]) -> RedisServer:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Whether the process is who listens on the port, by the sockets that it holds."""
+    """Return whether the process itself listens on the port, judged by its open sockets."""
     wanted = f"0100007F:{port:04X}"
     inodes = {
         fields[9]
@@ -107,6 +107,6 @@ def _listens(pid: int, port: int) -> bool:
     }
     held = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # it was closed while we looked
+        with suppress(FileNotFoundError):  # the descriptor was closed meanwhile
             held.add(os.readlink(entry))
     return any(f"socket:[{inode}]" in held for inode in inodes)

@@ -1,4 +1,4 @@
-"""The real gateway on a loopback port, in a thread, before an engine of the test's choice."""
+"""The real gateway on a loopback port, in a thread, with an engine of the test's choice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODEL = "tiny"
 
 
 def config_of(model_dir: Path, data_dir: Path, **settings: Any) -> GatewayConfig:
-    """A gateway that serves `MODEL` on any port, and lets nobody wait for its end."""
+    """Return the config of a gateway that serves `MODEL` on any port and ends without delay."""
     return GatewayConfig(
         model_dir=str(model_dir),
         model_name=MODEL,
@@ -48,7 +48,7 @@ class Served:
     loop: asyncio.AbstractEventLoop
 
     def wait_idle(self, timeout: float = 60.0) -> bool:
-        """Wait until no key has a choice running; False when one still has after `timeout`."""
+        """Wait until no key has a running choice; return False if one still has after `timeout`."""
         waiting = asyncio.run_coroutine_threadsafe(self._idle(), self.loop)
         try:
             waiting.result(timeout)
@@ -121,7 +121,7 @@ def serving(
     """Start the gateway of `config`, which must have port 0; stop it at the end."""
     thread = _Thread(config, engine, dialects)
     thread.start()
-    assert thread.ready.wait(120)  # a large tokenizer, where others work too
+    assert thread.ready.wait(120)  # long enough for a large tokenizer on a busy machine
     if thread.served is None:
         raise RuntimeError("the gateway did not start") from thread.failure
     try:

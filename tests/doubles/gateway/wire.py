@@ -1,4 +1,4 @@
-"""A transport in memory: what is written to it, and whether anything could be received."""
+"""A transport in memory that records what a protocol does with it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 
 
 class Wire(asyncio.Transport):
-    """Keeps what it was to send, and what else was asked of it."""
+    """A transport that keeps the bytes to send, and the other calls."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1)})
         self.sent: list[bytes] = []
         self.asked: list[str] = []
         self.is_reading_now = True
-        self._is_closing = False  # asked so often that `asked` is not looked through
+        self._is_closing = False  # read too often to search `asked` each time
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.sent.append(bytes(data))

@@ -1,1 +1,1 @@
-"""Doubles of kernels: what runs or checks them on a CPU."""
+"""Doubles that run kernels on a CPU or check their inputs."""

@@ -1,15 +1,16 @@
-"""Triton's interpreter without the work that it does in vain.
+"""Triton's interpreter without its needless work.
 
-For a launch the interpreter replaces the operations of `triton.language` by ones on arrays, and at
-its end it puts them back. It looks for operations to replace again whenever one device function
-calls another, in every program of the grid; there are none left then, but this search was half of
-the time that kernels took on a CPU. Here it is done once a launch, and once again where a function
-sees the language's other module, `triton.language.core`, too. What that replaces the interpreter
-never puts back, and no kernel could be compiled in this process afterwards; here all is put back.
+For a launch, the interpreter replaces the operations of `triton.language` by operations on arrays,
+and restores them at its end. It searches for operations to replace again whenever one device
+function calls another, in every program of the grid. There are none left then, but this search was
+half of the time that kernels took on a CPU. Here the search is done once a launch, and once more
+for a function that also uses the module `triton.language.core`. The interpreter never restores the
+operations of that module, so that no kernel could be compiled in this process afterwards; here all
+are restored.
 
-For each sum and product of integers the interpreter computes whether it overflows, and drops the
-answer without its option `debug`. For each array it makes a table of all types to look up one. Both
-are left out: a third of the time that was left.
+For each sum and product of integers, the interpreter computes whether it overflows, and drops the
+result unless its option `debug` is set. For each array, it makes a table of all types to look up
+one type. Both are left out: they took a third of the remaining time.
 
 Knows: private names of the interpreter. Does not know: any kernel.
 """
@@ -29,7 +30,7 @@ from triton.runtime import interpreter
 
 
 class Replaced(Protocol):
-    """What a launch replaced."""
+    """The operations that a launch replaced."""
 
     def restore(self) -> None: ...
 
@@ -39,7 +40,7 @@ Prepare = Callable[[FunctionType], Replaced]
 
 
 class PreparedOnce:
-    """In the place of the interpreter's `_patch_lang`, and of what that returns."""
+    """The replacement of the interpreter's `_patch_lang`, and of its result."""
 
     def __init__(self, prepare: Prepare) -> None:
         self._prepare = prepare
@@ -54,14 +55,14 @@ class PreparedOnce:
         return self
 
     def restore(self) -> None:
-        """The launch has ended: everything is put back, the last replaced first."""
+        """Restore all operations after a launch, the last replaced first."""
         while self._replaced:
             self._replaced.pop().restore()
         self._prepared.clear()
 
 
 class ArrayTypes:
-    """In the place of the interpreter's `_get_np_dtype`: each type is looked up once."""
+    """The replacement of the interpreter's `_get_np_dtype`: each type is looked up once."""
 
     def __init__(self, look_up: Callable[[tl.dtype], np.dtype[Any]]) -> None:
         self._look_up = cache(look_up)
@@ -73,7 +74,7 @@ class ArrayTypes:
 
 @pytest.fixture(scope="session", autouse=True)
 def prepared_once() -> Iterator[None]:
-    """For every test of a package whose conftest imports this."""
+    """Use these replacements in every test of a package whose conftest imports this fixture."""
     builder = interpreter.interpreter_builder
     assert not builder.options.debug, "it would say that integers overflow"
     with pytest.MonkeyPatch.context() as patch:

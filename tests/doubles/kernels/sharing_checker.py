@@ -1,4 +1,4 @@
-"""An attention that computes by the reference and looks whether what is said to be shared is."""
+"""An attention that computes by the reference, and checks that shared keys are really shared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernels.attention.batch_layout import BatchLayout
 class SharingChecker:
     """A `PagedAttention`. Counts the calls in which rows shared something.
 
-    `group_rows`: how many rows the groups' bound lets one group have.
+    `group_rows`: the most rows of one group.
     """
 
     def __init__(self, group_rows: int) -> None:
@@ -28,7 +28,7 @@ class SharingChecker:
         return paged_attention.reference(q, kv, layout, *how)
 
     def _check(self, layout: BatchLayout, block_size: int) -> bool:
-        """Whether any group shares; AssertionError where it is not so."""
+        """Return whether any group shares keys. Raises AssertionError if rows' blocks differ."""
         assert layout.shared is not None
         level = layout.shared
         assert level.max_group_rows == self.group_rows

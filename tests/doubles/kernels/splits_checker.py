@@ -1,4 +1,4 @@
-"""An attention that computes by the reference and looks whether the units hold all keys."""
+"""An attention that computes by the reference, and checks that the units cover all keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernels.attention.tuning import DecodeTuning, decode_tuning, shared_tuning
 
 
 class UnitsChecker:
-    """A `PagedAttention`. Counts the launches whose items are cut, by level: (shared, own)."""
+    """A `PagedAttention` that counts the launches with split items, by level: (shared, own)."""
 
     def __init__(self) -> None:
         self.shared = 0
@@ -40,7 +40,7 @@ class UnitsChecker:
 def check_units(
     lengths: Sequence[int], splits: Sequence[int], tuning: DecodeTuning, kv_heads: int
 ) -> bool:
-    """Whether any item is cut; AssertionError where a launch would leave keys out."""
+    """Return whether any item is split. Raises AssertionError if a launch would leave keys out."""
     keys, more = splits
     assert keys >= tuning.least_keys
     assert keys % tuning.tile == 0

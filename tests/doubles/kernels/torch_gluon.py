@@ -1,11 +1,12 @@
 """The part of Gluon's language that kernels for Hopper use, in PyTorch.
 
-Triton's interpreter does not know Gluon. Here one program runs after the other, and in each its
-groups of warps: the copier first, so shared memory needs a stage for every tile. A barrier does
-nothing, layouts are forgotten, and a product is done when it is asked for. So this shows which
-tiles are read, masked and multiplied, and not whether groups of warps wait for each other.
+Triton's interpreter does not know Gluon. Here one program runs after the other, and within a
+program one group of warps after the other: the copier first, so shared memory needs a stage for
+every tile. Barriers do nothing, layouts are ignored, and a product is computed when it is started.
+So tests see which tiles are read, masked and multiplied, but not whether groups of warps wait for
+each other.
 
-Knows: pointers, boxes of TMA, shared memory that is swizzled by 128 bytes. Does not know: a kernel.
+Knows: pointers, boxes of TMA, shared memory that is swizzled by 128 bytes. Does not know: kernels.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from torch import Tensor
 from triton.experimental.gluon._runtime import GluonJITFunction
 from triton.runtime import JITFunction
 
-_IN_BOX = 64  # columns of 16 bits: what shared memory is swizzled by
+_IN_BOX = 64  # columns of 16 bits in a box: shared memory is swizzled by so many
 
 
 class Pointer:
-    """To numbers of a tensor: a flat view of its memory, and offsets."""
+    """Pointers to numbers of a tensor: a flat view of its memory, and offsets."""
 
     def __init__(self, numbers: Tensor, offsets: Tensor | int = 0) -> None:
         self.numbers = numbers
@@ -38,13 +39,13 @@ class Pointer:
 
 
 def pointer(tensor: Tensor) -> Pointer:
-    """To the first number of a tensor; what lies between its numbers can be reached, too."""
+    """Point to the first number of a tensor; memory between its numbers can be reached too."""
     size = tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset()
     return Pointer(tensor.as_strided((size,), (1,)))
 
 
 class Shared:
-    """Shared memory of some stages of rows: `index` has one, as it lies or as boxes."""
+    """Shared memory for stages of rows; `index` returns a stage, as stored or as boxes."""
 
     def __init__(self, parts: Tensor) -> None:
         self._parts = parts  # (stages, boxes across, rows, columns of a box)
@@ -58,7 +59,7 @@ class Shared:
         return Shared(self._parts.view(shape[0], 1, *shape[1:]))
 
     def load(self, _: object = None) -> Tensor:
-        """The rows (rows, columns)."""
+        """Return the rows (rows, columns)."""
         return self._parts[0].transpose(0, 1).flatten(1).clone()
 
     def store(self, rows: Tensor) -> None:
@@ -67,12 +68,12 @@ class Shared:
         self._parts[0].copy_(rows.view(height, across, width).transpose(0, 1))
 
     def permute(self, _: object) -> Tensor:
-        """The rows turned round."""
+        """Return the transposed rows."""
         return self.load().T
 
 
 class Line:
-    """Shared memory of some stages of numbers in a row, or of barriers."""
+    """Shared memory for stages of a line of numbers, or for barriers."""
 
     def __init__(self, numbers: Tensor) -> None:
         self._numbers = numbers  # (stages, numbers)
@@ -82,7 +83,7 @@ class Line:
         return Line(self._numbers[int(stage)])
 
     def load(self, _: object) -> Tensor:
-        """Its numbers."""
+        """Return the stage's numbers."""
         return self._numbers.clone()
 
     def store(self, numbers: Tensor) -> None:
@@ -133,7 +134,7 @@ def _waited(_: int, deps: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
 
 
 def _specialized(groups: Sequence[tuple[Callable[..., None], Sequence[Any]]], *_: object) -> None:
-    for run, arguments in reversed(groups):  # the copier is the last
+    for run, arguments in reversed(groups):  # the copier is the last group
         run(*arguments)
 
 
@@ -195,7 +196,7 @@ def _as_argument(given: Any) -> Any:
 
 
 class Launched:
-    """In the place of a kernel: runs its programs when it is launched."""
+    """The replacement of a kernel: a launch runs its programs."""
 
     def __init__(self, kernel: JITFunction[Any]) -> None:
         self._run, self._arguments = kernel.fn, kernel.arg_names
@@ -218,9 +219,9 @@ class Launched:
 def gluon_in_torch(
     *modules: ModuleType, kernel: str = "_kernel", **instead: Callable[..., object]
 ) -> Iterator[None]:
-    """Meanwhile the device code of these modules runs on a CPU, and so does what launches it.
+    """Run the device code of these modules, and their launches, on a CPU within the context.
 
-    `instead`: what is called in the place of Triton's functions that they use, by name.
+    `instead`: replacements of Triton's functions that the modules use, by name.
     """
     with pytest.MonkeyPatch.context() as patch:
         for module in modules:

@@ -1,6 +1,6 @@
-"""A simulated clock, on which a modelled device, its copies and its clients live.
+"""A simulated clock for a modelled device, its copies and its clients.
 
-Knows: what is due when. Does not know: what happens then.
+Knows: callbacks and their times. Does not know: what the callbacks do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import count
 
 
 class Time:
-    """A simulated clock in seconds, with callbacks that are due at some time."""
+    """A simulated clock in seconds, with callbacks at given times."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -19,7 +19,7 @@ class Time:
         self._number = count()
 
     def __call__(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
         return self.now
 
     def at(self, when: float, happens: Callable[[], None]) -> None:
@@ -35,5 +35,5 @@ class Time:
         self.now = max(self.now, until)
 
     def next_due(self) -> float:
-        """When something happens next."""
+        """The time of the next callback."""
         return self._due[0][0] if self._due else float("inf")

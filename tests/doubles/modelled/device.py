@@ -19,16 +19,16 @@ class StepModel:
     """Seconds of a step of an 8B on one H200, fitted to `benchmarks.engine.step`."""
 
     of_itself: float = 4.0e-3
-    token: float = 17.9e-6  # of a prompt: its products
-    pair: float = 1.2e-9  # of a prompt's token and a key before it
+    token: float = 17.9e-6  # of a prompt's token: its products
+    pair: float = 1.2e-9  # of a prompt's token with one earlier key
     decode_key: float = 31e-9
     read_once: float = 0.0  # share of the decodes' keys that are read together with others'
     replayed: int = 1024  # tokens of prompts in a step that the host launches at once
-    launch: float = 1.0e-3  # of the host, and of one that is not replayed
+    launch: float = 1.0e-3  # of a replay by the host, and of another launch
     eager_launch: float = 6.0e-3
 
     def seconds(self, step: Step) -> float:
-        """How long the device takes."""
+        """Return the seconds that the device takes."""
         decodes = count_decodes(step.rows)
         chunks = step.rows[decodes:]
         pairs = sum(row.num_new * (row.start + row.num_new / 2) for row in chunks)
@@ -38,17 +38,17 @@ class StepModel:
         return self.of_itself + products + self.pair * pairs + self.decode_key * keys
 
     def products(self, decodes: int, new: int) -> float:
-        """Seconds of what is done for each token alone; that of decodes is in `of_itself`."""
+        """Return the seconds of products of prompt tokens; those of decodes are in `of_itself`."""
         del decodes
         return self.token * new
 
     def launch_seconds(self, step: Step) -> float:
-        """How long the host takes to launch it."""
+        """Return the seconds that the host takes to launch a step."""
         return self.launch if prompt_tokens(step) <= self.replayed else self.eager_launch
 
 
 def prompt_tokens(step: Step) -> int:
-    """How many tokens of prompts are in a step."""
+    """Count the tokens of prompts in a step."""
     return sum(row.num_new for row in step.rows[count_decodes(step.rows) :])
 
 
@@ -61,35 +61,35 @@ class OnItsWay:
     sampled: list[Sampled]
 
     def collect(self) -> list[Sampled]:
-        """Wait for it."""
+        """Wait for the step."""
         self.time.move(self.over)
         return self.sampled
 
 
 @dataclass
 class ModelledDevice:
-    """A runner that computes nothing, one step after the other, for as long as the model says."""
+    """A runner that computes nothing; steps follow each other and take the model's seconds."""
 
     time: Time
     model: StepModel
     noise: float = 0.0  # largest random delay of a step, as a share
-    idle: float = 0.0  # seconds in which it had no step
-    steps: list[tuple[float, Step]] = field(default_factory=list)  # when it was begun
-    running: Running = list  # who has the batch slots, for `owners`
-    owners: list[list[Sequence]] = field(default_factory=list)  # of the rows of each step
-    launched_at: list[float] = field(default_factory=list)  # the same steps
+    idle: float = 0.0  # seconds without a step
+    steps: list[tuple[float, Step]] = field(default_factory=list)  # steps with their start times
+    running: Running = list  # returns the running sequences, for `owners`
+    owners: list[list[Sequence]] = field(default_factory=list)  # of each step's rows
+    launched_at: list[float] = field(default_factory=list)  # launch times of these steps
     _over: float = 0.0
     _dice: random.Random = field(default_factory=lambda: random.Random(5))
 
     def launch(self, step: Step) -> OnItsWay:
-        """Begin after the step before it."""
+        """Begin the step after the step before it."""
         self._compute(step)
         return OnItsWay(
             self.time, self._over, [Sampled(1)] * sum(row.num_samples for row in step.rows)
         )
 
     def launch_forward(self, step: Step) -> Forward:
-        """No row has a constraint here."""
+        """Raise an error, since no row has a constraint here."""
         raise AssertionError(step)
 
     def _compute(self, step: Step) -> None:

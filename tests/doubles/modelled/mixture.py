@@ -1,9 +1,9 @@
 """Seconds of a step of Qwen3-30B-A3B on one H200, by a table.
 
-A token reads 8 of 128 experts, and some thirty tokens nearly all: so few rows cost much, several
-hundred hardly more, and a prompt's tokens are cheap in large steps alone.
+A token reads 8 of 128 experts, and some thirty tokens read nearly all. So a few rows cost much,
+several hundred rows hardly more, and a prompt's tokens are cheap only in large steps.
 
-Knows: what fits measured steps. Does not know: queues, or whose rows these are.
+Knows: numbers that fit measured steps. Does not know: queues, or the rows' sequences.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 
 from tests.doubles.modelled.products import ProductModel, computed_rows
 
-# Milliseconds of a step but for attention: decodes by what `ratoon bench --workload itl` had
-# between tokens, 512 and 8,192 rows by `python -m benchmarks.engine.step`, and between them what
-# `python -m benchmarks.engine.experts` has for products at 1,024 and 8,192 tokens (206 and 453
-# TFLOP/s), with 3 us a token for the rest. At 8 and 16 rows by the experts that they meet.
+# Milliseconds of a step without attention. Decodes: the time between tokens in `ratoon bench
+# --workload itl`; 512 and 8,192 rows: `python -m benchmarks.engine.step`; between these: the
+# products of `python -m benchmarks.engine.experts` at 1,024 and 8,192 tokens (206 and 453 TFLOP/s),
+# plus 3 us a token. At 8 and 16 rows: in proportion to the experts that the rows read.
 ROWS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3072, 4096, 6144, 8192)
 STEP_MS = (3.0, 7.7, 10.7, 14.2, 15.8, 16.9, 19.0, 20.0, 25.0, 34.0, 43.0, 53.0, 73.0, 93.0)
 
 
 @dataclass(frozen=True, slots=True)
 class MixtureModel(ProductModel):
-    """Seconds of a step. A launch that is not replayed took a server 41 to 57 ms, by its size."""
+    """Seconds of a step. A launch without replay took a server 41 to 57 ms, by its size."""
 
     of_itself: float = 0.1e-3
     token: float = 0.0
@@ -33,6 +33,6 @@ class MixtureModel(ProductModel):
     eager_launch: float = 47e-3
 
     def products(self, decodes: int, new: int) -> float:
-        """By the table, of the bucket in which the step is replayed."""
+        """Return the table's seconds for the bucket in which the step is replayed."""
         rows = computed_rows(decodes, new, is_together=self.read_once > 0)
         return 1e-3 * float(np.interp(rows, ROWS, STEP_MS))

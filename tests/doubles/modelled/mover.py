@@ -1,6 +1,6 @@
 """Copies between tiers that copy nothing but take time, on a simulated clock.
 
-Knows: seconds a block, by where it goes. Does not know: why a block moves.
+Knows: the seconds of a block, by direction. Does not know: why a block moves.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections import defaultdict, deque
 from storage.move import Completed, Move, Plan, Tier
 from tests.doubles.modelled.clock import Time
 
-# Of 2 MiB each, as `benchmarks.engine.tiers` measures it: 53 GB/s, and 0.6 GB/s written encrypted.
+# Seconds of a block of 2 MiB, from `benchmarks.engine.tiers`: 53 GB/s; 0.6 GB/s written encrypted.
 HOST_BLOCK_S = 40e-6  # from device to host or back
 DISK_BLOCKS_PER_S = 300.0
 
 
 class ModelledMover:
-    """Copies between tiers that take their time, those of one way one after the other."""
+    """Copies between tiers that only take time; copies of one direction follow each other."""
 
     def __init__(self, time: Time, disk_blocks_per_s: float) -> None:
         self._time = time
@@ -29,7 +29,7 @@ class ModelledMover:
         return sum(map(len, self._ways.values()))
 
     def start(self, plan: Plan) -> None:
-        """Begin each move behind the others of its way."""
+        """Begin each move after the earlier moves of its direction."""
         for move in plan.moves:
             way = self._ways[move.source_tier, move.target_tier]
             to_disk = Tier.DISK in (move.source_tier, move.target_tier)
@@ -37,7 +37,7 @@ class ModelledMover:
             way.append((begun + (self._disk_block_s if to_disk else HOST_BLOCK_S), move))
 
     def poll(self) -> Completed:
-        """The moves that have ended by now."""
+        """Return the moves that have ended by now."""
         done = []
         for way in self._ways.values():
             while way and way[0][0] <= self._time.now:
@@ -45,4 +45,4 @@ class ModelledMover:
         return Completed(done=done)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""

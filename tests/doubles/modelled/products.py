@@ -1,11 +1,11 @@
-"""Seconds of a step of an 8B on one H200, products by a table.
+"""Seconds of a step of an 8B on one H200, with a table for products.
 
-`StepModel` has a price a token. But a product reads its weight once for all of a step's tokens:
-few beside decodes cost little, and this model says how little. And a step is computed in the bucket
-that it is replayed in.
+`StepModel` has a fixed time for each token. But a product reads its weight once for all of a step's
+tokens, so a few prompt tokens beside decodes cost little; this model has their time. A step takes
+the time of the bucket in which it is replayed.
 
-Knows: what fits measured steps, which buckets there are. Does not know: queues, or whose rows
-these are.
+Knows: numbers that fit measured steps, and the buckets. Does not know: queues, or the rows'
+sequences.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from engine.step import Step
 from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS, filled, places_for
 from tests.doubles.modelled.device import StepModel, prompt_tokens
 
-# Microseconds of a layer's four products: what is left of the steps of *multiturn*, eight times
-# with several bounds, and of *agents*, once the rest of this model is taken away. For seconds on
-# end the machine computes at its power limit, so these are up to 15 % above what the products take
-# alone, cold. At 112, 128 and 256 rows, of which there were no steps, between the two.
+# Microseconds of a layer's four products: the measured steps of *multiturn* (eight runs with
+# several bounds) and of *agents*, minus the other parts of this model. In long runs the GPU
+# computes at its power limit, so these are up to 15 % above the time of the products alone on a
+# cold GPU. At 112, 128 and 256 rows there were no steps; these numbers lie between both.
 ROWS = (
     *(1, 8, 16, 24, 32, 40, 64, 112, 128, 192, 256, 320),
     *(384, 512, 640, 768, 1024, 1552, 2080, 2580, 3113, 8192),
@@ -35,15 +35,15 @@ LAYERS = 32
 
 @dataclass(frozen=True, slots=True)
 class ProductModel(StepModel):
-    """Seconds of a step; `token` is norms, rotation and gates of a row, decodes too."""
+    """Seconds of a step; `token` is the time of norms, rotation and gates of any row."""
 
-    of_itself: float = 0.6e-3  # logits, and kernels that are too short to read anything for long
+    of_itself: float = 0.6e-3  # logits, and very short kernels
     token: float = 1.3e-6
     pair: float = 1.05e-9
     decode_key: float = 28.5e-9
 
     def seconds(self, step: Step) -> float:
-        """How long the device takes. In some buckets decodes do not read together."""
+        """Return the seconds that the device takes. In some buckets decodes share no reads."""
         new = prompt_tokens(step)
         is_together = new <= SHARING_NEW_TOKENS[-1] or new > MOST_NEW
         model = self if is_together else replace(self, read_once=0.0)
@@ -56,7 +56,7 @@ class ProductModel(StepModel):
 
 
 def computed_rows(decodes: int, new: int, *, is_together: bool) -> int:
-    """Rows of the bucket that a step is replayed in; of the step itself where it fits none."""
+    """Return the rows of the bucket in which a step is replayed, else the step's own rows."""
     if not new or new > MOST_NEW:
         return decodes + new
     together = (size for size in SHARING_NEW_TOKENS if is_together and size >= new)

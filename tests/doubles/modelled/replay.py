@@ -1,11 +1,11 @@
-"""The engine's own core before a modelled H200, and clients on the same simulated clock.
+"""The engine's own core with a modelled H200, and clients on the same simulated clock.
 
-Queue, scheduler, cache and core are the engine's. A step takes as long as `device.py` says. So the
-cost of a policy can be predicted before it is measured, as far as the model goes: the gateway and
+Queue, scheduler, cache and core are the engine's; `device.py` has the time of each step. So the
+cost of a policy can be predicted before it is measured, within the model's limits: the gateway and
 the clients take constant times.
 
-Knows: who asks when. Does not know: how long steps take (`device.py`), how they are scheduled
-(`engine.scheduling.scheduler`), or what is to be predicted.
+Knows: the clients' requests and their times. Does not know: how long steps take (`device.py`), how
+they are scheduled (`engine.scheduling.scheduler`), or what is predicted.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class ModelledLink:
         self.hears: dict[str, Callable[[Event], None]] = {}
 
     def say(self, message: Generate, hears: Callable[[Event], None]) -> None:
-        """Ask the engine."""
+        """Send the engine a message."""
         self.hears[message.request_id] = hears
         self._incoming.append(Incoming(CLIENT, message))
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
-        """The messages that have come, or come within `timeout_s`."""
+        """Return the messages that have come, or come within `timeout_s`."""
         self._time.move(self._time.now)
         give_up = self._time.now + timeout_s
         while not self._incoming and self._time.now < give_up:
@@ -96,7 +96,7 @@ def request(
     max_tokens: int,
     grammar: Grammar | None = None,
 ) -> Generate:
-    """What a gateway would ask for a flow, in a namespace of the flow's own."""
+    """Return the request that a gateway would send for a flow, in the flow's own namespace."""
     path = NamespacePath.single(Namespace(flow.encode().ljust(16, b".")[:16]))
     return Generate(
         request_id=request_id,
@@ -120,8 +120,8 @@ class Stream:
     max_tokens: int
     pause_s: float
     seed: int
-    shared: tuple[int, ...] = ()  # what each prompt begins with
-    on_the_way_s: float = 2e-3  # from the client to the engine and back
+    shared: tuple[int, ...] = ()  # first tokens of each prompt
+    on_the_way_s: float = 2e-3  # seconds from the client to the engine and back
     target_itl_s: float = 0.0
     priority: Priority = "interactive"
     firsts: list[float] = field(default_factory=list)  # seconds to the first tokens
@@ -208,7 +208,7 @@ class Replay:
         self._seeds = count(1)
 
     def stream(self, flow: str, prompt: int, output: int, pause_s: float = 0.0) -> Stream:
-        """A client, which starts to ask with `start`."""
+        """Add a client, whose `start` sends its first request."""
         return Stream(self.time, self.link, flow, prompt, output, pause_s, next(self._seeds))
 
     def run(self, until: Callable[[], bool]) -> None:

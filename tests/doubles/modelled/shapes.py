@@ -1,4 +1,4 @@
-"""Seconds of a step that is told by its shape, as the modelled device takes them."""
+"""The modelled device's seconds of a step, given the step's shape."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.doubles.modelled.device import StepModel
 
 
 def seconds_of(model: StepModel, shape: StepShape) -> float:
-    """How long the device takes. Some captured steps do not read keys together."""
+    """Return the seconds that the device takes. Some captured steps share no reads."""
     if SHARING_NEW_TOKENS[-1] < shape.new <= MOST_NEW:
         model = replace(model, read_once=0.0)
     products = model.products(shape.decodes, shape.new)

@@ -1,1 +1,1 @@
-"""Models that no checkpoint has: unlike layers, odd parts, another format of weights."""
+"""Models without published checkpoints: with different layers, odd parts, a new weight format."""

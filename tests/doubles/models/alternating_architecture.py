@@ -1,4 +1,4 @@
-"""An architecture with all that gpt-oss and Gemma have beyond Llama, layer by layer.
+"""An architecture with all parts that gpt-oss and Gemma have and Llama does not, by layer.
 
     layer    0, 3, ...          1, 4, ...               2, 5, ...
     window   24                 24                      none
@@ -7,7 +7,7 @@
     MLP      GeGLU              experts with biases,    GeGLU
                                 packed, limited gate
 
-Embeddings are scaled and logits capped. To be served it is entered under its name: `SERVED`.
+Embeddings are scaled and logits capped. `SERVED` registers the architecture under its name.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ONE_PLUS = RmsNormConfig(1e-5, one_plus=True)
 
 @dataclass(frozen=True)
 class Alternating:
-    """Implements `Architecture`. `window`: of the layers that have one; None: they have not."""
+    """Implements `Architecture`. `window`: that of layers with a window; None: no layer has one."""
 
     window: int | None = WINDOW
     examples: tuple[str, ...] = ("none",)
@@ -115,7 +115,7 @@ def make_alternating_checkpoint(model_dir: Path, num_layers: int = 6) -> None:
         if name.endswith("norm.weight"):
             weight = torch.randn(weight.shape) * 0.2
         elif name.endswith("experts.gate_up_proj_bias"):
-            weight = weight.flatten(1, 2)  # gate and up in turn
+            weight = weight.flatten(1, 2)  # gate and up alternate
         elif name.endswith("experts.gate_up_proj"):
             weight = weight.transpose(1, 2).flatten(1, 2).transpose(1, 2)
         weights[name] = weight.contiguous()

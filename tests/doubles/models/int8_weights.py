@@ -1,8 +1,8 @@
 """A weight format in one file: 8-bit integers, with a scale for each output channel.
 
-    NAME.weight (out, in) int8    NAME.weight_scale (out,)    NAME.bias (out,), where there is one
+    NAME.weight (out, in) int8    NAME.weight_scale (out,)    NAME.bias (out,), if there is one
 
-Its product is plain PyTorch. To be served it is entered under its `quant_method`: `SERVED`.
+Its product is plain PyTorch. `SERVED` registers the format under its `quant_method`.
 """
 
 from __future__ import annotations
@@ -94,6 +94,6 @@ SERVED = replace(
 
 
 def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The int8 numbers and the scale of each row, to the nearest."""
+    """Return the nearest int8 numbers, and the scale of each row."""
     scale = weight.abs().amax(1) / 127
     return (weight / scale[:, None]).round().to(torch.int8), scale

@@ -29,12 +29,12 @@ CONFIG: dict[str, Any] = {
 
 
 def fitting(most_rank: int = 8) -> AdapterShapes:
-    """Sizes that the adapter fits."""
+    """Return sizes of a model that the adapter fits."""
     return AdapterShapes({Q_PROJ: (OUT, IN)}, PLAIN_NAMES, most_rank, torch.float32)
 
 
 def tensors(seed: int = 0) -> dict[str, Tensor]:
-    """The adapter's tensors by their names in the file."""
+    """Return the adapter's tensors by their names in the file."""
     generator = torch.Generator().manual_seed(seed)
     return {
         f"base_model.model.{Q_PROJ}.lora_A.weight": torch.randn(RANK, IN, generator=generator),
@@ -48,7 +48,7 @@ def write_adapter(
     config: dict[str, Any] | None = None,
     named: dict[str, Tensor] | None = None,
 ) -> Path:
-    """Write an adapter's files; `config` and `named` take the place of fields and tensors."""
+    """Write an adapter's files; `config` and `named` replace fields and tensors."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "adapter_config.json").write_bytes(msgspec.json.encode(CONFIG | (config or {})))
     save_file(tensors(seed) | (named or {}), folder / "adapter_model.safetensors")

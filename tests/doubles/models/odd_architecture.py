@@ -1,9 +1,9 @@
-"""An architecture that is not like the served ones, in one file, and its truth in plain PyTorch.
+"""An architecture in one file, unlike the served ones, with its reference in plain PyTorch.
 
     x -> norm -> QKV -> rope -> attention -> output -> norm -> + -> norm -> GeGLU -> norm -> + x
 
 Norms multiply by 1 + weight; every second layer has another MLP and fewer query heads; every third
-one has no rope. To be served it is entered under its name: `SERVED`.
+layer has no rope. `SERVED` registers the architecture under its name.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def make_odd_checkpoint(model_dir: Path, num_layers: int = 7) -> dict[str, Tenso
 
 @torch.inference_mode()
 def truth(weights: dict[str, Tensor], token_ids: list[int]) -> Tensor:
-    """Logits of all tokens (T, V), in one pass, without a cache, pages or merged matrices."""
+    """Return all tokens' logits (T, V), in one pass, without cache, pages or merged matrices."""
     positions = torch.arange(len(token_ids))
     x = weights["model.embed_tokens.weight"][token_ids]
     for index in range(sum("q_proj" in name for name in weights)):

@@ -1,1 +1,1 @@
-"""Ranks that are not there, or have no GPUs."""
+"""Doubles of ranks: missing ranks, and ranks without GPUs."""

@@ -1,4 +1,4 @@
-"""Norms that gather what kernels exchange over peer memory, for a CPU, which has none."""
+"""Norms for a CPU that gather the products which GPU kernels exchange over peer memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernels.ops import Ops, torch_ops
 
 
 class GatheringNorms:
-    """The norms of one rank; counts the products that they were given unread."""
+    """The norms of one rank, which count the products that they had to gather."""
 
     def __init__(self, group: Collectives) -> None:
         self.num_unread = 0
@@ -23,7 +23,7 @@ class GatheringNorms:
 
     @property
     def ops(self) -> Ops:
-        """PyTorch's, with these norms."""
+        """PyTorch's operations, with these norms."""
         return replace(torch_ops(), add_rms_norm=self._add, add_rms_norm_fp8=self._add_fp8)
 
     def _add(

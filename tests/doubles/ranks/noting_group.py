@@ -1,4 +1,4 @@
-"""Ranks of which each notes what it sampled itself, before it takes what rank 0 did."""
+"""Ranks that each note their own samples before they take rank 0's."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from engine.ranks.collectives import Collectives, Rendezvous
 
 
 class NotingGroup(Collectives):
-    """`sampled` (steps, rows) int64: the tokens of each replayed step; -1 where there are none.
+    """A group whose `sampled` (steps, rows) int64 has the tokens of each replayed step, else -1.
 
-    On CUDA a graph notes as it is replayed, and steps without one are not noted: in them another
-    rank than 0 samples nothing. On a CPU all are noted.
+    On CUDA the replay of a graph notes its samples, and steps without a graph are not noted, since
+    ranks other than 0 sample nothing in them. On a CPU all steps are noted.
     """
 
     def __init__(self, rendezvous: Rendezvous, device: torch.device, steps: int, rows: int) -> None:
-        """As `Collectives`; for so many steps of at most so many rows."""
+        """Join the group as `Collectives` does; note up to `steps` steps of up to `rows` rows."""
         self.sampled = torch.full((steps, rows), -1, dtype=torch.int64, device=device)
         self._next = torch.zeros(1, dtype=torch.int64, device=device)
         self._is_cuda = device.type == "cuda"
-        super().__init__(rendezvous, device)  # which shares numbers, on a GPU
-        self._note(torch.zeros(1, dtype=torch.int64, device=device))  # loaded before it is captured
+        super().__init__(rendezvous, device)  # shares numbers, on a GPU
+        self._note(torch.zeros(1, dtype=torch.int64, device=device))  # before a capture
         self.begin()
 
     @property
     def has_peers(self) -> bool:
-        """Whether they exchange over peer memory."""
+        """Whether the ranks exchange over peer memory."""
         return self._peers is not None
 
     def begin(self) -> None:
-        """Forget what was noted so far."""
+        """Forget the samples noted so far."""
         self.sampled.fill_(-1)
         self._next.fill_(0)
 
     def share(self, x: Tensor) -> None:
-        """As `Collectives.share`."""
+        """Note this rank's samples, then take rank 0's."""
         if x.numel() and (not self._is_cuda or torch.cuda.is_current_stream_capturing()):
             self._note(x)
         super().share(x)

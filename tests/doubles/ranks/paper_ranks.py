@@ -1,4 +1,4 @@
-"""A rank of a group that is not there: its kernels are compiled for peer memory, and never run."""
+"""A rank of a missing group: its kernels are compiled for peer memory, but never run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.doubles.ranks.plain_peers import PlainPeers
 
 
 class PaperRanks:
-    """One of `num_ranks`, whose products are rows of `columns` numbers of `dtype`."""
+    """One of `num_ranks` ranks, whose products are rows of `columns` numbers of `dtype`."""
 
     def __init__(self, rank: int, num_ranks: int, columns: int, dtype: torch.dtype) -> None:
         ints = ints_of(dtype)
@@ -21,20 +21,20 @@ class PaperRanks:
         self.rank = rank
         self.num_ranks = num_ranks
         rows = PlainPeers(num_ranks, 256, columns, ints).rows[rank]
-        self._rows = replace(rows, least_saved=64 << 10)  # of small models some sums, too
+        self._rows = replace(rows, least_saved=64 << 10)  # for small models' sums too
 
     def total(
         self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True
     ) -> Tensor | PeerProduct:
-        """As `RankGroup.total`."""
+        """Return the product, for a reader that adds the ranks' parts."""
         if in_parts:
             return PeerProduct(product, self._rows)
         return product.new_empty(product.shape[-2:], dtype=dtype)
 
     def gather_columns(self, x: Tensor) -> Tensor:
-        """As `RankGroup.gather_columns`."""
+        """Launch the kernel that gathers columns."""
         return peer_gather.gather(x, self._rows)
 
     def share(self, x: Tensor) -> None:
-        """As `RankGroup.share`."""
+        """Launch the kernel that shares rank 0's numbers."""
         peer_gather.share(x, self._rows)

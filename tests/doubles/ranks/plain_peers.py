@@ -1,7 +1,8 @@
-"""Ranks whose peer memory is plain memory of one process, for kernels in the interpreter.
+"""Ranks whose peer memory is ordinary memory of one process, for kernels in the interpreter.
 
-There a launch runs to its end before the next one begins, so what rank 0 waits for is put into its
-buffer before its launch: `arrive` writes as the other ranks' kernels would, which do so again.
+In the interpreter, a launch runs to its end before the next begins. So the data that rank 0 waits
+for must be in its buffer before its launch: `arrive` writes as the other ranks' kernels would, and
+these kernels then write the same again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kernels.collectives.peer_rows import TURNS, PeerRows, open_rows
 
 
 class PlainPeers:
-    """So many ranks, with buffers of these sizes; `rows` has what each has of them."""
+    """`num_ranks` ranks with buffers of these sizes; `rows` has each rank's view of the buffers."""
 
     def __init__(self, num_ranks: int, num_rows: int, columns: int, ints: torch.dtype) -> None:
         self.ints = ints
@@ -24,9 +25,9 @@ class PlainPeers:
         self.rows: list[PeerRows] = [open_rows(rank, self._buffers) for rank in range(num_ranks)]
 
     def arrive(self, numbers: Sequence[Tensor], sums: Tensor | None = None) -> None:
-        """What each rank sends in the coming turn, (rows, at most columns), reaches the others.
+        """Write each rank's data of the next turn, (rows, at most columns), to the others' buffers.
 
-        Two-shot there are `sums`: those of a row's owner reach the others, and their rows it.
+        A two-shot exchange has `sums`: each row reaches its owner, whose sums reach the others.
         """
         for rank, sent in enumerate(numbers):
             for row, content in enumerate(sent):

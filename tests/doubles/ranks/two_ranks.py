@@ -1,4 +1,4 @@
-"""Two other ranks that are not there: they report what a test says, and note what they are told."""
+"""Two missing ranks: they report what a test tells them, and note rank 0's messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storage.disk.wire import Channel
 
 
 class TwoRanks:
-    """As rank 0 has them, in `others`."""
+    """The ranks 1 and 2 as rank 0 sees them, in `others`."""
 
     def __init__(self) -> None:
         ring = RingWriter(2)
@@ -25,7 +25,7 @@ class TwoRanks:
             self.ends[rank - 1].send(ENCODER.encode(message))
 
     def told(self) -> list[RankMessage]:
-        """What there is for rank 2 since the call before."""
+        """Return the messages to rank 2 since the last call."""
         return [COMMANDS.decode(content) for content in iter(self.reader.read, None)]
 
     def close(self) -> None:

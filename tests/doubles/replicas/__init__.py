@@ -1,1 +1,1 @@
-"""Engines as a gateway with several sees them."""
+"""Engines as seen by a gateway with several."""

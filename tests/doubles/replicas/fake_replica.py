@@ -1,7 +1,7 @@
-"""A fake engine that can die, stand still, stop and be full, as one of several replicas.
+"""A fake engine, as one of several replicas, that can die, stall, stop and be full.
 
-Its requests go through a queue, as those of `EngineClient` do, so that they can be taken away. With
-an `exchange` it fetches from others, and they from it.
+Its requests go through a queue, like those of `EngineClient`, so that they can be taken away. With
+an `exchange`, replicas fetch blocks from each other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.doubles.gateway.keys import split_keys
 
 _Told = Tokens | Finished | EngineError
 E = TypeVar("E", Tokens, Finished, Tokens | Finished)
-_PATIENCE = 1000  # turns of the loop
+_PATIENCE = 1000  # turns of the event loop
 
 
 class FakeReplica(FakeEngine):
@@ -52,28 +52,28 @@ class FakeReplica(FakeEngine):
         self.name = name
         self.refusal: str | None = None  # the code that new requests are refused with
         self.given_up: list[str] = []
-        self.exchange: dict[str, FakeReplica] | None = None  # all of them, by address
+        self.exchange: dict[str, FakeReplica] | None = None  # all replicas, by address
         self.role: Role = "both"  # of the next process
         self.max_model_len = WELCOME.max_model_len  # likewise
-        self.cancel_turns = 0  # of the event loop until a cancel reaches it: it computes on
-        self.computes = asyncio.Event()  # cleared: no prompt is computed
+        self.cancel_turns = 0  # turns of the event loop in which a cancelled request computes on
+        self.computes = asyncio.Event()  # while cleared, no prompt is computed
         self.computes.set()
         super().__init__(None)
         self.come()
 
     @property
     def address(self) -> str:
-        """Of its exchange."""
+        """The address of its exchange."""
         return f"/exchange/{self.name}"
 
     def joins(self, exchange: dict[str, FakeReplica], role: Role = "both") -> None:
-        """Have blocks for others, and fetch theirs; as a new process."""
+        """Join an exchange as a new process: serve blocks to other replicas, and fetch theirs."""
         self.exchange, self.role = exchange, role
         exchange[self.address] = self
         self.come()
 
     def come(self) -> None:
-        """Connect, as a new process."""
+        """Connect as a new process."""
         self._starts += 1
         self.is_stalled, self.refusal = False, None
         self.welcome = replace(
@@ -86,25 +86,25 @@ class FakeReplica(FakeEngine):
         )
 
     def die(self) -> None:
-        """Be gone, with all that runs and all that is cached; nobody hears of any end."""
+        """Die with all cached blocks; requests get EngineDied in place of an end."""
         self.welcome = None
         for request_id in self._hearing:
             if request_id in self.computed:
                 self.computed[request_id].is_lost = True
         self._hearing.clear()
         for running in self._running.values():
-            running.cancel()  # one that had not begun computes nothing any more
+            running.cancel()  # a request that had not begun is never computed
         self.lose_cache()
         for told in self._told.values():
             told.put_nowait(EngineDied("the engine died"))
 
     @property
     def is_idle(self) -> bool:
-        """As `EngineClient.is_idle`."""
+        """Whether no request waits or runs."""
         return not (self._told or self._hearing)
 
     def give_up(self, request_id: str, why: str) -> bool:
-        """As `EngineClient.give_up`."""
+        """Take away a request that has no events yet; return whether it was taken."""
         told = self._told.get(request_id)
         if told is None or not told.empty():
             return False
@@ -115,7 +115,7 @@ class FakeReplica(FakeEngine):
     async def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished, None]:
-        """As the fake engine, until it dies or the request is taken away."""
+        """Yield the fake engine's events until it dies or the request is taken away."""
         if self.welcome is None or self.is_stalled:
             raise EngineUnavailable("no engine is connected")
         if self.refusal is not None:
@@ -169,7 +169,7 @@ class FakeReplica(FakeEngine):
             told.put_nowait(error)
 
     async def _fetch(self, request: Generate, source: FetchSource) -> int:
-        """Tokens that come; blocks of a prompt that is under way there come once it is computed."""
+        """Fetch blocks; return their tokens. Waits while the other replica computes the prompt."""
         other = (self.exchange or {}).get(source.address)
         if other is None or other.welcome is None:
             return 0

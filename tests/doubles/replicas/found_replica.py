@@ -6,7 +6,7 @@ from tests.doubles.replicas.fake_replica import FakeReplica
 
 
 class FoundReplica(FakeReplica):
-    """Counts how often its client was started and closed."""
+    """A fake replica that counts how often its client was started and closed."""
 
     starts = closes = 0
 

@@ -1,10 +1,10 @@
-"""A network between gateways and one engine: passes bytes, delays them, holds them, cuts them off.
+"""A network between gateways and one engine: it passes, delays or holds bytes, or cuts connections.
 
     gateways --(toward)--> port, port + 1    proxy    engine's port, port + 1
              <--(back)----
 
-TCP sends again what a network loses, so packets that are dropped for a while are bytes that come
-later: `hold`. Those that are dropped for good end connections, at once or by time: `cut`.
+TCP sends lost packets again, so a network that drops packets for a while only delays bytes: `hold`.
+A network that drops packets for good ends connections, at once or after a timeout: `cut`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class ProxiedLink:
 
     def __init__(self, port: int, engine_port: int) -> None:
         self.port = port
-        self.delay_s = 0.0  # of whatever is sent, in both directions
-        self.bytes: dict[Direction, int] = dict.fromkeys(BOTH, 0)  # that have passed
+        self.delay_s = 0.0  # delay of all bytes, in both directions
+        self.bytes: dict[Direction, int] = dict.fromkeys(BOTH, 0)  # bytes that have passed
         self._engine_port = engine_port
         self._loop = asyncio.new_event_loop()
         self._passes: dict[Direction, asyncio.Event] = {}
@@ -36,31 +36,31 @@ class ProxiedLink:
 
     @property
     def address(self) -> str:
-        """Where gateways are to find the engine."""
+        """The address at which gateways find the engine."""
         return f"tcp://127.0.0.1:{self.port}"
 
     @property
     def name(self) -> str:
-        """What a gateway calls the engine."""
+        """The gateways' name of the engine."""
         return f"127.0.0.1:{self.port}"
 
     def hold(self, *directions: Direction) -> None:
-        """Let nothing pass, in these directions or both; new connections get no answer either."""
+        """Let no bytes pass, in these directions or both; new connections get no answer either."""
         for direction in directions or BOTH:
             self._loop.call_soon_threadsafe(self._passes[direction].clear)
 
     def heal(self) -> None:
-        """Let all pass that was held, and what comes."""
+        """Let the held bytes pass, and all later bytes."""
         for passes in self._passes.values():
             self._loop.call_soon_threadsafe(passes.set)
 
     def cut(self) -> None:
-        """Reset all connections, with all that was held."""
+        """Reset all connections and drop the held bytes."""
         self._do(self._cut())
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Listen while this is open."""
+        """Listen while the context is open."""
         thread = threading.Thread(target=self._loop.run_forever, name="proxied-link")
         thread.start()
         try:
@@ -97,7 +97,7 @@ class ProxiedLink:
             one.cancel()
         await asyncio.gather(*joins, return_exceptions=True)
         await self._cut()
-        for _ in range(3):  # transports are closed in the next turns
+        for _ in range(3):  # transports close in the next turns
             await asyncio.sleep(0)
 
     async def _cut(self) -> None:
@@ -107,7 +107,7 @@ class ProxiedLink:
     async def _join(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, engine_port: int
     ) -> None:
-        """Pass bytes between a gateway's connection and one of its own to the engine."""
+        """Pass bytes between a gateway's connection and a new connection to the engine."""
         self._open.add(writer)
         try:
             theirs, ours = await asyncio.open_connection("127.0.0.1", engine_port)
