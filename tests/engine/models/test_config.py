@@ -243,7 +243,7 @@ def test_what_is_not_served_is_refused_by_name(
         ({"head_dim": 15}, "odd"),
         ({"rope_scaling": {"rope_type": "linear"}}, "factor"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "low_freq_factor"),
-        ({"rope_scaling": {"rope_type": "llama3", **LLAMA3, "low_freq_factor": 4.0}}, "above"),
+        ({"rope_scaling": {"rope_type": "llama3", **LLAMA3, "low_freq_factor": 5.0}}, "below"),
         ({"eos_token_id": "</s>"}, "eos_token_id"),
         ({**MISTRAL, "sliding_window": 0}, "sliding_window 0"),
         ({**QWEN3, "layer_types": ["full_attention"]}, "layer_types has 1 entries, of 2 layers"),
