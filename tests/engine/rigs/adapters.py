@@ -1,4 +1,4 @@
-"""Adapters made by PEFT beside a tiny checkpoint, the truth to compare with."""
+"""Adapters for a tiny checkpoint, made by PEFT, as the reference of tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.engine.rigs.checkpoints import Checkpoint
 from tests.engine.rigs.hand_driven import HandDriven, data_row
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # what a library warns of at its import is its own affair
+    warnings.simplefilter("ignore")  # warnings of a library's import are not ours
     import peft
 
 EVERY_MATRIX = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -36,7 +36,7 @@ class PeftAdapter:
 
     @torch.inference_mode()
     def logits(self, token_ids: list[int]) -> Tensor:
-        """(tokens, V) float32, in one pass, without any cache."""
+        """Return the logits (tokens, V) float32, in one pass, without any cache."""
         return torch.as_tensor(self.truth(torch.tensor([token_ids]), use_cache=False).logits[0])
 
 
@@ -87,7 +87,7 @@ def with_slots(
 
 
 def load(slots: AdapterSlots, slot: int, adapter: PeftAdapter) -> None:
-    """Copy a saved adapter to a slot."""
+    """Copy a saved adapter to a device slot."""
     files = read_adapter_files(adapter.folder.parent, adapter.folder.name, 1 << 20)
     slots.load(slot, read_adapter(files, slots.fits))
 

@@ -1,4 +1,4 @@
-"""Tiny random checkpoints of every family, made with `transformers`, the truth to compare with."""
+"""Tiny random checkpoints of every family, made with `transformers`, the reference of tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # what a library warns of at its import is its own affair
+    warnings.simplefilter("ignore")  # warnings of a library's import are not ours
     import transformers
 
 VOCAB_SIZE = 300
@@ -42,7 +42,7 @@ YARN_ROPE = {
     "factor": 4.0,
     "original_max_position_embeddings": 128,
 }
-# Short and long factors are the same: transformers chooses by the length of each sequence.
+# Short and long factors are equal, since transformers chooses by the length of each sequence.
 LONG_ROPE = {
     "rope_type": "longrope",
     "rope_theta": 10000.0,
@@ -55,16 +55,16 @@ SLIDING, LINEAR = "sliding_attention", "linear_attention"
 
 @dataclass(frozen=True)
 class Recipe:
-    """One checkpoint: an architecture's name, what differs from SHAPE, how it is saved."""
+    """A checkpoint: an architecture's name, fields that differ from SHAPE, and how it is saved."""
 
     family: str
     fields: dict[str, Any] = field(default_factory=dict)
     max_shard_size: str = "5GB"
-    config: str = ""  # the config's class, where it is not named as the family
-    norm: float = 1.0  # about which norms' weights are drawn
+    config: str = ""  # the config's class, if the family does not name it
+    norm: float = 1.0  # mean of norms' weights
 
 
-# Architectures with recurrent layers, and a recipe of each: stages need layers of both kinds.
+# A recipe for each architecture with recurrent layers: stages need layers of both kinds.
 RECURRENT = {
     "Qwen3NextForCausalLM": "qwen3-next",
     "Qwen3_5ForCausalLM": "qwen3.5",
@@ -82,7 +82,7 @@ HYBRID: dict[str, Any] = {
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 32,
 }
-# Two groups of four heads, and factors that matter.
+# Two groups of four heads, and factors large enough to change logits.
 GRANITE_HYBRID: dict[str, Any] = {
     "num_hidden_layers": 4,
     "layer_types": [LINEAR, "full_attention", LINEAR, LINEAR],
@@ -98,7 +98,7 @@ GRANITE_HYBRID: dict[str, Any] = {
     "logits_scaling": 2.0,
     "num_local_experts": 0,
 }
-# Mixers with an MLP after them and without; a least time step that matters to few steps.
+# Mixers with and without an MLP after them; a least time step that few steps reach.
 NEMOTRON_H: dict[str, Any] = {
     "layers_block_type": [LINEAR, "mlp", LINEAR, "full_attention", "mlp", LINEAR, "mlp"],
     "hidden_size": 64,
@@ -164,7 +164,7 @@ LATENT: dict[str, Any] = {
     "qk_rope_head_dim": 16,
     "v_head_dim": 32,
 }
-# Factors of cosines and of scores that matter.
+# Factors of cosines and of scores, large enough to change logits.
 DEEPSEEK_ROPE = {**YARN_ROPE, "mscale": 0.7, "mscale_all_dim": 1.3}
 RECIPES = {
     "llama": Recipe("Llama"),
@@ -174,7 +174,7 @@ RECIPES = {
         "Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}}
     ),
     "llama-biases": Recipe("Llama", {"attention_bias": True, "mlp_bias": True}),
-    # Every second layer with experts, every third without rope, whose queries are scaled.
+    # Every second layer has experts; every third has no rope, and scaled queries.
     "llama4": Recipe(
         "Llama4",
         {
@@ -223,7 +223,7 @@ RECIPES = {
         },
     ),
     "qwen3-biases": Recipe("Qwen3", {"attention_bias": True}),
-    # Limits and caps so low that they matter.
+    # Limits and caps so low that they change logits.
     "gpt-oss": Recipe(
         "GptOss",
         {
@@ -259,7 +259,7 @@ RECIPES = {
         config="Gemma3TextConfig",
         norm=0.0,
     ),
-    # 31B: heads of two sizes, values of keys. E2B: inputs of layers, the last share KV. 26B-A4B.
+    # 31B: heads of two sizes, keys as values. E2B: inputs of layers, the last share KV. 26B-A4B.
     "gemma4": Recipe(
         "Gemma4", {**GEMMA4, "attention_k_eq_v": True}, config="Gemma4TextConfig", norm=0.5
     ),
@@ -377,7 +377,7 @@ RECIPES = {
     "nemotron-h": Recipe("NemotronH", {**NEMOTRON_H, "use_bias": True, "mlp_bias": True}),
     "nemotron-3": Recipe("NemotronH", NEMOTRON_3),
     "nemotron-3-latents": Recipe("NemotronH", {**NEMOTRON_3, "moe_latent_size": 32}),
-    # Mamba-2, and in each layer experts beside the shared MLP.
+    # Mamba-2; each layer has experts beside the shared MLP.
     "granite-hybrid-moe": Recipe(
         "GraniteMoeHybrid",
         {
@@ -403,9 +403,9 @@ RECIPES = {
 }
 
 
-# Recipes whose head norms are of all heads together, which one rank computes.
+# Recipes with one head norm over all heads, which one rank computes.
 TOGETHER = {"minimax-m2", "olmo2", "olmo3", "olmoe"}
-# By architecture, a recipe of it: of those that ranks and stages divide and the host may keep.
+# A recipe by architecture, for those that ranks and stages divide and the host may keep.
 DIVISIBLE = {
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
@@ -462,10 +462,10 @@ class Checkpoint:
 
     @torch.inference_mode()
     def decoded(self, prompt: list[int], tokens: list[int]) -> Tensor:
-        """(tokens, V) float32: what each is chosen from, after the prompt and those before it.
+        """Return the logits (tokens, V) float32 that precede each of `tokens` after the prompt.
 
-        The prompt is computed in one pass and every token by itself, as an engine does: so sums
-        are added up over the same rows, and what they are rounded to is the same.
+        As in an engine, the prompt is computed in one pass and every token alone. So sums run over
+        the same rows, and are rounded alike.
         """
         given, cache, logits = prompt, None, []
         for token in tokens:
@@ -476,14 +476,14 @@ class Checkpoint:
         return torch.stack(logits)
 
     def most_likely(self, prompt: list[int], tokens: list[int]) -> list[int]:
-        """What is most likely after the prompt and each of `tokens` but the last, in one pass.
+        """Return the likeliest token after the prompt, and after each of `tokens` but the last.
 
-        It is equal to `tokens` if they are the greedy continuation, and only then.
+        One pass computes them. They equal `tokens` only if `tokens` are the greedy continuation.
         """
         return self.logits([*prompt, *tokens[:-1]])[-len(tokens) :].argmax(-1).tolist()
 
     def greedy(self, token_ids: list[int], num_tokens: int) -> list[int]:
-        """The most likely continuation, each token from a fresh pass over everything before."""
+        """Return the likeliest continuation, each token from a pass over all earlier tokens."""
         ids = list(token_ids)
         for _ in range(num_tokens):
             ids.append(int(self.logits(ids)[-1].argmax()))
@@ -495,24 +495,24 @@ def make_checkpoint(recipe: Recipe, model_dir: Path, seed: int = 0) -> Checkpoin
     torch.manual_seed(seed)
     config = config_of(recipe)
     if recipe.family == "Gemma2":
-        # By plain PyTorch: a faster way leaves out soft caps in some releases (5.17).
+        # Use plain PyTorch: a faster attention leaves out soft caps in some releases (5.17).
         config._attn_implementation = "eager"
     model = getattr(transformers, f"{recipe.family}ForCausalLM")(config).eval()
     for module in model.modules():
         if type(module).__name__ == "GptOssExperts":
-            module.limit = config.swiglu_limit  # 5.17 has 7 whatever the config says
+            module.limit = config.swiglu_limit  # 5.17 ignores the config and uses 7
     _randomise(model, recipe.norm)
     model.save_pretrained(model_dir, max_shard_size=recipe.max_shard_size)
     return Checkpoint(model_dir, model)
 
 
 def in_truth(name: str) -> str:
-    """Name in the model of what the files name so: those of Nemotron-H say backbone."""
+    """Return the model's name of a tensor in the files: Nemotron-H's files say backbone."""
     return name.replace("backbone.", "model.")
 
 
 def saved_seeing(model: Any, model_dir: Path) -> Checkpoint:
-    """Draw the matrices of a model that also sees, and save it."""
+    """Draw the matrices of a model with vision, and save it."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:
@@ -522,16 +522,16 @@ def saved_seeing(model: Any, model_dir: Path) -> Checkpoint:
 
 
 def config_of(recipe: Recipe) -> Any:
-    """In `transformers`."""
-    fields = copy.deepcopy({**SHAPE, **recipe.fields})  # Mistral4Config adds to what it is given
+    """Return the recipe's config in `transformers`."""
+    fields = copy.deepcopy({**SHAPE, **recipe.fields})  # Mistral4Config changes its arguments
     if recipe.family in ("Qwen2", "Phi3", "Olmoe"):
-        # Not of their configs: hidden / heads.
+        # Their configs have no head_dim: it is hidden_size / heads.
         fields["hidden_size"] = fields.pop("head_dim") * fields["num_attention_heads"]
     return getattr(transformers, recipe.config or f"{recipe.family}Config")(**fields)
 
 
 def _randomise(model: Any, norm: float) -> None:
-    """Weights at which logits spread, and norms and biases that matter."""
+    """Draw weights that spread the logits, and norms and biases that change them."""
     with torch.no_grad():
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):

@@ -1,6 +1,6 @@
 """Heads that draft, as `transformers` computes them, and small checkpoints with them.
 
-The decoder's layers add little to the embedding, from which the head guesses: most of its drafts
+The decoder's layers add little to the embedding, from which the head drafts. So most of its drafts
 are right, and some are wrong.
 """
 
@@ -23,10 +23,10 @@ from engine.drafting.head import HeadDraft
 from engine.sequences.sequence import Sequence
 from tests.engine.rigs.checkpoints import Checkpoint
 
-# What layers put out: of all experts in one tensor, too.
+# Names of output matrices of layers, also of all experts in one tensor.
 SMALLER = ("o_proj.weight", "out_proj.weight", "down_proj.weight", "experts.down_proj")
 PART = 0.02
-# Prefixes of a head's tensors in checkpoints, instead of those of `MtpLayer`.
+# Prefixes of a head's tensors in checkpoints, by the prefixes of `MtpLayer`.
 QWEN = {
     "mtp_block.": "mtp.layers.0.",
     "eh_proj.": "mtp.fc.",
@@ -42,20 +42,20 @@ NEMOTRON = {
 }
 NAMES = {"Qwen": QWEN, "Nemotron": NEMOTRON}
 DEEPSEEK = {"mtp_block.": "", "post_norm.": "shared_head.norm.", "": ""}
-# Fields of config.json that say how many heads there are.
+# Fields of config.json with the number of heads that draft.
 KINDS = "layers_block_type", "layer_types"  # fields of config.json with the kinds of layers
 FIELDS = {"mtp_num_hidden_layers": 1, "num_nextn_predict_layers": 1}
 
 
 def smaller(tensors: dict[str, Tensor]) -> None:
-    """Make what layers add a part of itself."""
+    """Scale down the output matrices of layers."""
     for name, tensor in tensors.items():
         if name.endswith(SMALLER):
             tensor.mul_(PART)
 
 
 def apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The matrices of experts each by itself."""
+    """Split stacked experts into a matrix for each."""
     for name in [one for one in tensors if one.endswith(("experts.up_proj", "experts.down_proj"))]:
         place, _, last = name.rpartition(".")
         for number, expert in enumerate(tensors.pop(name)):
@@ -87,7 +87,7 @@ class Truth:
         self.is_nemotron = config.model_type == "nemotron_h"
         if self.is_nemotron:
             decoder.norm, config.rms_norm_eps = decoder.norm_f, config.layer_norm_epsilon
-        config._experts_implementation = "eager"  # the others have no float64
+        config._experts_implementation = "eager"  # other implementations have no float64
         torch.manual_seed(5)
         found = (getattr(config, field, None) for field in KINDS)
         kinds = next(filter(None, found), ["full_attention"] * len(decoder.layers))
@@ -110,7 +110,7 @@ class Truth:
         smaller(dict(self.model.named_parameters()))
 
     def tensors(self) -> dict[str, Tensor]:
-        """As a checkpoint names them."""
+        """Return the head's tensors by their names in a checkpoint."""
         names = next((one for family, one in NAMES.items() if family in self.family), DEEPSEEK)
         before = f"model.layers.{len(self.model.model.layers)}." if names is DEEPSEEK else ""
         found = {}
@@ -125,11 +125,11 @@ class Truth:
         return type(self.model).__name__
 
     def logits(self, token_ids: list[int]) -> Tensor:
-        """(n - 1, V): what it expects after each token but the first."""
+        """Return the head's logits (n - 1, V) after each token but the first."""
         return self._logits_of(self._output(self._hidden(token_ids), token_ids[1:]))
 
     def drafts(self, token_ids: list[int], count: int) -> list[int]:
-        """The tokens that it expects after all of these, each from the one before."""
+        """Return the tokens that the head drafts after `token_ids`, each from the draft before."""
         hidden, following = self._hidden(token_ids), token_ids[1:]
         for _ in range(count):
             put_out = self._output(hidden, following)[:, -1:]
@@ -139,14 +139,14 @@ class Truth:
 
     @torch.inference_mode()
     def _hidden(self, token_ids: list[int]) -> Tensor:
-        """(1, n - 1, H): the decoder's states of all tokens but the last."""
+        """Return the decoder's states (1, n - 1, H) of all tokens but the last."""
         model = self.model
         ids = torch.tensor([token_ids[:-1]])
         return torch.as_tensor(model.model(ids, use_cache=False).last_hidden_state.double())
 
     @torch.inference_mode()
     def _output(self, hidden: Tensor, following: list[int]) -> Tensor:
-        """(1, n, H): the head's states, from states and the tokens that follow them."""
+        """Return the head's states (1, n, H), from states and the tokens that follow them."""
         model = self.model
         embedded = model.get_input_embeddings()(torch.tensor([following])).double()
         count = embedded.shape[1]
@@ -176,16 +176,16 @@ def save_with_head(truth: Truth, made: Path, head: dict[str, Tensor]) -> Path:
 
 @dataclass
 class HeadAlone(NoDrafts):
-    """Verifies each token that the head drafts; keeps them by the number of known tokens."""
+    """Drafting with the head alone; keeps its drafts by the number of known tokens."""
 
     drafted: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
-        """Return whether there is a row."""
+        """Return whether there is any sequence."""
         return bool(decodes)
 
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
-        """Draft what the head did."""
+        """Propose the head's drafts."""
         drafts = {}
         for one in decodes:
             token_ids = HeadDraft(one).draft(one.num_tokens, 9)

@@ -34,9 +34,9 @@ ALPHABET = [chr(256 + byte) for byte in range(256)]
 def write_gguf(
     checkpoint: Checkpoint, path: Path, name: str, packed: gguf.GGMLQuantizationType | None = None
 ) -> Path:
-    """Write the checkpoint as architecture `name`; its matrices `packed`, where their rows allow.
+    """Write the checkpoint as architecture `name`; pack matrices as `packed` where rows allow.
 
-    As llama.cpp's converter does: it pairs the rows of Llama's queries and keys, adds 1 to Gemma's
+    Like llama.cpp's converter, it pairs the rows of Llama's queries and keys, adds 1 to Gemma's
     norms, and stacks experts.
     """
     writer = gguf.GGUFWriter(path, name)
@@ -72,7 +72,7 @@ def _full_rope(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _llama3_factors(checkpoint: Checkpoint) -> NDArray[np.float32]:
-    """By how much the frequencies of `transformers` are below those without a scaling."""
+    """Return the factors by which scaling lowers the frequencies in `transformers`."""
     scaled = checkpoint.truth.model.rotary_emb.inv_freq.numpy()
     plain = 10000.0 ** (-np.arange(len(scaled)) / len(scaled))
     factors: NDArray[np.float32] = (plain / scaled).astype(np.float32)
@@ -103,7 +103,7 @@ def _add_tokenizer(writer: gguf.GGUFWriter, vocab_size: int) -> None:
 
 
 def _stacked(tensors: dict[str, Any]) -> dict[str, Any]:
-    """The tensors, with the experts of a layer in one."""
+    """Return the tensors, with a layer's experts stacked in one tensor."""
     stacked: dict[str, Any] = {}
     for name, numbers in sorted(tensors.items()):
         if ".experts." in name and name.count(".") > 6:

@@ -1,9 +1,9 @@
-"""Runs what several processes compute together, each with a GPU of its own, beside other such runs.
+"""Concurrent jobs of several processes, each process with its own GPU.
 
-    a job takes as many GPUs as it has ranks, as soon as they are free, in the order of jobs
-    a rank is a forked process: its result is a file, and so is its log
+    a job takes one GPU for each rank, as soon as enough are free, in the order of jobs a rank is a
+    forked process, with its result and its log in files
 
-On a CPU there are as many places as there would be GPUs.
+On a CPU, places stand for GPUs.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ import torch
 
 from tests.doubles.forks.server import fork_server
 
-LOG_LINES = 25  # of a rank that has failed
+LOG_LINES = 25  # last lines of a failed rank's log
 LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`compute(rank, num_ranks, directory, *args)` on each rank; what it returns is saved by torch.
+    """Calls `compute(rank, num_ranks, directory, *args)` on each rank; torch saves the results.
 
-    A function of a module, as its arguments are of modules. Each job has a directory of its own.
+    `compute` and `args` must be importable. Each job has its own directory.
     """
 
     num_ranks: int
@@ -42,21 +42,21 @@ class Job:
 
 
 class JobFailed(Exception):
-    """What the ranks that failed wrote last."""
+    """A rank failed; the message has the failed ranks' last log lines."""
 
 
 class Gpus:
-    """Those that no job has. Any thread."""
+    """The free GPUs. Any thread may take GPUs."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """`names` as CUDA_VISIBLE_DEVICES has them."""
+        """`names` are those of CUDA_VISIBLE_DEVICES."""
         self._free = list(names)
         self._changed = threading.Condition()
         self._queue: list[object] = []
 
     @contextmanager
     def taken(self, count: int) -> Iterator[list[str]]:
-        """So many, once they are free; who asks first is first."""
+        """Take `count` GPUs once they are free; jobs wait in the order of their calls."""
         place = object()
         with self._changed:
             self._queue.append(place)
@@ -73,14 +73,14 @@ class Gpus:
 
 
 def visible_gpus() -> list[str]:
-    """As CUDA_VISIBLE_DEVICES names them; none where torch sees none."""
+    """Return the GPUs by their names in CUDA_VISIBLE_DEVICES; none if torch sees none."""
     found = torch.cuda.device_count()
     named = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
     return (named or [str(index) for index in range(found)])[:found]
 
 
 def started(jobs: Sequence[Job], gpus: Sequence[str]) -> list[Future[list[Any]]]:
-    """What each rank of each job returns; all run as soon as they can. Raises JobFailed."""
+    """Start all jobs, each once GPUs are free; return futures of the ranks' results."""
     free, threads = Gpus(gpus), ThreadPoolExecutor(max(len(jobs), 1))
     asked: list[Future[list[Any]]] = []
     for job in jobs:
@@ -98,7 +98,7 @@ def _in_turn(job: Job, free: Gpus, is_asked: threading.Event) -> list[Any]:
 
 
 def results(job: Job, gpus: Sequence[str]) -> list[Any]:
-    """What each rank returns. Raises JobFailed; where one fails, the others are killed."""
+    """Return each rank's result. Raises JobFailed if a rank fails; the others are then killed."""
     job.directory.mkdir(parents=True, exist_ok=True)
     ranks = [
         fork_server().Process(target=_be_rank, args=(job, rank, list(gpus)), daemon=True)

@@ -1,4 +1,4 @@
-"""A runner driven by hand: sequences with blocks handed out in order, steps written down."""
+"""A runner driven by hand: tests write the steps, and sequences get blocks in a fixed order."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ PATH = NamespacePath.single(Namespace(bytes(16)))
 
 
 def sampling(max_tokens: int = 64, temperature: float = 0.0, **fields: Any) -> SamplingParams:
-    """Greedy unless told otherwise; biases as a dict, stops as any ids."""
+    """Make sampling parameters, greedy by default; biases are a dict, stops any ids."""
     if "logit_bias" in fields:
         fields["logit_bias"] = pack_logit_bias(fields["logit_bias"])
     fields["stop_token_ids"] = frozenset(fields.get("stop_token_ids", ()))
     return SamplingParams(max_tokens=max_tokens, temperature=temperature, **fields)
 
 
-# One of each way to sample: greedy, drawn, filtered, penalised, biased, reporting.
+# One of each kind of sampling: greedy, drawn, filtered, penalised, biased, reporting.
 EVERY_WISH = [
     sampling(8),
     sampling(8, 1.0, seed=1),
@@ -75,7 +75,7 @@ EVERY_WISH = [
 
 
 def lease_of(block_ids: list[int]) -> Lease:
-    """A private lease of these blocks."""
+    """Make a private lease of these blocks."""
     return Lease(
         path=PATH,
         owner="flow",
@@ -83,7 +83,7 @@ def lease_of(block_ids: list[int]) -> Lease:
         block_ids=np.array(block_ids, dtype=np.int32),
         num_blocks=len(block_ids),
         num_shared=0,
-        node=cast(Node, None),  # the tree's affair; a runner never looks
+        node=cast(Node, None),  # only the tree reads it
         cached_tokens=0,
         moves=(),
     )
@@ -92,7 +92,7 @@ def lease_of(block_ids: list[int]) -> Lease:
 def sequence_of(
     prompt: list[int], wish: SamplingParams | None = None, block_ids: list[int] | None = None
 ) -> Sequence:
-    """A sequence of `prompt`, with a lease when blocks are given."""
+    """Make a sequence of `prompt`, with a lease if blocks are given."""
     wish = wish or sampling()
     tokens = np.zeros(len(prompt) + wish.max_tokens, dtype=np.int32)
     tokens[: len(prompt)] = prompt
@@ -121,17 +121,17 @@ def hold(sequence: Sequence, block_ids: list[int]) -> None:
 
 
 def data_row(sequence: Sequence, start: int, num_new: int) -> Row:
-    """Tokens of a sequence as data, with what was not sent of it yet."""
+    """Return a row of a sequence's tokens, with its unsent blocks and parameters."""
     return sent(row_of(sequence, num_new, start))
 
 
 def last_rows(sequences: Iterable[Sequence]) -> list[Row]:
-    """The last token of each, known or pending, from which the next is sampled."""
+    """Return a row for each sequence: its last token, after which the next is sampled."""
     return [data_row(one, one.length - 1, 1) for one in sequences]
 
 
 class CountedSeeds:
-    """1, 2, 3... to rows without a seed."""
+    """Gives rows without a seed the seeds 1, 2, 3, ..."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -152,7 +152,7 @@ def build_runner(
     *,
     frees_windows: bool = False,
 ) -> ModelRunner:
-    """The runner of a checkpoint, with its own pool; `ops` are the device's where not given."""
+    """Build a checkpoint's runner with its own pool; `ops` default to the device's."""
     device = device or torch.device("cpu")
     config = with_stored_head(read_model_config(model_dir, served), model_dir)
     parameters = load_parameters(model_dir, config, dtype, device)
@@ -184,7 +184,7 @@ def build_runner(
 def with_graphs(
     runner: ModelRunner, capture: Capture, *, max_tokens: int = 128, max_model_len: int = 1024
 ) -> GraphRunner:
-    """The same runner with its small steps captured; the pool's last block takes the padding."""
+    """Return the runner with its small steps captured; padding writes to the pool's last block."""
     pool = runner.pool
     tables = DeviceTables(
         num_batch_slots=len(runner.last_tokens) - 1,
@@ -202,13 +202,13 @@ def with_graphs(
 
 @dataclass
 class Blocks:
-    """Hands out blocks once each, out of order, so that no test leans on neighbours."""
+    """Hands out each block once, not in order, so that no test depends on adjacent blocks."""
 
     num_blocks: int
     given: int = 0
 
     def take(self, num_tokens: int) -> list[int]:
-        """Blocks for `num_tokens` tokens."""
+        """Take blocks for `num_tokens` tokens."""
         count = -(-num_tokens // BLOCK_SIZE)
         first = self.given
         self.given += count
@@ -226,7 +226,7 @@ class States:
         self._num_slots = num_slots
 
     def of(self, row: Row) -> Row:
-        """The row with the slots of its states; one at the same position is written again."""
+        """Return the row with its states' slots; a position keeps its slot."""
         before = self.slots[row.lease_id, row.start] if row.start else NO_STATE
         after = self.slots.setdefault((row.lease_id, row.end), FIRST_SLOT + len(self.slots))
         assert after < self._num_slots
@@ -234,7 +234,7 @@ class States:
 
 
 class HandDriven:
-    """Sequences on one runner, and steps over them."""
+    """Sequences on one runner, and their steps."""
 
     def __init__(self, runner: ModelRunner, launcher: Runner | None = None) -> None:
         self.runner = runner
@@ -249,7 +249,7 @@ class HandDriven:
         return self.runner.decoder.config
 
     def add(self, prompt: list[int], wish: SamplingParams | None = None) -> Sequence:
-        """A new sequence with all the blocks it may come to need."""
+        """Add a sequence with all the blocks that it may need."""
         wish = wish or sampling()
         sequence = sequence_of(prompt, wish, self.blocks.take(len(prompt) + wish.max_tokens))
         sequence.batch_slot = self.batch_slots % (len(self.runner.last_tokens) - 1)
@@ -257,7 +257,7 @@ class HandDriven:
         return sequence
 
     def batch(self, rows: list[Row]) -> Batch:
-        """The flat form of rows."""
+        """Build the batch of these rows."""
         self.runner.tables.update(rows)
         device = self.runner.last_tokens.device
         return build_batch(
@@ -270,11 +270,11 @@ class HandDriven:
         )
 
     def with_states(self, rows: Iterable[Row]) -> list[Row]:
-        """The rows with their states' slots, where the model has states."""
+        """Return the rows with their states' slots, if the model has states."""
         return list(rows) if self.states is None else [self.states.of(row) for row in rows]
 
     def logits(self, rows: list[Row], outputs: Tensor | None = None) -> Tensor:
-        """Logits of every token of `rows`, or of the given ones, as one step computes them."""
+        """Return the logits of every token of `rows`, or of the tokens `outputs`, from one step."""
         batch, runner = self.batch(rows), self.runner
         if outputs is None:
             outputs = torch.arange(len(batch.token_ids))
@@ -289,7 +289,7 @@ class HandDriven:
         return logits
 
     def grow(self, stem: Sequence, num_blocks: int, tail: list[int], max_tokens: int) -> Sequence:
-        """A new sequence that begins with the computed first `num_blocks` blocks of `stem`."""
+        """Add a sequence that begins with the first `num_blocks` computed blocks of `stem`."""
         assert stem.lease is not None
         shared = num_blocks * BLOCK_SIZE
         prompt = [*stem.tokens[:shared].tolist(), *tail]
@@ -300,7 +300,7 @@ class HandDriven:
         return sequence
 
     def step(self, *work: tuple[Sequence, int]) -> list[Sampled]:
-        """Compute the next tokens of each sequence, one-token rows first; append what is sampled.
+        """Compute the next tokens of each sequence, one-token rows first; append the samples.
 
         Returns the samples in the order of the rows.
         """
@@ -318,7 +318,7 @@ class HandDriven:
         return samples
 
     def generate(self, sequence: Sequence, chunk: int = 1024) -> list[TokenLogprobs | None]:
-        """Run one sequence alone to its max_tokens; its log-probabilities."""
+        """Run one sequence alone to its max_tokens; return its log-probabilities."""
         logprobs: list[TokenLogprobs | None] = []
         while sequence.num_output < sequence.sampling.max_tokens:
             new = min(chunk, sequence.num_tokens - sequence.num_computed)
@@ -327,10 +327,10 @@ class HandDriven:
 
 
 def output(sequence: Sequence) -> list[int]:
-    """What was generated."""
+    """Return the generated tokens."""
     return [int(token) for token in sequence.output_ids]
 
 
 def random_prompt(length: int, seed: int = 0, vocab_size: int = 300) -> list[int]:
-    """Token ids from a fixed seed."""
+    """Draw token ids from a seed."""
     return [int(i) for i in np.random.default_rng(seed).integers(3, vocab_size, length)]

@@ -1,7 +1,7 @@
-"""Checkpoints of known 4-bit integers, packed here as AutoAWQ, AutoGPTQ and llm-compressor pack.
+"""Checkpoints of known 4-bit integers, packed as AutoAWQ, AutoGPTQ and llm-compressor pack them.
 
-Knows nothing of the loader. Beside each stands the truth: the numbers written out, in
-`transformers`, and saved as plain weights.
+Each has a reference: the dequantised numbers, in `transformers` and saved as plain weights. Does
+not know: the loader.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ MATRICES = (
     "with_mqa.weight",
 )
 IN_ORDER = (0, 1, 2, 3, 4, 5, 6, 7)
-OF_AWQ = (0, 2, 4, 6, 1, 3, 5, 7)  # the column of each place in a word, from its lowest bits
+OF_AWQ = (0, 2, 4, 6, 1, 3, 5, 7)  # the column at each place of a word, from the lowest bits
 
 
 @dataclass(frozen=True)
 class Integers:
-    """A matrix: `values` (N, K) and `zeros` (N, K / G) from 0 on, `scales` (N, K / G) float16."""
+    """A matrix: `values` (N, K) and `zeros` (N, K / G), unsigned; `scales` (N, K / G) float16."""
 
     values: Tensor
     zeros: Tensor
@@ -42,14 +42,14 @@ class Integers:
     group: int
 
     def written_out(self) -> Tensor:
-        """(N, K) float32: (value - zero) * scale, one by one."""
+        """Return the dequantised matrix (N, K) float32: (value - zero) * scale."""
         columns = torch.arange(self.values.shape[1]) // self.group
         difference = self.values.float() - self.zeros.float()[:, columns]
         return difference * self.scales.float()[:, columns]
 
 
 def draw(rows: int, columns: int, group: int, seed: int, *, least: int | None) -> Integers:
-    """Zero points from `least` on; None: symmetric, all 8."""
+    """Draw integers, with zero points from `least` on; None: all zero points are 8."""
     generator = torch.Generator().manual_seed(seed)
     groups = rows, columns // group
     zeros = torch.full(groups, 8)
@@ -62,7 +62,7 @@ def draw(rows: int, columns: int, group: int, seed: int, *, least: int | None) -
 
 
 def in_words(numbers: Tensor, places: Sequence[int] = IN_ORDER) -> Tensor:
-    """numbers (A, B) of 4 bits -> (A, B / 8) int32."""
+    """Pack `numbers` (A, B) of 4 bits into words (A, B / 8) int32."""
     given = numbers.numpy().astype(np.uint32)
     words = np.zeros((given.shape[0], given.shape[1] // 8), dtype=np.uint32)
     for word in range(words.shape[1]):
@@ -72,7 +72,7 @@ def in_words(numbers: Tensor, places: Sequence[int] = IN_ORDER) -> Tensor:
 
 
 def awq(made: Integers) -> dict[str, Tensor]:
-    """Along rows of the matrix, which is turned."""
+    """Pack like AutoAWQ: along the rows of the transposed matrix."""
     return {
         "qweight": in_words(made.values.T.contiguous(), OF_AWQ),
         "qzeros": in_words(made.zeros.T.contiguous(), OF_AWQ),
@@ -81,14 +81,14 @@ def awq(made: Integers) -> dict[str, Tensor]:
 
 
 def gptq(made: Integers, less: int = 1) -> dict[str, Tensor]:
-    """Integers along columns, zero points along rows."""
+    """Pack like AutoGPTQ: integers along columns, zero points along rows."""
     rows, columns = made.values.shape
     return {
         "qweight": in_words(made.values).T.contiguous(),
         "qzeros": in_words(made.zeros.T.contiguous() - less),
         "scales": made.scales.T.contiguous(),
         "g_idx": (torch.arange(columns) // made.group).int(),
-        "bias": torch.zeros(rows).half(),  # which some files have of every matrix
+        "bias": torch.zeros(rows).half(),  # some files have a bias for every matrix
     }
 
 
@@ -97,7 +97,7 @@ def gptq_v2(made: Integers) -> dict[str, Tensor]:
 
 
 def packed(made: Integers) -> dict[str, Tensor]:
-    """Integers along columns."""
+    """Pack like llm-compressor: integers along columns."""
     tensors = {
         "weight_packed": in_words(made.values),
         "weight_scale": made.scales,
@@ -110,7 +110,7 @@ def packed(made: Integers) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Kind:
-    """A form: the config's words, how a matrix is packed, its zero points, the group."""
+    """A format: the config's fields, the packing of a matrix, its zero points, the group size."""
 
     words: dict[str, Any]
     pack: Callable[[Integers], dict[str, Tensor]]
@@ -141,7 +141,7 @@ PACKED: dict[str, Any] = {
 
 
 def packed_words(**fields: Any) -> dict[str, Any]:
-    """As PACKED, with other fields of the weights."""
+    """Return PACKED with other fields of the weights."""
     words: dict[str, Any] = json.loads(json.dumps(PACKED))
     words["config_groups"]["group_0"]["weights"].update(fields)
     return words
@@ -160,20 +160,20 @@ KINDS = {
 
 
 def is_quantised(name: str) -> bool:
-    """Whether a tensor of a file is a matrix of a layer, and no router."""
+    """Return whether a file's tensor is a matrix of a layer, but no router."""
     return name.endswith(MATRICES) and "router." not in name
 
 
 @dataclass(frozen=True)
 class Int4Checkpoint:
-    """A checkpoint of integers, with its truth; and one of the numbers written out."""
+    """A checkpoint of integers with its reference, and a checkpoint of the dequantised numbers."""
 
     int4: Checkpoint
     written_out: Path
 
 
 def make_int4(kind: Kind, parent: Path, recipe: Recipe | None = None) -> Int4Checkpoint:
-    """Every matrix of the layers drawn anew; embedding, head and norms as they were."""
+    """Draw every matrix of the layers anew; keep embedding, head and norms."""
     recipe = recipe or Recipe("Llama", SIZES)
     made = make_checkpoint(recipe, parent / "int4")
     plain = make_checkpoint(recipe, parent / "written-out").model_dir
@@ -194,7 +194,7 @@ def make_int4(kind: Kind, parent: Path, recipe: Recipe | None = None) -> Int4Che
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Name each expert's matrices where the file has all experts in one tensor (Gemma 4)."""
+    """Name each expert's matrices if the file has all experts in one tensor (Gemma 4)."""
     for name in [name for name in tensors if name.endswith((".gate_up_proj", ".down_proj"))]:
         place, _, last = name.rpartition(".")
         parts = ("gate_proj", "up_proj") if last == "gate_up_proj" else (last,)
@@ -205,7 +205,7 @@ def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _of_truth(made: Checkpoint, name: str) -> Tensor:
-    """The matrix of this name in the file; those of all experts are one there."""
+    """Return the reference's matrix of a name in the file; experts are slices of one tensor."""
     found = _EXPERT.fullmatch(name)
     if found is None:
         whole: Tensor = made.truth.get_parameter(in_truth(name)).data
@@ -218,14 +218,14 @@ def _of_truth(made: Checkpoint, name: str) -> Tensor:
 
 
 def rewrite(model_dir: Path, tensors: dict[str, Tensor]) -> None:
-    """Other tensors in the file, which may be mapped."""
+    """Replace the tensors of a file, which may be mapped."""
     path = model_dir / "model.safetensors"
     save_file(tensors, path.with_suffix(".new"))
     path.with_suffix(".new").rename(path)
 
 
 def say(model_dir: Path, words: dict[str, Any]) -> None:
-    """The config's words of the format."""
+    """Write the format's fields into the config."""
     config = json.loads((model_dir / "config.json").read_text())
     config["quantization_config"] = words
     (model_dir / "config.json").write_text(json.dumps(config))

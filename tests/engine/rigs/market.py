@@ -1,4 +1,4 @@
-"""Tenants that keep a real scheduler, queue and prefix cache busy before a runner of no weight."""
+"""Tenants that keep a real scheduler, queue and prefix cache busy, without a model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BLOCK_SIZE = 4
 VOCAB_SIZE = 50_000
 _SERVED = 1
 TOKEN_S = 1e-3
-FIXED_TOKENS = 8  # what a step costs whatever is in it
+FIXED_TOKENS = 8  # fixed cost of a step, in tokens
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class _Launched:
 
 
 class WeightlessRunner:
-    """Samples the same token for everybody. Keeps the tokens of each step by flow.
+    """Samples the same token for every row. Keeps each step's tokens by flow.
 
-    A step takes as long as its tokens and those of a fixed cost, each `TOKEN_S`.
+    A step takes `TOKEN_S` for each of its tokens and for each of FIXED_TOKENS.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -70,7 +70,7 @@ class WeightlessRunner:
 
 @dataclass
 class Shopper:
-    """A tenant: documents that its requests begin with, how many of them wait at a time."""
+    """A tenant: the documents that its requests begin with, and its number of waiting requests."""
 
     name: str
     documents: list[list[int]]
@@ -79,15 +79,15 @@ class Shopper:
     output: int = 4
     priority: Priority = "interactive"
     weight: float = 1.0
-    flow: str | None = None  # None: its name
-    most: int | None = None  # requests that it makes in all
+    flow: str | None = None  # None: the tenant's name
+    most: int | None = None  # most requests in all
     sent: int = 0
-    service: float = 0.0  # tokens by the scheduler's prices
+    service: float = 0.0  # received tokens, at the scheduler's prices
     queued_steps: list[int] = field(default_factory=list)
 
 
 class Market:
-    """The engine, its tenants, and what became of their requests."""
+    """The engine, its tenants, and the results of their requests."""
 
     def __init__(
         self,
@@ -125,12 +125,12 @@ class Market:
 
     @property
     def hit_rate(self) -> float:
-        """Cached prompt tokens of all that were looked up."""
+        """The share of looked-up prompt tokens that were cached."""
         window = self.core.components.counters.windows(self.clock.now)["all"]
         return window.hit_tokens / window.queried_tokens
 
     def run(self, steps: int) -> None:
-        """Steps, each of a second, with every backlog filled before."""
+        """Run steps, and fill every tenant's backlog before each."""
         for _ in range(steps):
             waiting: dict[str, int] = {}
             for sequence in self.core.components.scheduler.queue:
@@ -146,7 +146,7 @@ class Market:
             self.clock.now += 1.0
 
     def run_out(self) -> None:
-        """Steps until everybody has made and got all that it wanted."""
+        """Run steps until all tenants' requests have ended."""
         self.run(1)
         while self._by_request:
             self.run(1)
@@ -185,16 +185,16 @@ class Market:
                     shopper.service += length - cached + CACHED_TOKEN_COST * cached
                     shopper.queued_steps.append(self.steps - sent_at)
             elif isinstance(event, Finished):
-                shopper.service -= 1  # its last token is sampled and never computed
+                shopper.service -= 1  # the last token is sampled but never computed
                 del self._by_request[event.request_id]
 
 
 def documents(count: int, length: int, seed: int) -> list[list[int]]:
-    """Documents of `length` tokens that differ from the first one on."""
+    """Make documents of `length` tokens that differ from the first token on."""
     drawn = random.Random(seed)
     return [[drawn.randrange(2, VOCAB_SIZE) for _ in range(length)] for _ in range(count)]
 
 
 def jain(services: list[float]) -> float:
-    """Jain's index of fairness: 1 when all are equal, 1/n when one has everything."""
+    """Return Jain's index of fairness: 1 if all are equal, 1/n if one of n has everything."""
     return sum(services) ** 2 / (len(services) * sum(service**2 for service in services))

@@ -23,7 +23,7 @@ from tests.engine.rigs.rig import generate
 
 @dataclass(frozen=True)
 class Part:
-    """A module before it is padded: tokens from a position on, with gaps where there are any."""
+    """A module before padding: tokens from a position on, perhaps with a gap."""
 
     token_ids: list[int]
     first: int
@@ -39,7 +39,7 @@ class Part:
         return len(self.token_ids)
 
     def module(self, block_size: int) -> PromptModule:
-        """The module as a request names it; its namespace follows from all of it."""
+        """The module as in a request; its namespace is derived from its contents."""
         padding = -len(self) % block_size
         ids = np.array([*self.token_ids, *[0] * padding], np.int32)
         after = self.positions[-1] + 1
@@ -52,7 +52,7 @@ class Part:
 
 
 def named(*content: object) -> Namespace:
-    """A namespace that follows from what it is of."""
+    """Return a namespace derived from its contents."""
     return Namespace(hashlib.sha256(repr(content).encode()).digest()[:16])
 
 
@@ -65,7 +65,7 @@ def modular(
     block_size: int = 4,
     **more: Any,
 ) -> Generate:
-    """A request of modules and own tokens, which begin at position `first`."""
+    """Make a request of modules and own tokens; the own tokens begin at position `first`."""
     tails = [(part, len(part) // block_size * block_size) for part in parts]
     ids = [one for part, at in tails for one in part.token_ids[at:]] + own
     positions = [one for part, at in tails for one in part.positions[at:]]
@@ -77,7 +77,7 @@ def modular(
 
 
 def in_truth(checkpoint: Checkpoint, parts: Sequence[Part], own: list[int], first: int) -> Tensor:
-    """Logits (own tokens, V) where modules attend within themselves, and own tokens to all."""
+    """Return logits (own tokens, V); modules attend within themselves, own tokens to all tokens."""
     ids = [one for part in parts for one in part.token_ids] + own
     positions = [one for part in parts for one in part.positions]
     positions += range(first, first + len(own))
@@ -99,7 +99,7 @@ def in_truth(checkpoint: Checkpoint, parts: Sequence[Part], own: list[int], firs
 
 
 def expected(parts: Sequence[Part], own: list[int], count: int, block_size: int) -> list[int]:
-    """The tokens that `FakeRunner` generates after modules that were computed alone."""
+    """Return the tokens that `FakeRunner` generates after separately computed modules."""
     whole, last = list[int](), list[int]()
     for part in parts:
         chain = list(accumulate(part.token_ids, next_kv, initial=0))[1:]

@@ -1,7 +1,7 @@
-"""Which kernels buckets ask for by Triton's own rules, without a device, a compiler or a launch.
+"""The kernels that buckets need by Triton's own rules, without a device, compilation or launches.
 
 Triton compiles a kernel anew for other dtypes and constants, and for numbers that are 1 or
-multiples of 16. To be run in a process of its own, since what is interpreted is never compiled:
+multiples of 16. This module runs in its own process, since interpreted kernels are not compiled:
 
     python -m tests.engine.rigs.noting       prints {name of a set of buckets: kernels} as JSON
 """
@@ -47,13 +47,13 @@ BOUNDS = StepBounds(
 
 
 def product_of_shape(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """In place of a product: of these every number of rows is dry-run by itself."""
+    """Stand in for a product: the dry run handles each number of a product's rows separately."""
     del bias
     return x.new_empty((x.shape[0], weight.shape[0]))
 
 
 def two_layers(model_dir: Path) -> Decoder:
-    """The first layers of a model, with weights that nobody has written."""
+    """Return the first layers of a model, with uninitialised weights."""
     config = read_model_config(model_dir)
     parameters = empty_parameters(config, torch.bfloat16, CPU)
     ops = replace(triton_ops(), linear=product_of_shape, linear_split_k=product_of_shape)
@@ -62,7 +62,7 @@ def two_layers(model_dir: Path) -> Decoder:
 
 
 def noted(launch: Callable[[], object]) -> list[str]:
-    """The kernels that `launch` asks for, by name and by what they are specialised for."""
+    """Return the kernels that `launch` needs, each by its name and specialisation."""
     notes = Notes()
     with leaving_out_launches(notes), torch.inference_mode():
         launch()
@@ -70,14 +70,14 @@ def noted(launch: Callable[[], object]) -> list[str]:
 
 
 def compute(decoder: Decoder, buckets: Sequence[GraphBucket]) -> None:
-    """A step of padding in each of these buckets."""
+    """Compute a step of padding in each of these buckets."""
     machine = small_machine(decoder, BOUNDS)
     for inputs in inputs_of(machine, buckets):
         compute_step(machine, inputs)
 
 
 def main() -> None:
-    """Print what all buckets ask for, what a dry run does, and what it would with fewer kinds."""
+    """Print the kernels of all buckets, of a dry run, and of dry runs with fewer kinds."""
     driver.set_active(NoDevice())
     buckets = all_buckets(BOUNDS.max_running, BOUNDS.graph_tokens, BOUNDS.group_rows)
     kept = telling(buckets)

@@ -1,4 +1,4 @@
-"""Models whose layers stay in host memory, some or all of them, and the logits they compute."""
+"""Models with some or all layers in host memory, and their logits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PrefetchOf = Callable[[HostLayers], WeightPrefetch]
 
 
 class LateCopies(PlainLayerCopies):
-    """Copies as late as they may be done: when they are waited for."""
+    """Copies that run as late as possible: when a step waits for them."""
 
     def __init__(self) -> None:
         self.started: dict[int, tuple[Tensor, Tensor]] = {}
@@ -52,7 +52,7 @@ def host_layers(
     device: torch.device = CPU,
     dtype: torch.dtype = torch.float32,
 ) -> HostLayers:
-    """Memory for `count` of the layers, also where that frees none; None: for all."""
+    """Allocate memory for `count` of the layers, even if this frees none; None: for all."""
     sizes = weight_sizes(model, dtype, group).layers
     chosen = evenly_spaced(len(sizes), count or len(sizes))
     bytes_of = [sizes[index] for index in chosen]
@@ -66,7 +66,7 @@ def logits(
     prefetch: WeightPrefetch | None = None,
     group: RankGroup | None = None,
 ) -> Tensor:
-    """Of a prompt of 40 tokens in two steps, the second after a step of other tokens."""
+    """Return a prompt's logits in two steps, with a step of other tokens between them."""
     embedding = parameters.embedding
     device, num_ranks = embedding.device, 1 if group is None else group.num_ranks
     part = shard_model(model, num_ranks)
@@ -96,7 +96,7 @@ def logits_from_host(
     group: RankGroup | None = None,
     prefetch: PrefetchOf = prefetch_of,
 ) -> Tensor:
-    """With the weights of `count` layers in host memory; None: of all."""
+    """Return logits with the weights of `count` layers in host memory; None: of all layers."""
     with closing(host_layers(model, count, group)) as layers:
         parameters = load_parameters(model_dir, model, torch.float32, CPU, group, layers)
         return logits(parameters, model, prefetch(layers), group)
@@ -105,5 +105,5 @@ def logits_from_host(
 def logits_from_device(
     model_dir: Path, model: ModelConfig, group: RankGroup | None = None
 ) -> Tensor:
-    """With all weights on the device."""
+    """Return logits with all weights on the device."""
     return logits(load_parameters(model_dir, model, torch.float32, CPU, group), model, None, group)

@@ -1,4 +1,4 @@
-"""What a block's bits depend on, and for each part of it another that differs."""
+"""The inputs that a block's bits depend on, and a different value for each."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ ORIGIN = BlockOrigin(
 
 
 def attending(**changes: Any) -> ModelConfig:
-    """The model with another attention in all layers."""
+    """Return the model with another attention in all layers."""
     layer = replace(LAYER, mixer=replace(ATTENTION, **changes))
     return replace(MODEL, layers=(layer, layer))
 
 
 def another(value: Any) -> Any:
-    """A value of the same type that differs."""
+    """Return a different value of the same type."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, PlainFormat):

@@ -1,4 +1,4 @@
-"""What config.json says of models that many run, in the words of their makers."""
+"""Published config.json files of widely used models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GRANITE_3_3_8B: dict[str, Any] = {
     "torch_dtype": "bfloat16",
     "vocab_size": 49159,
 }
-# google/gemma-3-4b-it: the rest is the family's.
+# google/gemma-3-4b-it: other fields are the family's defaults.
 GEMMA_3_4B: dict[str, Any] = {
     "architectures": ["Gemma3ForConditionalGeneration"],
     "eos_token_id": [1, 106],
@@ -284,7 +284,7 @@ DEEPSEEK_V2_LITE: dict[str, Any] = {
     "v_head_dim": 128,
     "vocab_size": 102400,
 }
-# Mistral Small 4: the fields of `transformers`' own example, beside a part that sees.
+# Mistral Small 4: the fields of `transformers`' own example, with a vision part.
 MISTRAL_SMALL_4: dict[str, Any] = {
     "architectures": ["Mistral3ForConditionalGeneration"],
     "dtype": "bfloat16",

@@ -1,4 +1,4 @@
-"""Several ranks in one process: a thread each, that meet over gloo; and those of processes."""
+"""Several ranks as threads of one process, which meet over gloo, and ranks as processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE = timedelta(seconds=60)
 
 @contextmanager
 def rendezvous_file() -> Iterator[str]:
-    """The path of an empty file that goes with this process."""
+    """Return the path of an empty file that is removed when this process ends."""
     descriptor = os.memfd_create("ranks", os.MFD_CLOEXEC)
     try:
         yield f"/proc/self/fd/{descriptor}"
@@ -40,7 +40,7 @@ def rendezvous_file() -> Iterator[str]:
 
 
 def on_ranks(num_ranks: int, compute: Callable[[Collectives], T]) -> list[T]:
-    """What `compute` returns on each rank."""
+    """Return the results of `compute` on each rank."""
     with rendezvous_file() as path:
 
         def run(rank: int) -> T:
@@ -51,13 +51,13 @@ def on_ranks(num_ranks: int, compute: Callable[[Collectives], T]) -> list[T]:
 
 
 def together(num_ranks: int, run: Callable[[int], T]) -> list[T]:
-    """What `run` returns for each rank, on threads at the same time."""
+    """Return the results of `run` for each rank, on concurrent threads."""
     with ThreadPoolExecutor(num_ranks) as threads:
         return list(threads.map(run, range(num_ranks)))
 
 
 class StartedRanks(Protocol):
-    """The ranks of an engine; `parts` are those of the others, where they are in this process."""
+    """The ranks of an engine; `parts` are the other ranks' parts if they are in this process."""
 
     parts: list[RankParts]
     others: OtherRanks
@@ -73,10 +73,10 @@ class StartedRanks(Protocol):
 
 
 class ProcessRanks:
-    """The ranks of an engine, as it starts them when it serves. The death of one is its own."""
+    """The ranks of an engine as processes, started as in serving."""
 
     def __init__(self, config: EngineConfig, end: Callable[[int], None] = os._exit) -> None:
-        """`end` ends this process after the death of one. Raises ModelError, RankGone."""
+        """`end` ends this process after a rank's death. Raises ModelError, RankGone."""
         self.parts: list[RankParts] = []
         self._opened = ExitStack()
         metadata = read_metadata(config)
@@ -102,13 +102,13 @@ class ProcessRanks:
 
 
 class ThreadRanks:
-    """The ranks of an engine whose others are threads of this process; as `Team`.
+    """The ranks of an engine; ranks other than 0 are threads of this process. Stands in for `Team`.
 
-    `parts` are those of the others, once they have started.
+    `parts` are the other ranks' parts, once they have started.
     """
 
     def __init__(self, config: EngineConfig) -> None:
-        """Start them; they load when this one does."""
+        """Start the other ranks, which load while this rank does."""
         num_ranks, metadata = config.ranks.num_ranks, read_metadata(config)
         self.parts: list[RankParts] = []
         self._rendezvous = os.memfd_create("ranks", os.MFD_CLOEXEC)
@@ -127,23 +127,23 @@ class ThreadRanks:
 
     @property
     def groups(self) -> RankGroups:
-        """Those that rank 0 is in."""
+        """The groups that rank 0 is in."""
         return self._groups
 
     def await_started(self) -> None:
-        """Wait until all are ready."""
+        """Wait until all ranks are ready."""
         for place in range(len(self.others)):
             self.others.wait_for(Started, place, PATIENCE.total_seconds())
 
     def catch_up(self) -> None:
-        """Wait until the others have done what they were told."""
+        """Wait until the other ranks have handled all messages."""
         self.others.tell(ScanDisk())
         for place in range(len(self.others)):
             while not self.others.wait_for(Scanned, place, PATIENCE.total_seconds()).is_last:
                 pass
 
     def close(self) -> None:
-        """End them in peace."""
+        """End the ranks in order."""
         self.others.tell(Close())
         for end in self._ends:
             end.result()

@@ -1,4 +1,4 @@
-"""A whole engine without tensors or sockets: the real cache, a fake runner, a link of two lists."""
+"""A whole engine without tensors or sockets: the real cache, a fake runner, a link in memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CLIENT = b"gateway"
 
 
 class Clock:
-    """Time that a test moves."""
+    """A clock that tests advance."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
@@ -79,7 +79,7 @@ def generate(
     source: FetchSource | None = None,
     adapter: AdapterUse | None = None,
 ) -> Generate:
-    """A sound request."""
+    """Make a valid request."""
     given = namespace
     path = given if isinstance(given, NamespacePath) else NamespacePath.single(given)
     return Generate(
@@ -101,7 +101,7 @@ def generate(
 
 @dataclass
 class Rig:
-    """An engine under test, its parts in reach."""
+    """An engine under test, with access to its parts."""
 
     num_blocks: int = 64
     block_size: int = 4
@@ -120,16 +120,16 @@ class Rig:
     tiers: Tiers = field(default_factory=Tiers)
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
-    disk: Disk | None = None  # where one is to be asked for more than moves
+    disk: Disk | None = None  # for tests that need more of a disk than moves
     constraint_of: ConstraintOf = unconstrained
     masks: MaskMaker = field(default_factory=MadeOnDemand)
     drafting: Drafting | None = None
     num_states: int = 0  # state slots; 0: no recurrent layers
-    in_place: bool = False  # True if these are rings
+    in_place: bool = False  # True if states are rings
     sentinel_share: float = 0.0
     has_modules: bool = False
     pushed: int = 0
-    check_every: int = 1  # steps
+    check_every: int = 1  # steps between checks of the cache
     stepped: int = 0
     clock: Clock = field(default_factory=Clock)
     link: MemoryLink = field(default_factory=MemoryLink)
@@ -193,7 +193,7 @@ class Rig:
         self.link.say(request, client)
 
     def step(self, times: int = 1) -> None:
-        """Steps, each a millisecond, with the cache's books checked after them."""
+        """Run steps of a millisecond each, and check the cache's invariants after them."""
         for _ in range(times):
             self.core.step()
             self.clock.now += 0.001
@@ -205,7 +205,7 @@ class Rig:
         self.clock.now += seconds
 
     def run(self, max_steps: int = 2000) -> int:
-        """Step until nothing is alive; returns how many steps it took."""
+        """Step until no request is alive; return the number of steps."""
         self.step()
         for taken in range(1, max_steps):
             if self.core.is_idle:
@@ -222,7 +222,7 @@ class Rig:
         raise AssertionError("copies go on for ever")
 
     def push_out(self, num_tokens: int | None = None) -> None:
-        """Let a prompt of another kind take (all of) the device, so that blocks go down."""
+        """Push blocks to lower tiers: let another namespace's prompt take (all of) the device."""
         count = num_tokens or self.num_blocks * self.block_size - 1
         self.pushed += 1
         tokens = [(self.pushed * 17 + i * i) % VOCAB_SIZE for i in range(count)]
@@ -242,14 +242,14 @@ class Rig:
         return last
 
     def expect_output(self, request: Generate) -> None:
-        """The request ran to its max_tokens, and every token is right."""
+        """Check that the request ran to its max_tokens, and that every token is right."""
         prompt = np.frombuffer(request.token_ids, np.int32).tolist()
         expected = expected_output(prompt, request.sampling.max_tokens)
         assert self.link.tokens(request.request_id) == expected
         assert self.finished(request.request_id).completion_tokens == len(expected)
 
     def expect_nothing_left(self) -> None:
-        """Nobody holds a block or a place in the queue, and no copy is under way."""
+        """Check that no block or place in the queue is held, and that no copy is under way."""
         self.settle_copies()
         self.cache.flush()
         pool = self.cache.capacity.pool()

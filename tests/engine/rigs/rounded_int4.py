@@ -1,7 +1,7 @@
-"""A plain checkpoint with its matrices in int4, rounded to the nearest: no calibration.
+"""A plain checkpoint with its matrices rounded to int4, without calibration.
 
-As llm-compressor's `pack-quantized` in groups of 128, symmetric: scale = largest / 7. AWQ and GPTQ
-choose scales and integers by what activations do, and lose less.
+The format is llm-compressor's `pack-quantized`, symmetric, in groups of 128: scale = largest / 7.
+AWQ and GPTQ choose scales and integers by activations, and lose less accuracy.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tests.engine.rigs.int4_checkpoints import PACKED, Integers, packed, rewrite
 
 GROUP = 128
 MIDDLE, LEAST, MOST = 8, 0, 15
-LEAST_SCALE = 1e-6  # of a group of zeros, in float16
+LEAST_SCALE = 1e-6  # float16 scale of a group of zeros
 
 
 def write_int4(source: Path, directory: Path) -> Path:
-    """A copy of `source` below `directory`; embedding, head and norms are as they were."""
+    """Write a copy of `source` below `directory`, with embedding, head and norms unchanged."""
     target = directory / "int4"
     shutil.copytree(source, target)
     tensors = dict(load_file(source / "model.safetensors"))
@@ -34,7 +34,7 @@ def write_int4(source: Path, directory: Path) -> Path:
 
 
 def rounded(weight: Tensor) -> Integers:
-    """weight (N, K) of any float dtype, K a multiple of 128."""
+    """Round `weight` (N, K) of any float dtype; K is a multiple of 128."""
     rows, columns = weight.shape
     groups = weight.float().view(rows, columns // GROUP, GROUP)
     largest = groups.abs().amax(-1) / (MIDDLE - 1)

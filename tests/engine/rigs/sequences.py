@@ -1,4 +1,4 @@
-"""Sequences as the queue sees them."""
+"""Sequences for tests of the queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.engine.rigs.rig import NAMESPACE
 def waiting(
     request_id: str, *, flow: str = "flow", weight: float = 1.0, prompt_len: int = 8
 ) -> Sequence:
-    """A sequence that waits."""
+    """Make a waiting sequence."""
     return Sequence(
         request_id=request_id,
         client=b"gateway",

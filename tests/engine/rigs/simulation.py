@@ -1,10 +1,10 @@
 """Scheduler, cache and tiers driven at random, with injected time, delays and failures.
 
-Pools so small that everything moves; prompts that share, diverge and repeat; cancels, flushes,
-clients that vanish, logits that are not finite, a device without room, copies that fail or bring
-what is no good. After every step all books are checked, and what every request was told is what its
-prompt gives alone. `python -m tests.engine.rigs.simulation STEPS [SEED]` runs longer than the
-suite.
+Pools are so small that all blocks move. Prompts share, diverge and repeat. There are cancels,
+flushes, clients that vanish, logits that are not finite, a device without free memory, and copies
+that fail or lose blocks. After every step all invariants are checked, and every request must get
+the tokens that its prompt gives alone. `python -m tests.engine.rigs.simulation STEPS [SEED]` runs
+longer than the suite.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from tests.engine.rigs.rig import CLIENT, Rig, generate
 
 NAMESPACES = (Namespace(b"a" * 16), Namespace(b"b" * 16))
 BLOCK = 2
-STEPS_A_WORLD = 200  # then a new one is drawn
+STEPS_A_WORLD = 200  # steps until a new world is drawn
 MOST_WAITING = 8
-LONGEST_TURN = 16  # tokens before a next turn: the smallest pool has room for it and its answer
+LONGEST_TURN = 16  # most tokens before a next turn, which must fit the smallest pool
 TRUNKS = [[(5 * trunk + 3 * i * i) % (VOCAB_SIZE - 1) + 1 for i in range(16)] for trunk in range(3)]
 
 
 @dataclass
 class Tally:
-    """What happened, so that a run in which nothing did cannot pass for a proof."""
+    """Counts of events, so that a run without events cannot count as a proof."""
 
     steps: int = 0
     ends: Counter[str] = field(default_factory=Counter)
@@ -93,7 +93,7 @@ class World:
         self.number = 0
 
     def run(self, steps: int, tally: Tally) -> None:
-        """So many steps, then whatever it takes to come to rest."""
+        """Run `steps` steps, then step until all requests and copies have ended."""
         for _ in range(steps):
             self._happen()
             self.rig.step()
@@ -158,7 +158,7 @@ class World:
         return self.random.choice(NAMESPACES), trunk
 
     def _judge(self, tally: Tally) -> None:
-        """Every request that ended was told what its prompt gives alone, or why it was not."""
+        """Check that each ended request got the tokens of its prompt alone, or a fitting error."""
         for message in self.rig.link.sent.pop(CLIENT, []):
             for event in message.events if isinstance(message, StepReply) else ():
                 self.told.setdefault(event.request_id, []).append(event)
@@ -223,7 +223,7 @@ def simulate(
     has_states: bool = False,
     in_place: bool = False,
 ) -> Tally:
-    """Worlds one after the other until there were so many steps."""
+    """Run worlds one after the other for `steps` steps in all."""
     tally = Tally()
     world = 0
     while tally.steps < steps:

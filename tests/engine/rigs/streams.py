@@ -9,7 +9,7 @@ from engine.link.messages import Finished, Generate, Tokens, Welcome
 
 
 async def collect(engine: Engine, request: Generate) -> tuple[list[int], Finished]:
-    """All tokens of a request, and how it ended."""
+    """Return all tokens of a request, and its last event."""
     tokens: list[int] = []
     async for event in engine.generate(request):
         if isinstance(event, Finished):
@@ -20,7 +20,7 @@ async def collect(engine: Engine, request: Generate) -> tuple[list[int], Finishe
 
 
 async def welcomed(engine: Engine) -> Welcome:
-    """What the engine is, once one is connected."""
+    """Return the welcome of the engine, once one is connected."""
     while (welcome := engine.welcome) is None:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     return welcome

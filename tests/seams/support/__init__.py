@@ -1,1 +1,1 @@
-"""Tests of seams/support/."""
+"""Engines, gateways and deployments that tests of several rooms start."""

@@ -1,6 +1,6 @@
-"""Random strings that must never be seen again, and the search for them.
+"""Random strings that must never appear again, and the search for them.
 
-Knows: the forms in which text survives. Does not know: where it must not (`test_canaries.py`).
+Knows: the forms in which text survives. Does not know: where it must not be (`test_canaries.py`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ PAGE = 4096
 
 
 def canary(prefix: str = "") -> str:
-    """128 random bits in letters and digits that no encoding has to escape."""
+    """Draw 128 random bits as letters and digits that no encoding has to escape."""
     return prefix + secrets.token_hex(16)
 
 
 def forms(text: str, token_ids: Iterable[int] = ()) -> dict[str, bytes]:
-    """The bytes by which `text` would be recognised, by the name of the form."""
+    """Return the bytes that show `text`, by the name of their form."""
     plain = text.encode()
     ids = np.array([*token_ids])
     packed = {f"token ids, {kind}": ids.astype(kind).tobytes() for kind in ("<i4", "<i8", ">i4")}
@@ -31,14 +31,14 @@ def forms(text: str, token_ids: Iterable[int] = ()) -> dict[str, bytes]:
         "plain": plain,
         "utf-16": text.encode("utf-16-le"),
         "hexadecimal": plain.hex().encode(),
-        # Of the three ways to lie in base64, what does not depend on the neighbours.
+        # For each of the three alignments in base64: the characters that no neighbour changes.
         **{f"base64, {shift}": _base64_core(plain, shift) for shift in range(3)},
         **(packed | listed if len(ids) else {}),
     }
 
 
 def finds(wanted: Mapping[str, Mapping[str, bytes]], places: Mapping[str, bytes]) -> list[str]:
-    """Which of `wanted` (name -> form -> bytes) is in which of `places` (name -> content)."""
+    """Find which of `wanted` (name -> form -> bytes) is in which of `places` (name -> content)."""
     places = {place: _without_empty_pages(content) for place, content in places.items()}
     return [
         f"{name} ({form}) in {place}"
@@ -50,12 +50,12 @@ def finds(wanted: Mapping[str, Mapping[str, bytes]], places: Mapping[str, bytes]
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
-    """The content of every file under `directory`."""
+    """Return the content of every file under `directory`."""
     return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def _without_empty_pages(content: bytes) -> bytes:
-    """Leave out pages of zeros, of which sparse files and pools are made: no form has one."""
+    """Remove pages of zeros, which fill sparse files and pools: no form contains one."""
     pages, rest = divmod(len(content), PAGE)
     if not pages:
         return content

@@ -1,6 +1,6 @@
 """The deployment of `docker-compose.yml` on a real Docker engine, for tests.
 
-Knows: compose, containers, their processes. Does not know: what is tested.
+Knows: compose, containers, their processes. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ROOT = Path(__file__).parents[3]
 SERVICES = ("front", "gateway-1", "gateway-2", "engine", "redis")
 BASE_IMAGES = ("python:3.11-slim-bookworm", "redis:7-bookworm")
 START_S = 240.0
-WANTED = "RATOON_TEST_COMPOSE"  # "built": with the images that are there, whatever is in them
+WANTED = "RATOON_TEST_COMPOSE"  # "built": use the present images, whatever they contain
 
 
 def why_not() -> str | None:
-    """Why nothing can be composed here; None when it can."""
+    """Return why nothing can be composed here; None if it can."""
     if WANTED not in os.environ:
         return f"takes minutes and a machine of its own; set {WANTED}=1 to try the deployment"
     if shutil.which("docker") is None:
@@ -45,12 +45,12 @@ def why_not() -> str | None:
 
 
 def run(*command: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """A command's exit status and output."""
+    """Run a command; return its exit status and output."""
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT, check=False)
 
 
 def compose_command() -> tuple[str, ...] | None:
-    """Compose as a plugin or as a program of its own."""
+    """Return the command of compose: a plugin of Docker, or a separate program."""
     for command in (("docker", "compose"), ("docker-compose",)):
         if shutil.which(command[0]) and not run(*command, "version").returncode:
             return command
@@ -77,7 +77,7 @@ class Composed:
         }
 
     def compose(self, *arguments: str) -> str:
-        """What compose printed; RuntimeError when it failed."""
+        """Run compose; return its output. Raises RuntimeError if it fails."""
         command = compose_command()
         assert command is not None
         done = run(*command, "-p", self._project, *arguments, env=self._env)
@@ -86,48 +86,49 @@ class Composed:
         return done.stdout
 
     def make_secrets(self) -> None:
-        """As the operator does."""
+        """Make the secrets as operators do."""
         assert not run("sh", "deploy/secrets.sh", str(self._secrets)).returncode
 
     def secret(self, name: str) -> str:
-        """One of the deployment's secrets."""
+        """Return one of the deployment's secrets."""
         return (self._secrets / name).read_text()
 
     def container(self, service: str) -> dict[str, Any]:
-        """`docker inspect` of a service's container."""
+        """Return `docker inspect` of a service's container."""
         name = self.compose("ps", "-q", service).strip()
         found: dict[str, Any] = json.loads(run("docker", "inspect", name).stdout)[0]
         return found
 
     def pid(self, service: str) -> int:
-        """The process of a service, as the host numbers it; 0 while there is none."""
+        """Return the host's process id of a service; 0 while there is none."""
         pid: int = self.container(service)["State"]["Pid"]
         return pid
 
     def kill(self, service: str) -> None:
-        """End a service's process as a crash would; compose's own `kill` means to stop it.
+        """Kill a service's process as a crash would; after compose's `kill` it would stay stopped.
 
-        From a container that sees the host's processes: whoever may use Docker may do this.
+        A container that sees the host's processes does this, so that Docker's users need no other
+        right.
         """
         command = ("run", "--rm", "--pid=host", "--user=0", "--entrypoint=sh")
         killed = run("docker", *command, "ratoon-front", "-c", f"kill -9 {self.pid(service)}")
         assert not killed.returncode, killed.stderr
 
     def wait_healthy(self, service: str, timeout_s: float = START_S) -> None:
-        """Return when a service's own health check says yes."""
+        """Wait until a service's own health check succeeds."""
         wait_for(lambda: self.health(service) == "healthy", timeout_s)
 
     def wait_ready(self, timeout_s: float = START_S) -> None:
-        """Return when gateways are reached by tenants and operator, and have an engine."""
+        """Wait until tenants and operator reach gateways, and the gateways have an engine."""
         for url in (self.url, self.admin_url):
             wait_for(partial(_is_ready, url), timeout_s)
 
     def wait_successor(self, service: str, killed: int, timeout_s: float = 60.0) -> None:
-        """Return when another process runs where `killed` ran."""
+        """Wait until another process runs in place of `killed`."""
         wait_for(lambda: self.pid(service) not in (0, killed), timeout_s)
 
     def health(self, service: str) -> str:
-        """What a service's own health check says, or why there is none."""
+        """Return the result of a service's own health check, or its state if it is not running."""
         state = self.container(service)["State"]
         return str(state["Health"]["Status"] if state["Running"] else state["Status"])
 
@@ -140,7 +141,7 @@ def _is_ready(url: str) -> bool:
 
 
 def _torch() -> dict[str, str]:
-    """No index for torch beside the usual one where the base image brings its wheel along."""
+    """Return settings without torch's own index if the base image brings a wheel of torch."""
     brings = run(
         "docker", "run", "--rm", BASE_IMAGES[0], "pip", "config", "get", "global.find-links"
     )
@@ -149,11 +150,11 @@ def _torch() -> dict[str, str]:
 
 @contextmanager
 def composed(directory: Path) -> Iterator[Composed]:
-    """Build and start everything, and leave nothing but the images."""
+    """Build and start the deployment; remove all but the images at the end."""
     deployment = Composed(directory)
     deployment.make_secrets()
     if os.environ[WANTED] != "built":
-        # By tag: the images that are here need not be those that the Dockerfile names by digest.
+        # Name base images by tag: the local images may differ from the Dockerfile's digests.
         python, redis = BASE_IMAGES
         arguments = (f"PYTHON_IMAGE={python}", f"REDIS_IMAGE={redis}")
         deployment.compose("build", *(f"--build-arg={argument}" for argument in arguments))
@@ -166,7 +167,7 @@ def composed(directory: Path) -> Iterator[Composed]:
 
 
 def soon(attempts: int, pause_s: float) -> Iterator[int]:
-    """Numbers, with a pause between them."""
+    """Yield numbers, with a pause between them."""
     for number in range(attempts):
         if number:
             time.sleep(pause_s)

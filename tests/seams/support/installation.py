@@ -1,4 +1,4 @@
-"""Two gateways before three engines, as an operator and tenants see them, and load through both."""
+"""Two gateways with three engines, as an operator and tenants see them, and load through both."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.seams.support.server import Front
 
 @dataclass
 class Installation:
-    """Both gateways, and the engines behind them."""
+    """Both gateways and their engines."""
 
     machines: Machines
     one: Front
@@ -56,31 +56,31 @@ def admin(front: Front, method: str, path: str, **sent: Any) -> Any:
 
 
 def newest(front: Front) -> str:
-    """The id of the tenant that was made last."""
+    """Return the id of the newest tenant."""
     found: str = admin(front, "GET", "/admin/tenants")["tenants"][-1]["id"]
     return found
 
 
 def heavy(front: Front) -> str:
-    """The key of a new tenant that has nearly all of the cache for itself."""
+    """Make a tenant that has nearly all of the cache for itself; return its key."""
     key = front.new_tenant()
     admin(front, "PATCH", f"/admin/tenants/{newest(front)}", json={"weight": 100})
     return key
 
 
 def delete_tenants(front: Front) -> None:
-    """All but the first two."""
+    """Delete all tenants but the first two."""
     for one in admin(front, "GET", "/admin/tenants")["tenants"][2:]:
         admin(front, "DELETE", f"/admin/tenants/{one['id']}")
 
 
 def limit(front: Front, **limits: Any) -> None:
-    """Of the tenant that was made last."""
+    """Set limits of the newest tenant."""
     admin(front, "PATCH", f"/admin/tenants/{newest(front)}", json={"limits": limits})
 
 
 def asked(installed: Installation, key: str, count: int, **more: Any) -> list[int]:
-    """The statuses of so many requests, through one gateway and the other in turn."""
+    """Send `count` requests, through both gateways in turn; return their statuses."""
     with installed.one.client(key) as one, installed.two.client(key) as two:
         return [
             (one, two)[n % 2].post("/v1/completions", json=body(n, 1) | more).status_code
@@ -93,7 +93,7 @@ def is_warm(front: Front, prefix_id: str) -> bool:
 
 
 def found_by(front: Front, text: str, key: str) -> int:
-    """Cached tokens of a request with this text."""
+    """Send a request with this text; return its cached tokens."""
     asked = {"model": "tiny", "prompt": text, "max_tokens": 1}
     with front.client(key) as client:
         usage = client.post("/v1/completions", json=asked).json()["usage"]
@@ -106,7 +106,7 @@ def flush(front: Front, tenant: str) -> Any:
 
 
 def started(front: Front, tenant: str) -> int:
-    """Requests of a tenant that engines have begun to compute."""
+    """Count the requests of a tenant that engines have begun to compute."""
     found = (one["requests"] for one in front.stats()["tenants"] if one["id"] == tenant)
     return sum(found)
 
@@ -117,12 +117,12 @@ def verified(front: Front, *words: str) -> Any:
 
 
 def most_cached(front: Front, key: str) -> int:
-    """Tokens of the prompt of which most is cached; nothing changes."""
+    """Return the cached tokens of the prompt with the most; the cache stays unchanged."""
     return max(cached(front, number, key) for number in range(PROMPTS))
 
 
 def has_noted(disk: Path) -> bool:
-    """Whether an engine remembers for its next start that it has done a flush."""
+    """Return whether an engine has recorded on disk that it has done a flush."""
     return bool(read_done(disk))
 
 

@@ -1,4 +1,4 @@
-"""`ratoon gateway` alone, as its users start it: what it keeps, without an engine."""
+"""`ratoon gateway` alone, as its users start it, without an engine: tests of its stored state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START_S = 60.0
 
 
 class Gateway:
-    """`ratoon gateway` alone: no engine is needed to be refused."""
+    """`ratoon gateway` alone: refusals need no engine."""
 
     def __init__(self, process: Process, port: int, data_dir: Path) -> None:
         self.process = process
@@ -34,7 +34,7 @@ class Gateway:
         return httpx.get(self.url + path, headers=headers, timeout=60)
 
     def code(self) -> str | None:
-        """The error code that a tenant gets; None where it is served."""
+        """Return the error code that a tenant gets; None if the tenant is served."""
         answer = self.ask(MODELS)
         if answer.status_code == 200:
             return None
@@ -60,7 +60,7 @@ def answers(url: str) -> bool:
 
 @contextmanager
 def started(data_dir: Path, *arguments: str) -> Iterator[Gateway]:
-    """A gateway that was started; it may have ended at once."""
+    """Start a gateway, which may end at once."""
     port = free_port()
     place = ["--data-dir", str(data_dir), "--port", str(port), "--socket", f"{data_dir}.sock"]
     process = forked(["gateway", *place, *arguments], {}, data_dir.parent / "log")

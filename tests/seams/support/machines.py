@@ -1,4 +1,4 @@
-"""Engines as on machines of their own, and gateways that find them through one Redis.
+"""Engines as on separate machines, and gateways that find them through one Redis.
 
     gateway 1, gateway 2 --Redis--> which engines there are
          `--proxied links--> engine 0, engine 1, engine 2     a data directory and a disk each
@@ -49,7 +49,7 @@ class Machine:
 
 
 class Machines:
-    """All that is shared, and what was started. Closed by who opened it (`machines`)."""
+    """Everything shared, and the started processes. `machines` closes it."""
 
     def __init__(self, directory: Path, redis: RedisServer, stack: ExitStack) -> None:
         self.redis = redis
@@ -63,7 +63,7 @@ class Machines:
         self.engines: list[Machine] = []
 
     def add(self, number: int) -> Machine:
-        """A machine whose engine is started."""
+        """Add a machine and start its engine."""
         engine_port = two_free_ports()
         link = ProxiedLink(two_free_ports(), engine_port)
         self._stack.enter_context(link.running())
@@ -73,28 +73,28 @@ class Machines:
         return machine
 
     def start(self, machine: Machine) -> None:
-        """Start its engine, with the disk that the one before has left."""
+        """Start the machine's engine, with the disk that the engine before has left."""
         flags = [f"--{name}={value}" for name, value in ENGINE.items()]
         place = f"tcp://127.0.0.1:{machine.engine_port}"
         flags += ["--register", "--socket", place, "--advertise", machine.link.address]
         machine.process = self._run("engine", f"engine-{machine.number}", *flags)
 
     def disk(self, machine: Machine) -> Path:
-        """Where its blocks lie."""
+        """The directory of the machine's disk tier."""
         return self._directory / f"engine-{machine.number}" / "blocks"
 
     def stop(self, machine: Machine) -> None:
-        """Let it leave: it is registered no more, ends what it has, and keeps its disk."""
+        """Let the engine leave: it unregisters, ends its requests, and keeps its disk."""
         assert machine.process is not None
         machine.process.send_signal(signal.SIGTERM)
         assert machine.process.wait(STOP_S) == 0
 
     @contextmanager
     def gateway(self, name: str, *flags: str) -> Iterator[Front]:
-        """One that finds the engines and is ready."""
+        """Start a gateway; return once it has found the engines and is ready."""
         port, data_dir = free_port(), self._directory / name
         shared = ["--find-engines", "--secrets-dir", str(self._secrets), "--workers=1"]
-        shared.append("--redis-timeout-s=2")  # a busy machine is no outage
+        shared.append("--redis-timeout-s=2")  # a busy machine must not count as an outage
         process = self._run("gateway", name, f"--port={port}", *shared, *flags)
         try:
             wait_for((data_dir / KEYS_FILE).exists, START_S)
@@ -116,7 +116,7 @@ class Machines:
 
 @contextmanager
 def machines(directory: Path, redis: RedisServer, count: int) -> Iterator[Machines]:
-    """So many engines, started and not yet ready; all ends with this."""
+    """Start `count` engines without waiting for them; end everything with the context."""
     with ExitStack() as stack:
         started = Machines(directory, redis, stack)
         for number in range(count):

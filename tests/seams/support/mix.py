@@ -1,4 +1,4 @@
-"""Requests of several namespaces that share beginnings, and what each gives by itself."""
+"""Requests of several namespaces that share beginnings, and the answer of each alone."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Alone = Callable[[Ask], list[int]]
 
 
 def alone_on(model_dir: Path, served: ServedModels = SERVED, bounds: Bounds = UNPRESSED) -> Alone:
-    """What a prompt gives by itself, nothing reused and nothing else running."""
+    """Return a prompt's answer alone: nothing is reused, and no other request runs."""
     engine = RealEngine(str(model_dir), bounds, served=served)
     number = 0
 

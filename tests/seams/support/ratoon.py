@@ -1,4 +1,4 @@
-"""`ratoon ...` in a process of its own, as operators type it."""
+"""`ratoon ...` in a separate process, as operators type it."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ RATOON = (sys.executable, "-c", "from cli.main import main; main()")
 
 
 class Process(Protocol):
-    """What tests do with one."""
+    """The methods of a process that tests use."""
 
     @property
     def pid(self) -> int:
-        """Its id."""
+        """The process id."""
         ...
 
     def poll(self) -> int | None:
-        """Its exit status; None while it runs."""
+        """Return the exit status; None while the process runs."""
         ...
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit status, once it has ended."""
+        """Wait for the process's end; return its exit status."""
         ...
 
     def send_signal(self, sig: int, /) -> None:
-        """Send it a signal."""
+        """Send a signal to the process."""
         ...
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         ...
 
 
 def environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """This process's, with `settings` in place of all RATOON_* variables."""
+    """Return this process's environment, with `settings` in place of all RATOON_* variables."""
     others = {name: value for name, value in os.environ.items() if "RATOON" not in name}
     return others | dict(settings)
 
 
 def forked(words: Sequence[str], settings: Mapping[str, str], log: Path) -> ForkedProcess:
-    """Start `ratoon WORDS`, whose modules have been imported; `log` grows by its output."""
+    """Start `ratoon WORDS` by a fork, with its modules imported; append its output to `log`."""
     return forked_ratoon(words, environment(settings), log)
 
 
 def executed(
     words: Sequence[str], settings: Mapping[str, str], log: Path, within: Sequence[str] = ()
 ) -> subprocess.Popen[bytes]:
-    """The same without any help; `within` is a command that runs it, such as `prlimit`."""
+    """Start `ratoon WORDS` as a program; `within` is a command that runs it, such as `prlimit`."""
     with log.open("ab") as output:
         return subprocess.Popen(
             [*within, *RATOON, *words],
@@ -65,7 +65,7 @@ def executed(
 
 
 def printed_by(words: Sequence[str], log: Path) -> str:
-    """Run `ratoon WORDS` to its end, which is a good one; what it has printed."""
+    """Run `ratoon WORDS` to its end; return its output. Fails unless its exit status is 0."""
     process = forked(words, {}, log)
     assert process.wait(60) == 0, log.read_text()
     return log.read_text()
@@ -75,7 +75,7 @@ def printed_by(words: Sequence[str], log: Path) -> str:
 def running(
     words: Sequence[str], settings: Mapping[str, str], log: Path
 ) -> Iterator[ForkedProcess]:
-    """A forked one, which is killed at the end."""
+    """Run a forked process, which is killed at the end."""
     process = forked(words, settings, log)
     try:
         yield process

@@ -1,4 +1,4 @@
-"""A whole engine over a real model, in this process, with a link of two lists."""
+"""A whole engine over a real model, in this process, with a link in memory."""
 
 from __future__ import annotations
 
@@ -52,27 +52,27 @@ CLIENT = b"gateway"
 
 @dataclass(frozen=True)
 class Bounds:
-    """What presses on the engine: pool, step and running bounds."""
+    """Bounds of the engine: pool, steps, running requests."""
 
     num_blocks: int
     block_size: int
     max_batch_tokens: int
     max_running: int
     overlap_scheduling: bool = False
-    graph_tokens: int = 0  # of captured steps; on the cpu they are run again, not replayed
+    graph_tokens: int = 0  # tokens of captured steps; a CPU runs them again instead of a replay
     device: DeviceName = "cpu"
     host_blocks: int = 0
     disk_bytes: int = 0
     kv_dtype: KvDtype = "auto"
-    ranks: int = 1  # that divide each layer, all but the first on threads
-    stages: int = 1  # that divide the layers, each of so many ranks
+    ranks: int = 1  # ranks that divide each layer, all but the first on threads
+    stages: int = 1  # stages that divide the layers, each of so many ranks
     quantization: Quantization = "none"
     drafts: bool = False
 
 
 @dataclass
 class NotingRunner:
-    """Notes which requests are in each step that a runner is given."""
+    """Runner that notes the requests in each step."""
 
     runner: Runner
     running: Running = tuple
@@ -89,7 +89,7 @@ class NotingRunner:
 
 @dataclass(frozen=True)
 class ExchangeAt:
-    """The address at which others ask this engine for blocks, or None, and its own patience."""
+    """The address at which other engines ask this engine for blocks, or None; and its patience."""
 
     where: str | None = None
     key: LinkKey | None = None
@@ -104,12 +104,12 @@ class ExchangeAt:
 
 
 def as_it_is(config: EngineConfig) -> EngineConfig:
-    """The same."""
+    """Return the argument."""
     return config
 
 
 class RealEngine:
-    """Steps a real engine by hand. Keys are made with `digest`."""
+    """A real engine, stepped by hand. `digest` makes the block keys."""
 
     def __init__(
         self,
@@ -127,12 +127,12 @@ class RealEngine:
         over: Callable[[EngineConfig], EngineConfig] = as_it_is,
         drafting: Drafting | None = None,
     ) -> None:
-        """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
+        """`disk`: the directory of the disk tier, if `bounds` gives it bytes.
 
-        `constraint_of` takes the place of grammars, and `masks` of the threads that make masks.
-        `fingerprint` is what the disk is told instead of the model's own. `steps` are the request
-        ids of each step's rows. With `exchange` it fetches from other engines, and they from it.
-        Other ranks are threads, unless `start_ranks` has them elsewhere; `over` changes the config.
+        `constraint_of` replaces grammars, and `masks` the threads that make masks. `fingerprint`
+        replaces the model's own on disk. `steps` are the request ids of each step's rows. With
+        `exchange`, this engine and others fetch blocks from each other. Other ranks are threads,
+        unless `start_ranks` starts them elsewhere; `over` changes the config.
         """
         self.bounds = bounds
         self.link = MemoryLink(sleeps=True)
@@ -205,7 +205,7 @@ class RealEngine:
         candidates: Sequence[int] = (),
         adapter: AdapterUse | None = None,
     ) -> None:
-        """Put a request before the engine."""
+        """Submit a request to the engine."""
         path = NamespacePath.single(namespace)
         ids = np.array(prompt, np.int32)
         self.link.say(
@@ -228,30 +228,30 @@ class RealEngine:
         )
 
     def step(self) -> None:
-        """One step, with the cache's books checked behind it."""
+        """Run one step, then check the cache's invariants."""
         self.core.step()
         self.cache.check_invariants()
 
     def run(self) -> None:
-        """Step until nothing is alive."""
+        """Step until no request is alive."""
         self.step()
         while not self.core.is_idle:
             self.step()
 
     def tokens(self, request_id: str) -> list[int]:
-        """What a request generated, its stop token included."""
+        """Return a request's generated tokens, its stop token included."""
         last = self.finished(request_id)
         stop = [] if last.stop_token_id is None else [last.stop_token_id]
         return self.link.tokens(request_id) + stop
 
     def finished(self, request_id: str) -> Finished:
-        """The event that ended a request well."""
+        """Return the `Finished` of a request; fail for any other end."""
         last = self.link.last(request_id)
         assert isinstance(last, Finished), last
         return last
 
     def close(self) -> None:
-        """End the tiers below the device, and what compiles grammars."""
+        """Close ranks, exchange, lower tiers, grammars and adapters."""
         if self.ranks is not None:
             self.ranks.close()
         if self.exchange is not None:
@@ -262,7 +262,7 @@ class RealEngine:
             self.adapters.host.close()
 
     def expect_nothing_left(self) -> None:
-        """After a flush and the copies under way every block is free."""
+        """Check that every block is free after a flush and all running copies."""
         self.cache.flush()
         while self.core.components.copies.pending:
             self.step()
@@ -275,7 +275,7 @@ class RealEngine:
 def config_of(
     model_dir: str, bounds: Bounds, disk: Path | None, exchange: ExchangeAt
 ) -> EngineConfig:
-    """What presses on an engine as its config, with a disk tier in `disk`."""
+    """Return the config of an engine with these bounds, and a disk tier in `disk`."""
     return EngineConfig.of(
         model_dir=model_dir,
         socket="",
@@ -298,7 +298,7 @@ def config_of(
 
 
 def _with_steps_run_again(opened: OpenedModel, max_tokens: int) -> OpenedModel:
-    """Steps of up to so many tokens go through what records them, also without a GPU."""
+    """Capture steps of up to `max_tokens` tokens, even without a GPU: a replay runs them again."""
     assert isinstance(opened.runner, ModelRunner)
     graphs = with_graphs(
         opened.runner, Rerun(), max_tokens=max_tokens, max_model_len=opened.welcome.max_model_len

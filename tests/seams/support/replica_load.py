@@ -1,6 +1,6 @@
-"""Streams of one tenant before several replicas, and what may be said of them afterwards.
+"""Streams of one tenant over several replicas, and checks of their answers.
 
-The model is tiny and untrained: what a prompt gives is noise, the same from every engine.
+The model is tiny and untrained: its answers are noise, but equal on every engine.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tests.doubles.waiting import until
 from tests.seams.support.server import Front
 
 PROMPTS = 9
-AT_ONCE = 12  # requests, on three engines that run two at once
-TOKENS = 100  # of an answer
+AT_ONCE = 12  # concurrent requests, on three engines that run two each
+TOKENS = 100  # tokens of an answer
 WITHIN_S = 60.0
 
 
@@ -28,7 +28,7 @@ def states(server: Front) -> dict[str, str]:
 
 
 async def seen(is_so: Callable[[], bool], timeout_s: float) -> None:
-    """Wait for what servers are asked, which is work for them: not as often as can be."""
+    """Wait until `is_so()`, which asks servers: look only ten times a second."""
     await until(is_so, timeout_s, every_s=0.1)
 
 
@@ -41,7 +41,7 @@ def has_ended(running: Sequence[asyncio.Task[Stream]], count: int) -> bool:
 
 
 def queues(server: Front) -> dict[str, tuple[int, int]]:
-    """How many sequences run and wait in each engine that answers."""
+    """Return the numbers of running and waiting sequences in each engine that answers."""
     counted = {one["name"]: one["counted"] for one in server.stats()["replicas"]}
     return {
         name: (one["queue"]["running"], one["queue"]["waiting"])
@@ -51,7 +51,7 @@ def queues(server: Front) -> dict[str, tuple[int, int]]:
 
 
 def moved(server: Front) -> float:
-    """Requests that were sent to another replica."""
+    """Count the requests that were moved to another replica."""
     with server.client(server.admin_key) as client:
         lines = client.get("/metrics").text.splitlines()
     named = [line for line in lines if line.startswith("ratoon_requests_moved_total{")]
@@ -60,7 +60,7 @@ def moved(server: Front) -> float:
 
 @dataclass
 class Stream:
-    """One streamed answer, as far as it has come."""
+    """One streamed answer, as far as it was received."""
 
     number: int
     tokens: list[str] = field(default_factory=list)
@@ -112,9 +112,9 @@ class Load:
         return stream
 
     async def until_waits_in(self, name: str) -> list[asyncio.Task[Stream]]:
-        """Ask until one request has begun there and another one waits; what is under way then.
+        """Send requests until one has begun in `name` and another waits there; return their tasks.
 
-        Where a request goes is the router's affair: if all are over without it, more are asked.
+        The router chooses the engines, so if all requests end before this, more are sent.
         """
         running: list[asyncio.Task[Stream]] = []
         async with asyncio.timeout(WITHIN_S):
@@ -132,7 +132,7 @@ class Load:
 
 
 def cached(server: Front, number: int, key: str | None = None) -> int:
-    """How many tokens of a prompt the replica has that has most of it."""
+    """Return a prompt's cached tokens on the replica that has the most."""
     asked = {"url": "/v1/completions", "body": body(number, 1)}
     with server.client(key) as client:
         found: int = client.post("/v1/cache/probe", json=asked).json()["cached_tokens"]
@@ -140,7 +140,7 @@ def cached(server: Front, number: int, key: str | None = None) -> int:
 
 
 def hit_rate(server: Front, key: str, prompts: int = PROMPTS) -> float:
-    """The share of a tenant's prompts that is found, when all have been asked once before."""
+    """Send all of a tenant's prompts twice; return the cached share of the second time's tokens."""
     with server.client(key) as client:
         for number in range(prompts):
             client.post("/v1/completions", json=body(number, 1))
@@ -151,12 +151,12 @@ def hit_rate(server: Front, key: str, prompts: int = PROMPTS) -> float:
 
 
 def lost(streams: Sequence[Stream]) -> list[Stream]:
-    """Those that failed though nothing of them had been sent."""
+    """Return the streams that failed before any token was sent."""
     return [one for one in streams if one.error is not None and not one.tokens]
 
 
 def wrong(streams: Sequence[Stream], right: list[list[str]]) -> list[Stream]:
-    """Those that were told another answer than theirs, too much, or no end."""
+    """Return the streams with wrong tokens, a wrong length, or no end."""
     return [
         one
         for one in streams
@@ -173,6 +173,6 @@ def used(server: Front, key: str) -> dict[str, int]:
 
 
 def shares(server: Front) -> list[tuple[int, int]]:
-    """Each tenant's floor and ceiling on the device, in the engines that know it."""
+    """Return each tenant's floor and ceiling on the device, in the engines that know the tenant."""
     tiers = [one["tiers"].get("device") for one in server.stats()["tenants"]]
     return [(tier["floor"], tier["ceiling"]) for tier in tiers if tier is not None]

@@ -25,7 +25,7 @@ STOP_S = 30.0
 
 
 class Front:
-    """The HTTP side of a running server, its keys and the ways to look at it."""
+    """The HTTP side of a running server, with its keys and clients."""
 
     def __init__(self, url: str, data_dir: Path) -> None:
         self.url = url
@@ -36,12 +36,12 @@ class Front:
         self.admin_key = self.keys[ADMIN_KEY]
 
     def client(self, key: str | None = None) -> httpx.Client:
-        """An HTTP client under a key; the demo tenant's when none is named."""
+        """Return an HTTP client with a key, by default the demo tenant's."""
         headers = {"Authorization": f"Bearer {key or self.demo_key}"}
         return httpx.Client(base_url=self.url, headers=headers, timeout=60)
 
     def new_tenant(self) -> str:
-        """A key of a tenant that has asked for nothing yet, so that its cache is empty."""
+        """Make a tenant with an empty cache; return its key."""
         with self.client(self.admin_key) as client:
             made = client.post("/admin/tenants", json={"name": f"tenant-{uuid.uuid4().hex}"})
             made.raise_for_status()
@@ -51,16 +51,16 @@ class Front:
             return key
 
     def openai(self, key: str | None = None) -> OpenAI:
-        """The official client under a key; the demo tenant's when none is named."""
+        """Return OpenAI's official client with a key, by default the demo tenant's."""
         return OpenAI(base_url=self.url + "/v1", api_key=key or self.demo_key, max_retries=0)
 
     def pool(self) -> dict[str, int]:
-        """The pool's blocks: total, free, used, evictable, leased."""
+        """Return the pool's counts of blocks: total, free, used, evictable, leased."""
         pool: dict[str, int] = self.stats()["pool"]["blocks"]
         return pool
 
     def stats(self) -> dict[str, Any]:
-        """`GET /admin/cache/stats`."""
+        """Return the answer of `GET /admin/cache/stats`."""
         with self.client(self.admin_key) as client:
             answer = client.get("/admin/cache/stats")
             answer.raise_for_status()
@@ -68,7 +68,7 @@ class Front:
             return stats
 
     def is_ready(self) -> bool:
-        """Whether `/readyz` says yes."""
+        """Return whether `/readyz` answers that the server is ready."""
         try:
             return httpx.get(self.url + "/readyz", timeout=5).status_code == 200
         except httpx.HTTPError:
@@ -76,14 +76,14 @@ class Front:
 
 
 class Server(Front):
-    """What `ratoon serve` runs, with its processes."""
+    """A running `ratoon serve`, with its processes."""
 
     def __init__(self, process: Process, url: str, data_dir: Path) -> None:
         super().__init__(url, data_dir)
         self.process = process
 
     def children(self) -> dict[str, int]:
-        """Process ids of the gateway and the engine, by name."""
+        """Return the process ids of the gateway and the engine, by name."""
         found = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -99,7 +99,7 @@ class Server(Front):
         return found
 
     def engines(self) -> dict[str, int]:
-        """Process ids of the engines by their names as replicas, where there are several."""
+        """Return the process ids of several engines, by their names as replicas."""
         found = {}
         for pid in children(self.process.pid):
             with suppress(FileNotFoundError, ProcessLookupError, ValueError):
@@ -110,7 +110,7 @@ class Server(Front):
         return found
 
     def wait_until_ready(self, timeout_s: float = START_S) -> None:
-        """Return once the engine takes requests; raises when the server ends or stays away."""
+        """Wait until the engine accepts requests; raise if the server ends or takes too long."""
         wait_for(lambda: self.process.poll() is not None or self.is_ready(), timeout_s)
         if self.process.poll() is not None:
             raise RuntimeError(f"the server ended with {self.process.poll()}")
@@ -124,17 +124,17 @@ def running_server(
     *,
     is_executed: bool = False,
 ) -> Iterator[Server]:
-    """Start `ratoon serve` with `RATOON_*` settings, wait until it is ready, stop it behind.
+    """Run `ratoon serve` with `RATOON_*` settings; yield once it is ready, and stop it at the end.
 
-    Its processes have imported their modules before they start, unless it `is_executed`, or runs
-    `within` a command such as `prlimit`.
+    Its processes are forked with their modules imported, unless `is_executed` is set, or a command
+    `within`, such as `prlimit`, runs it.
     """
     port = (settings or {}).get("RATOON_PORT") or free_port()
     variables = {
         "RATOON_PORT": str(port),
         "RATOON_DATA_DIR": str(data_dir),
         "RATOON_CACHE_TOKENS": "16384",
-        "RATOON_HOST_CACHE_TOKENS": "4096",  # all its pages are taken at the start
+        "RATOON_HOST_CACHE_TOKENS": "4096",  # all its pages are allocated at the start
         **(settings or {}),
     }
     log = data_dir.parent / f"{data_dir.name}.log"

@@ -1,8 +1,8 @@
 """A tiny random Qwen3 with a tokenizer of bytes and the words "yes" and "no", saved as published.
 
-Its chat template is Qwen3's own. The tokenizer of an embedding model appends
-`<|endoftext|>` to each text; its files have a decoder alone, whose tensors have no `model.` before
-their names, and no head.
+Its chat template is Qwen3's own. The tokenizer of an embedding model appends `<|endoftext|>` to
+each text. The files of an embedding model have only a decoder, without a head, and without `model.`
+before the names of tensors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TEMPLATE = Path(__file__).parents[2] / "gateway" / "templates" / "qwen3.jinja"
 
 
 def small_tokenizer(*, appends: bool) -> Tokenizer:
-    """Make a tokenizer of bytes and two words; one that `appends` ends texts like embedders do."""
+    """Make a tokenizer of bytes and two words; with `appends`, for an embedding model."""
     vocabulary = byte_alphabet()
     for word in ("ye", "yes", "no"):
         vocabulary[word] = len(vocabulary)
@@ -40,7 +40,7 @@ def small_tokenizer(*, appends: bool) -> Tokenizer:
 
 
 def write_tokenizer(model_dir: Path, *, appends: bool) -> Tokenizer:
-    """Write the files by which a gateway serves the model; return the tokenizer."""
+    """Write the files that a gateway needs to serve the model; return the tokenizer."""
     tokenizer = small_tokenizer(appends=appends)
     model_dir.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(model_dir / "tokenizer.json"))
@@ -50,7 +50,7 @@ def write_tokenizer(model_dir: Path, *, appends: bool) -> Tokenizer:
 
 
 def write_small_qwen(model_dir: Path, *, embeds: bool) -> Checkpoint:
-    """Write its directory, of an embedding model or of one that generates."""
+    """Write a model's directory, of an embedding model or of a generating model."""
     tokenizer = write_tokenizer(model_dir, appends=embeds)
     recipe = RECIPES["qwen3"]
     fields = {**recipe.fields, "max_position_embeddings": 4096, "tie_word_embeddings": not embeds}
