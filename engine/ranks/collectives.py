@@ -184,7 +184,7 @@ class Collectives:
         return int(found.min())
 
     def of_first(self, value: bytes) -> bytes:
-        """Return rank 0's bytes; `value` is as long on each rank. Waits for rank 0."""
+        """Return rank 0's bytes; `value` has the same length on each rank. Waits for rank 0."""
         content = torch.frombuffer(bytearray(value), dtype=torch.uint8)
         wait_for(self._hosts.broadcast([content], _from_first()))
         return content.numpy().tobytes()
@@ -221,7 +221,7 @@ class Collectives:
         )
 
     def _warm_up(self, device: torch.device) -> None:
-        """Connect by NCCL's first use, which no graph can capture."""
+        """Use NCCL once to connect the ranks: no graph can capture its first use."""
         numbers = torch.zeros(self.num_ranks, device=device)
         self.gather(numbers)
         self.share(numbers)
@@ -231,7 +231,7 @@ class Collectives:
 
 
 def wait_for(work: Any) -> None:
-    """Wait for a group's work, on CUDA for its launch. Raises RankLeft."""
+    """Wait for a group's work; on CUDA, only for its launch. Raises RankLeft."""
     try:
         work.wait()
     except RuntimeError as error:

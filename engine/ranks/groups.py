@@ -41,7 +41,7 @@ class RankGroups:
         return self.every.least(number)
 
     def of_first(self, value: bytes) -> bytes:
-        """Return rank 0's bytes; `value` is as long on each rank. Waits for rank 0."""
+        """Return rank 0's bytes; `value` has the same length on each rank. Waits for rank 0."""
         return self.every.of_first(value)
 
     def close(self) -> None:

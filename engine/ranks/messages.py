@@ -55,11 +55,11 @@ class LaunchForward(RankMessage, frozen=True):
 
 
 class SampleRows(RankMessage, frozen=True):
-    """Sample the rows of the step before."""
+    """Sample the rows of the step that `LaunchForward` began."""
 
 
 class SkipRows(RankMessage, frozen=True):
-    """Sample nothing in the step before; a drafting head, if any, still computes its KV."""
+    """Sample nothing in the step that `LaunchForward` began; a head that drafts computes its KV."""
 
 
 class CopyBlocks(RankMessage, frozen=True):
@@ -152,14 +152,14 @@ class Started(RankMessage, frozen=True):
 
 
 class NotStarted(RankMessage, frozen=True):
-    """The start failed; `is_refused`: because of the model's files."""
+    """The start failed; `is_refused`: the model's files are the reason."""
 
     text: str
     is_refused: bool
 
 
 class MovesEnded(RankMessage, frozen=True):
-    """Moves that have ended, by their numbers: plans' moves are numbered from 0 on."""
+    """Moves that have ended, by number: the moves of all plans are numbered from 0 on."""
 
     done: list[int]
     failed: list[int]
@@ -172,7 +172,7 @@ class DiskReport(RankMessage, frozen=True):
     state: DiskState
     generation: int
     forgetting: int
-    told: int = 0  # number of owners that it was told to forget, since the start
+    told: int = 0  # number of owners that the rank was told to forget, since the start
 
 
 class Scanned(RankMessage, frozen=True):

@@ -28,7 +28,7 @@ from kernels.collectives.peer_rows import TURNS, PeerProduct, PeerRows, ints_of,
 c10d: Any = torch._C._distributed_c10d  # torch's types do not cover it
 
 NAME = "ratoon-peers"  # name of the group in torch's registry
-LEAST_COLUMNS = 128  # threads of the smallest program: each polls its own numbers
+LEAST_COLUMNS = 128  # threads of the smallest program; each thread polls its own numbers
 LONGEST_SOCKET_PATH = 100  # torch overruns its buffer with longer paths
 GRACE_S, LOOK_S = 0.5, 0.002  # grace of a running step when a rank ends
 LONGEST_REASON = 200  # characters of a torch error before its traceback
@@ -156,9 +156,9 @@ class SymmetricMemory:
 
 
 def open_peer_memory(place: PeerPlace, shape: RowShape, mapping: Mapping) -> PeerMemory:
-    """Map the buffers of all ranks. All ranks call it, and wait for each other.
+    """Map the buffers of all ranks. All ranks call this function and wait for each other.
 
-    Raises NoPeerMemory, on all ranks alike.
+    Raises NoPeerMemory on all ranks, or on none.
     """
     _agree(place, _why_not(shape) or mapping.why_not(place))
     error = ""

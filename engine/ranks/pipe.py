@@ -38,12 +38,12 @@ class StagePipe:
             self._warm_up(device)
 
     def receive(self, into: Tensor) -> Tensor:
-        """Receive like `Pipe.receive`. Raises RankLeft where the stage before is gone."""
+        """Receive hidden states as `Pipe.receive`. Raises RankLeft if the stage before is gone."""
         wait_for(self._group.recv([_bytes(into)], self.stage.index - 1, _TAG))
         return into
 
     def send(self, x: Tensor) -> None:
-        """Send like `Pipe.send`. Raises RankLeft where the next stage is gone."""
+        """Send hidden states as `Pipe.send`. Raises RankLeft if the next stage is gone."""
         wait_for(self._group.send([_bytes(x)], self.stage.index + 1, _TAG))
 
     @property
@@ -51,7 +51,7 @@ class StagePipe:
         return self._stages.devices
 
     def _warm_up(self, device: torch.device) -> None:
-        """Connect two stages by NCCL's first use, which no graph can capture."""
+        """Use NCCL once to connect two stages: no graph can capture its first use."""
         number = torch.zeros(1, device=device)
         if not self.stage.is_first:
             self.receive(number)

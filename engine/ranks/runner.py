@@ -23,7 +23,8 @@ from engine.ranks.ring import RING_BYTES
 from engine.ranks.stage_runners import DeferringRunner
 from engine.step import Bitmask, Forward, Launched, Runner, Step
 
-# Large bytes of one step; at most as many steps as ranks run, and a row takes some tens of bytes.
+# A step with more bytes is large. At most as many steps as ranks are deferred, and a row takes some
+# tens of bytes, so deferred small steps fit the ring.
 LARGE_BYTES = RING_BYTES // (4 * MOST_RANKS)
 
 
@@ -39,17 +40,17 @@ class RanksRunner:
     others: OtherRanks
 
     def launch(self, step: Step) -> Launched:
-        """Launch like `Runner.launch`. Raises RankGone."""
+        """Launch a step on all ranks. Raises RankGone."""
         self._tell(Launch(without_texts(step)))
         return self.own.launch(step)
 
     def launch_forward(self, step: Step) -> Forward:
-        """Launch like `Runner.launch_forward`. Raises RankGone."""
+        """Launch a step without its sampling on all ranks. Raises RankGone."""
         self._tell(LaunchForward(without_texts(step)))
         return RanksForward(self.own.launch_forward(step), self.others)
 
     def catch_up(self) -> None:
-        """Launch on this rank the steps that the others were sent."""
+        """Launch on this rank the steps that the other ranks have received."""
         if isinstance(self.own, DeferringRunner):
             self.own.catch_up()
 

@@ -40,7 +40,7 @@ class RanksSampler(Sampler):
         inputs: Tensor,
         allowed: Sequence[Bitmask | None] = (),
     ) -> LaunchedSample:
-        """Launch like `Sampler.launch`; other ranks than 0 receive the tokens."""
+        """Sample on rank 0 as `Sampler.launch`; other ranks receive the tokens."""
         if self.group.rank:
             return self._taken(logits.new_empty(len(rows), dtype=torch.int64))
         return self._given(self._alone.launch(logits, rows, inputs, allowed))
@@ -55,7 +55,7 @@ class RanksSampler(Sampler):
         tokens: Tensor,
         finite: Tensor,
     ) -> LaunchedSample:
-        """Launch like `Sampler.launch_masked`; other ranks than 0 receive the tokens."""
+        """Sample on rank 0 as `Sampler.launch_masked`; other ranks receive the tokens."""
         if self.group.rank:
             return self._taken(tokens)
         return self._given(self._alone.launch_masked(logits, rows, draw, allowed, tokens, finite))
@@ -75,7 +75,7 @@ class RanksSampler(Sampler):
 
 
 def ranks_sampler(sampler: Sampler, group: RankGroup | None) -> Sampler:
-    """Return the sampler of this rank of a group; unchanged for a single rank."""
+    """Return the sampler of this rank of a group; for a single rank, `sampler`."""
     if group is None:
         return sampler
     return RanksSampler(sampler.planner, sampler.ops, sampler.tables, group)

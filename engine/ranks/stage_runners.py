@@ -37,7 +37,7 @@ class EarlierStageRunner:
     device: torch.device
 
     def launch(self, step: Step) -> Launched:
-        """Launch like `Runner.launch`, up to the next stage's input."""
+        """Launch this stage's layers of a step, up to the next stage's input."""
         if not step.rows:
             return self.own.launch(step)
         return self.launch_forward(step).skip()

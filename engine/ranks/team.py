@@ -60,7 +60,7 @@ class Team:
         return self._groups
 
     def meet(self, place: Rendezvous, grid: RankGrid, stage: Stage, device: torch.device) -> None:
-        """Wait for all ranks. Raises ModelError where a rank could not start, RankGone."""
+        """Wait for all ranks. Raises RankGone, and ModelError if a rank could not start."""
         with why_not_started(self):
             self._groups = meet(place, grid, stage, device)
 
@@ -99,8 +99,8 @@ def started_ranks(
 ) -> Iterator[Team | None]:
     """Start the ranks from 1 on and meet them; None for a single rank.
 
-    This rank computes `stage` of `grid` on `device`. `end` ends this process, after the death of a
-    rank, with a status. Raises ModelError where one cannot start.
+    This rank computes `stage` of `grid` on `device`. After a rank's death, `end` ends this process
+    with a status. Raises ModelError if a rank cannot start.
     """
     if config.ranks.num_ranks == 1:
         yield None
@@ -114,7 +114,7 @@ def started_ranks(
 
 @contextmanager
 def _rendezvous_file() -> Iterator[int]:
-    """Open the ranks' rendezvous file: it has no name, so they inherit the descriptor."""
+    """Open the ranks' rendezvous file. It has no name, so ranks inherit its descriptor."""
     file = os.memfd_create("ratoon-rendezvous", os.MFD_CLOEXEC)
     try:
         yield file
@@ -140,7 +140,7 @@ def _started(config: EngineConfig, rendezvous_file: int, end: Callable[[int], No
 
 @contextmanager
 def why_not_started(team: Team | None) -> Iterator[None]:
-    """Raise another rank's reason for a failed start, in place of its effect on this rank.
+    """Raise another rank's reason for a failed start, in place of this rank's own error.
 
     Raises RankGone if a rank has left without a reason.
     """

@@ -76,7 +76,7 @@ class RanksMover:
         return len(self._open)
 
     def start(self, plan: Plan) -> None:
-        """Start a plan like `BlockMover.start`. Raises RankGone."""
+        """Start a plan on all ranks. Raises RankGone."""
         for number, move in enumerate(plan.moves, self._num_started):
             self._moves[number] = move
             self._open[move] = _Open(number, 1 + len(self.others))
@@ -86,7 +86,7 @@ class RanksMover:
         self.own.start(plan)
 
     def poll(self) -> Completed:
-        """Poll like `BlockMover.poll`. No rank releases a load before its end."""
+        """Return the moves that have ended on all ranks. No load is released before its end."""
         ended = self.own.poll()
         completed = Completed()
         self._copied += ended.copied
@@ -135,7 +135,7 @@ class RanksDisk:
 
     @property
     def generation(self) -> int:
-        """Generation of all ranks' disks together, like `Disk.generation`."""
+        """The sum of the generations of all ranks' disks (`Disk.generation`)."""
         self._take()
         return self._own.generation + sum(one.generation for one in self._reports.values())
 
@@ -203,13 +203,13 @@ class RanksDisk:
         return [rank for rank in empty if not flushes[rank]]
 
     def erase_unlisted(self) -> None:
-        """Erase on all ranks like `Disk.erase_unlisted`. Raises RankGone."""
+        """Erase the unlisted records of all ranks. Raises RankGone."""
         if self._unlisted:
             self._erase(Plan(erase=self._unlisted))
             self._unlisted = ()
 
     def forget_owner(self, owner: str) -> None:
-        """Forget on all ranks like `Disk.forget_owner`. Raises RankGone."""
+        """Make an owner's records unreadable on all ranks. Raises RankGone."""
         self._others.tell(ForgetOwner(owner))
         self._told += 1
         self._own.forget_owner(owner)
@@ -228,13 +228,13 @@ class RanksDisk:
         return any(one.forgetting or one.told < self._told for one in self._reports.values())
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
-        """Record on all ranks like `Disk.note_flushes`. Raises RankGone."""
+        """Record flushes as done on all ranks. Raises RankGone."""
         for start in range(0, len(flushes), MOST_FLUSHES):
             self._others.tell(NoteFlushes(tuple(flushes[start : start + MOST_FLUSHES])))
         self._own.note_flushes(flushes)
 
     def done_flushes(self) -> Sequence[str]:
-        """List the flushes done on all ranks, like `Disk.done_flushes`. Raises RankGone."""
+        """List the flushes that are done on all ranks. Raises RankGone."""
         own, *theirs = self._flushes()
         return [one for one in own if all(one in others for others in theirs)]
 

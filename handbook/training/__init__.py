@@ -1,4 +1,4 @@
-"""The making of the embedded model: text, training, evaluation.
+"""The code that made the embedded model: text, training, evaluation.
 
-For a checkout alone: what is installed has the weights, and not this.
+Only a checkout has this package; an installation has only the weights.
 """

@@ -1,7 +1,7 @@
 """A model's directory in Hugging Face's format: weights, configs and the model card.
 
-Weights are written in bfloat16 and read back in float32. The tokenizer's files are
-`tokenizer`'s; the decoder itself is that of `transformers`, for training and checking.
+Weights are written in bfloat16 and read back in float32. `tokenizer` writes the tokenizer's files;
+training and checks use the decoder of `transformers`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class DecoderShape:
 
 
 def new_decoder(shape: DecoderShape) -> LlamaForCausalLM:
-    """Make a decoder of random weights, smaller in layers that add to the residual stream."""
+    """Make a decoder of random weights, smaller in matrices that add to the residual stream."""
     model = LlamaForCausalLM(LlamaConfig(**_settings(shape), use_cache=False))
     for name, weight in model.named_parameters():
         if name.endswith(("o_proj.weight", "down_proj.weight")):

@@ -1,10 +1,10 @@
-"""The share of exactly right greedy answers about handbooks that training never saw.
+"""The share of exactly right greedy answers about handbooks that were not in training.
 
-A greedy answer equals the expected one exactly when each of its tokens, the end included, is the
-likeliest after the expected ones before it; so one pass over prompt and answer decides, and nothing
-need be generated. So it is with a call of a tool: the right tokens are its name and arguments as
-JSON. Weights are bfloat16 as shipped, arithmetic is float32. Knows questions and their answers;
-nothing of training.
+A greedy answer is right if each expected token, the end included, is the likeliest after the
+expected tokens before it. So one pass over prompt and answer decides, without generating. A call of
+a tool is judged in the same way: the expected tokens are its name and arguments as JSON. Weights
+are bfloat16 as shipped, arithmetic is float32. Knows: questions and their answers. Does not know:
+training.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def draw_tool_cases(
 ) -> list[EvaluationCase]:
     """Draw `count` held-out chats with tools; handbook and tools take `tokens` tokens (a range).
 
-    What is judged is in the last turn: a call (its name and arguments), the answer after the
-    result, or an answer for which nothing may be called. The question's kind says which.
+    The last turn is judged: a call (its name and arguments), the answer after a result, or an
+    answer without a call. The question's kind says which.
     """
     rng = random.Random(f"tool cases {seed}")
     cases: list[EvaluationCase] = []
@@ -144,7 +144,7 @@ def answer_cases(
 def _answer_batch(
     model: LlamaForCausalLM, tokenizer: Tokenizer, batch: list[EvaluationCase]
 ) -> list[EvaluationOutcome]:
-    # Padding is to the right of every counted position, so causality hides it.
+    # Padding is to the right of every counted position, so causal attention never reads it.
     rows = pad_sequence([torch.tensor(case.ids) for case in batch], batch_first=True)
     likeliest = model(rows.to(next(model.parameters()).device)).logits.argmax(-1).cpu()
     return [_judge(case, likeliest[row].tolist(), tokenizer) for row, case in enumerate(batch)]

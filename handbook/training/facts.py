@@ -1,9 +1,9 @@
 """Facts and questions about them: tables of their kinds, and random draws.
 
 Placeholders in the tables: `{n}` the noun of the kind, `{s}` the subject, `{v}` the value; `{N}`
-and `{S}` are the same at the start of a sentence. A fact remembers what it is about, so that a
-question can be phrased quite differently from the sentence that states it. Knows nothing of
-handbooks: which facts stand together is `handbook.training.text`.
+and `{S}` the noun and subject at the start of a sentence. A fact keeps its kind and subject, so
+that a question can be phrased quite differently from the sentence that states the fact. Does not
+know: handbooks (`handbook.training.text` chooses their facts).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from handbook.training.names import Draw, NameSource
 
 @dataclass(frozen=True)
 class Topic:
-    """A sort of subject: how to draw its names, and how a sentence refers to it."""
+    """A sort of subject: the way to draw its names, and to refer to it in a sentence."""
 
     draw: Draw
     forms: tuple[str, ...]
@@ -181,7 +181,7 @@ UNKNOWN = "The handbook does not say."
 
 @dataclass(frozen=True)
 class Subject:
-    """The subject of a fact, a person or thing: its topic's name and its own."""
+    """The subject of a fact, a person or thing, by its topic's name and its own name."""
 
     topic: str
     name: str
@@ -206,7 +206,7 @@ class Fact:
 class Question:
     """A user's question, its only right answer, and the kind of the fact (for reports).
 
-    `noun` and `subject` are what a tool would be asked for; both are empty for small talk.
+    `noun` and `subject` are the arguments for a tool; both are empty for small talk.
     """
 
     text: str
@@ -248,7 +248,7 @@ def ask(source: NameSource, kind: TopicKind, subject: Subject, answer: str) -> Q
     label = "unknown" if answer == UNKNOWN else kind.name if kind in KINDS else "free"
     noun = source.pick(kind.nouns)
     text = _fill(source, template, noun, subject, "")
-    # A phrasing of the kind's own may lack the noun.
+    # The kind's own phrasings may lack the noun.
     return Question(text, answer, label, kind.nouns[0] if own else noun, subject.name)
 
 

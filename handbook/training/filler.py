@@ -1,6 +1,6 @@
 """The text around facts: introductions, headings, small talk, sentences without answers.
 
-Knows nothing of kinds and questions; no sentence here states a fact that a question asks for.
+No sentence here states a fact that a question asks for. Does not know: kinds and questions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Chats with tools in the chat template's form: each message's role and text.
 
-Hermes form, as Qwen2.5 and Qwen3 have it: tools as JSON in the system message, a call as JSON in
-what the assistant says, results in the user's turn. The markers are plain text: the vocabulary
-has no tokens of their own for them. Knows nothing of what is asked or answered.
+The form is Hermes, as in Qwen2.5 and Qwen3: tools as JSON in the system message, a call as JSON in
+the assistant's text, results in the user's turn. The markers are plain text, without tokens of
+their own in the vocabulary. Does not know: questions and answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ToolMessage: TypeAlias = dict[str, Any]
 def written(
     messages: Sequence[ToolMessage], tools: Sequence[Mapping[str, Any]] = ()
 ) -> list[tuple[str, str]]:
-    """Write roles and texts like `CHAT_TEMPLATE`; adjacent tool results share a text."""
+    """Return roles and texts as `CHAT_TEMPLATE` writes them; adjacent tool results share a text."""
     chat: list[tuple[str, str]] = []
     if tools and (not messages or messages[0]["role"] != "system"):
         chat.append(("system", _listed(tools)))

@@ -1,6 +1,6 @@
 """The keeper of a training run's best checkpoint, by accuracy on held-out cases.
 
-Knows the output directory, whose files are whole at any time; nothing of how a model is trained.
+Knows: the output directory, whose files are complete at any time. Does not know: training.
 """
 
 from __future__ import annotations

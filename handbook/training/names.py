@@ -1,8 +1,8 @@
 """The names in a handbook: real names, and names made up from syllables.
 
-Every made-up name (and every open-ended value) belongs to one of two splits, decided by a
-checksum of its spelling, so that a held-out handbook speaks of names training never met.
-Knows nothing of facts, questions or tokens.
+A checksum of its spelling puts every made-up name (and every open-ended value) in one of two
+splits, so that the names of a held-out handbook never occur in training. Does not know: facts,
+questions or tokens.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _real_or(source: NameSource, real: Sequence[str], share: float) -> str:
 
 
 def real_or_made_up(real: Sequence[str]) -> Draw:
-    """Make a draw of names: with probability 2/5 from `real`, else made up."""
+    """Return a function that draws names: with probability 2/5 from `real`, else made up."""
     return lambda source: _real_or(source, real, 0.4)
 
 

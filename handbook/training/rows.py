@@ -1,9 +1,9 @@
 """Training rows: a handbook and a long dialogue about it, some with tools, of exactly so many
 tokens.
 
-Many questions on one handbook make the supervision dense. Worker processes write rows ahead of the
-accelerator, of the lengths that the curriculum wants by then. Knows tokens and which of them are
-answers; nothing of models.
+With many questions about one handbook, many tokens of a row are answers to learn. Worker processes
+write rows ahead of the accelerator, with the lengths of the curriculum's current stage. Knows:
+tokens, and which of them are answers. Does not know: models.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def frame(
 
 @dataclass(frozen=True)
 class TrainingStage:
-    """A stage of the training, and the lengths of its rows, each equally likely."""
+    """A stage of the training, with the lengths of its rows, which are equally likely."""
 
     since: float
     lengths: tuple[int, ...]
@@ -134,7 +134,7 @@ class Feed:
                 process.join()
 
     def advance(self, progress: float) -> None:
-        """Tell the workers the progress of the training, in [0, 1]."""
+        """Send the workers the progress of the training, in [0, 1]."""
         self._progress.value = progress
 
     def next(self) -> Rows:

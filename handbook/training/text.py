@@ -1,7 +1,7 @@
 """Handbooks of made-up companies, questions and dialogues about them, all from a seed.
 
-`make_handbook(seed)` and `make_questions(handbook, seed)` are what most callers want; the training
-draws millions of the same from one running `NameSource`. Knows nothing of tokens: sizes are numbers
+Most callers use `make_handbook(seed)` and `make_questions(handbook, seed)`; the training draws
+millions of handbooks and questions from one `NameSource`. Does not know: tokens; sizes are numbers
 of facts (about 20 tokens each).
 """
 
@@ -44,14 +44,14 @@ class Handbook:
 
 
 def make_handbook(seed: int, facts: int = 40, split: Split = Split.HELD_OUT) -> Handbook:
-    """Write the handbook of this seed: the same on every run and machine."""
+    """Write the handbook of this seed; it is the same on every run and machine."""
     return write_handbook(_source(f"handbook {seed}", split), facts)
 
 
 def make_questions(
     handbook: Handbook, seed: int, count: int = 1, split: Split = Split.HELD_OUT
 ) -> tuple[Question, ...]:
-    """Write `count` questions about `handbook`, about one in seven without an answer in it."""
+    """Write `count` questions about `handbook`; it has no answer to about one in seven."""
     source = _source(f"questions {seed}", split)
     return tuple(write_question(source, handbook) for _ in range(count))
 
@@ -92,7 +92,7 @@ def _source(seed: str, split: Split) -> NameSource:
 
 
 def _state_facts(source: NameSource, count: int, lines: bool) -> tuple[Fact, ...]:
-    """Draw facts that share subjects and kinds, so that neither alone identifies a fact."""
+    """Draw facts that share subjects and kinds, so that only both together identify a fact."""
     kinds = _choose_kinds(source, count)
     subjects: dict[str, list[Subject]] = {}
     seen: set[tuple[str, str]] = set()
@@ -101,7 +101,7 @@ def _state_facts(source: NameSource, count: int, lines: bool) -> tuple[Fact, ...
         kind = source.pick(kinds)
         subject = _subject(source, subjects.setdefault(kind.topic, []), kind.topic)
         if (kind.name, subject.name) in seen:
-            # A small topic's few kinds may all be used: another kind keeps the loop finite.
+            # A small topic's few kinds may all be used; then another kind ends the loop.
             kinds.append(_any_kind(source, 0.5))
             continue
         seen.add((kind.name, subject.name))
@@ -143,7 +143,7 @@ def write_unanswerable(source: NameSource, handbook: Handbook) -> Question:
 
 
 def missing_fact(source: NameSource, handbook: Handbook) -> tuple[TopicKind, Subject]:
-    """Draw a kind and a subject that the handbook says nothing about, like its facts or not."""
+    """Draw a kind and a subject without a fact in the handbook, like its facts or not."""
     while True:
         kind, subject = _near(source, handbook) if handbook.facts else _far(source)
         if (kind.name, subject.name) not in handbook.keys:

@@ -1,8 +1,8 @@
 """Dialogues that offer tools: questions, calls, results and answers.
 
-What the handbook states is answered from it. Else the tool that knows the kind of fact is called,
-and its result is the answer. Where no tool knows it, or it returns nothing, the handbook does not
-say. Knows nothing of tokens.
+A fact that the handbook states is answered from the handbook. Otherwise the tool that knows the
+kind of fact is called, and its result is the answer. If no tool knows the kind, or the tool returns
+nothing, the answer is that the handbook does not say. Does not know: tokens.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BARE = ("You are a helpful assistant.", "", "", "Answer from the handbook, or wi
 class ToolTurn:
     """A question, and the messages up to its answer.
 
-    `sort` is that of the tool called, empty where none is; `label` says where the answer is from.
+    `sort`: the sort of the called tool, empty without a call; `label`: the source of the answer.
     """
 
     question: Question
@@ -71,7 +71,7 @@ class ToolChat:
 def make_tool_chat(
     seed: int, facts: int = 10, turns: int = 1, split: Split = Split.HELD_OUT
 ) -> ToolChat:
-    """Write the chat of this seed: the same on every run and machine."""
+    """Write the chat of this seed; it is the same on every run and machine."""
     source = NameSource(random.Random(f"tool chat {split.value} {seed}"), split)
     return write_tool_chat(source, facts, turns)
 
@@ -86,7 +86,7 @@ def write_tool_chat(source: NameSource, facts: int, turns: int, most_tools: int 
 
 
 def write_bare_chat(source: NameSource, facts: int, turns: int) -> ToolChat:
-    """Write a chat without tools of questions that need tools: no tool is called."""
+    """Write a chat without tools whose questions need tools, so that no tool is called."""
     handbook = write_handbook(source, facts)
     system = handbook.text if facts else source.pick(BARE)
     written = tuple(_write_bare_turn(source, handbook) for _ in range(turns))
@@ -150,7 +150,7 @@ def _knowing(kind: TopicKind, tools: tuple[Tool, ...]) -> Tool | None:
 def _called(
     source: NameSource, handbook: Handbook, tool: Tool, tools: tuple[Tool, ...]
 ) -> ToolTurn:
-    """Write a turn that calls `tool`, unless another tool knows more of the kind."""
+    """Write a turn that calls `tool`, unless another tool knows the kind better."""
     if tool.kind is None:
         kind, subject = missing_fact(source, handbook)
         draw = source.rng.random()

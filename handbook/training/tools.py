@@ -1,8 +1,8 @@
 """Tools that a chat may offer: their schemas, their questions, and the results of calls.
 
-Three sorts, as users write them: a lookup by field and subject, a search by one text, and a getter
-of one kind of fact by its subject (such as the weather of a city). Names, descriptions and the
-order of keys vary. Knows nothing of handbooks: who asks what and when is `tool_chats`.
+There are three sorts, as users write them: a lookup by field and subject, a search by one text, and
+a getter of one kind of fact by its subject (such as the weather of a city). Names, descriptions and
+the order of keys vary. Does not know: handbooks, or the order of a chat (`tool_chats`).
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ VALUES = ("value", "value", "result", "answer", "data", "text", "content")
 class Tool:
     """A tool in the form of a request, and the right calls of it.
 
-    `kind`: the one kind of fact that it knows; None for a tool that may be asked anything. Of
-    `field` and `subject`, the names of its parameters, a getter has no field; a search has both
-    as one text, `subject`.
+    `kind`: the one kind of fact that the tool knows; None for a tool that knows any kind. `field`
+    and `subject` are the names of its parameters: a getter has no `field`, and a search has one
+    text for both, `subject`.
     """
 
     schema: dict[str, Any]

@@ -1,8 +1,9 @@
 """The training of the handbook model: `python -m handbook.training.train --out DIR --minutes 8`.
 
-It begins from nothing, or with `--from DIR` from that model and its tokenizer. The clock decides:
-learning rate and curriculum follow the share of the minutes that has passed. The best checkpoint by
-held-out accuracy, on the poorer of handbooks and tools, is in the out directory at any time.
+It begins with random weights, or with `--from DIR` with that model and its tokenizer. Learning rate
+and curriculum follow the share of the minutes that has passed. The out directory has the best
+checkpoint at any time: the one with the highest held-out accuracy, on handbooks or with tools,
+whichever is lower.
 """
 
 from __future__ import annotations
@@ -105,8 +106,9 @@ def answer_loss(
 ) -> tuple[Tensor, Tensor]:
     """Compute the loss to minimise, and the loss of the answers, in nats a token.
 
-    `logits` (rows, length, vocab); `targets` and `answers` (rows, length), ids and bool. Text that
-    is no answer counts `text_weight` as much: it teaches to copy names before answers can.
+    `logits` (rows, length, vocab); `targets` (rows, length) ids; `answers` (rows, length) bool.
+    Other text counts `text_weight` times as much as answers: it teaches the model to copy names
+    before answers can.
     """
     each = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
     said = answers.flatten().float()
@@ -132,7 +134,7 @@ class Trainer:
             self._loss = torch.compile(answer_loss, dynamic=False)
 
     def batch(self, feed: Feed) -> tuple[Tensor, Tensor]:
-        """Return a fresh batch; a recent batch again while the workers are behind."""
+        """Return a new batch, or a recent batch again while the workers are behind."""
         few = len(self._recent) < FRESH_AT_LEAST
         rows = feed.next() if few else feed.next_if_ready()
         if rows is None:
@@ -173,7 +175,7 @@ def _keeper(config: TrainingConfig, tokenizer: Tokenizer, out: Path) -> Keeper:
 
 
 def train(config: TrainingConfig, out: Path, console: Console) -> list[float]:
-    """Train by `config`, leave the best model in `out`; return the losses of answers."""
+    """Train by `config`, keep the best model in `out`; return the losses of answers."""
     out.mkdir(parents=True, exist_ok=True)
     if config.start is None:
         tokenizer = train_tokenizer(config.tokenizer_texts, config.seed)

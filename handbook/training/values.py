@@ -1,7 +1,8 @@
 """Values of facts: codes, times, prices, places, passwords.
 
 Values from a large space are drawn from the source's split, so a held-out code was never an answer
-in training; small closed sets (weekdays, colours, hours) are shared. Knows nothing of sentences.
+in training. Both splits share small closed sets (weekdays, colours, hours). Does not know:
+sentences.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The base of formats whose calls stand in a block that begins with a marker.
+"""The base of formats whose calls are in a block that begins with a marker.
 
-A block is the marker, `opens`, calls with `between_calls` between them, and `closes`. If
-`between_calls` is None, a block has one call, and several blocks may follow each other.
+A block is the marker, `opens`, calls separated by `between_calls`, and `closes`. If `between_calls`
+is None, a block has one call, and several blocks may follow each other.
 """
 
 import json
@@ -102,7 +102,7 @@ class BlockFormat(UnmarkedText):
 
 
 def call_object(grammar: GrammarText, tool: ToolSpec, arguments: str = "arguments") -> str:
-    """Write the grammar of `{"name": ..., "arguments": {...}}`, with the spaces of templates."""
+    """Write the grammar of `{"name": ..., "arguments": {...}}`, spaced as in chat templates."""
     name = json.dumps(tool.name, ensure_ascii=False)
     head = grammar.spelled(f'{{"name": {name}, "{arguments}": ')
     return f"{head} {grammar.arguments(tool)} {grammar.spelled('}')}"

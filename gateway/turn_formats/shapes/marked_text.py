@@ -1,4 +1,4 @@
-"""The base of formats that put marks around texts, too."""
+"""The base of formats that put marks around texts as well as around calls."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _TEXT_START = re.compile(r"^start:", re.MULTILINE)
 
 
 class MarkedText(BlockFormat):
-    """The base of formats whose texts stand between marks; a subclass gives the marks."""
+    """The base of formats whose texts are between marks; a subclass gives the marks."""
 
     marks_text: ClassVar[bool] = True
     text_opens: ClassVar[tuple[str, ...]]
@@ -19,7 +19,7 @@ class MarkedText(BlockFormat):
     turn_begins: ClassVar[str]  # the end of a prompt without an open text
 
     def before_calls(self, grammar: GrammarText) -> str:
-        """Write the grammar of an optional text and its marks; the prompt may have opened it."""
+        """Write the grammar of an optional text with marks; the prompt may have opened the text."""
         opens = f"{_one_of(grammar, self.text_opens)}?"
         return f"({opens} ({' | '.join(map(grammar.up_to, self.text_closes))}))?"
 

@@ -1,4 +1,4 @@
-"""Calls as a name and JSON arguments between marks, in a section: the shape of several families.
+"""Calls of several families: in a section, a name and JSON arguments between marks.
 
 A family gives its marks. The parser also reads a type before the name, and a fence around the
 arguments, which DeepSeek V3 writes.

@@ -1,4 +1,4 @@
-"""Calls as JSON objects between two marks, alone or in a list: the shape of several families.
+"""Calls of several families: JSON objects between two marks, alone or in a list.
 
 A family gives its marks; the grammars and the parser are made from them.
 """
@@ -22,11 +22,11 @@ class ObjectFormat(BlockFormat):
 
     markers: ClassVar[tuple[str, ...]] = ()
     call_marks: ClassVar[tuple[str, ...]] = ()
-    names_are_keys: ClassVar[bool] = False  # whether an object is `{"get_weather": {...}}`
+    names_are_keys: ClassVar[bool] = False  # True if an object is `{"get_weather": {...}}`
     around_text: ClassVar[tuple[str, ...]] = ()  # marks around texts, which are dropped
     tokens: ClassVar[tuple[str, ...]] = ()  # control tokens within marks
     end: ClassVar[str]
-    fence: ClassVar[str]  # after the first mark; "": none
+    fence: ClassVar[str]  # text after the first mark; "": none
 
     def __init_subclass__(
         cls,
@@ -93,7 +93,7 @@ class ObjectReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[None]:
-        """Read the calls after the opening mark, also several calls in formats with one."""
+        """Read the calls after the opening mark; several are read even if the format has one."""
         yield from self.spaces()
         if self._fence is not None and (yield from self.literal(self._fence)):
             yield from self.spaces()

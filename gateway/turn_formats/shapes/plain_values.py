@@ -1,6 +1,7 @@
 """Grammars of values that are written without quotes and follow a schema.
 
-A text follows its bounds, and never contains the mark that ends it. Any other value is JSON.
+A text keeps to its schema's bounds, and never contains the mark that ends it. Any other value is
+JSON.
 """
 
 import json
@@ -21,7 +22,7 @@ class ValueTags(Struct, frozen=True):
     """The tags around a value."""
 
     tail: str
-    typed: tuple[tuple[str, str], ...] = ()  # (JSON type or "" for others, tag before its values)
+    typed: tuple[tuple[str, str], ...] = ()  # (JSON type, or "" for other types; tag before values)
     quote: tuple[str, str] | None = None  # marks around a text that contains `<`
 
     def type_tag(self, kind: str) -> str:
@@ -54,7 +55,7 @@ def _ways(grammar: GrammarText, tool: ToolSpec, schema: Schema, tags: ValueTags)
     if not types or "string" in types:
         bounds = bounds_of(schema)
         yield from _texts(grammar, bounds, tags)
-        if not (bounds or tags.typed or tags.quote):  # any text, which includes all other values
+        if not (bounds or tags.typed or tags.quote):  # any text is allowed, so any other value too
             return
     others = (types or (OTHERS if tags.typed else types)) - {"string"}
     for opens, kinds in groupby(sorted(others, key=tags.type_tag), tags.type_tag):

@@ -11,9 +11,9 @@ from urllib.parse import unquote
 
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
-_MAX_PARTS = 64  # most parts that are read of one schema, which may refer to itself
-_MAX_KEYS = 64  # this many keys of a schema count as one part more
-_MAX_TYPES = 64  # most names that are read of one list of types
+_MAX_PARTS = 64  # most parts read of a schema, which may refer to itself
+_MAX_KEYS = 64  # so many keys of a schema count as one part more
+_MAX_TYPES = 64  # most names read of one list of types
 _PARTS = ("$ref", "allOf")
 _UNION = ("anyOf", "oneOf")
 _OF_TYPE = {  # keywords that imply a type
@@ -23,7 +23,7 @@ _OF_TYPE = {  # keywords that imply a type
 
 
 def properties_of(tool: ToolSpec) -> dict[str, Schema] | None:
-    """Return the schemas of a tool's named parameters; None if it names none, but takes any."""
+    """Return the schemas of a tool's named parameters; None if the tool takes any parameters."""
     if tool.parameters is None:
         return {}
     properties = resolved(tool.parameters, tool.parameters).get("properties")
@@ -71,7 +71,7 @@ def resolved(schema: Schema, root: Schema | None) -> Schema:
 
 
 def alternatives(schema: Schema, root: Schema | None) -> Sequence[Schema]:
-    """List the alternatives of a schema (`anyOf`, `oneOf`), of which a value must follow one."""
+    """List the alternatives of a schema (`anyOf`, `oneOf`); a value must follow one of them."""
     return list(_Resolver(root).alternatives(schema))
 
 
@@ -140,7 +140,7 @@ def _types_alone(schema: Schema) -> Schema:
 class _Resolver:
     """A resolver of schemas that reads at most `_MAX_PARTS` parts.
 
-    `view` selects the keywords of each part that are looked at.
+    `view` selects the keywords of each part that are read.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class _Resolver:
         return self._targets[reference]
 
     def _dicts(self, parts: Iterable[Any], keys: int = 0) -> Iterator[Schema]:
-        """Yield the schemas among `parts` up to the limit; their keys and `keys` count, too."""
+        """Yield the schemas among `parts` up to the limit; their keys and `keys` count too."""
         for part in parts:
             if self._left <= 0:
                 return

@@ -1,4 +1,4 @@
-"""Calls whose arguments are plain text between tags, the shape of several families.
+"""Calls of several families: arguments as plain text between tags.
 
     <tool_call>
     <function=get_weather>
@@ -74,7 +74,7 @@ class TaggedFormat(BlockFormat):
         return f"{head} {self._parameters(grammar, tool)} {grammar.spelled(self.tags.call_end)}"
 
     def _parameters(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of parameters in the schema's order; any if it names none."""
+        """Write the grammar of parameters in the schema's order, or of any if it names none."""
         tags = self.tags
         properties = properties_of(tool)
         if properties is None:

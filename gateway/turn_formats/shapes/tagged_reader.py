@@ -62,7 +62,7 @@ class TaggedReader(CallReader):
         self._either = Markers(*tags.begins, *around_text)
         self._parameters = {tool.name: ParameterTypes(tool) for tool in tools}
         self._tags, self._marks = tags, _Marks(tags)
-        self._kind = ""  # the tag with the type of the value that follows
+        self._kind = ""  # the type tag of the next value
 
     def turn(self) -> Read[None]:
         marks = self._marks
@@ -127,7 +127,7 @@ class TaggedReader(CallReader):
         self.drop()
 
     def _tag(self) -> Read[_Tag]:
-        """Read the next parameter's tag and name; return another tag, but leave it unread."""
+        """Read the next parameter's tag and name; if another tag follows, return it unread."""
         yield from self.spaces()
         tag = yield from self.closing(self._marks.within)
         if tag == self._tags.key:
@@ -184,7 +184,7 @@ class TaggedReader(CallReader):
             self.drop() if found else self.send(value.add)
 
     def _types_of(self, name: str, parameters: ParameterTypes) -> Set[str]:
-        """Return a value's JSON types: those of the schema that its tag allows."""
+        """Return a value's JSON types: the schema's types that the value's tag allows."""
         types = parameters.types(name)
         if not self._kind:
             return types
@@ -222,7 +222,7 @@ class _Value:
     def __init__(self, types: Set[str]) -> None:
         self._types = types
         self._is_text = is_text(types)
-        self._parts: list[str] = []  # unsent text; in a string, only a newline at its end
+        self._parts: list[str] = []  # unsent text; of a string, only a newline that may be its end
 
     def begin(self) -> list[Piece]:
         """Begin the value; return the opening quote of a string, nothing for other types."""

@@ -9,25 +9,25 @@ class Tags(Struct, frozen=True):
     """The tags of a call, in their order, and the text between them."""
 
     call: str  # the tag before the tool's name
-    named: str  # after the name; "": another tag or whitespace follows
-    key: str  # before a parameter's name
-    keyed: tuple[str, ...]  # between the name and the value
+    named: str  # text after the name; "": another tag or whitespace follows
+    key: str  # text before a parameter's name
+    keyed: tuple[str, ...]  # texts between the name and the value
     value_end: str
     call_end: str
-    block: str = ""  # around calls; "": nothing
+    block: str = ""  # tag around calls; "": none
     block_end: str = ""
-    holds_many: bool = False  # whether a block has several calls
-    line: str = "\n"  # between tags
-    pad: str = ""  # around a value
-    numbered: str = ""  # between the tool's name and a number, before `named`
-    between: str | None = None  # between calls that are blocks; None: as between tags
+    holds_many: bool = False  # True if a block may have several calls
+    line: str = "\n"  # text between tags
+    pad: str = ""  # text around a value
+    numbered: str = ""  # text between the tool's name and a number, before `named`
+    between: str | None = None  # text between calls that are blocks; None: `line`
     typed: tuple[tuple[str, str], ...] = ()  # see `ValueTags`
     quote: tuple[str, str] | None = None  # see `ValueTags`
     tokens: tuple[str, ...] = ()  # control tokens within tags
 
     @property
     def key_end(self) -> str:
-        """All text between a parameter's name and its value, or the tag with the value's type."""
+        """All text from a parameter's name to its value, or to the tag with the value's type."""
         return self.line.join(self.keyed) + self.pad
 
     @property

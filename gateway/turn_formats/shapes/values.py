@@ -1,7 +1,7 @@
 """The conversion of argument values that are not written as JSON into JSON.
 
-The tool's schema gives the type. A value stays a string if its type is unknown, or if its text is
-not of the schema's type: then the client sees the text that the model wrote.
+The tool's schema gives the type. A value stays a string if its type is unknown, or if its text does
+not fit the type: then the client sees the text that the model wrote.
 """
 
 from collections.abc import Set
