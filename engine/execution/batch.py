@@ -1,7 +1,7 @@
 """The rows of a step, concatenated into the tensors that a decoder reads.
 
-The tensors are built on the host with numpy, with no Python loop over tokens, and are copied to the
-device at once.
+The tensors are built on the host with numpy, with loops over rows but not over tokens, and are
+copied to the device at once.
 
 The device fills in a pending token (`feed`) from the sample that the step before wrote for the
 row's batch slot.

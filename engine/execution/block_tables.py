@@ -27,7 +27,7 @@ class BlockRun(NamedTuple):
 class BlockTables:
     """Block ids, by batch slot.
 
-    `host` (batch slots + 1, blocks) int32; the first `num_blocks` of each row are valid.
+    `host` (batch slots + 1, blocks) int32; of each row, the first `num_blocks` ids are valid.
 
     Padding rows read the last table row, `nobody`. One owner thread.
     """

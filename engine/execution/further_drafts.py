@@ -57,7 +57,7 @@ class Followed:
     splits: Tensor | None = None
 
     def chosen(self, token_ids: Tensor, sampled: Tensor) -> Tensor:
-        """Return for each sample the place, (A,) int64, of the last sample of its row that counts.
+        """Return for each sample the place (A,) int64 of its row's last sample that counts.
 
         `token_ids` (T,) are the step's tokens, `sampled` (A,) the sampled tokens.
         """
@@ -113,7 +113,7 @@ def draft_further(
 ) -> list[Tensor]:
     """Launch the head `FURTHER` times; return the drafts (A,) of each launch.
 
-    The draft is `NO_DRAFT` after each sample that is not the last of its row that counts.
+    The draft is `NO_DRAFT` after every other sample than its row's last that counts.
     """
     chosen = followed.chosen(token_ids, drafted.sampled)
     places = torch.arange(len(chosen), device=chosen.device)

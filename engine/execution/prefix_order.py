@@ -100,7 +100,7 @@ def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]
     nodes: list[_SharedRun] = []  # open nodes, with increasing runs
     seen = 0
     for last, run in zip([*changes, len(runs)], [*runs[changes].tolist(), 0], strict=True):
-        if nodes:  # all equal runs but the last are leaves of one node
+        if nodes:  # leases with equal runs, but for the last, are leaves of one node
             nodes[-1].leaves += range(seen, last)
         done = _SharedRun(run, [last], [])
         while nodes and nodes[-1].run > run:

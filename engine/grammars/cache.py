@@ -89,7 +89,7 @@ class GrammarCache:
         self._all_bytes = all_bytes
 
     def find(self, flow: str, grammar: Grammar) -> Compilation | None:
-        """Return the flow's compilation, running or ended; never a worn one."""
+        """Return the flow's compilation of a grammar, running or ended; None if worn or missing."""
         kept, key = self._flows.get(flow), _digest(grammar)
         found = None if kept is None else kept.grammars.get(key)
         if kept is None or found is None:

@@ -26,7 +26,7 @@ from engine.link.messages import Grammar
 
 MAX_ERROR_CHARS = 300
 MAX_COMMENT_CHARS = 80
-NUM_STEPS = 8  # tokens to follow: the first tokens of a schema lead into its first values
+NUM_STEPS = 8  # tokens to follow, enough to reach the first values of a schema
 _PLACE = re.compile(r"at (?P<line>\d+)\(\d+\): ")  # place of an error in a Lark grammar
 _SCHEMA_RULE = re.compile(r"\w+: %json (?P<schema>\{.*)")
 _COMPILING = "failed to compile JSON schema: "

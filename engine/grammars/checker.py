@@ -25,7 +25,7 @@ from storage.waiting import wait_for_any
 
 
 class CheckProcess:
-    """The checking process, started at the latest when it is needed. Any thread may ask it."""
+    """The checking process, which starts at its first use or before. Any thread may use it."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary

@@ -58,8 +58,8 @@ class Compilation:
     def error(self) -> EngineError | None:
         """Error of an unusable grammar, or None.
 
-        Each call makes a new error: an error that is raised keeps the frames it went through, and
-        so the text of the grammar.
+        Each call makes a new error: a raised error keeps the frames that it passed through, and
+        with them the text of the grammar.
         """
         return None if self.failure is None else error_from_code(*self.failure)
 

@@ -36,7 +36,7 @@ STEP_S = 0.002  # all calls in a step
 LEAST_SHARE_S = 0.0001  # calls of a flow in a step, however many flows there are
 LONGEST_S = 0.005  # one call; MOST_LONG successive longer calls end their request
 MOST_LONG = 3
-LATE_REST = 3  # pause after late tokens, in times of their own: they get a quarter of the time
+LATE_REST = 3  # a pause is so many times late tokens' time: they get a quarter of the time
 MOST_FORCED = 256  # most forced tokens kept from one call, which may find tens of thousands
 
 

@@ -22,7 +22,7 @@ from engine.sequences.sequence_cache import lease_of
 from engine.step import Launched, has_drafts
 
 OVER_S = 1e-4  # seconds; if the host waited less, the step had ended before
-NUM_REMEMBERED = 8  # recent launches that predict the next launch's time
+NUM_REMEMBERED = 8  # number of recent launches that predict the next launch's time
 MARGIN_S = 0.001  # seconds beyond the predicted time of a launch
 SHORT = 4  # a step shorter than so many launches is not worth a delay
 

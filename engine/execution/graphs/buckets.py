@@ -12,7 +12,7 @@ of all tokens, and some numbers take longer than larger ones: 448 rows take long
 to 56 rows as long as 64. The sizes that the scheduler has to know as well are in
 `engine.step_sizes`.
 
-Knows: counts. Does not know: tensors, or what is captured.
+Knows: counts of rows and tokens. Does not know: tensors, or captured launches.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class LaunchedReplay:
     num_samples: int
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step; each `Sampled` in row order."""
+        """Wait for the step; return one `Sampled` per row, in order."""
         tokens, finite, *drafted = self.transfer.wait()[:, : self.num_samples].tolist()
         sampled = [
             Sampled(token if is_finite else None)

@@ -153,7 +153,7 @@ def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, T
     tokens, finite = machine.decoder.ops.sample(
         logits, inputs.field("temperature").view(torch.float32), inputs.field("keys").view(-1, 2)
     )
-    if machine.decoder.group is not None:  # the first rank's tokens count
+    if machine.decoder.group is not None:  # all ranks take the first rank's tokens
         machine.decoder.group.share(tokens)
     machine.last_tokens.index_copy_(0, wide["output_slots"], tokens)
     results = [tokens.int(), finite.int()]

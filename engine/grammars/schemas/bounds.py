@@ -1,8 +1,8 @@
 """Bounds of numbers that the library can enforce.
 
 The library reads a bound as a float and writes it with 64 bits. So it fails for the least number of
-an int64 or a float32, which many generators of schemas write. Such bounds are replaced by bounds
-closer to zero.
+an int64 or a float32, which many generators of schemas write. Such a bound is replaced by a
+slightly tighter bound.
 
 Knows: keywords of numbers. Does not know: other keywords.
 """
@@ -17,14 +17,14 @@ _LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"
 
 
 def with_close_bounds(schema: JsonObject) -> JsonObject:
-    """Return the schema with bounds on numbers that the library takes."""
+    """Return the schema with bounds on numbers that the library accepts."""
     closer = {name: _raised(schema[name]) for name in _LOWER if name in schema}
     closer |= {name: _negated(_raised(_negated(schema[name]))) for name in _UPPER if name in schema}
     return schema | closer
 
 
 def _raised(bound: JsonValue) -> JsonValue:
-    """Raise a lower bound that is beyond all numbers, or too near to zero."""
+    """Raise a lower bound that is below the library's least number, or too near to zero."""
     if not isinstance(bound, int | float) or isinstance(bound, bool):
         return bound
     if bound < -MOST:

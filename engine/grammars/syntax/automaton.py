@@ -80,7 +80,7 @@ class Automaton:
         )
 
     def may_be_empty(self, terminal: int) -> bool:
-        """Return whether the terminal matches the empty text."""
+        """Return whether the terminal may match the empty text."""
         return self._fragments[terminal].may_be_empty
 
     def too_long(self, followed_by: Mapping[int, int]) -> set[tuple[int, int, int]]:

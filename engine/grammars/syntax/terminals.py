@@ -50,7 +50,7 @@ class Terminals:
         self.texts = simplified(loops)
         self.rules: dict[str, Expression] = {}
         self.wholes: list[Expression] = []  # the terminals' expressions
-        self.apart: dict[int, Expression] = {}  # expressions of split terminals, over others
+        self.apart: dict[int, Expression] = {}  # expressions of split terminals, over new terminals
         self._regular = regular_rules(self.texts)
         self._sizes: dict[str, int] = {}  # sizes by rule
         self._use(root)
@@ -184,7 +184,7 @@ class _Followers:
     def __init__(self, terminals: Terminals, automaton: Automaton) -> None:
         self._terminals = terminals
         self._automaton = automaton
-        self._begins: dict[str, tuple[int, bool]] = {}  # first bytes of rules; emptiness
+        self._begins: dict[str, tuple[int, bool]] = {}  # by rule: first bytes, may be empty
         self._behind: dict[str, int] = {}  # bytes that may follow, by rule
         self._found: dict[int, int] = {}
 

@@ -54,7 +54,7 @@ class MemoryLink:
         return [t for event in events if isinstance(event, Tokens) for t in event.token_ids]
 
     def last(self, request_id: str, client: bytes = b"gateway") -> Event:
-        """Return the event that ended a request; fail unless only the last event is one."""
+        """Return the event that ended a request; fail unless it is the last, and the only end."""
         events = self.events(request_id, client)
         ends = [event for event in events if not isinstance(event, Tokens)]
         assert len(ends) == 1, f"{request_id} ended {len(ends)} times"

@@ -10,7 +10,10 @@ from triton.backends.compiler import GPUTarget
 
 
 class NoDevice(threading.local):
-    """Replaces Triton's driver by a Hopper GPU on which no kernel runs; 0 in a new thread."""
+    """Replaces Triton's driver by a Hopper GPU on which no kernel runs.
+
+    Each thread has its own current device, at first 0.
+    """
 
     device = 0
 

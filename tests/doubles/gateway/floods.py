@@ -14,7 +14,7 @@ from tests.doubles.gateway.attacks import CHAT, Attack, Target
 TIMES = 100  # requests, one after the other
 PIPELINED_BYTES = 222_000  # bytes of requests sent at once
 POURED_MIB = 25  # MiB of one request
-FEWER_MIB = 10  # MiB of a request whose MiB take a server seconds each
+FEWER_MIB = 10  # MiB of a request that costs a server seconds per MiB
 HEALTH = "GET /healthz"
 LARGEST = "/docs/vendor/swagger-ui-bundle.js"  # the largest answer without a key
 

@@ -50,7 +50,7 @@ class ProductModel(StepModel):
         return StepModel.seconds(model, step)
 
     def products(self, decodes: int, new: int) -> float:
-        """By the table, of the bucket in which the step is replayed."""
+        """Return the table's seconds for the bucket in which the step is replayed."""
         rows = computed_rows(decodes, new, is_together=self.read_once > 0)
         return LAYERS * 1e-6 * float(np.interp(rows, ROWS, PRODUCTS_US)) + self.token * rows
 

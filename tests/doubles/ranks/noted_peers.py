@@ -10,7 +10,7 @@ from tests.doubles.ranks.plain_peers import PlainPeers
 
 
 class NotedPeers:
-    """A `PeerMemory` of two ranks. Up to `most_rows` rows fit; it may refuse gathers."""
+    """A `PeerMemory` of two ranks. Up to `most_rows` rows fit; `gathers` False: no gather fits."""
 
     def __init__(self, most_rows: int, *, gathers: bool = True) -> None:
         self.noted: list[str] = []

@@ -27,7 +27,8 @@ class PlainPeers:
     def arrive(self, numbers: Sequence[Tensor], sums: Tensor | None = None) -> None:
         """Write each rank's data of the next turn, (rows, at most columns), to the others' buffers.
 
-        A two-shot exchange has `sums`: each row reaches its owner, whose sums reach the others.
+        A two-shot exchange has `sums`: each row is written to its owner, and the owner's sum to the
+        others.
         """
         for rank, sent in enumerate(numbers):
             for row, content in enumerate(sent):

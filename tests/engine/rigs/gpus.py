@@ -31,7 +31,7 @@ LOOK_S = 0.05
 class Job:
     """Calls `compute(rank, num_ranks, directory, *args)` on each rank; torch saves the results.
 
-    `compute` and `args` must be importable. Each job has its own directory.
+    `compute`, and functions in `args`, must be importable. Each job has its own directory.
     """
 
     num_ranks: int
