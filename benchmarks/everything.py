@@ -1,12 +1,12 @@
 """All benchmarks of docs/performance.md with one command, and their results in one JSON file.
 
-    python -m benchmarks [--model llama-3.1-8b] [--only kernels,step] [--only all] [--quick]
+    python -m benchmarks [--model llama-3.1-8b] [--only kernels,step | --only all] [--quick]
 
-Each part is a process with a time limit; the lines that it printed before the limit are kept. The
-file also has the hardware, the versions and the commit. The default of --model is the embedded
-model on a CPU, and the shape of an 8B on a GPU; weights are random. --quick uses the smallest
-sizes. --against DIR runs each part in another checkout too, by turns, and prints how their numbers
-compare.
+Without --only the parts of MAIN run. Each part is a process with a time limit; the lines that it
+printed before the limit are kept. The file also has the hardware, the versions and the commit. The
+default of --model is the embedded model on a CPU, and the shape of an 8B on a GPU; weights are
+random. --quick uses the smallest sizes. --against DIR runs each part in another checkout too, by
+turns, and prints how their numbers compare.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class CountedTokens:
 
 
 def follow_drafts(rows: Sequence[Row]) -> Flags:
-    """Return which rows, one per sampled token, follow a draft: VERIFY rows but a slot's first."""
+    """Return which rows follow a draft: each VERIFY row except the first of its batch slot."""
     follows = np.zeros(len(rows), np.bool_)
     if any(row.kind is VERIFY for row in rows):
         follows[1:] = [

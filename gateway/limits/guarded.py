@@ -130,7 +130,7 @@ class GuardedLimiter:
         return None
 
     def _catch_up(self) -> None:
-        """Start settling in Redis the charges that it has not answered."""
+        """Start a task that sends Redis the charges that it has not confirmed."""
         if self._uncharged and (self._catching_up is None or self._catching_up.done()):
             self._catching_up = asyncio.create_task(self._charge_all(), name="limits-catch-up")
 

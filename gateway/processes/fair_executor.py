@@ -84,7 +84,7 @@ class LoopTime:
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        """Read times in seconds from `now`."""
+        """Use the clock `now`, which returns seconds."""
         self._now = now
         self._whole_at: dict[str, float] = {}  # when a tenant's turn is full; oldest use first
 

@@ -87,7 +87,7 @@ class ToolFormat(Protocol):
         """The documented text that tells a model of tools, if its template does not; None: none."""
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a template's source, or a turn that it shows, has calls in this format."""
+        """Tell whether a template's source, or a turn rendered by it, has such calls."""
 
     def parser(self, tools: Sequence[ToolSpec]) -> TurnParser:
         """Make a parser of a turn that may call `tools`."""

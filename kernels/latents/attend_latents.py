@@ -5,7 +5,7 @@ read the same latents, tile by tile, each of which is loaded once for scores and
 is that of `attention_tile`. Where query blocks do not fill the device, their latents are split
 among several programs, whose partial outputs `merge_attention` adds.
 
-Decodes are query blocks of one token. Device code, and its launch; tile sizes were not measured.
+Decodes are query blocks of one token. Device code, and its launch; tile sizes are untuned.
 """
 
 from __future__ import annotations

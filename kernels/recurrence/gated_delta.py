@@ -82,7 +82,7 @@ class _Tokens:
     beta: Tensor
 
     def part(self, at: slice) -> _Tokens:
-        """Return some of the tokens."""
+        """Return the tokens at `at`."""
         return _Tokens(*(each[:, at] for each in (self.q, self.k, self.v, self.g, self.beta)))
 
 

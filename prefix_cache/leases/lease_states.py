@@ -59,7 +59,8 @@ class LeaseStates:
     wanted: set[int] = field(default_factory=set)  # positions of states that the tree is to keep
     kept: StateAt | None = None
     coming: list[StateAt] = field(default_factory=list)
-    read: dict[int, Node] = field(default_factory=dict)  # checkpoints that may be read, by slot
+    # Nodes whose checkpoints rows of the lease may still read, by the checkpoint's slot.
+    read: dict[int, Node] = field(default_factory=dict)
     given: list[Node] = field(default_factory=list)  # nodes that got a checkpoint of this lease
     holds: bool = False  # whether one of `owned` is charged to the owner's part
     in_place: bool = False  # True if the states are rings

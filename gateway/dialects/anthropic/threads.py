@@ -49,7 +49,7 @@ _TURN = msgspec.json.Decoder(HeldTurn)
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """The threads of all tenants."""
+    """The message threads (stored conversations) of all tenants."""
 
     records: StoredRecords
 

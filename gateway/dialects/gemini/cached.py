@@ -60,7 +60,7 @@ class NamedContent:
         return self.record.id
 
     def prefix(self) -> GeminiPrefix:
-        """Parse the cached fields of the prompt."""
+        """Parse the part of a prompt that the client stored."""
         return _PREFIX.decode(self.stored.prefix)
 
     def shown(self) -> CachedContent:

@@ -140,7 +140,7 @@ class _Reader(CallReader):
             self.put_back(held[marked:])
 
     def _end(self) -> Read[None]:
-        """Read the mark after a call, and the whitespace around it."""
+        """Read the closing tag of a call, if it has one, and the whitespace around it."""
         yield from self.spaces()
         if self._ends_itself and (yield from self.closing(self._closes)):
             yield from self.spaces()
