@@ -30,7 +30,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Weights that are served, and their data type."""
 
     model_dir: str
-    dtype: DtypeName = "auto"  # auto: float32 on cpu, the checkpoint's own dtype on cuda
+    dtype: DtypeName = "auto"  # auto: float32 on cpu, the dtype of the model files on cuda
     load_format: LoadFormat = "safetensors"
     quantization: Quantization = "none"
     # GiB of each rank's weights that stay in host memory, in whole layers; 0: none.
@@ -106,12 +106,12 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     socket: str  # path of the Unix socket that the engine serves, or tcp://host:port
     link_key_file: str | None = None  # required over TCP (`link/curve.py`)
-    role: Role = "both"  # phase of requests that gateways send it, where they drive several engines
+    role: Role = "both"  # phase of requests that gateways send this engine, beside others
     # Address where other engines fetch blocks: a path, tcp://host:port, or tcp://host:* for any
     # port. None: other engines fetch nothing, as with several ranks.
     exchange: str | None = None
     device: DeviceName = "auto"
-    # Bytes of the host's free memory that this replica may use for its sizes. None: all.
+    # Bytes of free host memory from which this replica computes its sizes. None: all.
     host_memory_bytes: int | None = None
     num_threads: int | None = None  # threads of the CPU; None: one less than the number of cores
     grace_s: float = 5.0  # seconds that running requests may go on after SIGTERM

@@ -10,8 +10,8 @@ Why a copy never conflicts with a launched step:
   guarantees it (`prefix_cache.tree.residency`).
 - A block is loaded into a slot that was free when the plan was made. An earlier step's dropped row,
   or its copy within the device, may still use the slot. So a load begins after all work launched so
-  far, which `BlockMover.start` guarantees; and if a step copies within the device, its plan is
-  started after the step's launch.
+  far, which `BlockMover.start` guarantees; and if a step copies within the device, the copies
+  planned with the step start after its launch.
 - Loaded blocks are read only once their lease is ready: after the copy was seen to have ended, or
   after its early release. Then steps wait on the device for missing bytes before reading them, and
   the copy has ended by the time such a step is settled.
@@ -45,7 +45,7 @@ class BlockMover(Protocol):
         ...
 
     def start(self, plan: Plan) -> None:
-        """Start a plan's moves, after all work launched on the device before; return at once."""
+        """Start a plan's moves, after all work launched so far on the device; return at once."""
         ...
 
     def poll(self) -> Completed:
@@ -85,7 +85,7 @@ class Disk(Protocol):
 
     @property
     def encrypts(self) -> bool:
-        """True if an owner's records are encrypted under a key of its own."""
+        """True if the records of each owner are encrypted under the owner's own key."""
         ...
 
     def forget_owner(self, owner: str) -> None:
@@ -176,7 +176,7 @@ class TierCopies:
     def complete(self, now: float) -> bool:
         """Tell the cache of ended and early released moves; return whether there were any."""
         if self.disk is None and not self._mover.pending:
-            return False  # a disk is polled even then: its process may have died
+            return False  # a disk is polled even without moves: its process may have died
         ended = self._mover.poll()
         self._look_after_disk()
         self._cache.release_early(ended.released)
@@ -190,7 +190,7 @@ class TierCopies:
         return True
 
     def _note_damaged(self, lost: Iterable[Move]) -> None:
-        """Count blocks that changed while in host memory; the disk counts its own."""
+        """Count blocks that changed while in host memory; the disk tier counts its own."""
         damaged = self._blocks([move for move in lost if move.source_tier is Tier.HOST])
         if damaged:
             self.num_damaged += damaged
@@ -203,7 +203,8 @@ class TierCopies:
     def complete_released(self, now: float) -> None:
         """Tell the cache of the end of moves that were released early, before a step is settled.
 
-        The step waited for these moves, and its own blocks enter the tree after theirs.
+        The step waited for these moves, and the step's blocks enter the tree after the moves'
+        blocks.
         """
         if self._released:
             self.complete(now)
@@ -241,7 +242,7 @@ class TierCopies:
                 self._forget_again[owner] = None
 
     def erasure(self, owner: str) -> DiskErasure:
-        """Tell how far an owner that was forgotten is erased on disk."""
+        """Return how far the records of a forgotten owner are erased on disk."""
         if self.disk is None:
             return "none"
         if owner in self._forget_again or self.disk.is_forgetting(owner):

@@ -127,7 +127,7 @@ class EngineCore:
         self.queries.tree_views.advance()
 
     def run_own(self, request: Generate) -> None:
-        """Run a request of the engine's own to its end; a refused one ends at once."""
+        """Run one of the engine's own requests to its end; a refused request ends at once."""
         self._accept(OURSELVES, request)
         while self._clients.find(OURSELVES, request.request_id) is not None:
             self.step()
@@ -275,7 +275,7 @@ class EngineCore:
                 self._accept(OURSELVES, request)
 
     def _check_answers(self) -> None:
-        """Start to compute an answer again while there is little else to do; else stop that."""
+        """Compute an answer again while there is little other work; stop when there is more."""
         sentinel, now = self._sentinel, self._clock()
         if sentinel.running is not None:
             running = self._clients.find(OURSELVES, sentinel.running)
@@ -349,16 +349,17 @@ class EngineCore:
     def _leaving(self, *, is_ahead: bool) -> int:
         """Return the number of steps that may stay unsettled; `is_ahead`: one was just launched.
 
-        If no step could be launched, because sequences wait for their tokens, one more is settled.
+        If no step could be launched, because sequences wait for their tokens, one more step is
+        settled.
         """
         if not is_ahead:
             return max(len(self._launches) - 1, 0)
         return self._most_ahead
 
     def _settle_drafts(self) -> None:
-        """Settle the steps under way if the next one may verify drafts, which need their samples.
+        """Settle the launched steps if the next step may verify drafts: drafting needs the samples.
 
-        The events of these steps are sent after that step's launch.
+        The events of the settled steps are sent after the next step's launch.
         """
         if self._launches and (self._launches.verify_drafts or self._scheduler.is_drafting):
             self._settle(leaving=0)

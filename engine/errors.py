@@ -3,7 +3,7 @@
 EngineError
  |- RequestRefused          this request can never be served as it is
  |   |- InvalidRequest      a bound or a type that admission should have caught
- |   |   `- InvalidGrammar  its grammar does not compile, or not within its bounds
+ |   |   `- InvalidGrammar  its grammar does not compile, or exceeds the bounds
  |   |- PromptTooLong       more tokens than the context or the pool holds
  |   |- AdapterNotServed    its LoRA adapter is not there, or of a kind that is not served
  |   |- NotCarried          a prefix that cannot be exported or imported as it is

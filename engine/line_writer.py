@@ -1,7 +1,7 @@
 """A thread that writes lines, so that no other thread waits for the lines' reader.
 
-While the reader takes none, lines beyond MAX_WAITING are dropped. The next line that can be written
-follows a line with the number of lost lines.
+While the reader takes no lines, lines beyond MAX_WAITING are dropped. The next line that can be
+written follows a line with the number of lost lines.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class LogHandler(logging.Handler):
 
 
 def log_lines(form: str) -> None:
-    """Send this process's log to standard error, in lines of this form."""
+    """Send this process's log to standard error; `form`: a format of `logging`."""
     handler = LogHandler(logging.Formatter(form))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 

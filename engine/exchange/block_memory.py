@@ -3,8 +3,8 @@
     cpu     blocks are read and written where they lie
     cuda    through a pinned buffer, on a stream of the thread's own
 
-A state, or the ring of a window, is divided into units that are as long as a block. Their slots are
-numbered after the pool's blocks.
+A state, or the ring of a window, is divided into units that are as long as a block. The units'
+slots are numbered after the pool's blocks.
 
 A reader's blocks are leased, and were put in the tree when their step was settled, so no kernel
 writes them any more. A writer's blocks are private to a lease. The writer begins after an event:

@@ -145,7 +145,7 @@ class CarriedPrefixes:
         return one
 
     def _lease(self, one: _Import, now: float) -> None:
-        """Lease blocks, once there is room, for one more token: the last is never cached."""
+        """Lease blocks if there is room. Ask for one token more: the last is never shared."""
         longer = np.append(one.tokens, np.int32(0))
         one.lease = self._cache.acquire(one.path, longer, owner=PUBLISHED, now=now)
         if one.lease is None:
@@ -218,10 +218,10 @@ def _rows(
     state_units: int,
     end: int | None = None,
 ) -> tuple[Rows, Rows]:
-    """Return the slots of those units that are blocks, and the rows of those of the state.
+    """Return the slots of the units that are blocks, and the rows of the state's units.
 
-    `end`: the prefix's number of blocks, if the lease has more. Raises InvalidRequest for units
-    that the prefix does not have.
+    `end`: the prefix's number of blocks; None: as many as the lease has. Raises InvalidRequest for
+    units that the prefix does not have.
     """
     blocks = lease.num_blocks if end is None else end
     if first < 0 or count < 0 or first + count > blocks + state_units:

@@ -88,7 +88,7 @@ class BlockClient:
     ) -> None:
         """Fetch blocks into `memory` from engines with the same `fingerprint`.
 
-        `key`: for addresses over TCP; `pools`: of GPUs beside this one.
+        `key`: for addresses over TCP; `pools`: the pools of this host's other GPUs.
         """
         self._memory = memory
         self._fingerprint = fingerprint
@@ -124,7 +124,7 @@ class BlockClient:
         return "device" if is_neighbour else "socket"
 
     def begin(self, fetch: Fetch) -> None:
-        """Request a fetch's blocks. Raises ThreadEnded, or OSError if that is impossible now."""
+        """Request a fetch's blocks. Raises ThreadEnded, or OSError if none can be sent now."""
         if self._thread is None:
             self._thread = self._started()
         if not self._thread.is_alive():
@@ -282,7 +282,7 @@ class BlockClient:
             one.arriving.take(message, frames[1].buffer if len(frames) == 2 else None)
 
     def _look_after(self, where: str, peer: _Peer) -> None:
-        """End fetches that are late or whose engine is silent; send keepalives for the others."""
+        """End fetches that are late or whose engine is silent; keep other fetches alive."""
         now, is_silent = time.monotonic(), False
         for number, one in peer.on_the_way.items():
             if now - one.heard > self._silence_s:
@@ -314,6 +314,6 @@ class BlockClient:
         self._say(peer, Taken(number, one.arriving.taken))
 
     def _say(self, peer: _Peer, message: ToSource) -> None:
-        """Send a message; if the socket is full, drop it: the other engine is gone."""
+        """Send a message, or drop the message if the socket is full: the other engine is gone."""
         with suppress(zmq.Again):
             peer.socket.send_multipart(in_pieces(self._codec.encode(message)), zmq.NOBLOCK)

@@ -89,7 +89,7 @@ class Fetch:
     # Number of leading blocks that are written and authentic. For a model with states it stays at
     # `wanted.first` until the state at the blocks' end is written.
     arrived: int
-    began: float  # start, in seconds of time.monotonic, as for all its times
+    began: float  # start; all times of a fetch are seconds of time.monotonic
     way: Way  # transport of the blocks; a guess until the sender has answered
     is_closed: bool = False  # True once its slots must not be written any more
     why: str | None = None  # reason of its end; "": all available blocks have come

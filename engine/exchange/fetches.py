@@ -1,6 +1,6 @@
 """Fetches from other engines for requests of this engine, from request to commit.
 
-    a lease is taken -> ask, or not -> commit what comes as it comes -> over: compute the rest
+    a lease is taken -> ask, or not -> commit blocks as they come -> over: compute other blocks
 
 The source that a request names is a hint. It is not asked if computing is predicted to be faster,
 if it did not answer lately, while many fetches are under way, or shortly after a flush. Fetched
@@ -30,7 +30,7 @@ from prefix_cache.leases.lease import Lease
 
 MOST_FETCHES = 16  # most fetches under way at once
 REST_S = 5.0  # seconds before a silent engine is asked again
-OVERDUE_S = 5.0  # seconds after its deadline until an unended fetch shows a defect
+OVERDUE_S = 5.0  # a fetch that has not ended so long after its deadline is a defect
 
 
 class FetchNeverEnded(RuntimeError):
@@ -38,7 +38,7 @@ class FetchNeverEnded(RuntimeError):
 
 
 class Progress(NamedTuple):
-    """Progress of a sequence: its first `end` tokens have come; `is_over`: it waits no more."""
+    """Progress of a sequence: its first `end` tokens have come; `is_over`: the wait is over."""
 
     sequence: Sequence
     end: int
@@ -106,7 +106,7 @@ class Fetches:
             self._close(sequence, one, now)
 
     def flush(self, scope: FlushScope, now: float) -> None:
-        """Stop fetching blocks in the flushed scope for a while; uncommitted ones are computed."""
+        """Stop fetching blocks in the flushed scope for a while; compute uncommitted blocks."""
         self._flushed.add(scope, time.monotonic())
         for sequence, one in self._under_way.items():
             if one.fetch is not None and scope.covers(sequence):

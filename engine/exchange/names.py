@@ -23,7 +23,8 @@ class NamespaceNames:
     def path(self, spans: tuple[tuple[int, bytes], ...]) -> tuple[NamespacePath, int | None] | None:
         """Return a prompt's cached namespaces, and its first block in an uncached namespace.
 
-        The block is None if all namespaces are cached. Return None if not even the first is.
+        The block is None if all namespaces are cached. Return None if not even the first namespace
+        is cached.
         """
         known: list[tuple[int, Namespace]] = []
         for start, name in spans:

@@ -40,7 +40,7 @@ class PeerPool(Protocol):
     """A neighbour's pool that is opened in this process."""
 
     def copy(self, sources: Slots, targets: Slots) -> CopyEvent:
-        """Start to copy the neighbour's blocks into ours; return their event. Raises CopyFailed."""
+        """Start to copy the neighbour's blocks; return the event of the end. Raises CopyFailed."""
         ...
 
 
@@ -48,7 +48,7 @@ class PeerPools(Protocol):
     """The opened pools of neighbours. For one thread, except `host_of`."""
 
     def host_of(self, where: str) -> bytes | None:
-        """Return this host's id if the engine may share its pool; None: it should send bytes."""
+        """Return this host's id if the engine may share its pool; None: ask for bytes instead."""
         ...
 
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
@@ -97,7 +97,7 @@ class CudaPeerPools:
         self._stream = torch.cuda.Stream(blocks.device)  # type: ignore[no-untyped-call]
 
     def host_of(self, where: str) -> bytes | None:
-        """Return this host's id for a neighbour on it."""
+        """Return this host's id if the pool at `where` is on this host and can be opened."""
         return None if is_tcp(where) or where in self._closed else self._host
 
     def follow(self, event: CopyEvent) -> None:

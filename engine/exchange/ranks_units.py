@@ -29,7 +29,7 @@ from engine.ranks.messages import (
 )
 
 PATIENCE_S = 60.0  # longest wait for an answer, which comes after the steps under way
-PART_BYTES = 96 << 10  # of a report
+PART_BYTES = 96 << 10  # most bytes in one report
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class RanksUnits:
         return self.own.state_units
 
     def read(self, blocks: Rows, states: Rows) -> bytes:
-        """Read like `UnitMemory.read`. Raises RankGone."""
+        """Read the units' parts of all ranks, and join each unit's parts. Raises RankGone."""
         sizes = self._parts()
         self._tell(ReadUnits(blocks.tolist(), states.tolist()))
         units = np.empty((len(blocks) + len(states), sum(sizes)), np.uint8)
@@ -63,7 +63,7 @@ class RanksUnits:
         return units.tobytes()
 
     def write(self, blocks: Rows, states: Rows, payload: memoryview) -> None:
-        """Write like `UnitMemory.write`. Raises RankGone."""
+        """Write units to the same slots and rows of all ranks. Raises RankGone."""
         sizes = self._parts()
         starts = [0, *np.cumsum(sizes)[:-1].tolist()]
         self._tell(WriteUnits(blocks.tolist(), states.tolist(), starts, bytes(payload)))

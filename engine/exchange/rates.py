@@ -14,12 +14,12 @@ from engine.exchange.fetch import LATE, Fetch
 from prefix_cache.leases.load_or_recompute import WEIGHT, CopyRate, PrefillTimes
 from prefix_cache.leases.refusals import Refusals
 
-# Bytes a second that are assumed until rates are measured. `UNTRIED` bounds a block's assumed time
-# to this part of its time to compute, since small models and fast GPUs compute faster.
+# Bytes a second that are assumed until rates are measured. A block is assumed to take at most
+# `UNTRIED` of its time to compute, since small models and fast GPUs compute faster.
 FIRST_GUESS = {"socket": 2e9, "tcp": 1e9, "device": 5e10}
 UNTRIED = 0.5
 FIRST_WORD_S = 0.002  # guess of the seconds from the request to the first answer
-LEAST_BLOCKS = 4  # fewer blocks teach no rate: most of their time is the request's
+LEAST_BLOCKS = 4  # a fetch of fewer blocks teaches no rate: the request takes most of its time
 
 
 class FetchRates:
@@ -33,7 +33,7 @@ class FetchRates:
         self._refusals = Refusals[tuple[str, str]]()  # refusals by address and flow
 
     def learn(self, fetch: Fetch) -> None:
-        """Learn from an ended fetch; one that ended late counts as slow, however few blocks came.
+        """Learn from an ended fetch; a fetch that ended late counts as slow, even with few blocks.
 
         Learn nothing from a fetch that waited for blocks to be computed, or that broke off.
         """

@@ -43,8 +43,8 @@ class NotSound(Exception):
 class SealedPlace:
     """Binding of a sealed block, or of successive blocks of one namespace.
 
-    `position`: the first block's, in the prompt; then all blocks' keys, and all their tokens as
-    int32.
+    `position`: that of the first block in the prompt; `keys`, `token_ids` (int32): those of all
+    blocks.
     """
 
     position: int

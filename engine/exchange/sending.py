@@ -121,7 +121,7 @@ class Sending:
             self._ahead = 0
 
     def take(self, blocks: int) -> int:
-        """Record that the asker has the first `blocks` blocks; return the confirmed number."""
+        """Record that the asker has the first `blocks` blocks; return how many are confirmed."""
         self._taken = min(max(self._taken, blocks), self._sent)
         return self._taken
 
@@ -144,7 +144,7 @@ class Sending:
         return self._slots(blocks, start, end), None, end - start
 
     def done(self, blocks: int) -> None:
-        """Mark the blocks from `next` as sent."""
+        """Record that the blocks of the last `next` were sent."""
         self._sent += blocks
         self._ahead += blocks
         if self._ahead == len(self._waiting[0]):

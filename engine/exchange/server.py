@@ -239,7 +239,7 @@ class BlockServer:
             self._pump(asker, sending)
 
     def _pump(self, asker: Asker, sending: Sending) -> None:
-        """Send as many blocks as fit, and the end; called again with the asker's next message."""
+        """Send as many blocks as fit, then `Ended`; called again with the asker's next message."""
         while (one := sending.next(self._reader)) is not None:
             message, payload, blocks = one
             if not self._say(asker, message, payload):

@@ -4,8 +4,8 @@
                      ^                                                  |
                      `---- a request computes more of the prompt  <-----'
 
-For a model with states, the blocks up to the last kept state are sent, and the state, all at once.
-If a request of this engine computes the prompt, they are sent after its first token.
+For a model with states, the blocks up to the last kept state are sent at once, with the state. If a
+request of this engine computes the prompt, they are sent after the request's first token.
 
 An ask has names of namespaces. The tree compares tokens only in these namespaces, as for a request
 of this engine's own. Blocks in lower tiers are loaded as for a request of the ask's flow, into that
@@ -172,7 +172,7 @@ class Source:
         return request.num_output == 0 and sending.sent < wanted
 
     def _look(self, sending: _Sending, now: float) -> None:
-        """Send the blocks on the device, and once load the blocks of lower tiers."""
+        """Send the blocks on the device; load blocks of lower tiers, once for each ask."""
         named = self._names.path(sending.ask.spans)
         if named is None:
             sending.may_load = False

@@ -1,7 +1,7 @@
-"""The units of a prefix as bytes: its blocks, and its state or window in pieces as long.
+"""The units of a prefix as bytes: its blocks, and its state or window in pieces of a block's size.
 
 Both pools are read and written on the owner thread, on the stream of the steps, so in the order of
-launches: after earlier steps and before later ones. A unit takes some microseconds in host memory,
+launches: after earlier steps and before later steps. A unit takes some microseconds in host memory,
 and a few hundred on a GPU.
 
 Knows: tensors. Does not know: prefixes, or their owners.

@@ -1,6 +1,7 @@
 """A process started by rank 0: dies with it, ignores signals, dumps no core.
 
-The process dies with its parent, even when it is stopped. Rank 0, not a terminal's signal, ends it.
+The process dies with its parent, even while it is stopped. Rank 0 ends the process; a terminal's
+signals do not.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def tie_to(parent: int, name: str) -> bool:
-    """Let this process end with `parent`; return whether it lives. `name` is for log lines."""
+    """Let this process end with `parent`; return if `parent` lives. `name` is for log lines."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         return False

@@ -119,7 +119,7 @@ class Follower:
         self._parts.adapters.do(command)
 
     def _end_step(self, command: SampleRows | SkipRows) -> None:
-        """Sample the rows of the launched step, or none; do nothing if no step awaits this."""
+        """Sample the launched step's rows, or skip sampling; do nothing if no step waits for it."""
         forward, self._forward = self._forward, None
         if forward is not None:
             _ = forward.skip() if isinstance(command, SkipRows) else forward.sample(())

@@ -59,7 +59,7 @@ def serve(channel: Channel) -> int:
 
 
 def _left(error: RankLeft) -> int:
-    """Log that rank 0 or another rank is gone (it logged why); return the exit status."""
+    """Log that another rank is gone, perhaps rank 0; return the exit status."""
     _log.error("this rank ends: another one is gone (%s)", error)
     return EXIT_BROKEN
 

@@ -26,7 +26,7 @@ NUM_REMEMBERED = 8  # number of recent launches that predict the next launch's t
 MARGIN_S = 0.001  # seconds beyond the predicted time of a launch
 SHORT = 4  # a step shorter than so many launches is not worth a delay
 
-# Seconds that a step waits for masks while step times are unknown; then the most that it waits.
+# Seconds that a step waits for masks while step times are unknown; later, its longest wait.
 UNKNOWN_S = 0.005
 MOST_PATIENCE_S = 0.05
 
@@ -60,7 +60,7 @@ class Launches:
 
     @property
     def verify_drafts(self) -> bool:
-        """True if a launched step verifies drafts: its sequences wait for the values."""
+        """True if a launched step verifies drafts: its sequences wait for its samples."""
         return any(has_drafts(scheduled.step.rows) for scheduled, _, _ in self._under_way)
 
     def launch(self, scheduled: Scheduled) -> bool:

@@ -54,9 +54,10 @@ class MaskedStep:
     def sample(self, spare_s: float, step_s: float) -> frozenset[ScheduledRow]:
         """Wait for the masks and launch the sampling; return the rows that are left out.
 
-        The wait lasts up to `spare_s`, while the device needs nothing. For rows whose masks are
-        then late, it lasts longer by a part of `step_s`, a step's time: the more rows, the larger
-        the part. Errors of the runner are raised; the caller then calls `refuse`.
+        The wait lasts up to `spare_s`, while the device needs nothing. If some
+        masks are late then, the wait goes on for a part of `step_s`, a step's time: the more rows
+        have late masks, the larger the part. Errors of the runner are raised; the caller then calls
+        `refuse`.
         """
         if self._making is None:
             self.ask()
@@ -92,8 +93,8 @@ class MaskedStep:
     def refuse(self) -> tuple[frozenset[ScheduledRow], ScheduledRow]:
         """Sample no row: the device has no memory for it.
 
-        All rows that sample are left out. Returns them, and a constrained row, whose request fails:
-        masks were to take most of the memory.
+        All rows that sample are left out. Returns the left-out rows, and a constrained row,
+        whose request fails, since masks would have taken most of the memory.
         """
         self._launched = self._forward.skip()
         unsent(self._scheduled)

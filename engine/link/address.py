@@ -52,7 +52,7 @@ def is_tcp(text: str) -> bool:
 
 
 def exchange_at(engine: str) -> str:
-    """Return an engine's exchange address for other engines: two ports on, or the suffix `.x`."""
+    """Return the address of an engine's exchange: its port plus two, or its path plus `.x`."""
     if not is_tcp(engine):
         return f"{engine}.x"
     host, port = host_and_port(engine)

@@ -1,6 +1,6 @@
 """Queries that carry a pinned prefix's KV out of an engine, and into another, in units.
 
-    units of a prefix    its blocks, in order | its recurrent state, as blocks have room for it
+    units of a prefix    its blocks, in order | its recurrent state, cut to the size of blocks
 
 A unit has as many bytes as a block. A client repeats `BeginImport` until the import `is_ready`,
 writes the units in any order, and ends the import. Then its blocks are in the cache, and are held

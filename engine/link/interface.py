@@ -21,7 +21,7 @@ ReplicaState = Literal["ready", "stalled", "draining", "absent", "handshake_fail
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHealth:
-    """Health of one of several engines. `why` it takes no requests; "" if it takes requests."""
+    """Health of one of several engines. `why`: why it takes no requests; "" if it does."""
 
     state: ReplicaState
     why: str

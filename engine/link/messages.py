@@ -166,8 +166,8 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     sampling: SamplingParams
     use_cache: bool = True  # False: no reads from the cache, no writes to it
     loads: Loads = "auto"
-    # The flow's floor and ceiling as shares of each tier, 0 to 1; flows divide the rest between
-    # by weight. None: no floor, no ceiling. Of no effect where tiers are partitioned.
+    # The flow's floor and ceiling as shares of each tier, 0 to 1; blocks between floor
+    # and ceiling are divided by weight. None: neither. Of no effect where tiers are partitioned.
     cache_quota: tuple[float, float] | None = None
     # Label of the blocks that the request writes into the last of its namespaces. The first request
     # that hits these blocks receives the label (`WrittenAndRead`). Opaque to the engine; "": no
@@ -277,7 +277,7 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
 # Drafted and accepted tokens of a request by source (`engine.drafting.draft.DraftSource`).
 DraftCounts = dict[str, tuple[int, int]]
 
-# For each token of a prompt but the first.
+# For each token of a prompt except the first.
 PromptLogprobs = tuple[TokenLogprobs, ...] | None
 
 
@@ -348,14 +348,14 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     request_id: str
     reason: FinishReason
     stop_token_id: int | None = None  # the token that stopped it, which is not in Tokens
-    stop_logprobs: TokenLogprobs | None = None  # of that token, if the request asked for logprobs
+    stop_logprobs: TokenLogprobs | None = None  # those of `stop_token_id`, if requested
     prompt_tokens: int
     reused: Reused = Reused()
     computed_tokens: int = 0  # computed tokens of its prompt; recomputed tokens count once
     completion_tokens: int  # all sampled tokens, also tokens that were not sent
-    engine_seconds: float = 0.0  # its part of its steps' seconds, divided by tokens
+    engine_seconds: float = 0.0  # its share, by tokens, of the seconds of its steps
     cache: WrittenAndRead = WrittenAndRead()
-    prompt_logprobs: PromptLogprobs = None  # if no Tokens came before
+    prompt_logprobs: PromptLogprobs = None  # set here if no Tokens came before
     drafts: DraftCounts = {}
     # float32, little endian: the last prompt token's hidden state after the final norm, if asked.
     embedding: bytes = b""
@@ -369,7 +369,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     code: str
     message: str
     retry_after_s: float | None = None
-    reused: Reused | None = None  # this and later fields as in `Finished`; None: it had not begun
+    reused: Reused | None = None  # None: not begun. This and later fields as in `Finished`
     computed_tokens: int = 0
     completion_tokens: int = 0
     cache: WrittenAndRead = WrittenAndRead()

@@ -58,7 +58,7 @@ class Pin(Query[Pinned], frozen=True, kw_only=True, tag="pin"):
     Idempotent: a repeated pin, also from another gateway, changes nothing and is answered.
     """
 
-    pin_id: str  # id of the pin; the same id is the same prefix
+    pin_id: str  # id of the pin: equal ids mean equal prefixes
     token_ids: bytes  # int32, little endian; whole blocks
     namespace: bytes
     block_keys: bytes  # 16 bytes for every block
@@ -173,7 +173,7 @@ class DropAdapter(Query[AdapterDropped], frozen=True, kw_only=True, tag="drop_ad
 
     digest: bytes
     flow: str
-    namespaces: tuple[bytes, ...] = ()  # they may have its blocks from before the engine's start
+    namespaces: tuple[bytes, ...] = ()  # namespaces that may hold the adapter's older blocks
 
 
 class StatsReply(Reply, frozen=True, kw_only=True, tag="stats"):

@@ -245,14 +245,14 @@ class PinStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LowerStates(msgspec.Struct, frozen=True, kw_only=True):
-    """Checkpoints in one tier below the device."""
+    """Checkpoints of recurrent states in one tier below the device."""
 
     total: int
     used: int
 
 
 class StateStats(msgspec.Struct, frozen=True, kw_only=True):
-    """State slots of a model with recurrent layers, and the checkpoints in the cache's tree.
+    """State slots of a model with recurrent layers, and the states' checkpoints in the tree.
 
     The device's slots hold checkpoints, or states of running sequences, or are free. All counters
     are 0 without recurrent layers.

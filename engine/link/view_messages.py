@@ -80,7 +80,7 @@ class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
 
 
 class OverviewQuery(View[Overview], frozen=True, kw_only=True, tag="overview_query"):
-    """Ask for the counters, up to `owners` owners of each tier and flows, and last evictions."""
+    """Ask for counters, last evictions, and up to `owners` owners of each tier and flows."""
 
     owners: int = 0
     evictions: int = 0
@@ -130,7 +130,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     device: int
     host: int
     disk: int
-    hits: int  # requests that found it
+    hits: int  # requests that found the node
     last_used_s: float  # seconds since its last use
     children: int
     pins: list[str] = []  # the pinned prefixes that contain it
@@ -162,7 +162,7 @@ class Prefixes(Reply, frozen=True, kw_only=True, tag="prefixes"):
     prefixes: list[NodeView]
     surveyed: int  # nodes that the survey looked at
     nodes: int  # nodes of the tree
-    age_s: float | None  # since the survey began; None: the first is under way
+    age_s: float | None  # since the survey began; None: the first survey is under way
 
 
 class PrefixesQuery(View[Prefixes], frozen=True, kw_only=True, tag="prefixes_query"):

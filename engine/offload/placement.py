@@ -7,7 +7,7 @@
 The chosen layers are evenly spaced, so that each copy runs while the layers before it are computed.
 The last layer is always chosen, so that the bus is idle as little as possible.
 
-Knows: bytes and seconds. Does not know: tensors or streams (`prefetch`). No torch: plans read it.
+Knows: bytes and seconds. Does not know: tensors or streams (`prefetch`). Imports no torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHORT = 0.9994  # this part of a size, rounded to four digits, is below the siz
 class Placement:
     """The layers whose weights stay in host memory, in order, and their bytes.
 
-    `buffer_bytes` is the size of one buffer: that of the largest of these layers.
+    `buffer_bytes` is the size of one buffer: the bytes of the largest of these layers.
     """
 
     layers: tuple[int, ...]
@@ -47,7 +47,8 @@ def evenly_spaced(num_layers: int, count: int) -> tuple[int, ...]:
 def place(layer_bytes: Sequence[int], gib: float) -> Placement:
     """Choose the fewest layers with `gib` GiB of weights, given the bytes of every layer.
 
-    Raises WrongSetting if all layers together have less, or if the choice would free no memory.
+    Raises WrongSetting if all layers together have fewer GiB, or if the choice would free no
+    memory.
     """
     wanted, total = gib * GIB, sum(layer_bytes)
     if wanted > total:

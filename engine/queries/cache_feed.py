@@ -48,14 +48,14 @@ class _Subscriber:
     """One subscribed gateway."""
 
     snapshot: Snapshot | None = None  # the part of its snapshot that is not sent yet
-    is_behind: bool = True  # True if it needs a new snapshot next
+    is_behind: bool = True  # True if the gateway needs a new snapshot next
     sent: int = 0  # number of messages
     taken: int = 0
     turns: int = 0  # number of turns since it has fallen behind
 
     @property
     def can_take(self) -> bool:
-        """True if it has confirmed enough messages to get more."""
+        """True if the gateway has confirmed enough messages to get more."""
         return self.sent - self.taken <= (MOST_UNDER_WAY // 2 if self.is_behind else MOST_UNDER_WAY)
 
     def fall_behind(self) -> None:

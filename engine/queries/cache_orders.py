@@ -79,7 +79,10 @@ class CacheOrders:
         self._flush_all(message.flushes, list(alive))
 
     def drop_adapter(self, message: DropAdapter, alive: Collection[Sequence]) -> AdapterDropped:
-        """Forget an adapter and a flow's blocks made with it; its running sequences leave none."""
+        """Forget an adapter, and drop the blocks that a flow's sequences computed with it.
+
+        Running sequences of the flow that use the adapter leave no blocks in the cache.
+        """
         for sequence in alive:
             adapter = sequence.adapter
             if adapter and (adapter.digest, sequence.flow) == (message.digest, message.flow):

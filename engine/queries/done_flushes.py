@@ -1,13 +1,14 @@
 """The recorded flushes that this engine's cache has done.
 
 An engine that was away when a flush was ordered still has the blocks on disk. So a gateway sends
-all recorded flushes to each engine it connects to, before anything else, and the engine does those
-that it has not done. Ids of done flushes are stored beside the blocks on disk (`storage.disk`).
+all recorded flushes to each engine it connects to, before anything else, and the engine does the
+flushes that it has not done. Ids of done flushes are stored beside the blocks on disk
+(`storage.disk`).
 
 Several gateways send the same flush, and the one that wants the number of dropped blocks may come
 second. So the number is kept with the id.
 
-Knows: ids. Does not know: how a cache is flushed (`cache_orders`), or who recorded it.
+Knows: ids. Does not know: how a cache is flushed (`cache_orders`), or who ordered a flush.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from engine.link.erasure import TierErasure
 from storage.disk.file.done_flushes import MOST
 
-# About 30 MB. More than on disk, since each connection repeats recorded flushes that are forgotten.
+# About 30 MB. More than on disk: flushes beyond it are done again on each connection.
 MOST_KNOWN = 4 * MOST
 
 

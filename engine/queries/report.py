@@ -135,7 +135,7 @@ def disk_stats(disk: Disk) -> DiskStats:
 
 
 def _flow_shares(cache: PrefixCache, flows: Collection[str]) -> dict[str, FlowShares]:
-    """Return the blocks, quotas and evictions of the known ones among `flows`."""
+    """Return the blocks, quotas and evictions of those `flows` that are known."""
     shares, evictions = cache.quotas.shares(), cache.quotas.evictions()
     none = Evictions()
     return {

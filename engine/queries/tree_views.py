@@ -57,7 +57,7 @@ class TreeViews:
         return self._cache.survey.known.depth
 
     def prefixes(self, query: PrefixesQuery) -> Prefixes:
-        """Answer one query."""
+        """List the hottest or the most wasteful nodes, as of the last survey."""
         self._look()
         survey, pins = self._cache.survey, self._pins.by_node()
         known = survey.known
@@ -71,7 +71,7 @@ class TreeViews:
         )
 
     def level(self, query: TreeQuery) -> TreeLevel:
-        """Answer one query."""
+        """List the children of a node, or the namespaces."""
         if query.node is None:
             self._look()
             return self._namespaces(query)
@@ -87,7 +87,7 @@ class TreeViews:
         return self._below(query, self._namespace(found), reversed(tops), len(tops))
 
     def _look(self) -> None:
-        """Survey a small tree now; else start a survey if the last one is old."""
+        """Survey a small tree now; else start a survey if the last survey is old."""
         survey, now = self._cache.survey, self._clock()
         if self._cache.tree.num_nodes <= AT_ONCE:
             survey.advance(AT_ONCE)  # finish a survey that began when the tree was large

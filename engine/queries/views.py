@@ -1,6 +1,7 @@
 """Answers to queries for operators' views, gathered on the owner thread in bounded time.
 
-An overview reads each owner of a tier once, and lists few; the queue bounds sequences.
+An overview reads each owner of a tier once, and lists few owners; the queue bounds the number of
+sequences.
 """
 
 from __future__ import annotations

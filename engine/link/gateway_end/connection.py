@@ -151,7 +151,7 @@ class Connection:
     def _receive_soon(self) -> None:
         """Receive again soon, after a use of the socket.
 
-        Any use resets ZMQ's edge-triggered descriptor, so messages may wait for which the event
+        Any use resets ZMQ's edge-triggered descriptor, so messages may wait although the event
         loop gets no event.
         """
         asyncio.get_running_loop().call_soon(self._receive_waiting)

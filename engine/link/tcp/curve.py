@@ -89,7 +89,7 @@ class FailedHandshakes:
         self._failed = 0
 
     def count(self, *, failed: bool) -> bool:
-        """Record a handshake; return True once all failures mean a wrong key."""
+        """Record a handshake; return True once the failures mean a wrong key."""
         self._failed = self._failed + 1 if failed else 0
         return self._failed == HANDSHAKES
 

@@ -46,7 +46,7 @@ class Strangers:
         names_key: bool = True,
         most: int | None = None,
     ) -> None:
-        """Watch `socket` of `engine`, its address for the log.
+        """Watch `socket`; `engine` is its address for the log.
 
         `names_key` false: failed handshakes are logged elsewhere. At most `most` connections are
         open at once; None: as many as the limit of open files allows.
