@@ -7,5 +7,5 @@
     chats            messages, tools, and the inputs of a template
     tokens           from text to token ids
 
-Each imports only from those below it.
+Each room imports only from the rooms below it.
 """

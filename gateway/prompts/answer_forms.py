@@ -1,6 +1,6 @@
 """The parsers of a model's answers, and the grammars that hold answers to requests' forms.
 
-The formats are the model's: chosen once, from its chat template or by the operator.
+A model's formats are chosen once, from the model's chat template or by the operator.
 
 Knows: formats of calls and of reasoning, and grammars of both. Does not know: wire formats, or how
 grammars are followed (the engine).
@@ -42,8 +42,8 @@ class AnswerForms:
 
     tools: ToolFormat | None = None
     reasoning: ReasoningFormat | None = None
-    special_tokens: Mapping[str, int] = field(default_factory=dict)  # the tokenizer's, by text
-    are_tools_shown: bool = True  # by the template or `tools.tools_text`
+    special_tokens: Mapping[str, int] = field(default_factory=dict)  # ids by text
+    are_tools_shown: bool = True  # by the template or by `tools.tools_text`
 
     @classmethod
     def of(
@@ -80,7 +80,8 @@ class AnswerForms:
     ) -> Callable[[], TurnParser] | None:
         """Return a maker of parsers for answers to a chat whose rendered text ends as `prompt`.
 
-        The answer continues `prefill`, which follows that text. None where an answer is text alone.
+        The answer continues `prefill`, which follows that text. Returns None if the answer is plain
+        text.
         """
         make = self._turn_parser(form, prompt, prefill)
         most = form.most_calls if form.may_call else None
@@ -100,7 +101,7 @@ class AnswerForms:
         return lambda: reasoning.parser(make, is_open=is_open, calls=marks)
 
     def _answer_parser(self, form: AnswerForm, prompt: str) -> Callable[[], TurnParser] | None:
-        """Return a maker of parsers for the text after reasoning; None if that is plain text."""
+        """Return a maker of parsers for the text after reasoning; None if this text is plain."""
         tools = self.tools
         if tools is None or not (form.may_call or tools.marks_text):
             return None
@@ -109,9 +110,10 @@ class AnswerForms:
         return partial(_having_read, make, opened) if opened else make
 
     def grammar(self, form: AnswerForm, prompt: str | None, prefill: str = "") -> Grammar | None:
-        """Return the grammar of the answer; None for a free answer. `prompt` is None for no chat.
+        """Return the grammar of the answer; None for a free answer. `prompt`: None without a chat.
 
-        Raises BadRequest for a grammar that is too long to write, or to send with each choice.
+        Raises BadRequest for a grammar that is too long to be written, or to be sent with each
+        choice.
         """
         param = self.grammar_param(form)
         try:
@@ -165,7 +167,7 @@ class AnswerForms:
         return Grammar("lark", self.tools.text_grammar(tools))
 
     def _of_text(self, form: AnswerForm, prompt: str | None) -> Grammar | None:
-        if isinstance(form.text, StructuralTag):  # the tag itself has the marks of the turn
+        if isinstance(form.text, StructuralTag):  # the tag itself has the delimiters of the turn
             return Grammar("lark", form.text.lark(self.special_tokens))
         if form.text is None or self.tools is None or prompt is None:
             return form.text
@@ -181,7 +183,7 @@ def _having_read(make: Callable[[], TurnParser], text: str) -> TurnParser:
 
 
 def _loose(tool: ToolSpec) -> ToolSpec:
-    """Reduce `tool` to the part of its schema that calls need to be written and read."""
+    """Keep only the part of the schema of `tool` that is needed to write and read calls."""
     named = properties_of(tool)
     if named is None:
         return msgspec.structs.replace(tool, parameters={"type": "object"})
@@ -202,7 +204,7 @@ def _either(text: str, calls: str) -> str:
 
 
 def _as_lark(grammar: Grammar) -> str:
-    """Add the rule `start` to `grammar`, so that it can be a part of other grammars."""
+    """Add the rule `start` to `grammar`, so that other grammars can include the grammar."""
     if grammar.kind == "lark":
         return grammar.text
     return f"start: %grammar {msgspec.json.encode(grammar).decode()}\n"

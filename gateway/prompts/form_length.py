@@ -1,7 +1,7 @@
 """The bound on the length of grammars and schemas, checked before they are processed.
 
-Grammars are written on the way to the engine, and each choice takes its own. So it is not enough
-that the engine refuses long ones.
+Grammars are written before they reach the engine, and each choice has a copy. So a long grammar
+must be refused before the engine would refuse it.
 """
 
 from gateway.errors import BadRequest

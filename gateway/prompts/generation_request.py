@@ -2,8 +2,8 @@
 
     wire format (`dialects/`) -> GenerationRequest -> `admission` -> AdmittedRequest -> `generation`
 
-A dialect makes the first. The code that runs, measures and traces requests reads the second, and so
-needs neither the tokenizer nor the engine's limits.
+A dialect makes a GenerationRequest. The code that runs, measures and traces requests reads the
+AdmittedRequest, and so needs neither the tokenizer nor the engine's limits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _IDS_PER_CHARACTER = 16  # token ids that take as long as tokenising one charact
 TOKEN_BYTES = 4  # bytes of a packed token id
 PROMPTS_AT_ONCE = 64  # prompts of a request without output that the engine has at the same time
 _EACH = 64  # characters that take as long as an empty message or part
-_VALUE = 8  # the same of a JSON value
+_VALUE = 8  # characters that take as long as a JSON value
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ChatPrompt:
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     variables: Mapping[str, Scalar] | None = None
-    # The dialect's variables, for those that neither the request nor the operator sets.
+    # The dialect's values for variables that neither the request nor the operator sets.
     implied: Mapping[str, Scalar] = field(default_factory=dict)
     tools: Sequence[Tool] | None = None
     tools_size: int = 0  # characters of the tools as they were sent
@@ -57,7 +57,7 @@ Prompt = ChatPrompt | str | TokenIds
 def size_of(prompt: Prompt) -> int:
     """Return the work of admitting a prompt, in characters; a lower bound for a large prompt.
 
-    The event loop computes it, so a chat of many thousand parts is not looked at to its end.
+    The event loop computes the size, so it stops early in a chat of many thousand parts.
     """
     if isinstance(prompt, ChatPrompt):
         size = prompt.tools_size
@@ -86,7 +86,7 @@ def _sizes_said(messages: Iterable[Message]) -> Iterator[int]:
 
 
 def _sizes_in(values: Iterable[object]) -> Iterator[int]:
-    """Yield the sizes of JSON values within each other."""
+    """Yield the size of each value in a nested JSON value."""
     for value in values:
         match value:
             case str():
@@ -119,7 +119,7 @@ class TextRules:
 class AnswerForm:
     """The form of an answer: calls of tools, or a text that may have to match a grammar.
 
-    It does not change the prompt, which shows all tools, whichever may be called.
+    The form does not change the prompt, which shows all tools, also those that may not be called.
     """
 
     tools: tuple[ToolSpec, ...] = ()  # the tools that may be called
@@ -165,15 +165,15 @@ class GenerationRequest:
     text: TextRules
     salt: str | None = None
     adapter: TenantAdapter | None = None  # None: the model alone
-    priority: Priority = "interactive"  # can lower the tenant's own priority, not raise it
+    priority: Priority = "interactive"  # can only lower the tenant's own priority
     loads: Loads = "auto"
     form: AnswerForm = AnswerForm()
-    explain: Explain | None = None  # explain why the prompt missed the cache, if it does
+    explain: Explain | None = None  # explain why a prompt missed the cache
     marks: tuple[CacheMark, ...] = ()  # breakpoints of each prompt, in order
     drafts: bool = True  # whether tokens may be drafted; the answer is the same
     prediction: str = ""  # text that the answer is expected to repeat; "": none
     embeds: bool = False  # the answer is each prompt's embedding
-    # The answer is the logits of these packed token ids after each prompt; empty: it is not.
+    # Packed token ids whose logits after each prompt are the answer; empty: another answer.
     candidates: tuple[bytes, ...] = ()
     modules: ModulesOption | None = None  # modules before the text of each prompt
 
@@ -190,14 +190,14 @@ class GenerationRequest:
 
     @property
     def size(self) -> int:
-        """The work of admission, in characters: the chats up to breakpoints are rendered too."""
+        """The work of admission, in characters, including the chats up to breakpoints."""
         marked = sum(size_of(mark.chat) for mark in self.marks if mark.chat is not None)
         return sum(map(size_of, self.prompts)) + marked + self.form.text_size + len(self.prediction)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The chat of an answer and the place in it, so that a later request can reuse its tokens.
+    """An answer's chat and place in the chat: a later request can reuse the answer's tokens.
 
     `opened` are the prompt's last tokens, if they open the answer's reasoning.
     """
@@ -207,18 +207,18 @@ class Origin:
     begin: Place  # the turn's begin in the rendered chat
     before: bytes  # digest of the rendered chat up to `begin`
     opened: TokenIds
-    # If thoughts are kept: the prompt's tokens before `opened`, since the turn `parent`.
+    # If thoughts are kept: the prompt's tokens from the turn `parent` up to `opened`.
     since: TokenIds | None = None
     parent: bytes | None = None
 
 
 class ModulesUsed(msgspec.Struct, frozen=True):
-    """The modules of a prompt, as the answer tells of them."""
+    """The modules of a prompt, as the answer reports them."""
 
     schema: str
     used: tuple[str, ...]
     together: tuple[tuple[str, ...], ...]  # modules of one scaffold, which attend to each other
-    tokens: int  # of the modules, with what a chat template writes before them
+    tokens: int  # of the modules, and of the template's text before them
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,22 +231,22 @@ class AdmittedRequest:
     text: TextRules
     parser: Callable[[], TurnParser] | None = None  # a maker of parsers; None: plain text
     origin: Origin | None = None  # for answers that are remembered
-    grammar_param: str | None = None  # the request's field that its grammars come from
+    grammar_param: str | None = None  # the field that the request's grammars come from
     seen: SeenPrompt | None = None  # the prompt to remember; None for several prompts
-    comparison: Comparison | None = None  # with an earlier prompt, if asked for
+    comparison: Comparison | None = None  # comparison with an earlier prompt, if asked for
     explains: bool = False  # the answer reports the comparison
     max_tokens_may_shrink: bool = False  # see `GenerationRequest`
     at_once: int | None = None  # choices that run at the same time; None: all
-    modules: ModulesUsed | None = None  # modules of its prompts
+    modules: ModulesUsed | None = None  # modules of the prompts
 
     @property
     def sharing(self) -> int:
-        """The choices that find their prompt cached by the first of them: 1 without the cache."""
+        """The number of choices that share one computed prompt; 1 without the cache."""
         return self.choices if self.generates[0].use_cache else 1
 
     @property
     def prediction_tokens(self) -> int:
-        """The tokens of the prediction, as often as choices may reject them."""
+        """The tokens of the prediction, counted once for each choice that may reject them."""
         return sum(len(one.prediction) for one in self.generates) // TOKEN_BYTES
 
     @property

@@ -1,6 +1,6 @@
 """A model's tokenizer, its chat template and the formats of its answers.
 
-Knows: the model's directory, and what the operator says in place of it.
+Knows: the model's directory, and the operator's settings that replace parts of the directory.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """The JSON of chats in OpenAI's form, which chat templates take too.
 
-Dialects that speak it and the operator, who publishes messages, read the same Structs. `Raw` fields
-are known but not supported.
+The dialects of this form, and the operator's routes that publish messages, read the same Structs.
+`Raw` fields are known but not supported.
 
 Knows: names and types, and what a message becomes (`messages.py`). Does not know: tools
 (`chat_tools.py`), or how a model writes a call (`gateway/turn_formats`).
@@ -25,7 +25,7 @@ NULL: dict[str, Any] = {"type": "null"}
 NONE: dict[str, Any] = {"anyOf": [NULL, {"type": "array", "maxItems": 0}]}
 
 
-Lifetime = Literal["5m", "30m", "1h", "12h"]  # after each use; OpenAI has 30m and 12h
+Lifetime = Literal["5m", "30m", "1h", "12h"]  # time after each use; 30m and 12h are OpenAI's
 
 
 class CacheBreakpoint(Struct, frozen=True):
@@ -94,9 +94,9 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     reasoning_content: str | None = None
     reasoning: str | None = None  # vLLM's newer name of the reasoning
     thinking: str | None = None  # gpt-oss's name of the reasoning, which its template reads
-    prefix: bool | None = None  # Mistral's and DeepSeek's mark of a last message to continue
-    partial: bool | None = None  # the same mark of Kimi's and Qwen's services
-    cache_control: CacheControl | None = None  # the mark of a message without parts
+    prefix: bool | None = None  # Mistral's and DeepSeek's flag of a last message to continue
+    partial: bool | None = None  # `prefix` as Kimi's and Qwen's services name it
+    cache_control: CacheControl | None = None  # the cache mark of a message without parts
     function_call: Raw = field(default_factory=Raw)
     audio: Raw = field(default_factory=Raw)
 
@@ -119,16 +119,16 @@ SaidMessage = Annotated[ChatMessage, Meta(extra_json_schema=_SAID)]
 
 
 def check_arguments(messages: Sequence[ChatMessage]) -> None:
-    """Raise BadRequest where calls' arguments, JSON in strings, have too many values."""
+    """Raise BadRequest if the calls' arguments, JSON in strings, have too many values."""
     calls = (call.function for message in messages for call in message.tool_calls or ())
     check_spelled((call.arguments for call in calls if call is not None), "messages")
 
 
 def check_spelled(arguments: Iterable[object], param: str) -> None:
-    """Raise BadRequest where those `arguments` that are JSON in strings have too many values.
+    """Raise BadRequest if the `arguments` that are JSON in strings have too many values.
 
-    The values of all of a request's calls are added up: there may be thousands of calls, and the
-    values read from a string take up to thirty times its bytes.
+    The values of all calls of a request are added up: there may be thousands of calls, and values
+    read from a string take up to thirty times the bytes of the string.
     """
     texts = [one.encode() for one in arguments if isinstance(one, str)]
     if texts:
@@ -205,7 +205,7 @@ def asks_something(raw: Raw) -> bool:
 
 
 def unsupported(param: str, unless: str = "") -> BadRequest:
-    """Make the error for a known but unsupported field, `unless` something."""
+    """Make the error for a known but unsupported field; `unless` names the supported case."""
     message = f"`{param}` is not supported{unless and f' unless {unless}'}"
     return BadRequest(message, code="unsupported_parameter", param=param)
 

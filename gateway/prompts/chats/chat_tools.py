@@ -1,8 +1,9 @@
 """The tools of a chat as JSON: functions, tools that take text, and hosted tools.
 
-A template shows the model a tool as it was sent, with the fields in the caller's order, also fields
-that only the model knows. So a tool is checked as a Struct, and passed on as a plain object. A tool
-that takes text is passed on as a function (`free_formats.py`); a tool of another type is not.
+A template shows the model a tool as the client sent the tool: with all fields, known here or not,
+in the client's order. So a tool is checked as a Struct, and passed on as a plain object. A tool
+that takes text is passed on as a function (`free_formats.py`); a tool of another type is not passed
+on.
 
 Knows: names and types. Does not know: who may send tools, or how a model writes a call
 (`gateway/turn_formats`).
@@ -81,7 +82,7 @@ _PLAIN = msgspec.json.Decoder(dict[str, Any])
 
 
 def _schema() -> dict[str, Any]:
-    """Return the schema inlined: references would not resolve where a `Raw` field is described."""
+    """Return the schema inlined: references in a `Raw` field's description would not resolve."""
     kinds = {_FunctionTool: "Tool", _CustomTool: "CustomTool"}
     items, named = msgspec.json.schema_components([*kinds], ref_template="{name}")
     titles = {"_Function": "Function", "_Custom": "Custom", "CacheControl": "CacheControl"}
@@ -114,7 +115,7 @@ class SentTools:
     forms: tuple[Tool, ...] = ()  # the shown tools as templates take them
     places: tuple[int, ...] = ()  # the place of each tool in the request
     free: frozenset[str] = frozenset()  # names of the tools that take text
-    specs: tuple[ToolSpec, ...] = ()  # the shown tools as calls are held to them
+    specs: tuple[ToolSpec, ...] = ()  # the specifications that calls of the shown tools must meet
     passed_over: tuple[PassedOver, ...] = ()
     marks: tuple[tuple[int, CacheControl], ...] = ()  # cache marks, each with its tool's place
 
@@ -122,7 +123,7 @@ class SentTools:
     def of(cls, raw: Raw) -> SentTools:
         """Read the tools in a field of a body that `parse` has checked.
 
-        BadRequest that names the first field that is wrong, such as `tools[3].function.name`.
+        Raises BadRequest, which names the first wrong field, such as `tools[3].function.name`.
         """
         if not bytes(raw):
             return cls()
@@ -144,7 +145,7 @@ class SentTools:
         )
 
     def up_to(self, place: int) -> list[Tool]:
-        """List the shown tools among the request's first ones, up to the tool at `place`."""
+        """List the shown tools among the request's tools up to the tool at `place`."""
         return [*self.forms[: sum(one <= place for one in self.places)]]
 
 
@@ -177,7 +178,7 @@ def _plain(spelled: bytes, where: str) -> Tool:
     tool: Tool = parse_part(_PLAIN, spelled, where)
     if "type" not in tool:
         tool = {"type": "function", **tool}
-    # No model is shown a cache mark: the prompt would change with it.
+    # A cache mark is not shown to the model: the prompt would change with the mark.
     tool.pop("cache_control", None)
     tool["function"].pop("cache_control", None)
     return tool

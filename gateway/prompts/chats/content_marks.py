@@ -1,13 +1,14 @@
 """The break characters that tell a request's strings apart from a chat template's own text.
 
 A template renders messages and tools into one text, in which a control token that a user wrote
-looks like one of the template's. So before rendering, a *mark* breaks up every control token in the
-request's strings; the mark is a character that no string contains. Whole control tokens in the
-rendered text are then the template's own, and the marks are removed. Templates may trim, split and
-join the strings: a mark is no space, and lies within the token.
+looks like a control token of the template. So before rendering, a *break character*, which no
+string contains, is put into every control token in the request's strings. Whole control tokens in
+the rendered text are then the template's own, and the break characters are removed. Templates may
+trim, split and join the strings: a break character is no space, and stands within the token.
 
 A template may also write the rest of a token around a string, such as `<` and `>` around a
-parameter's name. So strings that lack only the brackets are *near* tokens, and can be marked too.
+parameter's name. So strings that lack only the brackets are *near-tokens*, which can get a break
+character too.
 """
 
 import json
@@ -27,7 +28,7 @@ from gateway.prompts.tokens.control_tokens import ControlTokens, pattern_of
 MOST = 1 << 17  # control tokens in a request's strings, each of which is rewritten several times
 _PRIVATE_USE = list(map(chr, range(0x100000, 0x10FFFE)))  # Unicode's last private plane
 _PLAIN = re.compile("[\U00100000-\U0010fffd]{1,4096}")
-_ESCAPED = re.compile(r"\\udb[c-f][0-9a-f]\\ud[c-f][0-9a-f]{2}")  # the same in ASCII JSON
+_ESCAPED = re.compile(r"\\udb[c-f][0-9a-f]\\ud[c-f][0-9a-f]{2}")  # private characters in ASCII JSON
 
 Given = dict[str, Any]  # a template's inputs from a request: `messages`, `tools`, variables
 
@@ -55,11 +56,11 @@ class ContentMarks:
         return _free(strings)
 
     def free(self, given: Given) -> str:
-        """Choose a character that no string in `given` has; raise BadRequest as `mark_for`."""
+        """Choose a character that no string in `given` has; raise BadRequest if none is left."""
         return _free([*_said(given["messages"]), *_strings(_rest(given))])
 
     def marked(self, given: Given, mark: str, *, near: bool) -> Given:
-        """Put break characters into control tokens of `given`; with `near` into near-tokens too."""
+        """Put `mark` into the control tokens of `given`; if `near`, also into the near-tokens."""
         messages = [self._message(message, mark, near=near) for message in given["messages"]]
         rest = _rest(given).items()
         return {
@@ -90,7 +91,7 @@ class ContentMarks:
 
     def _string(self, text: str, mark: str, *, near: bool, markup: bool) -> str:
         pattern = self._no_markup if markup else self._any
-        while pattern.search(text):  # again, since tokens may overlap
+        while pattern.search(text):  # repeat, since tokens may overlap
             text = pattern.sub(lambda found: found[0][0] + mark + found[0][1:], text)
         return self._near.marked(text, mark) if near else text
 
@@ -165,7 +166,7 @@ def _rest(given: Given) -> Given:
 
 
 def _said(messages: Iterable[Message]) -> Iterator[str]:
-    """Yield all strings of messages except roles, which get no break character."""
+    """Yield all strings of messages except the roles, which get no break character."""
     for message in messages:
         if message.name is not None:
             yield message.name

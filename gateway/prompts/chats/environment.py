@@ -20,7 +20,7 @@ _OPENING = re.compile(
 
 
 def split_environment(system: str) -> tuple[str, str]:
-    """Cut the tagged environment texts out of `system`; return both, the texts with their tags."""
+    """Return `system` without the tagged environment texts, and these texts with their tags."""
     kept, moved, cursor = list[str](), list[str](), 0
     unclosed = set[str]()
     for opening in _OPENING.finditer(system):
@@ -40,7 +40,7 @@ def split_environment(system: str) -> tuple[str, str]:
 
 
 def environment_of(messages: Sequence[Message]) -> str:
-    """Return the environment in the system prompt, if a user's text follows; else ""."""
+    """Return the system prompt's environment if a user's text follows the prompt; else ""."""
     place = _first_turn(messages)
     is_text = place < len(messages) and messages[place].role == "user"
     if not is_text or not any(isinstance(part, Text) for part in messages[place].parts):
@@ -50,7 +50,7 @@ def environment_of(messages: Sequence[Message]) -> str:
 
 
 def environment_last(messages: Sequence[Message], environment: str) -> tuple[Message, ...]:
-    """Move the `environment` to the beginning of the first user's turn, all or its first part."""
+    """Move `environment` from the system prompt to the beginning of the first user's turn."""
     if not environment:
         return tuple(messages)
     place = _first_turn(messages)

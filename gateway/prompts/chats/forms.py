@@ -37,7 +37,7 @@ def _part(text: str) -> dict[str, str]:
 
 
 def tools_of(tools: Sequence[Tool] | None, traits: TemplateTraits) -> list[Tool] | None:
-    """Complete tools by the fields that a template with these traits needs."""
+    """Add to tools the fields that a template with these traits needs."""
     if not tools:
         return None if traits.no_tools == "null" else []
     if traits.completed_tools == "as_sent":
@@ -48,7 +48,7 @@ def tools_of(tools: Sequence[Tool] | None, traits: TemplateTraits) -> list[Tool]
 
 
 def _completed(tool: Tool, *, with_parameters: bool) -> Tool:
-    """Add missing fields to `tool`, each in its place."""
+    """Add missing fields to `tool`, each in its usual place."""
     function = tool["function"]
     empty: dict[str, Any] = {"name": function["name"], "description": ""}
     if with_parameters:
@@ -58,7 +58,7 @@ def _completed(tool: Tool, *, with_parameters: bool) -> Tool:
 
 
 def _deepened(tool: Tool) -> Tool:
-    """Add missing fields to the parameters of `tool`, which has them."""
+    """Add missing fields to the schemas of the parameters of `tool`."""
     function = tool["function"]
     schema = {"properties": {}, "required": [], **function["parameters"]}
     properties = schema["properties"]

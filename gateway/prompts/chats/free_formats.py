@@ -1,7 +1,7 @@
 """The formats of free-text tools: the bounds on their texts, and the functions shown for them.
 
-Knows: grammars of one text. Does not know: how a call is written, or its text read
-(`offered_tools.py`).
+Knows: grammars of one text. Does not know: how a call is written, or how the text is read from a
+call (`offered_tools.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FreeFormat(Struct, frozen=True, kw_only=True):
 class TextBounds(Struct, frozen=True):
     """The pattern, as in JSON Schema, or the Lark grammar of a free-text tool's texts.
 
-    With neither, calls are not held to anything, and `why` says why.
+    Without a pattern and a grammar, any text is allowed, and `why` gives the reason.
     """
 
     pattern: str | None = None
@@ -83,7 +83,7 @@ class FreeFormats:
 def free_function(
     name: str, description: str | None, format_: FreeFormat | None, formats: FreeFormats
 ) -> Tool:
-    """Convert a free-text tool to a function; a strict one where its text has a pattern."""
+    """Convert a free-text tool to a function; strict if the tool's text has a pattern."""
     pattern = formats.held(format_).pattern
     held = {} if pattern is None else {"pattern": pattern}
     strict = {} if pattern is None else {"strict": True}

@@ -1,8 +1,8 @@
 """The messages of a chat, and their form for chat templates.
 
-A message has parts. Each is a Struct whose fields are strings, or JSON of them, and all of it
-came with the request: a control token in it is plain text, whichever part it is in
-(`content_marks.py`). Only the assistant's text may have markup.
+A message has parts. A part is a Struct whose fields are strings, or JSON of strings, all from the
+request: a control token in any part is plain text (`content_marks.py`). Only the assistant's text
+may have markup.
 """
 
 import hashlib
@@ -48,8 +48,8 @@ Part = Text | Reasoning | ToolCall | ToolResult
 class Message(Struct, frozen=True):
     """A message of a chat: one part of each kind at most, but any number of calls.
 
-    A dialect joins several texts, not the template's form, where joining could make a control
-    token.
+    The dialect joins several texts to one: joined later, for the template, they could make a
+    control token.
     """
 
     role: str
@@ -108,9 +108,9 @@ def _short(call_id: str) -> str:
 
 
 def with_numbered_ids(messages: Iterable[Message], *, in_turns: bool) -> Iterator[Message]:
-    """Give calls the ids `functions.NAME:NUMBER`, and results the ids of their calls.
+    """Give calls ids `functions.NAME:NUMBER`, and give each result the id of its call.
 
-    Calls are counted in the chat, or with `in_turns` in each message.
+    Numbers count the calls of the chat; if `in_turns`, the calls of each message.
     """
     ids: dict[str | None, str] = {}
     number = 0

@@ -1,11 +1,11 @@
 """The tools that are no functions: tools that take free text, and hosted tools.
 
-A model calls functions, whose arguments are a JSON object. A tool that takes text is shown to it as
-a function of one argument, `input`; what the model writes there is what the client gets. A tool
-that the server would have to run is passed over, and the answer says so.
+A model calls functions, whose arguments are a JSON object. A tool that takes text is shown to the
+model as a function of one argument, `input`; the client gets the text that the model writes there.
+A tool that the server would have to run is passed over, and the answer reports that.
 
-Knows: how the input of such a tool is read. Does not know: how it is shown (`free_formats.py`), or
-how a dialect names it.
+Knows: how the input of a free-text tool is read. Does not know: how the tool is shown
+(`free_formats.py`), or how a dialect names the tool.
 """
 
 import json
@@ -20,7 +20,7 @@ from gateway.prompts.chats.forms import Tool
 
 INPUT = "input"
 _STARTS = re.compile(r'\s*\{\s*"input"\s*:\s*"')
-_MAX_START = 64  # characters; after these an object of another form is read once it is whole
+_MAX_START = 64  # characters in which an object of the usual form must have begun
 # The part of a JSON string that is certain: without half an escape or half a surrogate pair.
 # Models also write escapes that JSON does not have, and halves that stand alone.
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -80,7 +80,7 @@ class FreeInput:
         return self._told() if self._state == "inside" else ""
 
     def end(self) -> str:
-        """End the arguments; return an object of another form as it is, which was held; else ""."""
+        """End the arguments; return a held object of another form unchanged; else return ""."""
         if self._state in ("start", "other"):
             return _whole("".join((self._held, *self._other)))
         return ""

@@ -1,10 +1,10 @@
 """The prefill: a last assistant's message, which the model's answer continues.
 
-A template may trim a last message, drop it or end the turn after it. So the template is given a
-mark in place of the message. The prompt is the text that the template wrote before the mark,
-followed by the message exactly as it was sent.
+A template may trim or drop a last message, or end the turn after the message. So the template is
+given a placeholder instead of the message. The prompt is the text that the template wrote before
+the placeholder, followed by the message exactly as it was sent.
 
-Knows: messages, and marks of reasoning. Does not know: how a chat is rendered.
+Knows: messages, and tags of reasoning. Does not know: how a chat is rendered.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Prefill:
         return cls(message, text, "" if text.strip() else thought)
 
     def marked(self, mark: str) -> Message:
-        """Put `mark` in place of the text that is continued."""
+        """Replace the text that the answer continues by the placeholder `mark`."""
         others = [part for part in self.message.parts if isinstance(part, Reasoning)]
         parts = (Reasoning(mark), Text("")) if self.thought else (*others, Text(mark))
         return replace(self.message, parts=parts)
@@ -46,7 +46,7 @@ class Prefill:
 def spelled(text: str, reasoning: ReasoningFormat | None) -> Sequence[str]:
     """Cut a text that opens the reasoning itself; every second piece is a reasoning tag.
 
-    One piece for any other text.
+    Any other text stays one piece.
     """
     if reasoning is None or not reasoning.begins(text):
         return (text,)

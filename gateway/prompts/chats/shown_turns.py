@@ -34,7 +34,7 @@ _OFFERED = {
 _ASKED = Message("user", (Text("How is the weather?"),))
 _CALL = ToolCall(_TOOL.name, {"city": _CITY, "days": _DAYS}, "abcdefgh1")
 _RESULT = Message("tool", (ToolResult("Cold.", "abcdefgh1"),))
-_LONGEST_MARK = 40  # characters of a mark
+_LONGEST_MARK = 40  # characters of a tag
 _THOUGHT = "This needs a call."
 
 

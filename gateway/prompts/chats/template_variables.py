@@ -1,7 +1,7 @@
 """The operator's chat settings, and the variables of chat templates that requests set too.
 
-It loads no template library, since `ratoon serve` reads a flag with it before loading anything
-else.
+This module loads no template library, since `ratoon serve` uses this module to read a flag before
+loading anything else.
 """
 
 from collections.abc import Mapping
@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import msgspec
 
-MAX_CHARACTERS = 16 << 10  # bound on a request's variables: some are remembered
-# Some templates know this variable. For others turns are put back as they were generated.
+MAX_CHARACTERS = 16 << 10  # bound on a request's variables, some of which are remembered
+# Some templates know this variable. With other templates the generated turns are put back.
 PRESERVE_THINKING = "preserve_thinking"
 
 Scalar = str | int | float | bool | None
 
 
 class ChatSettings(NamedTuple):
-    """The operator's settings of chats; None: the model's own."""
+    """The operator's settings of chats; None: the model's own setting."""
 
     template: str | None = None  # path of a chat template file
     variables: str | None = None  # JSON of an object of variables
@@ -25,7 +25,7 @@ class ChatSettings(NamedTuple):
 
 
 def variables_in(spelled: str | None) -> dict[str, Scalar]:
-    """Read a template's variables from JSON; DecodeError for all but objects of scalars."""
+    """Read a template's variables from JSON; raise DecodeError unless an object of scalars."""
     return {} if spelled is None else msgspec.json.decode(spelled, type=dict[str, Scalar])
 
 

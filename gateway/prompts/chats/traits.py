@@ -15,7 +15,7 @@ class TemplateTraits(Struct, frozen=True):
     The defaults are those of a template that takes any chat as it is.
     """
 
-    # Whether texts are given as a list of parts, each with its type.
+    # Whether a message's texts are given as a list of parts, each part with its type.
     content_parts: bool = False
     # System messages at the beginning: any number, one, or none.
     leading_system: Literal["several", "one", "none"] = "several"
@@ -26,12 +26,13 @@ class TemplateTraits(Struct, frozen=True):
     system_alone: bool = True  # a chat of system messages alone
     user_after_result: bool = True
     results: bool = True  # messages of the role `tool`
-    # The field of calls in a message; `text`: calls are shown only in the message's text.
+    # How many calls a message may have; `text`: calls are shown only in the message's text.
     calls: Literal["several", "one", "text"] = "several"
     arguments: Literal["object", "text"] = "object"
     null_content: bool = False  # content None, not "", in messages of calls alone
-    # A message's text beside its calls: with them, before them in a message of its own, or at the
-    # end of its reasoning (which templates drop once the turn is over: then as a message, too).
+    # Where the text of a message with calls stands: beside the calls, in a message before them, or
+    # at the end of the reasoning (and in a message once the turn is over: templates then drop
+    # reasoning).
     text_beside_calls: Literal["together", "thought", "apart"] = "together"
     # The field of the assistant's reasoning; `part`: a part in a list of content.
     reasoning: ReasoningField = "reasoning_content"
@@ -39,8 +40,8 @@ class TemplateTraits(Struct, frozen=True):
     no_tools: Literal["null", "list"] = "null"  # the template's `tools` where there are no tools
     shows_tools: bool = True
     tools_need_system: bool = False  # tools are shown only beside a system message
-    # The fields that tools are given if missing, all empty: a description; parameters, too; or
-    # what describes each parameter as well.
+    # The empty fields that are added to tools without them: a description; also parameters; or also
+    # the description of each parameter.
     completed_tools: Literal["as_sent", "described", "whole", "deep"] = "as_sent"
     shows_call_ids: bool = False  # each result names its call, so results may come in any order
     short_ids: bool = False  # call ids must have nine letters or digits

@@ -3,10 +3,11 @@
     | head | module | module | ... |  last tokens of these  |  values  |  own text  |
     `--- modules: each in a namespace of its own ---'  `-- the request's tokens ---'
 
-The head is what a chat template writes before the modules. It is a module as well: the tokens with
-which a model begins every text have to be read by all the others, and computed before them.
+The head is the text that a chat template writes before the modules. The head is a module as well:
+all modules must attend to the tokens with which a model begins every text, so these are computed
+first.
 
-Knows: modules, positions, namespaces as functions. Does not know: whose the namespaces are.
+Knows: modules, positions, namespaces as functions. Does not know: the tenants of the namespaces.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from prefix_cache.namespace import Namespace, NamespacePath
 
 _PADDING = 0  # a token that nothing attends to
 
-NamespaceOf = Callable[[str], Namespace]  # from the digest of all that decides the blocks' bits
+NamespaceOf = Callable[[str], Namespace]  # from the digest of all that decides the KV
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,11 @@ class JoinedPrompt:
     modules: tuple[PromptModule, ...]
     token_ids: TokenIds
     positions: TokenIds
-    namespace: Namespace  # of the request's tokens: it follows from the modules before them
+    namespace: Namespace  # of the request's tokens; depends on the modules before them
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens, those of modules included."""
+        """The number of tokens, including the modules' tokens."""
         return sum(one.whole_tokens for one in self.modules) + len(self.token_ids)
 
     def block_keys(self, path: NamespacePath, block_size: int) -> bytes:
@@ -94,7 +95,7 @@ def _digest(schema: bytes, run: Run) -> str:
 
 
 def _of_all(digests: list[str], values: TokenIds, first: int) -> str:
-    """Hash everything but the tokens themselves that decides the KV of a request's tokens."""
+    """Hash everything that decides the KV of a request's tokens, except these tokens."""
     return _hash(*(one.encode() for one in digests), pack_token_ids([*values, first]))
 
 

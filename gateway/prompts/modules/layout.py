@@ -1,4 +1,4 @@
-"""The tokens of a schema's modules, and the positions that these have in every prompt.
+"""The tokens of a schema's modules, and the positions of the modules in every prompt.
 
     | module | union: the longest of its modules | module with a parameter |
     0        first of all its modules            first    ^ free positions   `length`
@@ -18,7 +18,7 @@ from gateway.processes.fair_executor import Steps
 from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
 from gateway.prompts.tokens.tokenizer import TokenIds
 
-# Returns a text's tokens, or None for more than a given number, once that is known.
+# Returns a text's tokens; None as soon as it is known that they are more than a given number.
 Encode = Callable[[str, int], Steps[TokenIds | None]]
 
 
@@ -32,19 +32,19 @@ class FreePositions:
 
 @dataclass(frozen=True, slots=True)
 class PlacedModule:
-    """A module's tokens, without those of parameters, and their positions in the schema."""
+    """A module's tokens, without tokens of parameters, and the tokens' positions in the schema."""
 
-    name: str | None  # None: it is part of every prompt
-    place: int  # its number among the schema's places; modules of one union have one place
+    name: str | None  # None: the module is part of every prompt
+    place: int  # number of the module's place in the schema; modules of a union share a place
     token_ids: TokenIds
     positions: TokenIds
     parameters: dict[str, FreePositions]
     first: int
-    end: int  # first position after it
+    end: int  # first position after the module
 
     @property
     def length(self) -> int:
-        """The number of its positions."""
+        """The number of the module's positions."""
         return self.end - self.first
 
 
@@ -63,7 +63,7 @@ class PlacedSchema:
 
 
 def placed_schema(schema: SchemaSpec, encode: Encode, most: int) -> Steps[PlacedSchema]:
-    """Place the modules of a checked schema; `encode` makes tokens of a text alone.
+    """Place the modules of a checked schema; `encode` tokenises one text by itself.
 
     Raises BadRequest for a text of more than `most` tokens.
     """

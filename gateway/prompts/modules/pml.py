@@ -7,8 +7,8 @@
       <scaffold><module name="fees">...</module><module name="rules">...</module></scaffold>
     </schema>
 
-Text outside of modules is part of every prompt. A text of spaces alone is dropped; other texts keep
-the spaces at their ends.
+Text outside of modules is part of every prompt. A text of only spaces is dropped; other texts keep
+the spaces at both ends.
 
 Knows: PML. Does not know: which schemas are allowed (`schema.py`).
 """
@@ -90,7 +90,7 @@ def _parameter(element: ET.Element) -> Parameter:
 
 
 def _contents(element: ET.Element) -> Iterator[str | ET.Element]:
-    """Yield an element's texts, without texts of spaces alone, and its elements, in order."""
+    """Yield an element's texts, except texts of only spaces, and its child elements, in order."""
     if element.text and element.text.strip():
         yield element.text
     for child in element:

@@ -1,6 +1,6 @@
-"""A schema of prompt modules, as a tenant sends it and as it is stored.
+"""A schema of prompt modules, in the form that a tenant sends and that is stored.
 
-    modules    in the order of their positions; one without a name is always part of the prompt
+    modules    in the order of their positions; unnamed modules are always part of the prompt
     union      modules that begin at the same position: a prompt has at most one of them
     parameter  positions within a module that are left free for a request's own tokens
     scaffold   modules that attend to each other where a prompt has all of them
@@ -50,7 +50,7 @@ class ModuleSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     @property
     def alternatives(self) -> tuple[ModuleSpec, ...]:
-        """The modules at this place: itself, or those of the union."""
+        """The modules at this place: this module, or the modules of the union."""
         return self.union or (self,)
 
 
@@ -65,7 +65,7 @@ class SchemaSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     scaffolds: tuple[tuple[Name, ...], ...] = ()
 
     def every(self) -> Iterator[tuple[str, ModuleSpec]]:
-        """Yield each module with its place in the schema, as an error names it."""
+        """Yield each module with its place in the schema, spelled as in errors."""
         for place, module in enumerate(self.modules):
             if module.union is None:
                 yield f"modules[{place}]", module
@@ -74,7 +74,7 @@ class SchemaSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     @property
     def content(self) -> bytes:
-        """The schema as JSON, the same for equal schemas."""
+        """The schema as JSON; equal schemas have equal JSON."""
         return msgspec.json.encode(self)
 
     @property

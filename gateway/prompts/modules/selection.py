@@ -1,6 +1,6 @@
 """The modules that a request names, with the values of their parameters.
 
-Knows: placed schemas, and which of their parts a request may name. Does not know: how the modules
+Knows: placed schemas, and which modules a request may name. Does not know: how the modules
 and the request's own text become a prompt (`joined.py`).
 """
 
@@ -41,14 +41,14 @@ class ModulesOption(Struct, frozen=True, forbid_unknown_fields=True):
 class Run:
     """Tokens that attend within themselves, and their positions in the schema."""
 
-    names: tuple[str | None, ...]  # of its modules; None: one without a name
+    names: tuple[str | None, ...]  # names of the run's modules; None: an unnamed module
     token_ids: TokenIds
     positions: TokenIds
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The runs of a prompt's modules, and its values' tokens, which belong to the request."""
+    """The runs of a prompt's modules, and the tokens of the values that the request gives."""
 
     digest: bytes  # of the schema
     runs: tuple[Run, ...]
