@@ -1,10 +1,10 @@
 """The rules for breakpoints in Anthropic's form (`cache_control`), in all dialects that take them.
 
-A request has at most four breakpoints, and those for an hour come before those for five minutes. A
-breakpoint covers the tools, then the system, then the turns, up to its block.
+A request has at most four breakpoints, and breakpoints for an hour come before breakpoints for five
+minutes. A breakpoint covers the tools, then the system, then the turns, up to its block.
 
-Knows: number, order and lifetimes of breakpoints. Does not know: where a dialect has them, or what
-each covers.
+Knows: number, order and lifetimes of breakpoints. Does not know: where a dialect has breakpoints,
+or the prefix that each covers.
 """
 
 from collections.abc import Sequence

@@ -38,7 +38,7 @@ class NamedModel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """The one model that this gateway serves, and the callers' adapters of it."""
+    """The one model that this gateway serves, and the callers' adapters for the model."""
 
     name: str
     engine: Engine
@@ -59,7 +59,7 @@ class ModelCard:
         return "" if welcome is None else f"fp_{welcome.fingerprint.hex()[:12]}"
 
     def named(self, name: str | None, caller: Caller) -> NamedModel:
-        """Find the model or the caller's adapter by name; no name is the model. Raises NotFound."""
+        """Find the model or the caller's adapter by name (None: the model); raise NotFound."""
         if name is None or name == self.name:
             return NamedModel(self.name, None)
         for adapter in caller.adapters:
@@ -74,7 +74,7 @@ class ModelCard:
 class RouteParts:
     """The gateway's parts that the routes of a dialect use.
 
-    Before a route reads a body, it calls `authenticate`; a route that does work takes a permit.
+    Each route calls `authenticate` before reading a body; a route that does work takes a permit.
     """
 
     answering: Answering

@@ -33,7 +33,7 @@ from gateway.tenant_limits import RateStatus
 T = TypeVar("T", bound=msgspec.Struct)
 
 BYTES_PER_CHARACTER = 16  # JSON bytes that cost as much to parse as a character to tokenise
-_FLAT_BYTES_PER_CHARACTER = 64  # the same for flat JSON: 256 KiB take 3 ms at worst
+_FLAT_BYTES_PER_CHARACTER = 64  # for flat JSON: 256 KiB are parsed in at most 3 ms
 
 
 class Rendering(Protocol):
@@ -72,7 +72,7 @@ async def read_wire(
 ) -> T:
     """Parse the body and free its bytes; raise GatewayError for a bad body.
 
-    `bulk` is as in `parse_steps`.
+    `bulk` cuts out the parts that stay `Raw`, whose values are not counted.
     """
     body = await read_body(request, bounds.max_body_bytes, permit.body)
     size = work_in(body)
@@ -99,10 +99,10 @@ Ending = Callable[[Sequence[FinishedChoice], Usage], Awaitable[None]]
 class DialectRequest:
     """A parsed request: its generation request, and the renderer of its answer.
 
-    `ending` is awaited before the end of the answer is rendered; it gets the choices of a whole
-    answer, and none of a stream. `around` is entered before the answer and left after it; an error
-    that it raises is sent as the answer. `error_event` writes the last event of a stream that
-    fails; without it the dialect writes the event.
+    `ending` is awaited, with the choices of a whole answer or none of a stream, before the end of
+    the answer is rendered. `around` is entered before the answer and left after the answer; an
+    error that `around` raises is sent as the answer. `error_event` writes the last event of a
+    stream that fails; without `error_event` the dialect writes that event.
     """
 
     generation_request: GenerationRequest | None

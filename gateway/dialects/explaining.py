@@ -1,7 +1,7 @@
 """The extension `ratoon` of all dialects: cache misses, modules, ignored fields, and drafts.
 
-A request may ask why its prompt missed the cache. Fields that have an effect at other servers, and
-none here, are reported as ignored.
+A request may ask why its prompt missed the cache. Fields that have an effect only at other servers
+are reported as ignored.
 
 Knows: the fields of requests and answers. Does not know: how a dialect names a prompt's parts, or
 how prompts are compared.
@@ -27,8 +27,8 @@ AnswerId = Annotated[str, Meta(min_length=1, max_length=128)]
 class RatoonOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An extension of the request: it asks why the prompt missed the cache, or names modules.
 
-    The prompt is compared with that of the answer `previous_id`, or else with the tenant's most
-    similar recent prompt.
+    The prompt is compared with the prompt of the answer `previous_id`, or else with the tenant's
+    most similar recent prompt.
     """
 
     explain: bool | None = None
@@ -72,7 +72,7 @@ class ModulesReply(Struct, frozen=True, kw_only=True):
 
 
 class DraftedTokens(Struct, frozen=True, kw_only=True):
-    """Tokens that were drafted from one source, and how many of them the answer repeats."""
+    """The number of tokens drafted from one source, and how many of these the answer repeats."""
 
     drafted_tokens: int
     accepted_tokens: int
@@ -97,7 +97,7 @@ class DraftUsage(Struct, frozen=True):
 
 
 def modules_of(options: RatoonOptions | None) -> ModulesOption | None:
-    """Return the modules that `options` name; None if they name none."""
+    """Return the modules that `options` name; None without modules."""
     return None if options is None else options.modules
 
 
@@ -105,7 +105,7 @@ def explain_of(
     options: RatoonOptions | None,
     parts: Callable[[], Iterable[PromptPart]] | None,
 ) -> Explain | None:
-    """Return the comparison that `options` ask for; None if they ask for none.
+    """Return the comparison that `options` ask for; None without a comparison.
 
     `parts`, called only for a comparison, names the prompt's parts; without `parts` the prompt is
     compared as one part.
@@ -119,7 +119,7 @@ def explain_of(
 def ratoon_reply(
     usage: Usage | None, ignored: tuple[PassedOver, ...] = ()
 ) -> RatoonReply | UnsetType:
-    """Write the cache miss and modules of `usage` and the `ignored` fields; UNSET without any."""
+    """Write the cache miss and modules of `usage` and the `ignored` fields; UNSET if none."""
     miss = None if usage is None else usage.cache_miss
     modules = UNSET if usage is None else ModulesReply.of(usage)
     if miss is None and not ignored and modules is UNSET:

@@ -29,7 +29,7 @@ class FinishedCall:
     def object(self) -> dict[str, Any]:
         """Decode the arguments; return an empty object if the answer was cut off in them.
 
-        Raises BadRequest if they are nested too deep.
+        Raises BadRequest for arguments that are nested too deeply.
         """
         try:
             value = msgspec.json.decode(self.arguments)
@@ -91,8 +91,8 @@ async def gather(
 ) -> list[FinishedChoice]:
     """Gather all choices of an answer, in the order of their index.
 
-    `grew` is called with the bytes that each event adds to the choices; negative if a choice
-    restarts and drops what it had.
+    `grew` is called with the bytes that each event adds to the choices; the number is negative if a
+    choice restarts and drops its pieces.
     """
     gathering: dict[int, _Gathering] = {}
     finished = []
@@ -148,7 +148,7 @@ def pieces_of(delta: Delta) -> tuple[Piece, ...]:
 
 
 class JoinedPieces:
-    """A joiner of adjacent pieces of one kind into one, and of a call's pieces into one call."""
+    """A joiner of adjacent pieces of one kind, and of a call's pieces into one call."""
 
     def __init__(self) -> None:
         self._closed: list[FinishedPiece] = []
@@ -156,7 +156,7 @@ class JoinedPieces:
         self._text = StringIO()
 
     def add(self, piece: Piece) -> int:
-        """Append a piece; return the most bytes that it takes in memory."""
+        """Append a piece; return the most bytes that the piece takes in memory."""
         begins = self._begins(piece)
         if begins:
             self._close()

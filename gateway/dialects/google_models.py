@@ -1,6 +1,7 @@
 """The served model and a caller's adapters, as Gemini's API lists models.
 
-Google's and OpenAI's clients both ask for `/v1/models`; the header of the key tells them apart.
+Google's and OpenAI's clients both ask for `/v1/models`; the header that carries the key tells the
+clients apart.
 """
 
 from fastapi import Request

@@ -1,7 +1,8 @@
 """Keep-alive frames while a stream waits for its first event, so that no client gives up.
 
-Proxies and clients may wait for a byte for less time than a long prompt takes. Later events follow
-closely, and waiting for each with a timeout would cost a task per event, so none is timed.
+Proxies and clients may wait for a byte for less time than a long prompt takes. Only the wait for
+the first event has a timeout: later events follow closely, and a timeout for each would cost a task
+per event.
 
 Knows: waiting. Does not know: a frame's bytes, which a dialect gives (`KeepAlive.frame`).
 """
@@ -14,7 +15,7 @@ from gateway.generation.choice import Event
 
 
 class KeepAlive(NamedTuple):
-    """A keep-alive frame, and the seconds after which it is sent again before the first event."""
+    """A keep-alive frame, and the seconds between its repetitions before the first event."""
 
     frame: bytes
     every_s: float

@@ -3,7 +3,7 @@
 A `LazyList` takes the place of a list in a Struct. Its items are made, encoded and dropped a few at
 a time, after all JSON before them was taken.
 
-Knows: JSON. Does not know: what the JSON says, or which thread encodes it.
+Knows: JSON. Does not know: what the JSON says, or on which CPU thread it is encoded.
 """
 
 import secrets

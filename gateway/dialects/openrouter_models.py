@@ -1,6 +1,7 @@
 """The served model and a caller's adapters, as OpenRouter lists models.
 
-OpenRouter's clients ask for the list below a prefix of their own; OpenAI's route answers them.
+OpenRouter's clients ask for the list below a prefix of their own; OpenAI's route answers these
+requests.
 """
 
 from fastapi import Request
@@ -66,7 +67,7 @@ class RoutedModel(Struct, frozen=True, kw_only=True):
 
 
 class RoutedPages(Struct, frozen=True):
-    """The next page: there is none."""
+    """The address of the next page: always none."""
 
     next: None = None
 

@@ -105,7 +105,7 @@ def bytes_of(prompts: Sequence[str | TokenIds], shared: str = "") -> int:
 
 
 def _width(text: str) -> int:
-    """Return the bytes that each character of a text takes: as many as the widest one needs."""
+    """Return the bytes that a text takes for each character, which its widest character sets."""
     if text.isascii():
         return 1
     return 2 if len(text.encode(_TWO_BYTES)) == 2 * len(text) else 4
@@ -135,7 +135,7 @@ def numbers(state: bytes, dimensions: int | None = None) -> list[float]:
 
 @contextmanager
 def naming(param: str) -> Iterator[None]:
-    """Change errors of admission that name the prompt: they name the field `param` instead."""
+    """Make errors of admission name the field `param` in place of the prompt."""
     try:
         yield
     except BadRequest as error:
@@ -149,7 +149,7 @@ async def answered(
 ) -> Response:
     """Answer a request, and count the `num_bytes` of its prompts as held until its end.
 
-    Errors in its prompts name the field `param`.
+    Errors in the prompts name the field `param`.
     """
     with naming(param):
         gathered(asked.request.scope).grow(num_bytes)

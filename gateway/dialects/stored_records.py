@@ -39,8 +39,9 @@ class StoredRecords:
     ) -> list[StoredResponse]:
         """Find the tenant's records with these ids; skip ids without a record.
 
-        `body` is grown by the bytes that the records may have before they are read, and shrunk to
-        the bytes that they have. Raises TooManyRequests or Unavailable if there is no room.
+        Before the records are read, `body` grows by the most bytes that the records may have; then
+        `body` shrinks to the records' real bytes. Raises TooManyRequests or Unavailable if there is
+        no room.
         """
         before = body.size
         most = before + len(record_ids) * self.bounds.max_response_bytes

@@ -6,7 +6,7 @@
 `null` says that the prompt missed nothing, or that the request names no previous message. A reason
 that Anthropic has no word for is `unavailable`; `ratoon` names every reason.
 
-Knows: both fields, and how a request's parts are named. Does not know: how prompts are compared.
+Knows: both fields, and the names of a request's parts. Does not know: how prompts are compared.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _is_told(own: RatoonOptions | None) -> bool:
 
 
 def explain_of_messages(wire: MessagesRequest) -> Explain | None:
-    """Return the comparison of prompts that `wire` asks for in either field; None for neither."""
+    """Return the comparison of prompts that `wire` asks for in either field; else None."""
     own = wire.ratoon
     wants_all = own is not None and own.explain is True
     named = own.previous_id if own is not None and wants_all else None

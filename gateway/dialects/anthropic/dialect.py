@@ -1,6 +1,6 @@
 """The Anthropic dialect's implementation of the protocol `Dialect`.
 
-Knows: the dialect's paths and parts. Does not know: its fields or its answers.
+Knows: the dialect's paths and parts. Does not know: the dialect's fields or answers.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class Anthropic:
         return messages_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
-        """Write the answer for `error`, with the tenant's remaining limits if one is reached."""
+        """Write the answer for `error`, with the tenant's remaining limits after a limit is hit."""
         standing = limit_headers(error.standing) if isinstance(error, LimitReached) else {}
         headers = standing | errors.retry_headers(error)
         body = msgspec.json.encode(errors.messages_error(error, request_id))

@@ -61,7 +61,7 @@ def status_of(error: GatewayError) -> int:
 
 
 def retry_headers(error: GatewayError) -> dict[str, str]:
-    """Write the headers that stop clients from retrying a 429 that no retry can pass."""
+    """Write the headers that keep clients from retrying a 429 if every retry would fail."""
     if isinstance(error, BudgetSpent):
         return {"anthropic-ratelimit-unified-status": "rejected", "x-should-retry": "false"}
     if isinstance(error, LimitReached) and error.retry_after_s is None:
@@ -70,6 +70,6 @@ def retry_headers(error: GatewayError) -> dict[str, str]:
 
 
 def _message(error: GatewayError) -> str:
-    if error.code == "context_length_exceeded":  # agents compact the conversation upon these words
+    if error.code == "context_length_exceeded":  # agents that read these words compact the chat
         return f"prompt is too long: {error.message}"
     return error.message

@@ -58,7 +58,7 @@ class _Understood(NamedTuple):
 class MessagesReader:
     """A reader of request bodies; it checks the model that a body names.
 
-    `held` counts the memory of each thread's conversation until its answer ends.
+    `held` counts the memory of each thread's conversation until the request's answer ends.
     """
 
     parts: RouteParts
@@ -67,7 +67,7 @@ class MessagesReader:
 
     @classmethod
     def of(cls, parts: RouteParts) -> MessagesReader:
-        """Make a reader with the threads in the store of `parts`."""
+        """Make a reader that stores message threads in the store of `parts`."""
         return cls(parts, Threads(parts.records), BodyMemory(parts.bounds))
 
     async def messages(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
@@ -98,13 +98,13 @@ class MessagesReader:
     async def generation_request(
         self, wire: MessagesRequest, permit: Permit, request_id: str
     ) -> GenerationRequest:
-        """Convert a parsed request, with the turns of the thread that it continues."""
+        """Convert a parsed request, after the turns of the thread that the request continues."""
         return (await self._understood(wire, permit, request_id)).wanted
 
     async def prompt(
         self, request: Request, permit: Permit
     ) -> tuple[ChatPrompt, ModulesOption | None]:
-        """Read the prompt whose tokens are to be counted, and the modules that it names."""
+        """Read the prompt of a request to count tokens, and the modules that the request names."""
         bounds, admission = self.parts.bounds, self.parts.answering.admission
         wire = await read_wire(request, permit, _PROMPT, bounds, admission)
         model = self.parts.card.named(wire.model, permit.caller)

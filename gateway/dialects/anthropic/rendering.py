@@ -2,8 +2,8 @@
 
 A stream is: the message without content, then each block from its start to its stop, then the stop
 reason and the usage. One block is open at a time: text after a call begins a new block. The message
-says how many prompt tokens were cached, so it is sent only with the first token; before that a
-stream has pings.
+says how many prompt tokens were cached, so the message is sent only with the first token; before
+the first token a stream has pings.
 
 Knows: the order of events, and which block is open. Does not know: how calls are found in a text.
 """
@@ -146,7 +146,7 @@ class MessageRendering:
                 return self._delta(InputJsonDelta(text))
 
     def _within(self, kind: type[Piece], empty: Content) -> bytes:
-        """Close another open block and open one of `kind`; return b"" if `kind` is open already."""
+        """Close the open block and open a block of `kind`; return b"" if a `kind` block is open."""
         if self.is_open is kind:
             return b""
         closed = self._closed()
@@ -198,7 +198,7 @@ def call_id(request_id: str, place: int) -> str:
 
 
 def event(value: StreamEvent | MessagesError) -> bytes:
-    """Write one server-sent event, named as its `type`."""
+    """Write one server-sent event, named by its `type`."""
     name = str(type(value).__struct_config__.tag)
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(value))
 

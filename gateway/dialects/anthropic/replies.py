@@ -36,7 +36,7 @@ class ServerToolUse(Struct, frozen=True, kw_only=True):
 
 
 class MessageUsage(Struct, frozen=True, kw_only=True):
-    """Token counts of one request; the three input counts together are the prompt's."""
+    """Token counts of one request; the input counts add up to the prompt's."""
 
     input_tokens: int
     cache_creation_input_tokens: int
@@ -77,7 +77,7 @@ Content = TextContent | ThinkingContent | ToolUseContent
 class CacheMissReason(Struct, frozen=True):
     """The cause of a cache miss, and the number of prompt tokens that missed because of it.
 
-    The last two types say that the cause is unknown, so they have no number.
+    The last two types say that the cause is unknown, so they have no number of tokens.
     """
 
     type: Literal[
@@ -152,7 +152,7 @@ class MessageStart(Struct, frozen=True, tag_field="type", tag="message_start"):
 
 
 class ContentBlockStart(Struct, frozen=True, tag_field="type", tag="content_block_start"):
-    """The event that opens a block, empty."""
+    """The event that opens an empty block."""
 
     index: int
     content_block: Content

@@ -1,8 +1,8 @@
 """Anthropic's requests as Structs: field names, types and ranges.
 
 Fields that are not here are ignored; `None` means the same as an absent field. `Raw` fields are
-known but unsupported: a value that asks for anything is refused. `docs/reference/http-api.md` lists
-the ignored fields, and why.
+known but unsupported: a value that would have an effect is refused. `docs/reference/http-api.md`
+lists the ignored fields, with reasons.
 
 Knows: names, types, ranges. Does not know: what a field does (`prompts.py`, `reading.py`).
 """
@@ -17,14 +17,14 @@ from gateway.dialects.explaining import AnswerId, RatoonOptions
 from gateway.prompts.chats.chat_json import CacheControl
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # an answer's tokens; 0 computes the prompt alone
+Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # most tokens of an answer; 0: only the prompt
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 MAX_TOOLS = 512  # agents with many MCP servers have hundreds of tools
 
 
 class ToolChoice(Struct, frozen=True, kw_only=True):
-    """The choice of which tools must or may be called; `name` goes with `tool`."""
+    """The choice of which tools must or may be called; `name` goes with type `tool`."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -66,11 +66,11 @@ class DiagnosticsOptions(Struct, frozen=True, kw_only=True):
 
 
 class CreatedThread(Struct, frozen=True, tag_field="type", tag="create"):
-    """The wish to hold this conversation under its answer's id."""
+    """Stores this conversation under its answer's id."""
 
 
 class ContinuedThread(Struct, frozen=True, kw_only=True, tag_field="type", tag="continue"):
-    """The wish to continue the conversation under an earlier answer's id."""
+    """Continues the conversation that an earlier answer's id names."""
 
     previous_message_id: AnswerId
 

@@ -1,8 +1,8 @@
 """The conversation that a thread holds, and the request that continues it.
 
-A thread holds what a client would send again: model, system, tools and turns, with the answers. The
-breakpoints of its turns are not held: they were meant for one request, and a request may have only
-a few, so the next request sets its own.
+A thread holds the fields that a client would send again: model, system, tools and turns, with the
+answers. The breakpoints of its turns are not held: each request sets its own breakpoints, since a
+request may have only a few.
 
 Knows: fields. Does not know: where a thread is stored (`threads.py`).
 """
@@ -42,7 +42,7 @@ class HeldConversation(Struct, frozen=True, kw_only=True):
 
 
 class HeldTurn(Struct, frozen=True, kw_only=True):
-    """A turn of a thread: the conversation that a request sent, and the answer to it."""
+    """A turn of a thread: the conversation that a request sent, and its answer."""
 
     asked: HeldConversation
     answer: list[Block]
@@ -100,7 +100,7 @@ def answer_of(pieces: Sequence[FinishedPiece], request_id: str) -> list[Block]:
 
 
 def _changed(wire: PromptRequest, asked: HeldConversation, model: str) -> Iterator[str]:
-    """Yield the fields of `wire` that must be as in the thread, and are not."""
+    """Yield the fields of `wire` that must equal the thread's fields, and differ."""
     if model != asked.model:
         yield "model"
     if wire.system is not None and system_of(wire.system) != system_of(asked.system):

@@ -1,9 +1,9 @@
 """The threads of tenants: conversations that the server holds between a client's turns.
 
-A turn is stored under its answer's id until it is continued, for an hour at most. A request that
-continues the turn first stores a claim, which only one request can store. When the request's own
-turn is stored, it removes the continued turn. If the request fails, it removes the claim, so that
-the client may try again.
+A turn is stored under its answer's id until a request continues the turn, for an hour at most. A
+request that continues the turn first stores a claim, which only one request can store. Once the
+request's own turn is stored, the continued turn is removed. If the request fails, the claim is
+removed, so that the client may try again.
 
 Knows: which records there are, and the order in which they are stored. Does not know: what a turn
 holds (`thread_turns.py`).
@@ -31,7 +31,7 @@ from gateway.prompts.pipeline.admission import Admission
 from gateway.requests.request_metrics import Usage
 
 _LONGEST_S = 3600.0
-_CLAIM = "after_"  # a claim's id is this and the id of the continued message
+_CLAIM = "after_"  # a claim's id is this prefix and the id of the continued message
 _PREVIOUS = "thread.previous_message_id"
 _REPLAY = 'send the whole conversation with `thread: {"type": "create"}`'
 _LOG = logging.getLogger(__name__)
@@ -61,10 +61,10 @@ class Threads:
     async def before(
         self, thread: Thread | None, tenant_id: str, body: BodyLease
     ) -> HeldTurn | None:
-        """Find the turn that a request continues; return None if it continues none.
+        """Find the turn that a request continues; return None for a new conversation.
 
         `body` is grown by the turn's bytes. Raises BadRequest if this server stores no threads or
-        the turn was continued already, NotFound if the tenant has no such turn.
+        another request has continued the turn, NotFound if the tenant has no such turn.
         """
         if thread is not None and not self.seconds:
             raise unsupported("this server stores no conversations")
@@ -87,7 +87,7 @@ class Threads:
             raise unsupported(f"the conversation has more than {most} bytes")
 
     async def claim(self, tenant_id: str, previous_id: str) -> None:
-        """Claim a turn for one request; BadRequest if another has it, or if there is no room."""
+        """Claim a turn for one request; BadRequest if it is claimed already, or without room."""
         now = self.records.clock()
         try:
             kept = await self.records.keep(tenant_id, _CLAIM + previous_id, b"{}", now, _LONGEST_S)
@@ -138,7 +138,7 @@ class ThreadTurn:
 
     @asynccontextmanager
     async def claimed(self) -> AsyncIterator[None]:
-        """Claim the turn that this one continues; release the claim if the answer fails."""
+        """Claim the turn that this turn continues; release the claim if the answer fails."""
         previous_id, tenant_id = self._previous_id, self.caller.tenant_id
         if previous_id is None:
             yield
@@ -181,7 +181,7 @@ def _logged(failure: str) -> Iterator[None]:
 
 
 def unsupported(why: str) -> BadRequest:
-    """Make the error that lets clients send the whole conversation without `thread`."""
+    """Make the error upon which clients send the whole conversation without `thread`."""
     return BadRequest(
         f"{why}: send all messages, without `thread`",
         code="thread_unsupported_request",

@@ -1,6 +1,6 @@
 """The Gemini dialect's implementation of the protocol `Dialect`.
 
-Knows: the dialect's paths and parts. Does not know: its fields or its answers.
+Knows: the dialect's paths and parts. Does not know: the dialect's fields or answers.
 """
 
 from collections.abc import Mapping

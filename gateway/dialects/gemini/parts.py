@@ -1,7 +1,7 @@
 """The contents of a conversation as Structs: turns and their parts.
 
 Fields that are not here are ignored, and so are signatures of thoughts. `Raw` fields are known but
-unsupported: a value that asks for anything is refused.
+unsupported: a value that would have an effect is refused.
 """
 
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ class GeminiCall(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The result of a call; without an `id` it is of the first open call with its name."""
+    """The result of a call; without an `id`, of the first open call with the result's name."""
 
     name: str
     response: dict[str, Any] | None = None

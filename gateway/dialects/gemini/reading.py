@@ -43,7 +43,7 @@ from gateway.requests.permits import Permit
 T = TypeVar("T")
 
 _CONFIG = "generationConfig"
-_LEAST_S = 1.0  # least seconds for which a named content is retained, even if it expires before
+_LEAST_S = 1.0  # least seconds to retain a named content, even if the content expires before
 _LEAST = 1e-6  # the engine needs a `top_p` above 0, but Google takes 0, too
 _GENERATE = EitherDecoder(GenerateContentRequest)
 _COUNT = EitherDecoder(CountTokensRequest)
@@ -97,7 +97,7 @@ class GeminiReader:
     async def prompt(
         self, request: Request, permit: Permit, name: str
     ) -> tuple[ChatPrompt, ModulesOption | None]:
-        """Read the prompt whose tokens are to be counted, and the modules that it names."""
+        """Read the prompt of a request to count tokens, and the modules that the request names."""
         self.card.named(name, permit.caller)
         wire = await read_wire(request, permit, _COUNT, self.bounds, self.admission)
         alone = GeminiPrompt(contents=wire.contents or [], ratoon=wire.ratoon)

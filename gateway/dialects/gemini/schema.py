@@ -1,7 +1,7 @@
 """Gemini's requests as Structs: field names, types and ranges.
 
 Fields that are not here are ignored; `None` means the same as an absent field. `Raw` fields are
-known but unsupported: a value that asks for anything is refused. Tools of Google's servers are
+known but unsupported: a value that would have an effect is refused. Tools of Google's servers are
 passed over instead.
 
 Knows: names, types, ranges. Does not know: what a field does (`prompts.py`, `reading.py`).

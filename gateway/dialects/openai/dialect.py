@@ -15,7 +15,7 @@ from gateway.http.error_dialect import RenderedError
 
 
 class OpenAI:
-    """The default dialect, of all paths that no other dialect has, also the operator's paths."""
+    """The default dialect, which serves all paths of no other dialect, also the operator's."""
 
     prefixes: ClassVar[tuple[str, ...]] = (
         "/v1",
@@ -37,7 +37,7 @@ class OpenAI:
         return openai_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:  # noqa: ARG002
-        """Write the answer for `error`, with the tenant's remaining limits if one is reached."""
+        """Write the answer for `error`, with the tenant's remaining limits after a limit is hit."""
         return openai_shape.error_reply(error, error.param)
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002

@@ -127,7 +127,7 @@ class Reader:
     ) -> tuple[T, NamedModel]:
         """Parse the body and find its model; raise GatewayError for a bad body or unknown model.
 
-        `bulk` is as in `parse_steps`.
+        `bulk` cuts out the parts that stay `Raw`, whose values are not counted.
         """
         wire = await read_wire(request, permit, decoder, self.bounds, self.admission, bulk)
         return wire, self.card.named(wire.model, permit.caller)

@@ -27,7 +27,7 @@ class OpenRouter:
     error_schema: ClassVar[type[msgspec.Struct]] = RouterError
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """Return a router without routes: all are those of OpenAI's dialect."""
+        """Return an empty router: the routes are in OpenAI's dialect."""
         del parts
         return APIRouter()
 

@@ -1,10 +1,11 @@
 """A request's breakpoints, `cache_control`, as the prompt prefixes to retain in the cache.
 
-A breakpoint covers the tools, then the system, then the turns, up to its block. The request's own
-`cache_control`, beside the turns, is a breakpoint at the end of the prompt; it has no effect if the
-last block has the same breakpoint.
+A breakpoint covers the tools, then the system, then the turns, up to its block. `cache_control`
+beside the turns is a breakpoint at the end of the prompt; the field has no effect if the last block
+has a breakpoint with the same `ttl`.
 
-Knows: where breakpoints may be, and what each covers. Does not know: tokens, or the cache.
+Knows: where breakpoints may be, and the prefix that each covers. Does not know: tokens, or the
+cache.
 """
 
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ class _Place(NamedTuple):
     param: str  # the field's name in errors
     control: CacheControl
     tools: int | None = None  # number of covered tools, if the breakpoint is on a tool
-    system: int | None = None  # number of covered system blocks, if it is on a system block
+    system: int | None = None  # number of covered system blocks, if the breakpoint is on one
     turn: int = 0  # number of covered whole turns, for any other breakpoint
     blocks: int | None = None  # number of covered blocks of the next turn; None: the prompt's end
 
@@ -58,7 +59,7 @@ def marks_of(wire: PromptRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:
 def _with_automatic(
     places: list[_Place], control: CacheControl, wire: PromptRequest
 ) -> list[_Place]:
-    """Add a breakpoint at the prompt's end; if the last block has one with this `ttl`, add none.
+    """Add a breakpoint at the prompt's end, unless the last block has a breakpoint of this `ttl`.
 
     Raises BadRequest if the last block has a breakpoint with another `ttl`.
     """
@@ -101,7 +102,7 @@ def _places(wire: PromptRequest) -> Iterator[_Place]:
 
 
 def _mark(block: Block, where: str) -> CacheControl | None:
-    """Read the breakpoint of a block, or of a text in a result; BadRequest if it is forbidden."""
+    """Read the breakpoint on a block or on a result's text; BadRequest if forbidden."""
     if isinstance(block, ForeignBlock):
         return None  # `turns.py` refuses the whole block
     control = block.cache_control

@@ -1,6 +1,7 @@
 """The conversion of a request's fields into a chat prompt and the form of its answer.
 
-Knows: what makes a prompt. Does not know: blocks (`turns.py`), sampling (`reading.py`), templates.
+Knows: the fields of a prompt. Does not know: blocks (`turns.py`), sampling (`reading.py`),
+templates.
 """
 
 import msgspec
@@ -57,11 +58,12 @@ def thinking_is_shown(wire: PromptRequest) -> bool:
 
 
 def system_of(system: str | list[TextBlock] | None) -> list[Message]:
-    """Write the system prompt as a message; none if it is empty.
+    """Write the system prompt as a list of one message; an empty prompt gives an empty list.
 
     Claude Code's first block is a header that names the release, not an instruction. The header
-    differs between sessions, so at the beginning of the prompt it would keep each session from
-    reusing what another session has cached. A header at the beginning of a text is left out.
+    differs between sessions, so a header at the beginning of the prompt would keep each session
+    from reusing the blocks that another session computed. A header at the beginning of a text is
+    left out.
     """
     texts = [system] if isinstance(system, str) else [block.text for block in system or ()]
     said = [(text, without_billing_header(text)) for text in texts]
@@ -87,7 +89,7 @@ def _continues(messages: list[Message], last: int) -> bool:
 
 
 def _variables(wire: PromptRequest) -> dict[str, Scalar]:
-    """Write the template variables for thinking and effort; templates without them ignore them."""
+    """Write the template variables for thinking and effort; other templates ignore them."""
     variables: dict[str, Scalar] = {}
     if wire.thinking is not None:
         variables["enable_thinking"] = wire.thinking.type not in ("disabled", "between_tools")

@@ -2,8 +2,9 @@
 
     {"role": "system", "clear_at": "next_user_message", "content": "3,200 tokens are left."}
 
-The client keeps sending such a message. Once a later turn of the user follows, the model is no
-longer shown it. The prompt before the message stays the same; what follows is computed again.
+The client sends this message again in each request. Once a later turn of the user follows, the
+model is no longer shown the message. The prompt before the message stays the same; the prompt after
+the message is computed again.
 
 Knows: fields of turns. Does not know: which messages a turn becomes (`turns.py`).
 """
@@ -28,7 +29,7 @@ def with_shown_turns(wire: Wire) -> Wire:
 
 
 def effort_of(turns: Sequence[InputMessage]) -> str | None:
-    """Return the effort in the latest system message since the last answer; None without one."""
+    """Return the effort in the latest system message since the last answer; None if unset."""
     *before, last = turns
     prefill = last.role == "assistant"
     for turn in reversed(before if prefill else turns):

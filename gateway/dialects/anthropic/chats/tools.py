@@ -1,8 +1,9 @@
 """The conversion of Anthropic's tools into template tools and callable tools.
 
 A request declares tools, and system messages in the conversation add and remove tools. The template
-shows all declared tools, also those removed later, so that the beginning of the prompt does not
-change. Each change is shown as a text in its place. The tools in force at the end may be called.
+shows all declared tools, also tools that are removed later, so that the beginning of the prompt
+does not change. Each change is shown as a text in its place. The tools in force at the end may be
+called.
 
 Knows: `tools`, and their changes. Does not know: `tool_choice` (`answer_form.py`), or how a model
 writes calls (`gateway/turn_formats`).
@@ -36,7 +37,7 @@ _STAYS_TEXT = "what is said between calls comes as text, not as thinking"
 
 @dataclass(frozen=True, slots=True)
 class RequestTools:
-    """The tools of a request: those declared, those in force, and those defined by its turns."""
+    """A request's declared tools, the tools in force, and the tools that its turns define."""
 
     declared: tuple[tuple[int, ToolParam], ...]  # tools that the model is shown, with their indices
     in_force: tuple[ToolSpec, ...]  # tools that may be called
@@ -62,7 +63,7 @@ class RequestTools:
         return cls(tuple(shown), in_force, tuple(changes.defined), tuple(passed_over))
 
     def forms(self, before: int | None = None) -> list[Tool] | None:
-        """Write the first `before` tools (None: all) for chat templates; None if there are none."""
+        """Write the first `before` tools (None: all) for chat templates; None for no tools."""
         tools = [one for place, one in self.declared if before is None or place < before]
         return [form_of(one) for one in tools] or None
 
@@ -74,7 +75,7 @@ def form_of(tool: ToolParam) -> Tool:
 
 
 def change_text(block: Change) -> str | None:
-    """Write the text that tells the model of a tool change; None if the client cannot run it."""
+    """Write the text of a tool change for the model; None if the client cannot run the tool."""
     match block.tool:
         case ToolReference(name=name) if isinstance(block, ToolAdditionBlock):
             return f'The tool "{name}" is available from here on.'
@@ -93,7 +94,7 @@ def _servers(wire: PromptRequest) -> Iterator[PassedOver]:
 
 
 def _updates(wire: PromptRequest) -> Iterator[PassedOver]:
-    """Yield the notice that text between calls stays text, if `between_tools` is asked for."""
+    """Yield that thinking of the type `between_tools`, if asked for, is ignored."""
     if wire.thinking is not None and wire.thinking.type == "between_tools":
         yield PassedOver("thinking.type", "between_tools", _STAYS_TEXT)
 

@@ -3,7 +3,7 @@
 Adjacent turns of one role are one turn. A turn of blocks becomes one message or several: each
 result of a call is a message of its own, and adjacent texts are one text.
 
-Knows: blocks, and what each becomes. Does not know: the other fields (`prompts.py`).
+Knows: blocks, and the message that each becomes. Does not know: the other fields (`prompts.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ _FAILED = "Error: "  # prefix of a failed call's result; templates have no field
 
 class _Placed(NamedTuple):
     block: Block
-    where: str  # the block's place, as an error's `param` names it
+    where: str  # the block's place, for an error's `param`
 
 
 def messages_of(turns: Sequence[InputMessage]) -> Iterator[Message]:
@@ -124,7 +124,7 @@ def _assistant(blocks: Sequence[_Placed]) -> Message:
             case ThinkingBlock():
                 thoughts.append(block.thinking)
             case RedactedThinkingBlock():
-                pass  # encrypted by another server
+                pass  # another server encrypted the block
             case ToolUseBlock():
                 calls.append(ToolCall(block.name, block.input, block.id))
             case HostedUse():
@@ -147,7 +147,7 @@ def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iter
             case TextBlock():
                 texts.append(block)
             case ContainerUploadBlock() if role == "user":
-                pass  # the answer reports it as ignored
+                pass  # the answer reports the block as ignored
             case ToolAdditionBlock() | ToolRemovalBlock() if role == "system":
                 told = change_text(block)
                 texts += [] if told is None else [TextBlock(text=told)]

@@ -1,6 +1,6 @@
 """The content blocks of a turn as Structs, told apart by their `type`.
 
-Fields that are not here are ignored. No template is shown a block's `cache_control`.
+Fields that are not here are ignored. A block's `cache_control` is not passed to templates.
 """
 
 from typing import Annotated, Any, Literal
@@ -87,13 +87,13 @@ Effort = Annotated[str, Meta(max_length=64)]
 
 
 class TurnConfig(Struct, frozen=True, kw_only=True):
-    """A system message's settings for the answer to its user turn."""
+    """The settings of a system message for the answer that follows."""
 
     effort: Effort | None = None
 
 
 class InputMessage(Struct, frozen=True, kw_only=True):
-    """One turn of the conversation; system turns may stand between the others.
+    """One turn of the conversation; system turns may stand between other turns.
 
     A system message with `clear_at` is shown for one turn of the user; a system message with an
     `output_config` may have no content.

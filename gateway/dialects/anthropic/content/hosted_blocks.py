@@ -1,6 +1,6 @@
 """Blocks of tools that another server ran, shown to the model if their results are present.
 
-An agent that used such a server before has these blocks in its history. If a call and its result
+An agent that used another server before has hosted blocks in its history. If a call and its result
 are in the same turn of the assistant, the model is shown both. Any other block is passed over, and
 the answer says so.
 
@@ -112,7 +112,7 @@ def shown_calls(blocks: Sequence[object]) -> frozenset[str]:
 
 
 def is_passed_over(block: object, shown: frozenset[str]) -> bool:
-    """Tell whether `block` is of a hosted tool, but of none of the `shown` calls."""
+    """Tell whether `block` belongs to a hosted tool, and to none of the `shown` calls."""
     match block:
         case HostedUse():
             return block.id not in shown
@@ -128,7 +128,7 @@ def passed_over(block: HostedBlock, where: str) -> PassedOver:
 
 
 def result_text(block: HostedResult) -> str:
-    """Write a hosted call's result as text, or as JSON if some of it is not text."""
+    """Write a hosted call's result as text, or as JSON if a part of the result is not text."""
     content = _readable("" if block.content is None else block.content, _DEEP)
     if isinstance(content, str):
         return content
@@ -144,7 +144,7 @@ def _is_text(part: Any) -> bool:
 
 
 def _readable(value: Any, deep: int) -> Any:
-    """Return `value` without encrypted fields and files' bytes, down to `deep` levels."""
+    """Return `value` without encrypted fields and bytes of files, down to `deep` levels."""
     if deep and isinstance(value, list):
         return [_readable(one, deep - 1) for one in value]
     if deep and isinstance(value, dict):

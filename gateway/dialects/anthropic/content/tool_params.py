@@ -11,7 +11,7 @@ from gateway.prompts.chats.chat_json import CacheControl
 
 
 class ToolParam(Struct, frozen=True, kw_only=True):
-    """A tool; a caller's own has a schema, one of Anthropic's is known by its `type`."""
+    """A tool; callers' tools have a schema, Anthropic's a known `type`."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     type: str | None = None
@@ -30,7 +30,7 @@ class ToolReference(Struct, frozen=True, kw_only=True, tag_field="type", tag="to
 class McpToolReference(
     Struct, frozen=True, kw_only=True, tag_field="type", tag="mcp_tool_reference"
 ):
-    """A reference to a tool of an MCP server; the gateway has none."""
+    """A reference to a tool of an MCP server; the gateway has no MCP servers."""
 
     server_name: str
     name: str
