@@ -7,5 +7,5 @@
     layouts        where the bytes of a block, a state and a ring are
     runs, move, free_memory, waiting, errors
 
-Each imports only from those below it.
+Each module imports only modules listed below it.
 """

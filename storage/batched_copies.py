@@ -23,13 +23,13 @@ _IN_STREAM_ORDER = 1  # CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
 
 
 class _Location(ctypes.Structure):
-    """CUmemLocation: a hint, left empty."""
+    """CUmemLocation: a hint where the memory lies, left empty."""
 
     _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
 
 
 class _Attributes(ctypes.Structure):
-    """CUmemcpyAttributes, the same for all copies of a call."""
+    """CUmemcpyAttributes: the attributes that all copies of a call share."""
 
     _fields_ = (
         ("source_access_order", ctypes.c_int),

@@ -1,7 +1,7 @@
 """Copies of runs of blocks between the device's memory and the host's.
 
-A run is a number of blocks that follow each other on both sides: one copy, however many they
-are. On a GPU each direction has a stream of its own, so both go on at once and beside the steps:
+A run is a number of blocks that follow each other in both memories; one copy moves a whole run. On
+a GPU each direction has its own stream, so copies in both directions run at once, beside the steps:
 
     compute   step n ......| step n+1 ................| step n+2
     down           event --> copies, event                          device to host
@@ -55,7 +55,7 @@ class Copying(CopyEvent, Protocol):
         """Seconds from the first copy's start to the last's end; valid once `query` is True."""
 
     def release_early(self) -> bool:
-        """Make later launches wait for the missing layers themselves; return whether they will.
+        """Make later launches wait for the missing layers; return True if this was possible.
 
         Returns False, and changes nothing, if too many bytes are missing or launches cannot wait.
         Must not be called again once it has returned True.
@@ -69,11 +69,11 @@ class CopyStream(Protocol):
         """Record an event after all work launched on the device so far."""
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
-        """Copy all `runs`, at least one, after the event `after`, or none: raises CopyFailed."""
+        """Copy all `runs`, one or more, after the event `after`. Raises CopyFailed if any fails."""
 
 
 class Passed:
-    """A `Copying` that was done when the call returned."""
+    """A `Copying` whose copies were done when `copy` returned."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -152,7 +152,7 @@ class OnStream:
 class StreamCopies:
     """Copies on two streams of a GPU, one for each direction. Unpinned host memory blocks calls.
 
-    With `late` and `batched` the late layers of blocks that come up are copied last.
+    With `late` and `batched` the late layers of blocks are copied to the device last.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class StreamCopies:
                 copying.only_late(late)
                 batched.queue(last, stream.cuda_stream)
         except CopyFailed:
-            stream.synchronize()  # from here on copies that were queued nevertheless write no more
+            stream.synchronize()  # after this, copies queued before the failure write no more
             raise
 
 
@@ -217,7 +217,7 @@ def copies_for(device: torch.device, late: LayerwiseLoad | None = None) -> CopyS
 
 
 def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> CopyPieces:
-    """Return the bytes of each run; for one-block runs only [first_byte, end_byte)."""
+    """Return a piece for each run: all its bytes, or of one-block runs [first_byte, end_byte)."""
     size = runs.targets.shape[1]
     behind = 0 if end_byte is None else size - end_byte
     return CopyPieces(
@@ -230,7 +230,8 @@ def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> C
 def pieces_in_order(runs: Runs, late: LayerwiseLoad) -> tuple[CopyPieces, CopyPieces]:
     """Return the pieces that must arrive before an early release, then the late layers' pieces.
 
-    As many of the last blocks come in two pieces as the late bytes allow; all others whole.
+    The last blocks are cut in two pieces, as many blocks as the late bytes allow; all earlier
+    blocks are one piece each.
     """
     blocks, cut = runs.single(), late.bytes_before
     split = min(late.max_bytes // (runs.targets.shape[1] - cut), len(blocks))

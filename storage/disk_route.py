@@ -8,8 +8,8 @@ A state is moved block by block like KV, and its move ends with the last block. 
 any block is lost, or else failed if any block failed.
 
 Reads come first, since requests wait for them. Writes take at most half of the buffers. When the
-disk does not answer, moves that wait for a buffer fail at once: a request had better compute its
-prefix than wait in a queue that does not move.
+disk does not answer, moves that wait for a buffer fail at once: computing a prefix is better for a
+request than a queue that does not move.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from storage.runs import Runs, Slots, runs_of
 
 @dataclass(slots=True, eq=False)
 class _OpenMove:
-    """A move that ends once `left` blocks of it have ended."""
+    """A move that ends once `left` more of its blocks have ended."""
 
     move: Move
     left: int
@@ -47,7 +47,7 @@ class _Passage:
     place: int  # slot of the block on the device or in the host
     record: BlockRecord
     after: CopyEvent  # event after the steps that may use the device slot
-    turn: int  # number of the `start` that recorded `after`: a later number is later on the stream
+    turn: int  # number of the `start` call that recorded `after`; later events have larger numbers
     buffer: int | None = None
 
 
@@ -70,7 +70,7 @@ class DiskRoute:
     ) -> None:
         """Move blocks to and from `device`, the device pool as (num_blocks, block_bytes) uint8.
 
-        States are moved to and from `device_states`, the state pool as blocks.
+        States are moved to and from `device_states`, the state pool viewed as blocks.
         """
         self._memories = {False: device, True: device_states}
         self._states = states
@@ -185,7 +185,7 @@ class DiskRoute:
             self._batches.append(_DiskBatch(passages, event))
 
     def _take_copied(self, ended: Completed) -> None:
-        """Write blocks that were copied to buffers to disk; end moves copied from buffers."""
+        """Begin the disk writes of blocks copied to buffers; end the moves copied from buffers."""
         going = []
         for batch in self._batches:
             if not batch.event.query():
@@ -222,6 +222,6 @@ def _places_of(passages: list[_Passage]) -> Slots:
 
 
 def _buffers_of(passages: list[_Passage]) -> Slots:
-    """Return the buffers of passages, each of which has one."""
+    """Return the buffers of passages that all have a buffer."""
     buffers = [passage.buffer for passage in passages if passage.buffer is not None]
     return np.array(buffers, np.int64)

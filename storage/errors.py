@@ -1,18 +1,18 @@
 """Errors of storage, as types.
 
-Knows: which operation failed. Does not know: what that means for a request.
+Knows: which operation failed. Does not know: what the failure means for a request.
 
 StorageError
- |- PoolDoesNotFit    a pool with no block, or with more bytes than there are
- |- UnevenSlices      KV heads that do not divide between so many ranks
+ |- PoolDoesNotFit    a pool with no block, or with more bytes than there is memory
+ |- UnevenSlices      KV heads that the number of ranks does not divide
  |- UnknownSlot       a move names a slot that its tier does not have
  |- UnsupportedMove   a move between tiers that this machine does not have, or without its record
  |- CopyFailed        a copy did not take place; its target holds nothing
  |- DiskUnavailable   the disk tier's process does not come up
- |   `- DiskInUse     another engine has its directory
- `- FileTrouble       what may be wrong with the disk's file; raised inside its process only
+ |   `- DiskInUse     another engine uses the tier's directory
+ `- FileTrouble       a fault of the disk's file; raised inside the disk's process only
      |- FileFull      no room for a write; reads go on
-     |   `- DiskFull  because its file system has too little left
+     |   `- DiskFull  no room because the file system has too little left
      `- FileDamaged   the file is damaged
 """
 

@@ -47,7 +47,7 @@ def host_free_memory(
     process: Path = PROCESS,
     limits: Mapping[str, int] | None = None,
 ) -> FreeMemory:
-    """Return the tightest bound. `limits`: bytes by RLIMIT name; default: this process's limits.
+    """Return the tightest bound, given bytes by RLIMIT name (default: this process's limits).
 
     Where the system does not tell, such as outside Linux, a quarter of all memory counts as free.
     """

@@ -1,9 +1,10 @@
 """Layer-wise loading: a step may start while the last layers of its blocks are being copied.
 
-A step reads the keys of its layers one after the other. So it may start when the first three
-quarters of every block are there, and it waits before the first layer of the last quarter:
+A step reads the keys of its layers one after the other. So a step may start when the first three
+quarters of every block have arrived; the step then waits before the first layer of the last
+quarter:
 
-    up        | blocks, whole | first layers of the others | their late layers |
+    up        | whole blocks  | split blocks' first layers | their late layers |
     release                                                ^
     compute                                                | layers 0 to 23 .....|wait| 24 to 31 |
 
@@ -26,7 +27,7 @@ class LayerwiseLoad:
     """The late layers of one pool on a GPU. One owner thread.
 
     `first`: the first late layer, before which steps `wait`; `bytes_before`: a block's bytes before
-    it. `max_bytes`: bytes that may be missing when a load is released early.
+    this layer. `max_bytes`: bytes that may be missing when a load is released early.
     """
 
     def __init__(self, layout: KvLayout, max_bytes: int, device: torch.device) -> None:
@@ -40,7 +41,7 @@ class LayerwiseLoad:
         self._arrived.record(self._stream)  # nothing to wait for yet
 
     def release_early(self, arrived: torch.cuda.Event) -> None:
-        """Make all later launches wait for `arrived` and for all loads released early before."""
+        """Make later launches wait for `arrived` and for earlier loads released early."""
         self._stream.wait_event(arrived)
         self._arrived.record(self._stream)
 

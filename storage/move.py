@@ -1,8 +1,8 @@
 """A copy of one block or state between slots, as data, and the outcomes of copies.
 
-Knows: the names of the tiers, that a block has a slot number in each, and what a block on disk is
-bound to. Does not know: why a block moves, or how a copy is made. `prefix_cache` returns plans; a
-mover in this package executes them.
+Knows: the names of the tiers, that a block has a slot number in each tier, and which record a block
+on disk is bound to. Does not know: why a block moves, or how a copy is made. `prefix_cache` returns
+plans; a mover in this package executes them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ DEVICE_TIER, HOST_TIER, DISK_TIER = Tier
 
 # Slots of recurrent states on the device.
 NO_STATE = 0  # named by rows from the first token on and by padding: neither read nor written
-FIRST_SLOT = 1  # the first slot that is given to sequences and to checkpoints
+FIRST_SLOT = 1  # the first slot for states of running sequences and cached states
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
-    """Copy the whole block in slot `source` of one tier to slot `target` of another or the same.
+    """Copy the whole block in slot `source` of `source_tier` to slot `target` of `target_tier`.
 
-    Every block has one, so a move is made, hashed and compared without any Python code.
+    Each moved block has a `Move`: these are made, hashed and compared without any Python code.
     `is_state`: a recurrent state, whose slots are counted apart from those of blocks.
     """
 
@@ -58,7 +58,7 @@ class TokenCopy(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class StateSlots:
-    """The slots of states below the device: each is some blocks in a row, after the KV blocks.
+    """The slots of states below the device, each several blocks in a row after the KV blocks.
 
     So states use the memory, the staging buffers and the records of blocks.
     """
@@ -79,7 +79,7 @@ class BlockRecord:
     key: bytes  # 16 bytes, the block's key
     parent_key: bytes  # 16 bytes, the key of the block before it
     namespace: bytes  # 16 bytes
-    owner: str  # the flow under whose data key the block lies
+    owner: str  # the owner whose data key encrypts the block
     token_ids: bytes  # block_size int32, little endian
     hits: int = 0  # requests that had found the block when it was written; not compared
     state_part: int | None = None  # part of the state after the block; None: the block's KV

@@ -45,7 +45,7 @@ class Runs:
             yield self.targets[target : target + count], self.sources[source : source + count]
 
     def single(self) -> Runs:
-        """Return the same blocks, each as its own run."""
+        """Return these runs, split into runs of one block each."""
         first = np.cumsum(self.counts) - self.counts
         inside = np.arange(self.num_blocks) - np.repeat(first, self.counts)
         return Runs(
@@ -57,7 +57,7 @@ class Runs:
         )
 
     def part(self, places: slice) -> Runs:
-        """Return some of the runs."""
+        """Return the runs at `places`."""
         return Runs(
             self.targets,
             self.sources,

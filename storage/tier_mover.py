@@ -2,10 +2,10 @@
 
     device <-> host    one batch of copies for each direction of a plan, one event after it
     device <-> disk    through staging buffers, see `disk_route`
-    host    -> disk    written from where the block lies
+    host    -> disk    written directly from host memory
 
-A state is moved as the blocks that it takes (`StateSlots`), on the device blocks of the state pool.
-Its move ends with the last block, and is never released early.
+A state is moved as the blocks that it takes (`StateSlots`); on the device these are blocks of the
+state pool. The move of a state ends with the last block, and is never released early.
 
 Moves within the device are made by `device_pool.Mover`, on the stream of the step that needs them.
 """
@@ -55,7 +55,7 @@ class _CopyBatch:
     moves: tuple[Move, ...]
     num_blocks: int
     copying: Copying
-    come_down: Slots | None  # blocks of the host that it fills; None: it fills the device
+    come_down: Slots | None  # host blocks that the copies fill; None: they fill the device
     is_released: bool = False
 
 
@@ -105,7 +105,7 @@ class TierMover:
         self.pending = 0  # moves that have been started and not reported
 
     def start(self, plan: Plan) -> None:
-        """Start all moves of `plan`, or none: raises UnsupportedMove or UnknownSlot.
+        """Start all moves of `plan`. Raises UnsupportedMove or UnknownSlot before any starts.
 
         A move of a block that has changed in host memory is lost.
         """
@@ -233,7 +233,7 @@ def _flows(moves: Sequence[Move], states: StateSlots | None) -> list[_Direction]
 
 
 def _slots(tier: Tier, slots: list[int], states: StateSlots | None) -> Slots:
-    """Return the slots of blocks; a state's slots are those of its blocks, in a row."""
+    """Return block slots: `slots` themselves or, of states, the slots of each state's blocks."""
     if states is not None:
         slots = [block for slot in slots for block in states.of(tier, slot)]
     return np.array(slots, np.int64)

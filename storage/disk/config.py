@@ -22,7 +22,7 @@ class DiskConfig:
     """
 
     directory: Path
-    max_bytes: int  # bound on the file; the disk may allow less
+    max_bytes: int  # bound on the file's size; the disk may allow less
     block_bytes: int
     fingerprint: bytes  # 32 bytes; a file with another fingerprint is wiped
     encrypt: bool = False  # encrypt blocks, with a data key for every owner
@@ -32,10 +32,10 @@ class DiskConfig:
     write_deadline_s: float = 30.0
     start_deadline_s: float = 30.0
     lock_wait_s: float = 5.0  # wait for a previous engine's process, which may still be closing
-    restart_after_s: float = 0.5  # doubled with each failure in a row
+    restart_after_s: float = 0.5  # pause before a restart; doubled with each failure in a row
     max_failures: int = 3  # failures within failure_window_s, after which the tier stays off
     failure_window_s: float = 600.0
-    full_retry_s: float = 10.0  # before a restart after the disk was full
+    full_retry_s: float = 10.0  # pause before a restart after the disk was full
 
     @property
     def record_bytes(self) -> int:

@@ -1,14 +1,15 @@
 """The opening of a directory's record file, whatever state the directory is in.
 
-    DIRECTORY/lock                  held by the one process that may touch the rest
+    DIRECTORY/lock                  held by the one process that may touch the other files
     DIRECTORY/secret                authenticates records; DIRECTORY/keys with encryption
     DIRECTORY/blocks/               the file
-    DIRECTORY/blocks.quarantine/    the last one that was set aside
+    DIRECTORY/blocks.quarantine/    the last file that was set aside
 
-A file whose records have another origin (fingerprint, block size, encryption) is removed. A file
-that cannot be opened, that ends before its last page, or at which a process died, is set aside. A
-file is also removed where others have filled the disk. In all these cases the tier starts empty.
-The file set aside is removed once the disk has no space for it beside a file of full size.
+A file whose records have another origin (fingerprint, block size, encryption) is removed. A file is
+set aside if it cannot be opened, if it ends before its last page, or if the process that had it
+open died. A file is also removed where others have filled the disk. In all these cases the tier
+starts empty. The file set aside is removed once the disk has no space for it beside a file of full
+size.
 """
 
 from __future__ import annotations
@@ -89,9 +90,9 @@ def take_lock(path: Path, wait_s: float) -> int:
 
 
 def make_room(head_room: HeadRoom) -> bool:
-    """Free space for others: remove quarantine, then the file; return whether the file went.
+    """Free space for others: first remove quarantine, then, if still needed, the record file.
 
-    Raises OSError.
+    Returns whether the record file was removed. Raises OSError.
     """
     directory, blocks = head_room.directory, blocks_of(head_room.directory)
     if head_room.bound(allocated_bytes(blocks)) < head_room.max_bytes:
@@ -108,7 +109,7 @@ def blocks_of(directory: Path) -> Path:
 
 
 def set_apart(blocks: Path) -> bool:
-    """Move the file, if any, to quarantine, which holds one file; return whether it was there."""
+    """Move the file, if any, to quarantine, over an older one; return whether it was moved."""
     if not blocks.exists():
         return False
     remove_quarantine(blocks.parent)

@@ -82,7 +82,7 @@ class DiskProcess:
         self.flush()
 
     def kill(self) -> None:
-        """Kill the process. Check `is_dead` for its end: while waiting for a disk it cannot die."""
+        """Kill the process; it cannot die while it waits for a disk, so check `is_dead`."""
         self._outbox.clear()
         if not self.is_dead:
             self._child.kill()
@@ -126,7 +126,7 @@ class Restarts:
     def after_end(self, now: float, *, disk_full: bool) -> bool:
         """Note the end of a process; False if no other process is to be started.
 
-        `disk_full`: it ended because its disk was full, which is no failure.
+        `disk_full`: the process ended because its disk was full, which is no failure.
         """
         if disk_full:
             self._due = now + self._config.full_retry_s

@@ -1,14 +1,14 @@
-"""The disk's process: opens the file, then answers the engine until it is gone.
+"""The disk's process: opens the file, then answers the engine until the engine is gone.
 
     main thread       takes commands, scans
-    one thread        writes, erases, forgets (`writing`), in the order they came
-    two threads       read: so a read waits for no write, and not for a single slow read
+    one thread        writes, erases, forgets (`writing`), in the order of the commands
+    two threads       read: so a read waits neither for writes nor for one slow read
 
 An error of the file ends the process at once: the engine starts another one, with a new file. A
 file system with too little space left is not an error: writes stop until there is space, and reads
 go on. Where others have filled the file system so far that the file must be removed, the process
 removes it and ends; the next one starts empty. When the engine is gone, the process ends too, after
-it has written what was queued.
+all queued writes.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class _Service:
             self._reads.put(command)
         elif isinstance(command, wire.Write | wire.Erase):
             self._writing.queue.put(command)
-        elif isinstance(command, wire.Forget | wire.Note):  # their record slots are unknown
+        elif isinstance(command, wire.Forget | wire.Note):  # quarantine may hold such records
             remove_quarantine(self._config.directory)
             self._writing.queue.put(command)
         elif isinstance(command, wire.Scan):

@@ -1,7 +1,8 @@
 """The staging buffers for blocks to and from the disk's process, and the free buffers among them.
 
-After a read was given up, the process may still write into the read's buffer until it answers. Such
-a buffer is *owed* an answer, and becomes free when the answer comes or the process is dead.
+After a read was given up, the process may still write into the read's buffer until the process
+answers. Such a buffer is *owed* an answer, and becomes free when the answer comes or the process is
+dead.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Staging:
         self._owed[ticket] = buffer
 
     def answered(self, ticket: int) -> bool:
-        """Free the buffer of a given-up read; return whether `ticket` was such a read."""
+        """Free the buffer of a given-up read; return whether `ticket` was a given-up read."""
         buffer = self._owed.pop(ticket, None)
         if buffer is None:
             return False

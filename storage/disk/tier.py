@@ -1,14 +1,15 @@
 """The engine's side of the disk tier: sends requests to the disk's process and takes its answers.
 
-When the process dies, all requests to it fail, and its records are lost: the file may be the
-cause, so it is set aside, and after a pause another process starts with an empty file. Then
-`generation` rises, and the cache has to forget the tier. After too many deaths in a short time the
-tier stays off. A process that ended because its disk was full is always started again. A process
-that ends with its engine leaves its file for the next process.
+When the process dies, all requests to it fail, and its records are lost: the file may be the cause
+of the death, so the file is set aside, and after a pause another process starts with an empty file.
+Then `generation` rises, and the cache has to forget the tier. After too many deaths in a short time
+the tier stays off. A process that ended because its disk was full is always started again. A
+process that ends with its engine leaves its file for the next process.
 
 A read that misses its deadline fails. Its answer may still come later, and until then the disk may
 write into the read's buffer, which is therefore not used again. A write that misses its deadline
-does not fail at once, since the disk may still be reading the block: its process is killed first.
+does not fail at once, since the disk's process may still be reading the block: the process is
+killed first.
 """
 
 from __future__ import annotations
@@ -96,12 +97,12 @@ class DiskTier:
 
     @property
     def encrypts(self) -> bool:
-        """True if an owner's records are encrypted under a key of its own."""
+        """True if each owner's records are encrypted under the owner's own key."""
         return self._config.encrypt
 
     @property
     def is_answering(self) -> bool:
-        """True if the disk is up and no read is past its deadline without an answer since."""
+        """True if the disk is up and has answered all reads that missed their deadline."""
         return self.is_up and not self.buffers.is_owed
 
     @property
@@ -110,9 +111,9 @@ class DiskTier:
         return replace(self._counters.stats, forgetting=len(self._forgetting))
 
     def write(self, slot: int, record: BlockRecord, segment: wire.Segment, place: int) -> int:
-        """Write the block at `place`, which must not change until this ticket has ended.
+        """Write the block at `place`, which must not change until the write has ended.
 
-        Returns the ticket, as `read` does.
+        Returns the write's ticket, with which `poll` returns its end.
         """
         if self._process is None or not self.is_up:
             return self._asked.refused()
@@ -131,7 +132,7 @@ class DiskTier:
     def erase(self, slots: Iterable[int]) -> None:
         """Empty these slots.
 
-        They are empty before any later write begins. A later read may come before.
+        The slots are empty before any later write begins; a later read may still find their blocks.
         """
         if self._process is not None and self.is_up:
             left = list(slots)
@@ -155,7 +156,7 @@ class DiskTier:
         """Do nothing: `scan` lists all sound records and erases all other records."""
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
-        """Note that these flushes are done, once all slots to be erased before are erased.
+        """Note on disk that these flushes are done, after all slots of earlier erasures are erased.
 
         Returns at once. A flush whose note does not reach the disk is done again at the next start.
         """

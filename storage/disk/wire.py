@@ -102,7 +102,7 @@ class Forget(DiskMessage, frozen=True):
 
 
 class Note(DiskMessage, frozen=True):
-    """Remember that these flushes are done, once all slots to be erased before are erased."""
+    """Remember that these flushes are done, after all slots of earlier erasures are erased."""
 
     flushes: list[str]
 
@@ -178,7 +178,7 @@ class WireBroken(StorageError):
 
 
 class Channel:
-    """One end of a SOCK_SEQPACKET socket. One thread at a time may send, and one receive."""
+    """One end of a SOCK_SEQPACKET socket. One thread at a time may send; one may receive."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
@@ -204,7 +204,7 @@ class Channel:
         return True
 
     def receive(self, flags: int = 0) -> memoryview | None:
-        """Receive a message, a view valid until the next call; None with MSG_DONTWAIT or a timeout.
+        """Receive a message, a view valid until the next call; None if no message comes in time.
 
         Raises WireBroken.
         """
@@ -227,7 +227,7 @@ REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def decode(decoder: msgspec.msgpack.Decoder[Message], content: memoryview) -> Message:
-    """Decode a message of the engine (COMMANDS) or the disk's process (REPLIES), or WireBroken."""
+    """Decode a command (COMMANDS) or a reply (REPLIES); raise WireBroken for an invalid one."""
     try:
         return decoder.decode(content)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: not UTF-8

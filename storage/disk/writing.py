@@ -1,7 +1,7 @@
 """The thread that changes the file; it takes queued jobs in batches.
 
-A transaction costs a wait for the disk, so many blocks share one. Batches are bounded, so that a
-batch that does not fit the file costs little; its jobs are then tried one by one.
+A transaction costs a wait for the disk, so many blocks share a transaction. Batches are bounded, so
+that a batch that does not fit the file costs little; its jobs are then tried one by one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from storage.disk.wire import (
 from storage.errors import FileFull, is_disk_full
 
 _ERASED_AT_ONCE = 256  # most slots in one transaction
-_ERASED_IN_NEED = 8  # most slots in a transaction after a larger one had no room
+_ERASED_IN_NEED = 8  # most slots in a transaction after a larger transaction had no room
 _IDLE_S = 5.0  # seconds without work after which `tend` is called
 
 
@@ -72,7 +72,7 @@ class Writing:
         self._unnoted: list[str] = []  # flushes to note once all slots are erased
 
     def run(self) -> None:
-        """Run jobs until CloseFile, after all jobs queued before it. Raises FileDamaged."""
+        """Run the queued jobs in order, up to CloseFile. Raises FileDamaged."""
         then: Forget | Note | CloseFile | None = None
         while not isinstance(then, CloseFile):
             batch = self._next()
@@ -135,7 +135,7 @@ class Writing:
         return dict.fromkeys(left)
 
     def _change(self, writes: list[Write], erased: Iterable[int], *, in_need: bool = False) -> bool:
-        """Erase and write in one transaction; False if there was no room: nothing has changed."""
+        """Erase and write in one transaction; without room change nothing and return False."""
         if not writes and not erased:
             return True
         blocks = [

@@ -31,7 +31,7 @@ ALIGNMENT = 16  # bytes that kernels load at once; no dtype is wider
 class KvGroup:
     """Layers with keys and values of one shape.
 
-    `layers`: their numbers, from 0, among those of the model that have keys.
+    `layers`: the group's layers, counted from 0 among the model's layers that have keys.
     """
 
     layers: tuple[int, ...]
@@ -44,7 +44,7 @@ class KvGroup:
 
     @property
     def planes(self) -> int:
-        """Number of tensors of all heads: 2, keys and values, or 1."""
+        """Number of tensors of all heads: 2 for keys and values, 1 for keys alone."""
         return 1 + self.has_values
 
 
@@ -88,14 +88,14 @@ class KvLayout:
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token in all layers; with its part of the scales, rounded down."""
+        """Bytes of one token in all layers, including its part of the scales; rounded down."""
         return self.block_bytes // self.block_size
 
     def slice_of(self, rank: int, num_ranks: int) -> KvLayout:
         """Return one rank's part of a block; for a single rank the whole block.
 
-        Raises UnevenSlices where heads do not divide, ValueError where there is no such rank or
-        this is a slice itself.
+        Raises UnevenSlices if the ranks do not divide the heads, ValueError if there is no such
+        rank or this layout is a slice already.
         """
         if self.slice is not None or not 0 <= rank < num_ranks:
             raise ValueError(f"no rank {rank} of {num_ranks} has a slice of {self}")
@@ -107,7 +107,7 @@ class KvLayout:
     def stage_of(self, stage: Stage) -> KvLayout:
         """Return one stage's layers, counted from 0; for a single stage all layers.
 
-        Raises ValueError where the stages are another model's, or this is a part itself.
+        Raises ValueError if the stages are another model's, or this layout is a slice or a stage.
         """
         if self.slice is not None or self.stage is not None:
             raise ValueError(f"{stage} is no stage of {self}")

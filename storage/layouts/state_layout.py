@@ -25,8 +25,8 @@ RECURRENCE_DTYPE = "float32"  # a recurrence adds up thousands of tokens
 class StateShape:
     """Shapes of one layer's state, in numbers.
 
-    The last `conv_inputs` inputs of a causal convolution of `conv_channels` channels, and for each
-    head a matrix of `rows` x `columns`.
+    A state is the last `conv_inputs` inputs of a causal convolution of `conv_channels` channels,
+    and for each head a matrix of `rows` x `columns`.
     """
 
     conv_channels: int
@@ -40,8 +40,9 @@ class StateShape:
 class StateLayout:
     """Layout of one state. `layers`: shapes of the recurrent layers in order, one or more.
 
-    `conv_dtype`: of the convolution's inputs, a key of ITEM_BYTES. Recurrences are float32.
-    `least_blocks`: fewest blocks that a state takes, since the states of all stages take as many.
+    `conv_dtype`: dtype of the convolution's inputs, a key of ITEM_BYTES. Recurrences are float32.
+    `least_blocks`: fewest blocks that a state takes, since a state takes equally many blocks in all
+    stages.
     """
 
     layers: tuple[StateShape, ...]

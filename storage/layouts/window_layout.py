@@ -19,8 +19,8 @@ from math import gcd
 from storage.layouts.kv_layout import KvLayout
 from storage.layouts.state_layout import StateLayout
 
-# Blocks of a ring beside those before a row's first token: a row that verifies drafts reaches into
-# one more than that token's.
+# Blocks of a ring for a row's new tokens: the block of the first new token, and the next block,
+# which the drafts of a row may reach.
 NEW_BLOCKS = 2
 
 
@@ -33,7 +33,7 @@ class WindowLayout:
 
     @classmethod
     def of(cls, kv: KvLayout, block_bytes: int) -> WindowLayout:
-        """Lay out rings beside blocks of `block_bytes`; a ring is as long as a number of blocks.
+        """Lay out rings beside blocks of `block_bytes`; a ring takes a whole number of blocks.
 
         Raises ValueError where a layer of `kv` has no window.
         """
@@ -48,7 +48,7 @@ class WindowLayout:
     def slice_of(self, rank: int, num_ranks: int, block_bytes: int) -> WindowLayout:
         """Return one rank's part of a ring, beside its blocks of `block_bytes`.
 
-        Raises as `KvLayout.slice_of`. The ranks that divide layers have equally long rings.
+        Raises the errors of `KvLayout.slice_of`. Rings are equally long on all ranks of a stage.
         """
         return WindowLayout.of(self.kv.slice_of(rank, num_ranks), block_bytes)
 
@@ -67,8 +67,8 @@ class WindowLayout:
         return -(-self.state_bytes // block_bytes)
 
     def scratch_slots(self, scratch_blocks: int) -> int:
-        """Count the rings whose room so many scratch blocks take."""
+        """Return the number of rings that take as much room as `scratch_blocks`, rounded up."""
         return -(-scratch_blocks // self.places)
 
 
-SlotLayout = StateLayout | WindowLayout  # what a sequence keeps beside its blocks
+SlotLayout = StateLayout | WindowLayout  # layout of what a sequence keeps beside KV blocks

@@ -1,4 +1,4 @@
-"""The device tier's memory: one tensor of all KV blocks, views by layer, and copies within.
+"""The device tier's memory: one tensor of all KV blocks, views by layer, and copies within it.
 
 The first dimension is the block, so that a block is one contiguous run of all layers and is moved
 by one plain copy. The layout (`kv_layout`) says what lies where in a block. Does not know which
@@ -23,8 +23,8 @@ from storage.pools.zeroed import zeroed
 class DevicePool:
     """The device pool: one tensor, allocated once and zeroed.
 
-    `tensor` (num_blocks, numbers) is all blocks, in the dtype of the first layer, or bytes where
-    that is fp8; `layers` are views of it, as `layer_views` has them.
+    `tensor` (num_blocks, numbers) is all blocks, in the dtype of the first layer, or as bytes if
+    that dtype is fp8; `layers` are views of it, as `layer_views` has them.
 
     Concurrency: allocated, viewed and dropped by the one owner thread. It has no lock: the
     views alias the pool, and reads and writes through them are ordered by the device's stream; a
@@ -36,7 +36,7 @@ class DevicePool:
     ) -> None:
         """Raise PoolDoesNotFit if `num_blocks` is under 1 or the device lacks the memory.
 
-        `max_late_bytes`: how much of a load steps may wait for by themselves (`LayerwiseLoad`).
+        `max_late_bytes`: bytes of a load that steps may themselves wait for (`LayerwiseLoad`).
         """
         if num_blocks < 1:
             raise PoolDoesNotFit(f"a pool of {num_blocks} blocks holds no token")
@@ -56,8 +56,8 @@ class Mover:
     """Mover within the device tier: copies in the given order, with as few launches as possible.
 
     Concurrency: called by the one owner thread. On a GPU `execute` returns when the copies
-    are queued on the current stream: work queued there before it sees the blocks as they
-    were, work queued after it sees them moved, and nothing here waits for the device.
+    are queued on the current stream: work queued there before the call sees the blocks as they
+    were, work queued after the call sees them moved, and the call does not wait for the device.
     """
 
     def __init__(self, pool: DevicePool, copy_blocks: CopyBlocks) -> None:
@@ -79,7 +79,7 @@ class Mover:
             self._copy_blocks(self._pool.tensor, source, target)
 
     def copy_tokens(self, copies: Sequence[TokenCopy]) -> None:
-        """Copy tokens at once: none is written that another copy reads.
+        """Copy all tokens at once; no copy may read a token that another copy writes.
 
         Raises UnknownSlot before the first copy, if any copy is wrong.
         """

@@ -1,4 +1,4 @@
-"""Digests of blocks in host memory: made when a block has come down, compared before it leaves.
+"""Digests of blocks in host memory: made when a block arrives, compared before the block leaves.
 
 Records on disk are sealed, host memory is not: a stray write, a copy to a wrong slot or a flipped
 bit would come back as KV. The owner thread waits for the digests, so only the first CHECKED_BYTES
@@ -31,12 +31,12 @@ class HostDigests:
             self._digests.pop(slot, None)
 
     def arrived(self, slots: Iterable[int]) -> None:
-        """Digest the first of these blocks, whose copies have ended."""
+        """Digest these blocks, whose copies have ended, as far as CHECKED_BYTES go."""
         for slot in islice(slots, self._at_once):
             self._digests[slot] = self._digest(slot)
 
     def damaged(self, slots: Iterable[int]) -> set[int]:
-        """Return the blocks that have changed since they were digested; checks the first ones."""
+        """Return the blocks that have changed since their digest, as far as CHECKED_BYTES go."""
         known = islice((slot for slot in slots if slot in self._digests), self._at_once)
         return {slot for slot in known if self._digest(slot) != self._digests[slot]}
 

@@ -30,8 +30,8 @@ from storage.free_memory import host_free_bytes
 GIB = 1 << 30
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for all contexts
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: pages are made present, and errors are returned
-# Bytes of one request for pages. Until it is done, changes of the process's mappings wait (large
-# allocations, and libraries being loaded); and each request takes the GIL once.
+# Bytes of one request for pages. Until a request is done, changes of the process's mappings wait
+# (large allocations, and libraries being loaded); and each request takes the GIL once.
 _PART = 1024**2
 _THREADS = 8
 
@@ -40,8 +40,8 @@ class HostPool:
     """(num_blocks, block_bytes) uint8, allocated once, all pages present.
 
     Concurrency: allocated by any thread, used and dropped by the one owner thread; copies on the
-    device's streams read and write it, so a slot is used again only when its copy has been seen
-    to be done. With the disk's process, messages agree on who may use a block.
+    device's streams read and write it, so a slot is used again only once its copy is known to be
+    done. With the disk's process, messages agree on who may use a block.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class HostPool:
     ) -> None:
         """Raise PoolDoesNotFit if `num_blocks` is under 1 or the host lacks the memory.
 
-        Pinned for copies to and from `device` where that is a GPU. `available` is the bytes that
-        may be taken, if fewer than this machine says it has.
+        Pinned for copies to and from `device` where that is a GPU. `available`: the bytes that may
+        be taken, if fewer than the machine's free memory.
         """
         started = time.perf_counter()
         if num_blocks < 1 or block_bytes < 1:
@@ -124,9 +124,9 @@ def _allocate(num_bytes: int, available: int | None) -> tuple[mmap.mmap, int]:
 def _take_pages(fd: int, memory: mmap.mmap) -> None:
     """Allocate every page. Raises OSError if memory runs out.
 
-    Several threads take them, since one thread clears 3 GB a second, and pinning would use one
-    thread; a core is left to other work. A system that does not know the request (Linux before
-    5.14) is asked for the file's pages instead.
+    Several threads take the pages, since one thread clears only 3 GB a second, and pinning alone
+    would take all pages in one thread; a core is left to other work. A system that does not know
+    the request (Linux before 5.14) is asked for the file's pages instead.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     view = ctypes.c_char.from_buffer(memory)

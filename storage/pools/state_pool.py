@@ -1,7 +1,8 @@
 """The device's memory for recurrent states: one tensor of all slots, and views by layer.
 
 The first dimension is the slot, so that a state is one contiguous run of all layers
-(`state_layout`). Does not know whose a slot is, or at which position: the prefix cache does.
+(`state_layout`). Does not know who owns a slot, or at which position its state is: the prefix cache
+does.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ class StatePool:
     A slot is as long as a whole number of KV blocks, since states take slots of blocks in lower
     tiers: `blocks` is the pool as (slots * blocks of a state, block_bytes).
 
-    Concurrency: as of `DevicePool`, which lies beside it.
+    Concurrency: as `DevicePool`.
     """
 
     def __init__(
         self, layout: StateLayout, num_slots: int, device: torch.device, block_bytes: int
     ) -> None:
-        """Raise PoolDoesNotFit without a slot to give, or if the device lacks the memory."""
+        """Raise PoolDoesNotFit if no sequence would get a slot or the device lacks the memory."""
         if num_slots <= FIRST_SLOT:
             raise PoolDoesNotFit(f"a pool of {num_slots} states has none to give")
         self.layout = layout

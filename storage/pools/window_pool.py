@@ -7,7 +7,7 @@ A prompt's row may have more new tokens than a ring has room for. The row writes
 blocks, the last of which are copied to its ring when the row has been computed. Rings and scratch
 blocks are blocks of one tensor, so that a block table can name both.
 
-Does not know whose a slot is, or at which position: the prefix cache does.
+Does not know who owns a slot, or at which position its ring is: the prefix cache does.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ class RingShape(NamedTuple):
 class StepWindows(NamedTuple):
     """Memory of the layers with a window in one step."""
 
-    layout: BatchLayout  # with their own block tables and slots
-    layers: tuple[Tensor, ...]  # KV of each, as `DevicePool.layers`
+    layout: BatchLayout  # with these layers' own block tables and slots
+    layers: tuple[Tensor, ...]  # KV of each layer, as in `DevicePool.layers`
 
 
 class WindowPool:
     """The window pool: one tensor, allocated once and zeroed.
 
-    `rings` (blocks, numbers) is all blocks; `blocks` the same memory as blocks of the KV pool,
-    (slots * blocks of a ring or more, block_bytes) uint8, which is moved to lower tiers.
+    `rings` (blocks, numbers) is all blocks; `blocks` is the same memory viewed as blocks of the KV
+    pool's size, (slots * blocks of a ring or more, block_bytes) uint8, which is moved to lower
+    tiers.
 
-    Concurrency: as of `DevicePool`, which lies beside it.
+    Concurrency: as `DevicePool`.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class WindowPool:
         block_bytes: int,
         scratch_blocks: int,
     ) -> None:
-        """Raise PoolDoesNotFit without a slot to give, or if the device lacks the memory."""
+        """Raise PoolDoesNotFit if no sequence would get a slot or the device lacks the memory."""
         if num_slots <= FIRST_SLOT:
             raise PoolDoesNotFit(f"a pool of {num_slots} rings has none to give")
         self.layout = layout

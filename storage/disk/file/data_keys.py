@@ -1,6 +1,6 @@
 """The keys that seal records: one key for the directory, or one key for every owner.
 
-With encryption an owner's records are encrypted with a random key of its own, which is stored only
+With encryption each owner has a random key, which encrypts the owner's records and is stored only
 in the file of keys. Once the key is erased there, the owner's records are unreadable everywhere: in
 the file of records, in copies of that file, and in sectors that were never overwritten. A record
 names its key by a random id, so the file of records does not tell whose a record is.
@@ -34,7 +34,7 @@ class SealingKey(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True)
 class DirectoryKey:
-    """One secret for all records, which it authenticates but does not encrypt."""
+    """One secret, which authenticates all records and encrypts none."""
 
     key: SealingKey
     encrypts: Literal[False] = False
@@ -49,7 +49,7 @@ class DirectoryKey:
         return cls(SealingKey(NO_KEY_ID, secret))
 
     def of_owner(self, owner: str) -> SealingKey:  # noqa: ARG002
-        """Return the directory's key, whoever the owner is."""
+        """Return the directory's key for any owner."""
         return self.key
 
     def by_id(self, key_id: bytes) -> SealingKey | None:

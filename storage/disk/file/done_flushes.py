@@ -1,4 +1,4 @@
-"""The flushes already applied to a directory's records: their ids, in a file beside these.
+"""The ids of the flushes already applied to a directory's records, in a file beside the records.
 
 A flush that is not listed is done again at the next start, which costs only hits. So the file may
 be lost or damaged, and the oldest ids may be dropped.

@@ -1,16 +1,16 @@
 """The head-room that the disk tier leaves to other users of its file system.
 
-The head-room is a share of the file system, or of the file's bound where that is smaller: 15 % of a
-disk of terabytes would be more than the file. The file stops growing while a third more than the
-head-room is free, so that what others write next does not use up the head-room at once:
+The head-room is a share of the file system, or of the file's bound if the bound is smaller: 15 % of
+a disk of terabytes would be more than the file. The file stops growing while a third more than the
+head-room is still free, so that the next writes of other users do not use up the head-room at once:
 
     left of the file system      what the disk tier does
-    head-room * 4/3 and more     grows, by as much as keeps this
-    head-room and more           writes into the room that its file has
+    head-room * 4/3 and more     lets the file grow, and leaves this much free
+    head-room and more           writes only into space that the file has
     less                         does not write; reads and erases
-    head-room / 2 and less       removes its file: a cache can be computed again
+    head-room / 2 and less       removes the file: a cache can be computed again
 
-The file system's own count (`statvfs`) is used, so files of others count too.
+The free space is the file system's own count (`statvfs`), so other users' files count too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def disk_use(directory: Path) -> DiskUse:
 
 
 def slots_in(num_bytes: int, record_bytes: int, high_water: float) -> int:
-    """Count the records below a file's high-water mark, with space left for one write."""
+    """Count the records that fill a file to its high-water level, with space left for one write."""
     return max(int(num_bytes * high_water) // record_bytes - 2, 0)
 
 
@@ -54,9 +54,9 @@ class HeadRoom:
     disk_use: Callable[[Path], DiskUse] = disk_use
 
     def bound(self, allocated: int, *, in_need: bool = False) -> int:
-        """Return the bytes up to which a file may grow that has `allocated` bytes on the disk.
+        """Return the largest size in bytes of a file that now takes `allocated` bytes of the disk.
 
-        `in_need`: erasing takes pages before it frees some, so it may use the free head-room.
+        `in_need`: the file may use the head-room, since erasing takes pages before it frees pages.
         Raises OSError.
         """
         disk = self.disk_use(self.directory)
@@ -75,7 +75,7 @@ class HeadRoom:
         return disk.left >= self._head_room(disk)
 
     def is_needed_by_others(self) -> bool:
-        """Return whether so little is free that the file should be removed. Raises OSError."""
+        """Return whether the file must be removed for lack of free space. Raises OSError."""
         disk = self.disk_use(self.directory)
         return disk.left <= self._head_room(disk) * _GIVES_UP
 

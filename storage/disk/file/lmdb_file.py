@@ -1,14 +1,14 @@
 """The LMDB file, which no other file accesses: two tables by slot, headers and payloads.
 
-Headers have a table of their own, so that all of them can be read without touching a block. With
+Headers have a table of their own, so that all headers can be read without touching a block. With
 `writemap=False` and `metasync=False` a crash loses the last transaction at most, and a full disk is
-an error and not a signal. A truncated or damaged file can still end this process by a signal, which
-is why it is a process of its own. Read transactions are short: while one is open, LMDB cannot reuse
-pages, and then not even deleting works in a full file.
+an error and not a signal. A truncated or damaged file can still end this process by a signal:
+therefore the engine, another process, never opens the file. Read transactions are short: while one
+is open, LMDB cannot reuse pages, and then not even deleting works in a full file.
 
 Freed pages lie in runs of any length, and a block needs one run. So the number of free bytes in the
-file does not tell whether the next block makes the file grow. Only the size of the map bounds it:
-LMDB never grows a file beyond its map, and `set_bound` changes the map.
+file does not tell whether the next block makes the file grow. Only the size of the map bounds the
+file: LMDB never grows a file beyond its map, and `set_bound` changes the map.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Changes:
         self._payloads = payloads
 
     def put(self, slot: int, header: bytes, payload: bytes | bytearray | memoryview) -> None:
-        """Store header and payload in `slot`, over its content. Raises FileFull, FileDamaged."""
+        """Replace the content of `slot` by header and payload. Raises FileFull, FileDamaged."""
         with _translated():
             key = _KEY.pack(slot)
             self._transaction.put(key, header, db=self._headers)
@@ -145,8 +145,8 @@ class LmdbFile:
     def headers(self, first: int, max_bytes: int) -> list[tuple[int, bytes]]:
         """Return the next slots from `first` on that hold a record, with their headers.
 
-        Returns at least one slot if there is one, and stops once the headers reach `max_bytes`.
-        Raises FileDamaged.
+        Returns at least one slot if any slot from `first` on has a record, and stops once the
+        headers reach `max_bytes`. Raises FileDamaged.
         """
         found: list[tuple[int, bytes]] = []
         size, least = 0, first
@@ -165,7 +165,7 @@ class LmdbFile:
 
     @contextmanager
     def changing(self) -> Iterator[Changes]:
-        """Make changes that are on disk when the `with` block ends; none if it raises."""
+        """Make changes, on disk when the `with` block ends; no change if the block raises."""
         with _translated(), self._env.begin(write=True) as transaction:
             yield Changes(transaction, self._headers, self._payloads)
 
@@ -254,7 +254,7 @@ class LmdbFile:
             raise FileDamaged(f"{path} has {size} bytes")
 
     def _allocate_lock(self) -> None:
-        """Allocate LMDB's table of readers: without room, mapping it raises a signal. OSError."""
+        """Allocate LMDB's table of readers: mapping it without room is a signal. Raises OSError."""
         mode = os.O_RDWR | os.O_CREAT
         with open(os.open(self._directory / _LOCK_NAME, mode, 0o600), "r+b") as table:
             os.posix_fallocate(table.fileno(), 0, _LOCK_BYTES)

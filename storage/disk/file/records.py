@@ -41,8 +41,9 @@ class ScanRoom:
         """
         if not self.head_room.is_kept():
             raise DiskFull(f"too little is left of the disk of {self.head_room.directory}")
-        # Slots take high_water of the file. Half of the rest is for overwriting slots, which needs
-        # new pages before it frees the old pages, and half for erasing records when space is short.
+        # Slots take high_water of the file. Half of the remaining space is for overwriting slots,
+        # which needs new pages before it frees the old pages, and half for erasing records when
+        # space is short.
         spare = int(use.bound * (1 - self.head_room.high_water) / 2)
         if use.used + num_blocks * self.record_bytes + spare > use.bound:
             # Whether the disk leaves the file less room than its slots take.
@@ -83,8 +84,8 @@ class DiskRecords:
         """Erase slots and write all `blocks`, in one transaction.
 
         `in_need`: erasing may use the disk's head-room. Raises FileFull, FileDamaged, OSError, and
-        changes nothing then. A record that is left in a block's slot does no harm, since a read
-        names the record that it wants.
+        changes nothing then. An old record left in a block's slot does no harm, since a read names
+        the record that it wants.
         """
         self._file.set_bound(self._room.head_room.bound(self._file.allocated, in_need=in_need))
         if blocks:
@@ -96,9 +97,9 @@ class DiskRecords:
                 changes.put(slot, *self._seal.seal(slot, record, payload, self._scratch))
 
     def read(self, slot: int, record: BlockRecord, into: memoryview, scratch: memoryview) -> bool:
-        """Read a block into `into`; False if it is lost: then the content of `into` is undefined.
+        """Read a block into `into`; return False if the block is lost: `into` is undefined then.
 
-        `scratch` is as large as a block, and this thread's own. Raises FileDamaged.
+        `scratch` is as large as a block, and no other thread uses it. Raises FileDamaged.
         """
         held = scratch if self._seal.encrypts else into
         try:
@@ -125,7 +126,7 @@ class DiskRecords:
         return ScanPart(entries, unsound, found[-1][0] + 1 if found else None)
 
     def forget(self, owner: str) -> list[int]:
-        """Erase the key of `owner`; return the slots of its records, which are to be erased.
+        """Erase the key of `owner`; return the slots of the owner's records, for erasure.
 
         Raises OSError, FileDamaged.
         """

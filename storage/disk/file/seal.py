@@ -2,16 +2,16 @@
 
     header    magic | version | mode | slot | payload bytes | body bytes | fingerprint | key id
               | header nonce | payload nonce | payload tag | body | header tag
-    payload   the block, as long as the block is
+    payload   the block, encrypted or not, at its own length
 
 The body is the record: key, parent, namespace, owner, token ids. The payload's tag covers the
-header's first part, the body and the payload; the header's tag covers the header, the payload's
-tag among it. So a header can be trusted without its payload (when all are scanned), a payload
-belongs to one header, and both to one slot of one fingerprint.
+header's first part, the body and the payload; the header's tag covers the header, including the
+payload's tag. So a header can be trusted without its payload (in a scan of all headers), a payload
+belongs to one header, and header and payload belong to one slot of one fingerprint.
 
-In the clear, all of it is associated data under one secret: GMAC, five times as fast as
-HMAC-SHA256 on a block of 2 MiB. With encryption, body and payload are ciphertext under the owner's
-key. Nonces are random, 96 bits: good for 2^32 records under a key.
+Without encryption, header and payload are associated data under one secret: GMAC, five times as
+fast as HMAC-SHA256 on a block of 2 MiB. With encryption, body and payload are ciphertext under the
+owner's key. Nonces are random, 96 bits: good for 2^32 records under a key.
 """
 
 from __future__ import annotations
