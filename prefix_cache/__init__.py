@@ -1,11 +1,11 @@
 """The prefix cache: which KV blocks to keep, evict and share. No torch, no I/O, no own clock.
 
     cache                          the one object that the engine talks to
-    commit, restart, invariants    blocks enter the tree; it is read back; it is checked
-    leases      what a running sequence holds; loads that it waits for; what is kept for tenants
-    tiers       slots of the device, the host and the disk; copies between them; whose go
-    eviction    which block goes next: policies, quotas, reference counts
-    tree        the radix tree: what is cached, and in which tiers
+    commit, restart, invariants    the tree grows; is restored after a start; is checked
+    leases      blocks of running sequences; loads they wait for; prefixes kept for tenants
+    tiers       slots of the device, the host and the disk; copies between tiers; removals
+    eviction    which block is evicted next: policies, quotas, reference counts
+    tree        the radix tree: which blocks are cached, and in which tiers
     namespace, hashing, names, errors
 
 Each imports only from those below it. When a pool is full, `eviction/victim_queue.py` chooses the

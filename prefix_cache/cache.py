@@ -1,7 +1,7 @@
 """The prefix cache: the blocks that a sequence may read or write, and the order of eviction.
 
 Everything is decided before anything is changed, so an answer of "not now" leaves no trace.
-One thread owns it; there are no locks and no clock (`now` is float seconds, monotonic).
+One thread owns the cache, which has no locks and no clock (`now` is float seconds, monotonic).
 
 Below the device there may be other tiers. Copies between tiers take time: the caller fetches the
 planned moves with `take_plan`, executes them, and reports each end to `complete`. A lease whose
@@ -52,7 +52,7 @@ class FoundPrefix(NamedTuple):
 
     found: Whereabouts
     partial: int  # tokens to copy of the next block
-    matched: int  # tokens in the tree: more than are found where no state is kept at their end
+    matched: int  # tokens in the tree; if no state is kept at their end, fewer tokens are found
 
 
 class PrefixCache:
@@ -147,8 +147,8 @@ class PrefixCache:
     ) -> Lease | None:
         """Lease blocks for all of `token_ids`; None if there is no room now: nothing has changed.
 
-        The last token is never taken from the cache: it is computed, for its logits. Blocks of the
-        tree come first, then private ones. The lease's move fills the first private block with a
+        The last token is never taken from the cache: its logits have to be computed. Blocks of the
+        tree come first, then private blocks. The lease's move fills the first private block with a
         copy of the tree's block that shares the most of the next tokens.
 
         Up to `load_blocks` (None: all) blocks of lower tiers are copied to the device, and the
@@ -195,8 +195,8 @@ class PrefixCache:
     ) -> Lease | None:
         """Lease the leading blocks on the device for reading; None if none is on the device.
 
-        Such a lease has no private block. It counts as a use of its blocks. `is_part`: the holder
-        has another lease too, and only the other one counts where `owner` needs room.
+        Such a lease has no private block, and counts as a use of its blocks. `is_part`: the holder
+        has another lease too, and only that other lease counts where `owner` needs room.
         `with_state`: lease the blocks up to the last state on the device, and that state.
         """
         self._at(now)
@@ -208,7 +208,8 @@ class PrefixCache:
     def postpone(self, lease: Lease) -> int:
         """Give up the tokens that a lease would copy, since its sequence does not start now.
 
-        Their block may be evicted before the sequence starts. Return the cached tokens that stay.
+        Their block may be evicted before the sequence starts. Return the number of cached tokens
+        left.
         """
         lease.check_open()
         lease.moves, lease.cached_tokens = (), lease.num_shared * self.block_size
@@ -274,9 +275,9 @@ class PrefixCache:
         """Commit the whole blocks of `token_ids[:num_computed]` to the tree.
 
         `token_ids` are the sequence's from position 0, and their KV up to `num_computed` is in
-        the lease's blocks. `block_keys` are the prompt's, 16 bytes a whole block; those of
-        generated blocks are made here. Where the tree has an equal block, the lease keeps its
-        own and goes on after that one. Raises LeaseError.
+        the lease's blocks. `block_keys` are the prompt's, 16 bytes a whole block; the keys
+        of generated blocks are made here. Where the tree has an equal block, the lease keeps its
+        own block and shares the tree's. Raises LeaseError.
 
         `is_written` false: another cache computed the blocks, so they do not count as written
         under the lease's label.
@@ -295,7 +296,8 @@ class PrefixCache:
     def want_states(self, lease: Lease, positions: Iterable[int]) -> None:
         """Make the tree keep the states at the ends of the last blocks before these positions.
 
-        Its rows are to end there (`LeaseStates.row_end`). Positions already passed are ignored.
+        The sequence's rows are to end there (`LeaseStates.row_end`). Positions already passed are
+        ignored.
         """
         lease.check_open()
         self._states.want(lease, positions)
@@ -303,7 +305,7 @@ class PrefixCache:
     def let_start_over(self, lease: Lease) -> None:
         """Let decodes overwrite the lease's state once another sequence waits for slots.
 
-        A row that then fails cannot be computed again: its sequence starts over (`is_overwritten`).
+        If such a row fails, its sequence starts over (`is_overwritten`): its old state is gone.
         """
         self._states.let_start_over(lease)
 
@@ -332,7 +334,7 @@ class PrefixCache:
         self.quotas.keep(lease.owner)
 
     def discard(self, lease: Lease, *, now: float) -> None:
-        """Release the lease; forget the blocks that it put in the tree and all built on these."""
+        """Release the lease; forget the blocks it put in the tree, and all blocks built on them."""
         lease.check_open()
         for node in self._states.forget(lease):
             self.capacity.removals.prune_from(node, node.end - 1)
@@ -347,7 +349,7 @@ class PrefixCache:
         owner: str | None = None,
         tally: Tally | None = None,
     ) -> int:
-        """Forget all blocks of namespaces, of an owner, of both together, or (None) of the cache.
+        """Forget the blocks of an owner, of namespaces, of an owner in namespaces, or all (None).
 
         The namespaces are those that begin with `namespace`. The blocks below a forgotten block
         are forgotten too. Leased blocks stay valid for their holders, and are freed on release.
@@ -373,7 +375,7 @@ class PrefixCache:
         """Apply the outcomes of a plan's moves. Raises UnknownMove for a move not under way.
 
         `failed`: the block stays where it was. `lost`: the copy that was to be read is damaged, so
-        the block is forgotten, with all that builds on it.
+        the block is forgotten, with all blocks built on it.
         """
         ends = ((done, CopyOutcome.DONE), (failed, CopyOutcome.FAILED), (lost, CopyOutcome.LOST))
         for moves, outcome in ends:
@@ -385,7 +387,7 @@ class PrefixCache:
                 self.capacity.removals.prune_all(completing.complete(transfer), Reason.LOST)
 
     def release_early(self, moves: Sequence[Move]) -> None:
-        """Note that these moves will not fail, and that steps wait for their copies themselves.
+        """Note that these moves will not fail, and that steps wait on the device for the copies.
 
         Leases that waited for nothing else are ready. Each move must still be completed.
         """
@@ -399,9 +401,9 @@ class PrefixCache:
     def forget_disk(self) -> int:
         """Forget all copies on disk: the disk tier's file was emptied or is gone.
 
-        Blocks that lie nowhere else leave the tree, with all that builds on them; those leased or
-        being loaded stay with their leases. Moves under way to disk count as failed, and still have
-        to be completed. Returns how many blocks the tree forgot.
+        Blocks without another copy leave the tree, with all blocks built on them; blocks that are
+        leased or being loaded stay with their leases. Moves under way to disk count as failed, and
+        still have to be completed. Returns how many blocks the tree forgot.
         """
         self.in_flight.void(DISK_TIER)
         return self.capacity.removals.forget_disk()

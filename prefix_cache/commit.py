@@ -5,8 +5,8 @@
     |  -> `_follow`: keep our copies,  |  -> `_insert`: one |
     |     hold the tree's last one     |     run a namespace |
 
-Where an equal block lies in a lower tier, our copy becomes the tree's on the device. Where one is
-being loaded, nothing is shared from that block on until the load has ended.
+Where an equal block lies in a lower tier, our copy becomes the tree's copy on the device. Where an
+equal block is being loaded, no block from there on is shared until the load has ended.
 
 A sequence that generates commits a block every few steps. Its node grows in place, so a long
 answer is one node and not a chain of them.
@@ -55,10 +55,11 @@ class Committer:
         now: float,
         is_written: bool = True,
     ) -> None:
-        """Share the whole blocks of `tokens` from position 0; more blocks than are shared already.
+        """Share the whole blocks of `tokens`, which are more blocks than the lease shares already.
 
-        The lease's node is attached. `prompt_keys` are the keys of the first blocks; the keys of
-        the others are made here. `is_written`: the blocks count as written under the lease's label.
+        The lease's node is attached. `prompt_keys` are the keys of the first blocks; keys of
+        later blocks are made here. `is_written`: the blocks count as written under the lease's
+        label.
         """
         first = lease.num_shared
         at = self._tree.walk(lease.path, tokens, lease.node)

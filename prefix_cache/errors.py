@@ -14,7 +14,7 @@ from __future__ import annotations
 
 
 class PrefixCacheError(Exception):
-    """Base of everything the prefix cache raises."""
+    """Base of all errors that the prefix cache raises."""
 
 
 class InvariantBroken(PrefixCacheError):

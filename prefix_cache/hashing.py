@@ -2,8 +2,8 @@
 
     key of block i = digest(namespace of block i | key of block i - 1 | token ids, int32 LE)
 
-The parent of block 0 is 16 zero bytes. A key finds and never decides: after a lookup by
-key, token ids are compared, so a collision costs a miss and nothing else.
+The parent of block 0 is 16 zero bytes. After a lookup by key, token ids are
+compared, so a collision of keys costs a miss and nothing else.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def _check_node(tree: RadixTree, node: Node) -> None:
 
 
 def _check_residency(node: Node) -> None:
-    """Check residency: states legal, tiers never faster further down, counts right."""
+    """Check residency: states are legal, tiers get no faster along a path, counts are right."""
     states = node.edge.states
     _expect("illegal states", [int(state) for state in states if not is_legal(int(state))], [])
     tiers = np.where(states & DEVICE, 0, np.where(states & HOST, 1, 2))

@@ -35,8 +35,8 @@ def adapted_fingerprint(
 ) -> bytes:
     """Return the fingerprint of blocks that are computed with an adapter; None: the model's own.
 
-    SHA-256 of its name, the model's fingerprint and the adapter's digest, each after its length: it
-    is derived from whatever decides the bits, so every namespace with an adapter is another one.
+    SHA-256 of its name, the model's fingerprint and the adapter's digest, each after its length:
+    all that decides the bits of a block. So each adapter has namespaces of its own.
     `start`: the position from which an activated adapter computes; the same tokens may be before it
     in one prompt and after it in another.
     """

@@ -4,12 +4,12 @@
     restore   the part of the tree that is on disk is rebuilt               after a start
     hottest   the blocks that were used most are loaded to the device       before any request
 
-A state on disk takes several records, each as large as a block's. It is restored if all its
-records are there and its block is too, which then ends a node.
+A state on disk takes several records, each as large as a block's. The state is restored if all
+its records and the block before it are there; that block then ends a node.
 
-A restored block is put after the block whose key its record names. That is the one place where a
-key decides and not tokens, so keys are checked twice: a record whose key is not the digest of its
-content is dropped, and of two records that differ under one key both are.
+A restored block is put after the block whose key its record names. Only here a block is
+found by its key without comparing tokens, so keys are checked twice: a record whose key is not the
+digest of its content is dropped, and so are both of two different records with one key.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Restart:
     def hottest(self, blocks: int) -> int:
         """Start to load the prefixes with the most hits, up to `blocks` blocks.
 
-        They are copied to free blocks of the device, and stay below as well; nothing is evicted.
-        The copies are in the next plan. Returns how many there are.
+        The blocks are copied to free slots of the device, and keep their lower copies; nothing is
+        evicted. The copies are in the next plan. Returns their number.
         """
         left = room = min(blocks, self._capacity.allocator.num_free)
         lower = [node for node in self._tree.nodes() if not node.edge.is_on_device]
@@ -112,7 +112,7 @@ class Restart:
 
         Blocks that the policy values most come first, and every block after its prefix. At most
         `Tiers.max_disk_writes` are under way at once: take the plan, complete it, call again.
-        Returns how many were planned; once it is 0 and none is under way, all that can be is saved.
+        Returns the number of planned copies; 0 with no copy under way: the save is complete.
         """
         if Tier.DISK not in self._capacity.allocators:
             return 0
@@ -155,9 +155,9 @@ class Restart:
         }
 
     def _sound(self, found: Iterable[Stored], slots: set[int]) -> tuple[list[Stored], list[Stored]]:
-        """Return the records that pass the checks, each key once, and those of states.
+        """Return the sound records of blocks, each key once, and the sound records of states.
 
-        Fills `slots` with all that were found.
+        Adds the slots of all records to `slots`.
         """
         by_key: dict[bytes, Stored] = {}
         doubtful, parts = set(), []

@@ -1,14 +1,15 @@
 """The order of eviction of checkpoints: first the checkpoint that saves least for its age.
 
-A checkpoint saves the tokens from the checkpoint before it on its path up to itself: without it a
-request computes these again. All take the same bytes. GreedyDual (Young, 1994; Cao and Irani,
-1997) joins that to recency without a clock of seconds:
+A checkpoint saves the tokens from the checkpoint before it on its path up to itself: without the
+checkpoint a request computes these tokens again. All checkpoints take the same bytes. GreedyDual
+(Young, 1994; Cao and Irani, 1997) combines the saved tokens with recency, without a clock of
+seconds:
 
     priority = worth in blocks + the policy's clock at the last use
     clock    = the priority of the last checkpoint evicted
 
-So a checkpoint that is not used sinks while others are evicted, and one that saves ten times as
-much sinks ten times as long. Each tier has a policy of its own, which orders the copies there.
+So an unused checkpoint sinks while others are evicted, and a checkpoint that saves ten times as
+much sinks ten times as slowly. Each tier has a policy of its own, which orders the copies there.
 
 A conversation leaves a checkpoint at each turn, and later turns start from each checkpoint only
 once. So a checkpoint counts for an eighth once a single request has started from it and has left
@@ -29,7 +30,7 @@ PASSED_PART = 1 / 8  # part of a checkpoint's blocks that count once its convers
 
 
 class CheckpointWorth(EvictionPolicy):
-    """Policy that keeps the checkpoints that save the most blocks, and those used lately."""
+    """Policy that keeps checkpoints that save many blocks or were used lately."""
 
     def __init__(self, tier: Tier) -> None:
         """Order the copies in `tier`."""
@@ -70,7 +71,7 @@ def worth(node: Node) -> float:
 
 
 def _is_passed(node: Node) -> bool:
-    """Return whether the one request that started here has left a checkpoint further on."""
+    """Return whether the only request that started here has left a later checkpoint."""
     checkpoint = checkpoint_of(node)
     if checkpoint.starts != 1:
         return False
@@ -84,7 +85,7 @@ def _is_passed(node: Node) -> bool:
 
 
 def saved_blocks(node: Node) -> int:
-    """Count the blocks from the checkpoint before `node`'s on its path up to its end."""
+    """Count the blocks between the previous checkpoint on the path and the end of `node`."""
     before = 0 if node.parent is None else last_checkpoint(Position.after(node.parent)).num_blocks
     return node.end - before
 

@@ -1,6 +1,6 @@
 """The order of eviction: redundant copies, then leaves in the order of a policy.
 
-Leaves that are retained come after all others, the one that lapses first before the rest.
+Retained leaves come after all other leaves, in the order in which their retention lapses.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class EvictionPolicy(ABC):
     def sort_key(self, node: Node) -> SortKey:
         """Return the sort key of a leaf; in every tier the leaf with the least key goes first.
 
-        It may depend only on what cannot change while the node is an unheld leaf.
+        The key may depend only on values that cannot change while the node is an unheld leaf.
         """
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Return whether `node`, pushed down a tier, may take the room of `victim` in that tier."""
+        """Return whether `node`, copied down a tier, may take the room of `victim` there."""
         return self.sort_key(victim) < self.sort_key(node)
 
     def fresh(self) -> EvictionPolicy:
@@ -96,8 +96,8 @@ class Candidates:
     """Evictable leaves of a tier in the policy's order, kept in a heap to avoid searches.
 
     A heap with lazy deletion: `_entries` has each node's valid entry. Other entries are skipped
-    when they come up, and swept out when they are the majority. Retained leaves have a heap of
-    their own, in the order in which their marks lapse. A leaf whose mark has lapsed moves to the
+    when they come up, and removed when they are the majority. A second heap has the retained
+    leaves, in the order in which their marks lapse. A leaf whose mark has lapsed moves to the
     first heap before a leaf is chosen, so keys never change with time.
     """
 
@@ -138,7 +138,7 @@ class Candidates:
         self._entries.pop(node, None)
 
     def first(self) -> Node | None:
-        """Return the leaf to evict first when no particular owner needs the room."""
+        """Return the leaf to evict first when no owner in particular needs the room."""
         chosen = self.choose("", 1, 0)
         return None if chosen is None else chosen[0]
 
@@ -160,7 +160,7 @@ class Candidates:
         return None
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Return whether `node`, pushed down a tier, may have the room of `victim`."""
+        """Return whether `node`, copied down a tier, may take the room of `victim`."""
         return self._retention.may_displace(node, victim, self._policy.admits)
 
     def outdated(self) -> list[Node]:
@@ -227,8 +227,8 @@ class RedundantCopies:
     def choose(self, wanted: int, owner: str = "") -> tuple[Node, Places] | None:
         """Return a node and the places of up to `wanted` of its redundant blocks.
 
-        Nodes added first come first. Where owners are apart only `owner`'s nodes are chosen from
-        ("": the nodes of all owners).
+        Nodes added first come first. Where owners are set apart, only a node of `owner` is chosen
+        ("": of any owner).
         """
         while (node := self._first(owner)) is not None:
             redundant = node.edge.translated(self._is_double)

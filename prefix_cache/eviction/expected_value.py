@@ -1,12 +1,13 @@
 """The eviction policies `lru` (in `eviction_policy.py`) and `value`, which is defined here.
 
-    lru      keeps what was used last
-    value    keeps what is likeliest to be used again for the room it takes; the chance is learned
-             for each number of uses
+    lru      keeps the blocks that were used last
+    value    keeps the blocks that are likeliest to be used again for the room that they take; the
+             chance is learned for each number of uses
 
 `value` sets a node's priority when a request that used it ends, and does not change it later: a
-leaf that is not used keeps its place. Others move ahead of it, because priority is counted from
-`clock`, the number of blocks that have entered the tree so far; that is the policy's only clock.
+leaf that is not used keeps its place. Other leaves move ahead of it, because priority is counted
+from `clock`, the number of blocks that have entered the tree so far; that is the policy's only
+clock.
 
 Knows: nodes, keys, counts. Does not know: tiers, tenants, time.
 """
@@ -73,8 +74,8 @@ class Ghost:
 class Ghosts:
     """A ghost list: the runs evicted last, at 16 bytes a block; the oldest are forgotten.
 
-    A run of new blocks is compared with one key by key, so that only blocks that were really here
-    before count as such.
+    A run of new blocks is compared with a ghost key by key, so that only blocks that were in the
+    tree before count as used before.
     """
 
     def __init__(self) -> None:
@@ -118,7 +119,7 @@ class Ghosts:
             at += 1 if ghost is None else ghost.common_blocks(keys[at * KEY_BYTES :])
 
     def keep(self, num_blocks: int) -> None:
-        """Forget the oldest until at most `num_blocks` blocks are remembered."""
+        """Forget the oldest ghosts until at most `num_blocks` blocks are remembered."""
         while self.num_blocks > num_blocks:
             self._drop(self._by_first.popitem(last=False)[1])
 

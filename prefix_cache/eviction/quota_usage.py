@@ -5,16 +5,17 @@ When an owner needs more blocks than are free, they are taken from the first of 
     UNPINNED    published prefixes that are not pinned any more
     OVER_OWN    the owner who wants more, if that would put it over its ceiling
     OVER        other owners over their ceilings
-    ABOVE       owners above their floors, first the one that holds most for its weight; the owner
-                who wants more is counted with what it would hold then
+    ABOVE       owners above their floors, first the owner that holds most for its weight; for the
+                owner who wants more, the wanted blocks count as held
     OWN         the owner who wants more, even below its floor
     BELOW       any owner: a floor is kept as long as there is another way
 
-As long as every owner is between floor and ceiling, that is weighted max-min fairness: it takes
-from the owner with most for its weight, until all that want more hold the same for their weight.
+As long as every owner is between floor and ceiling, this order is weighted max-min fairness: the
+owner with most for its weight gives up blocks, until all owners that want more hold the same for
+their weight.
 
-Where the tier is partitioned, an owner's partition is both its floor and its ceiling: it is over or
-below, and only those over give up blocks (`Offloader.trim`).
+Where the tier is partitioned, an owner's partition is both its floor and its ceiling: the owner is
+over or below it, and only owners over it give up blocks (`Offloader.trim`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Rank(NamedTuple):
 
     sort: Class
     held: float  # blocks held divided by weight, negated
-    is_other: bool  # False for the owner who needs the room: first of two equals
+    is_other: bool  # False for the owner who needs the room, who goes before an equal
     owner: str
 
 
@@ -181,9 +182,9 @@ class QuotaUsage:
 class OwnerUse:
     """One owner's part of the device, in blocks.
 
-    Every block that is not free is charged to exactly one owner: the one whose lease took it, in
-    the tree or not, until it is free again. An owner that evicts its own blocks counts as causing
-    and as suffering these evictions.
+    Every block that is not free is charged to exactly one owner, whose lease took the block, until
+    the block is free again, in the tree or not. An owner that evicts its own blocks counts as
+    causing and as suffering these evictions.
     """
 
     blocks_held: int  # held now

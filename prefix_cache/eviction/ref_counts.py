@@ -5,8 +5,8 @@ a node becomes held or is no longer held, its parent is updated, and so on up to
 for which this changes nothing. The device blocks of all other attached nodes are evictable: as
 later blocks are evicted, each becomes the tail of a leaf that is not held.
 
-The lower tiers work alike; a leaf of a tier is a node none of whose children begins in that tier or
-in a faster one. A node with a block being copied is no candidate in any tier.
+The lower tiers work alike; a node is a leaf of a tier if no child begins in that tier or in a
+faster tier. A node with a block being copied is no candidate in any tier.
 
 Knows: reference counts, candidates, how many blocks are evictable. Does not know: free lists or
 owners' accounts: it returns nodes that are no longer held, and its callers free their blocks.
@@ -54,7 +54,7 @@ class RefCounts:
         return self.leaves[DEVICE_TIER]
 
     def policy_of(self, owner: str) -> EvictionPolicy:
-        """Return the eviction policy of `owner`'s blocks: the shared one, or its own if set apart.
+        """Return the policy that orders `owner`'s blocks: its own if set apart, else the shared.
 
         A shared policy that learns would order one owner's blocks by what others have used, which
         an owner could observe.
@@ -80,7 +80,7 @@ class RefCounts:
     def set_apart(self, quota_usages: Mapping[Tier, QuotaUsage]) -> None:
         """Isolate owners: no owner's blocks influence the eviction of another owner's blocks.
 
-        Each owner has a policy of its own: what it has learnt of others is forgotten.
+        Each owner gets a fresh policy of its own, which has learnt nothing of other owners.
         """
         if self._policies is None:
             self._policies = {}
@@ -193,9 +193,9 @@ class RefCounts:
     def detach(self, top: Node) -> tuple[int, list[Node]]:
         """Detach a subtree, so that no match finds it.
 
-        Returns how many blocks the tree forgot, and the nodes that are not held. The others
-        stay linked to each other until `dec_ref` returns them, and keep the attached node above
-        them held: a lease that reads them reads its blocks too.
+        Returns how many blocks the tree forgot, and the nodes that are not held. Held
+        nodes stay linked until `dec_ref` returns them, and the attached node above them stays held:
+        a lease on a detached node also reads the blocks above.
         """
         self.tree.unlink(top)
         subtree = list(self.tree.nodes(top))

@@ -3,8 +3,8 @@
     share of an owner = its weight x level, but no less than its floor and no more than its ceiling;
                         one level for all, at which the shares fill the tier
 
-Others may use what an owner does not want of its share, until it wants it; unless each share is
-its owner's alone (`partition`).
+Other owners may use the unwanted part of a share until its owner wants that part, unless each
+share is its owner's alone (`partition`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Quota:
     """
 
     floor: float = 0.0  # share that other owners cannot take away
-    ceiling: float = 1.0  # most blocks (share) beyond those that its sequences use
+    ceiling: float = 1.0  # most blocks, as a share, beside blocks in use by its sequences
     weight: float = 1.0  # share of the room above the floors, relative to others
 
     def __post_init__(self) -> None:
@@ -74,8 +74,8 @@ def partition(quotas: Mapping[str, Quota]) -> dict[str, float]:
 def _level(room: float, claims: Mapping[str, Claim]) -> float:
     """Find the level at which the shares add up to `room` or all ceilings are reached.
 
-    The sum of shares is a line between the levels at which one leaves its floor or meets its
-    ceiling, so it is followed from one of these to the next.
+    Between two levels at which a share leaves its floor or meets its ceiling, the sum of shares is
+    linear, so the search goes from each such level to the next.
     """
     bends = [(c.floor / c.weight, c.weight) for c in claims.values()]
     bends += [(c.ceiling / c.weight, -c.weight) for c in claims.values()]

@@ -1,4 +1,4 @@
 """Leases of running sequences, the loads that they wait for, and retained prefixes.
 
-Knows: what a request may count on. Does not know: which block makes room for it (`tiers`).
+Knows: which blocks a request may use. Does not know: which blocks are evicted for it (`tiers`).
 """

@@ -9,7 +9,7 @@ question or before the last token is kept only where it saves later prompts LEAS
 Where a question follows its documents in one text, no mark says where the question begins. Most
 questions are shorter than TAIL, so a long text also has a state TAIL tokens before its end.
 
-Knows: positions in tokens. Does not know: slots, or whose a position is (`state_leasing`).
+Knows: positions in tokens. Does not know: slots, or leases (`state_leasing`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 
 from prefix_cache.leases.lease import Lease
 
-LEAST_SAVED = 128  # tokens; on an H200 products of some 160 take as long as reading the weights
+LEAST_SAVED = 128  # tokens; on an H200 computing 160 takes as long as reading weights
 TAIL = 256  # tokens at the end of a long text, in which its question begins
 LEAST_BEFORE_TAIL = 1024  # tokens of a text before its tail that are worth a step
 

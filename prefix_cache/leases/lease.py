@@ -8,10 +8,10 @@ Ownership, by position in `block_ids`:
     | kept by holding `node`,    | writes them         |
     | which ends at num_shared   |                     |
 
-`PrefixCache.commit` moves `num_shared` to the right as blocks fill. Each block it passes either
-enters the tree (T: it is the tree's from then on) or finds an equal one there (D: another
-sequence was first). A D block stays this lease's own, because launched steps still read it;
-`duplicates` remembers where they lie.
+`PrefixCache.commit` moves `num_shared` to the right as blocks fill. Each block before the
+new `num_shared` either enters the tree (T: from then on the tree's) or has an equal block there
+(D: another sequence was first). A D block stays this lease's own, because launched steps still
+read it; `duplicates` has the positions of D blocks.
 
 Memory is freed here and nowhere else:
 - release frees the private blocks and the D blocks, and ends the hold on `node`;
@@ -22,7 +22,7 @@ Where a part of the prefix lay in a lower tier, its blocks have been given slots
 are being copied there: the lease is `ready` when they have all arrived. If one does not arrive,
 the lease has `failed` and can only be released.
 
-A lease on a detached node commits nothing more: what it computes stays private. A lease is
+A lease on a detached node commits no more blocks: its new blocks stay private. A lease is
 released exactly once. Only `PrefixCache` changes a lease.
 """
 
@@ -61,7 +61,7 @@ class Lease:
     first_reads: dict[str, int] = field(default_factory=dict)
     num_written: int = 0  # blocks that the lease put in the tree under its label
     released: bool = False
-    is_part: bool = False  # of a sequence that holds another lease
+    is_part: bool = False  # True if its sequence holds another lease
     loads: int = 0  # runs of blocks that are still loading
     failed: bool = False  # a block that was being loaded has not arrived
     first_added: int | None = None  # first position whose block this lease put in the tree
@@ -84,7 +84,7 @@ class Lease:
             raise LeaseError("the lease has been released")
 
     def own_blocks(self) -> BlockIds:
-        """Return the slots freed with the lease: of its duplicate and its private blocks."""
+        """Return the slots that are freed with the lease: of duplicate and of private blocks."""
         if not self.duplicates:
             return self.block_ids[self.num_shared : self.num_blocks]
         own = [*self.duplicates, (self.num_shared, self.num_blocks)]

@@ -4,7 +4,7 @@ A row reads the state at its start from one slot, and writes the state at its en
 launch that failed is launched again from the same state, and a checkpoint is made by handing a slot
 over to the tree, without a copy.
 
-    before  ->  at      the state that the newest launched row read, and the one that it writes
+    before  ->  at      the states that the newest launched row reads and writes
     coming              states at the ends of blocks, of rows that are not settled yet
     kept                the last state at the end of a settled block; the tree gets it at the end
 
@@ -14,7 +14,7 @@ rejected token: then the sequence continues from the state before (`verified_end
 A sequence owns two slots. It owns a third while sequences have less than half of all slots, or,
 where tiers are partitioned, while its owner's part has one (`holds`). When its next row is decided,
 only the newest row may be unsettled. So of three slots one is free beside the newest row's state
-and the kept state; with two slots the row overwrites the kept state. When a state goes to the tree
+and the kept state; with two slots the row overwrites the kept state. When the tree gets a state
 before the sequence ends, the sequence gets another slot. States of the tree that a lease reads are
 not evicted (`read`).
 
@@ -43,7 +43,7 @@ from prefix_cache.tree.node import Node
 class StateAt(NamedTuple):
     """A state and the slot that holds it."""
 
-    position: int  # tokens before it
+    position: int  # number of tokens before the state
     slot: int
 
 
@@ -117,7 +117,7 @@ class LeaseStates:
     def row_end(self, start: int, end: int, *, is_cut: bool) -> int:
         """Return where a row of the tokens from `start` up to `end` has to end.
 
-        It ends at the next wanted state, or, where any end will do (`is_cut`), at a block's end.
+        The row ends at the next wanted state; if it is cut anyway (`is_cut`), at a block's end.
         """
         stop = self.stop_after(start)
         if stop is not None and stop <= end:
@@ -128,7 +128,7 @@ class LeaseStates:
     def most_end(self, start: int) -> int:
         """Return how far a row of drafts from `start` on may reach: past no second block's end.
 
-        The row writes one state, and a state at each block's end is needed, should an answer end.
+        The row writes one state, and an answer that ends needs the state at its last block's end.
         """
         return (start // self.block_size + 2) * self.block_size - 1
 
@@ -136,9 +136,9 @@ class LeaseStates:
         """Return the position of the state that a row of drafts writes.
 
         The row has the tokens from `start` (the state's position) to `end`. The tokens from `known`
-        on are drafts; each is accepted with `probability` if the drafts before it are. After a
-        state that follows accepted drafts, these are not computed again. After a state that follows
-        a rejected draft all the row's tokens are computed again.
+        on are drafts; each is accepted with `probability` if the drafts before it are. If
+        the state follows accepted drafts only, those drafts are not computed again. If it follows
+        a rejected draft, all the row's tokens are computed again.
         """
         whole = (start // self.block_size + 1) * self.block_size
         if whole <= end:

@@ -67,9 +67,9 @@ class Leasing:
         load_blocks: int | None,
         match: PrefixMatch | None,
     ) -> Lease | None:
-        """Lease blocks for all of `token_ids`; it may find `known` blocks. None if no room now.
+        """Lease blocks for all of `token_ids`, at most `known` of the tree; None if no room now.
 
-        `match` is an earlier one of these tokens.
+        `match`: an earlier match of these tokens.
         """
         match = self._tree.match(path, known, match)
         at = match.at.cut(reachable(match.at, load_blocks))
@@ -109,7 +109,7 @@ class Leasing:
     def pin(self, path: NamespacePath, token_ids: TokenIds, owner: str, now: float) -> Lease | None:
         """Lease blocks that are all on the device and charge `owner`; None if any is elsewhere.
 
-        Also None if a state is needed at their end and none is kept.
+        Also None if the model needs a state at the blocks' end and no state is kept there.
         """
         at = self._tree.walk(path, token_ids)
         is_here = 0 < at.inside <= at.node.edge.num_device
@@ -188,7 +188,7 @@ class Leasing:
         needs[owner] = needs.get(owner, 0) + missing
         is_room = self._capacity.make_own_room(needs)
         if is_room and not self.is_busy(owner) and self._capacity.is_leaving(owner):
-            return False  # the blocks found must not depend on how long the owner's own copies take
+            return False  # found blocks must not depend on how long the owner's copies take
         if is_room:
             return True
         return self._is_alone() and self._capacity.make_room(sum(needs.values()), owner, None)
@@ -196,7 +196,7 @@ class Leasing:
     def _is_alone(self, lease: Lease | None = None) -> bool:
         """Return whether tiers are partitioned, no other lease is open and no copy is under way.
 
-        The lease then takes room in others' partitions, or its sequence would never run.
+        Such a lease takes room in others' partitions, or its sequence would never run.
         """
         if not self._capacity.is_still or not self._capacity.is_partitioned(""):
             return False

@@ -2,18 +2,18 @@
 
     time to the first token, had `n` blocks been loaded:
 
-        max(copies before mine + copy of n blocks, tokens to be computed before mine)
-            + computing what is left of the prompt
+        max(copies before these + copy of n blocks, tokens to be computed before this prompt)
+            + computing the other tokens of the prompt
 
-The `n` with the least time is chosen; of equal ones the largest, since what is not computed leaves
-time for other requests. What computing takes is predicted by the caller (`PrefillTimes`), what
-copies take is measured by the tier that they come from. Before anything is measured, loading is
+The `n` with the least time is chosen; of equal times the largest `n`, since saved computing is
+time for other requests. The caller predicts the time of computing (`PrefillTimes`); the time of
+copies is measured, by the tier that they come from. Before anything is measured, loading is
 assumed to be quicker, because a rate that is never tried is never measured. For the same reason,
 a flow's blocks that would not be loaded from a tier are loaded now and then (`refusals.py`).
 
-Where a state is needed at the end, either all blocks up to the state are loaded with it, or none
-are, and the rest is computed from the last state on the device. A state takes as long to load as
-blocks of the same bytes.
+Where a state is needed at the end, either all blocks up to the state are loaded with it, or no
+block is, and tokens after the last state on the device are computed. A state takes as long to load
+as blocks of the same bytes.
 """
 
 from __future__ import annotations

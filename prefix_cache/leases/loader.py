@@ -3,16 +3,16 @@
 A load is a run of blocks after a part that is on the device or being loaded. Its copies end in any
 order; when the last has ended, and the load before it is closed, the leading blocks that arrived
 are on the device and the slots of the others are free again. So the device never has a block
-without all those before it.
+without all blocks before it.
 
     load 1 |=====x=====|          the copy of x failed: blocks before it are loaded, those after
     load 2             |=======|  it are not, in this load and in the next
 
 A lease waits for every load of its blocks. If one of these blocks does not arrive, the lease has
-failed: it must be released, and its sequence starts over with the blocks that are there. A lease
-does not wait for a load that is released early: steps that read its blocks wait for the missing
-layers themselves, and these do arrive. A load is released early when all its copies are, and the
-load before it is closed or released early.
+failed: it must be released, and its sequence starts over with the blocks that have arrived. A lease
+does not wait for a load that is released early: steps that read its blocks wait on the device
+for missing layers, which are sure to arrive. A load is released early once all its copies are
+released early, and the load before it is closed or released early.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Loader:
     def begin(self, node: Node, owner: str, lease: Lease | None = None) -> None:
         """Load the missing blocks up to `node`; their device slots are free already.
 
-        `lease` waits for it, and for the blocks that are being loaded already.
+        `lease` waits for this load, and for its blocks that other loads bring.
         """
         load, before = PlannedLoad(), dict[PlannedLoad, None]()
         for part, lower in _lower_parts(node):
@@ -89,7 +89,7 @@ class Loader:
                 lease.loads += not awaited.is_released
 
     def release_early(self, transfer: Transfer) -> None:
-        """Note that steps that read a load's blocks wait for its copies themselves."""
+        """Note that steps that read a load's blocks wait on the device for its copies."""
         load = self._load_of[transfer]
         load.unsure.discard(transfer)
         self._note_released(load)
@@ -97,8 +97,8 @@ class Loader:
     def complete(self, transfer: Transfer) -> list[tuple[Node, int]]:
         """Apply the end of all copies of a transfer to the device.
 
-        Returns the lost blocks, as nodes and positions, of the loads that this closes. They are not
-        on the device and no longer being loaded.
+        Returns the lost blocks, as nodes and positions, of the loads closed by this call. Lost
+        blocks are neither on the device nor being loaded.
         """
         load = self._load_of[transfer]
         load.open -= 1

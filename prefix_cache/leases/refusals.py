@@ -1,7 +1,6 @@
 """Counts of loads refused in favour of recomputing, and the trials that become due.
 
-A rate that is never measured never changes. So every `RETRY`th load that would be refused is
-tried.
+Without a load no new rate is measured. So every `RETRY`th load that would be refused is tried.
 
 Knows: counts by key. Does not know: what is refused, or why.
 """

@@ -1,15 +1,15 @@
 """The prefixes that owners have marked: retained for a time, listed, and forgettable.
 
-    retain   a prefix in the tree is not evicted before the owner's others, until its time passes;
-             each use begins the time anew (`eviction/retention.py`)
+    retain   until its time has passed, a prefix is evicted after the owner's other blocks; each
+             use begins the time anew (`eviction/retention.py`)
     lapse    the time has passed: the prefix is cached like any other, and not listed any more
     forget   the owner is done with it: blocks that no other listed prefix needs are dropped
 
 Only the owner's own blocks are retained, so a mark in a group's namespace costs nobody else; and
-only blocks of a path's last namespace, since the blocks before are published, and everybody's.
+only blocks of a path's last namespace, since earlier namespaces are shared by many owners.
 For each owner the `MOST` prefixes that were marked last are listed; others lapse in their time.
 
-Knows: owners, prefixes, nodes. Does not know: requests, or how what is retained is ordered.
+Knows: owners, prefixes, nodes. Does not know: requests, or the order of eviction.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class RetainedPrefixes:
     def forget(self, owner: str, prefix_id: bytes, *, is_listed: bool = True) -> int | None:
         """Forget a listed prefix from its end up to the end of another listed prefix.
 
-        Whatever builds on it goes too. Where a longer listed prefix builds on it, no block goes.
+        Blocks built on the prefix are forgotten too; none, if a longer listed prefix builds on it.
         Returns how many blocks the tree forgot; None: there is no such prefix.
 
         With `is_listed` false a prefix of the owner's that is not listed is forgotten too, which

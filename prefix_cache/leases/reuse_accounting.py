@@ -1,4 +1,4 @@
-"""Counts of the blocks that each owner wrote into the cache, and of those never read.
+"""Counts of the blocks that each owner wrote into the cache, and of its never read blocks.
 
 A block counts as read once a request, of any owner, has found it in the tree; a sequence that
 resumes after a preemption reads its own blocks. It does not matter in which tier a block lies, or
@@ -36,7 +36,7 @@ class ReuseAccounting:
     def found(self, way: Iterable[Node]) -> dict[str, int]:
         """Count all blocks of the nodes that a request has found as read.
 
-        Returns how many of them no request had found before, by the label of their writer.
+        Returns how many of these blocks no request had found before, by the label of their writer.
         """
         first: dict[str, int] = {}
         for current in way:

@@ -1,7 +1,8 @@
 """The blocks that sequences compute now, so that N cold requests wait for one prefill.
 
-Only a hint about timing: another sequence with a held key waits, until a deadline that the engine
-sets. No block is found or shared by these keys, so equal keys of different blocks do no harm.
+The keys only delay sequences: a sequence whose key another sequence holds waits, until a deadline
+that the engine sets. No block is found or shared by these keys, so equal keys of different blocks
+do no harm.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     open -> [loading] -> (launched, [left_out], committed)* -> [forget] -> end
 
-A checkpoint that lies below the device is copied to a slot there, and all leases that begin at it
-wait for that. If it does not arrive they have failed, as where a block does not.
+A checkpoint that lies below the device is copied to a slot there, and all leases that begin at
+the checkpoint wait for the copy. If the copy fails, these leases have failed, as after a failed
+load of a block.
 
 Knows: leases, checkpoints, nodes. Does not know: rows, or which positions deserve a checkpoint.
 """
@@ -272,8 +273,8 @@ class StateLeasing:
 def _may_keep(lease: Lease, block: int) -> bool:
     """Return whether the tree may keep this lease's state before block number `block`.
 
-    In a namespace that others read too, states are kept only at the end of its blocks: elsewhere a
-    reader's cached tokens would show where requests of others parted or stopped.
+    In a namespace that others read too, states are kept only at the end of its blocks: a state
+    elsewhere would show a reader where requests of others parted or stopped.
     """
     _, span_end = lease.path.span_at(max(block - 1, 0))
     return span_end is None or span_end == block

@@ -1,6 +1,6 @@
 """The capacity of the device tier: blocks come from the free list, then from eviction.
 
-Where there is a slower tier, an eviction is a copy, and when that has ended (`complete`):
+Where there is a slower tier, evicted blocks are copied there. When the copy has ended (`complete`):
 
     arrived       the blocks lie in the slower tier as well
     failed        the slot there is free again; the node is not copied down again before it is used
@@ -148,7 +148,7 @@ class Capacity:
     def make_room(self, count: int, owner: str, beside: Partial | None) -> bool:
         """Free `count` blocks by evicting as many as needed, but not `beside`; return success.
 
-        False: not now. Copies may have been planned that will free some.
+        False: not now, but planned copies may free some blocks.
         """
         if count <= self.allocator.num_free:
             return True
@@ -162,8 +162,8 @@ class Capacity:
     def make_own_room(self, needs: Mapping[str, int]) -> bool:
         """Evict owners' own blocks where their needs exceed their partitions.
 
-        They do so whether or not blocks are free, so that what they keep does not depend on others.
-        Returns whether all that is needed is free now.
+        Blocks are evicted even if other blocks are free, so that the blocks which an owner keeps do
+        not depend on other owners. Returns whether all needed blocks are free now.
         """
         is_done = [self.offloader.trim(DEVICE_TIER, owner, more) for owner, more in needs.items()]
         return all(is_done) and sum(needs.values()) <= self.allocator.num_free
@@ -241,7 +241,7 @@ class Capacity:
             self.removals.free_nodes([node])
 
     def _land(self, transfer: Transfer, node: Node, start: int, end: int) -> None:
-        """Note the blocks that arrived in the target tier; free the target slots of the others."""
+        """Note which blocks arrived in the target tier; free the target slots of other blocks."""
         log = self.removals.eviction_log
         if not transfer.missed:
             node.edge.change(slice(start, end), LAND, transfer.target)

@@ -1,6 +1,6 @@
-"""The checkpoints of one cache: which tiers have their states, and which give up their slots.
+"""The checkpoints of recurrent states: which tiers have copies, and which give up slots.
 
-    device slot 0   nobody's: rows from the first token on name it, and padding
+    device slot 0   never holds a state: rows from the first token on name it, and padding
     from 1 on       free, a running sequence's (`leases.lease_states`), or a node's checkpoint
     below           free, a node's checkpoint, or being filled with one
 
@@ -35,7 +35,7 @@ from prefix_cache.tree.node import Checkpoint, Node, Position
 from storage.move import DEVICE_TIER, DISK_TIER, FIRST_SLOT
 
 SEQUENCE_SLOTS = 2  # slots that a running sequence needs
-ANSWER_SLOTS = SEQUENCE_SLOTS + 1  # slots with which it keeps the state at its answer's end
+ANSWER_SLOTS = SEQUENCE_SLOTS + 1  # slots to also keep the state at an answer's end
 LEAST_SLOTS = SEQUENCE_SLOTS + 1  # with the checkpoint that a sequence starts from
 
 
@@ -44,10 +44,10 @@ class CheckpointCounts:
     """Counts of checkpoints since the start."""
 
     made: int = 0
-    hits: int = 0  # sequences that started from one
+    hits: int = 0  # sequences that started from a checkpoint
     cut_tokens: int = 0  # tokens matched after the checkpoint from which their sequence started
     evicted: int = 0  # from the device, because their slots were needed
-    refused: int = 0  # states that were to be kept, and no slot was there for them
+    refused: int = 0  # states that were not kept for lack of a slot
     copied_down: int = 0
     loaded: int = 0  # copied back to the device
     failed: int = 0  # copies that came to nothing
@@ -112,15 +112,15 @@ class Checkpoints:
     def take(self, count: int, owner: str) -> list[int] | None:
         """Return `count` device slots for `owner`, evicting if need be; None: impossible now.
 
-        Where it is None nothing has changed.
+        After None, nothing has changed.
         """
         return self.device.take(count) if self.free(count, owner) else None
 
     def take_for_answer(self, owner: str) -> list[int]:
         """Return one more slot for the state at an answer's end, or none.
 
-        Only while sequences have less than half of the slots, or others would wait for it. Where
-        tiers are partitioned, it is a slot of the owner's part (`end_hold`), whatever others run.
+        Only while sequences have less than half of the slots, so that no sequence waits for it.
+        Where tiers are partitioned, the slot is of the owner's part (`end_hold`) in any case.
         """
         if not self.is_partitioned:
             is_rich = 2 * self.num_leased < self.device.usage.total
@@ -207,7 +207,7 @@ class Checkpoints:
                 at.candidates.discard(node)
 
     def adopted(self, node: Node, before: str) -> None:
-        """Charge the checkpoint of a node that was withdrawn, and `before`'s, to its new owner.
+        """Charge a withdrawn node's checkpoint, until now charged to `before`, to its new owner.
 
         The copy on disk is sealed for `before`, so it is forgotten.
         """
@@ -239,7 +239,7 @@ class Checkpoints:
                 self._trim(at, owner)
 
     def trim_exceeding(self) -> None:
-        """Trim the owners that may be over their share."""
+        """Evict states of owners that may be over their share, as `trim` does."""
         over = set[str]()
         for at in self.tiers.values():
             over |= at.usage.exceeding
@@ -264,7 +264,7 @@ class Checkpoints:
         self.forget(at, node)
 
     def forget(self, at: TierStates, node: Node) -> None:
-        """Free the slot of one copy; the checkpoint goes with the last."""
+        """Free the slot of one copy; with its last copy, the checkpoint is removed."""
         self.erase(at, at.forget(node))
         self.clear(node)
 
@@ -275,7 +275,7 @@ class Checkpoints:
             node.checkpoint = None
 
     def erase(self, at: TierStates, slot: int) -> None:
-        """Plan to erase what lies in a slot that was freed, if it is on disk."""
+        """Plan to erase the state in a freed slot, if the slot is on disk."""
         if at.tier is DISK_TIER:
             self._in_flight.erase(self._sizes.erased_with(slot))
 

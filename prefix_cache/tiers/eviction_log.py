@@ -28,7 +28,7 @@ class Reason(Enum):
     LOST = "lost"  # a copy of this block, or of a block before it, was damaged
     TIER_GONE = "tier_gone"  # a tier lost all of its blocks
 
-    __hash__ = object.__hash__  # members are singletons, and Enum's own hash is far slower
+    __hash__ = object.__hash__  # members are singletons, and Enum's hash is far slower
 
 
 COPIED, DOUBLE, NO_ROOM = Reason.COPIED, Reason.DOUBLE, Reason.NO_ROOM  # the frequent ones

@@ -32,7 +32,7 @@ class InFlight:
 
     def __init__(self) -> None:
         # Transfers by their first move while no move has ended: the moves of a transfer usually end
-        # together. Once only some have ended, all moves go into `_apart`, one entry each.
+        # together. If only some have ended, all moves of the transfer are in `_apart`.
         self._whole: dict[Move, Transfer] = {}
         self._apart: dict[Move, Transfer] = {}
         self._transfers: dict[Transfer, None] = {}
@@ -124,7 +124,7 @@ class InFlight:
     def end(self, moves: Iterable[Move], outcome: CopyOutcome) -> Iterator[Transfer]:
         """Note that these copies have ended; yield each transfer when its last copy has ended.
 
-        Raises UnknownMove at the first that is not under way.
+        Raises UnknownMove at the first move that is not under way.
         """
         ended, at, is_done = list(moves), 0, outcome is CopyOutcome.DONE
         while at < len(ended):
@@ -142,7 +142,7 @@ class InFlight:
                 yield transfer
 
     def _ending(self, ended: list[Move], at: int) -> tuple[Transfer, int]:
-        """Return the transfer of the move at `at`, and how many of its moves follow it directly."""
+        """Return the transfer of the move at `at`, and how many of the next moves are of it too."""
         move = ended[at]
         transfer = self._whole.get(move)
         if transfer is not None and ended[at : at + len(transfer.moves)] == transfer.moves:

@@ -10,8 +10,9 @@
       and never more at once than it writes
     else                                        dropped, with all blocks that build on them
 
-Where tiers are partitioned, only what an owner itself holds and needs evicts its blocks (`trim`),
-however many blocks are free. So what the owner finds depends on its own requests alone.
+Where tiers are partitioned, an owner's blocks are evicted only because of blocks that this owner
+holds and needs (`trim`), however many blocks are free. So the blocks that an owner finds depend on
+its own requests alone.
 
 Victims come from the tail of the tree's leaves, so the remaining blocks are always a whole prefix.
 A lower tier first gives up copies of blocks that also lie in a faster tier: these copies have no
@@ -64,7 +65,7 @@ class Offloader:
     def make_room(self, count: int, owner: str) -> bool:
         """Return whether `count` device blocks are free; else plan copies that will free blocks.
 
-        Where it is False and no copy is under way, all that could be evicted is held.
+        If the result is False and no copy is under way, all blocks are held.
         """
         if not self._has_lower:
             return self.make_room_now(count, owner, NO_ROOM)
@@ -107,8 +108,8 @@ class Offloader:
     def trim(self, tier: Tier, owner: str, more: int = 0) -> bool:
         """Start to evict the blocks by which `owner` exceeds its ceiling with `more` blocks.
 
-        Blocks that sequences use stay. Returns False while copies have to end first. Then the
-        next leaf stays too, so that the choice of blocks does not depend on the time of copies.
+        Blocks that sequences use stay. Returns False while copies have to end first. Then no
+        later leaf is evicted either, so that the choice does not depend on the time of copies.
         """
         leaves, quota_usage = self._ref_counts.leaves[tier], self._quota_usages[tier]
         while over := quota_usage.excess(owner, more):
@@ -122,8 +123,8 @@ class Offloader:
     def save(self, node: Node, blocks: int) -> int:
         """Start to copy up to `blocks` blocks of `node` to disk, the first blocks not on disk.
 
-        They also stay where they are. To make room, only blocks are evicted that lie on disk alone
-        and that the policy values less. Returns how many copies were planned.
+        The blocks also keep their other copies. To make room, only blocks are evicted that lie on
+        disk alone and that the policy values less. Returns how many copies were planned.
         """
         allocator, leaves = self._allocators[DISK_TIER], self._ref_counts.leaves[DISK_TIER]
         states = node.edge.states
@@ -257,8 +258,8 @@ class Offloader:
     def _own_room(self, tier: Tier, wanted: int, node: Node, must: bool) -> tuple[int, int]:
         """Make room like `_room`, where only the owner's own blocks yield to `node`.
 
-        Blocks of its own that are leaving count until they are gone, so partitions never take more
-        than the tier, and an owner only ever waits for its own copies.
+        The owner's leaving blocks count until they have left, so all partitions together never
+        exceed the tier, and an owner waits only for its own copies.
         """
         quota_usage = self._quota_usages[tier]
         wanted = self._within_ceiling(tier, wanted, node, must)

@@ -61,9 +61,9 @@ class Quotas:
     def partition(self, quotas: Mapping[str, Quota], working_blocks: int = 0) -> None:
         """Divide each tier among these owners permanently; no owners: share the tiers again.
 
-        An owner's part is its fair share if all owners wanted more than there is. An owner that is
-        not listed has no part. `working_blocks` of the device are outside of all partitions, as are
-        published prefixes. Takes time in proportion to the number of owners.
+        An owner's part is its fair share while all owners want more blocks than there are. An owner
+        that is not listed has no part. `working_blocks` of the device are outside of all
+        partitions, as are published prefixes. Takes time in proportion to the number of owners.
         """
         parts = partition(quotas)
         if parts == self._parts:
@@ -117,9 +117,9 @@ class Quotas:
     def is_kept(self, owner: str, is_busy: Callable[[str], bool]) -> bool:
         """Return whether `owner` keeps to its partitions, apart from its sequences' blocks.
 
-        False: some of its blocks are leaving a tier, and its requests have to wait until they have:
-        what a request finds must not depend on how long copies take. A busy owner always has blocks
-        that leave, and waits only for those over its part.
+        False: some of its blocks are leaving a tier, and its requests wait until these have left:
+        the blocks that a request finds must not depend on how long copies take. A busy owner always
+        has leaving blocks, and waits only for the blocks over its part.
         """
         if not self._parts:
             return True

@@ -3,7 +3,7 @@
 States that leave a tier next are copied to the tier below beforehand (`copy_ahead`), so that
 little is lost. A request whose slots would cost states that can still be copied down waits for the
 copies (`make_room`); a running sequence does not. Only states that were found again or are retained
-go to disk, and few at once: a slow disk delays nothing.
+go to disk, and few at once, so that a slow disk delays no request.
 
 Knows: checkpoints and the copies of them. Does not know: leases, or how a copy is made.
 """
@@ -61,10 +61,10 @@ class StateCopies:
         return is_saved or not self._from[DEVICE_TIER]
 
     def copy_ahead(self) -> None:
-        """Start to copy down the states that will make room next, and those of owners at bounds.
+        """Start to copy down the next victims, and states of owners that are at their bounds.
 
-        Where tiers are partitioned only the latter are copied: what an owner keeps must not depend
-        on others.
+        Where tiers are partitioned, only states of owners at their bounds are copied: the states
+        that an owner keeps must not depend on others.
         """
         grown, self._checkpoints.grown = self._checkpoints.grown, set()
         for at in self._below:
@@ -94,7 +94,7 @@ class StateCopies:
         source = checkpoint_of(node).lower_tier
         if source is None:
             raise InvariantBroken("a state is to be loaded that no tier has")
-        self._checkpoints.may_put(node.owner)  # states over its share are trimmed, now or later
+        self._checkpoints.may_put(node.owner)  # evicts states over the owner's share, now or later
         if not self._checkpoints.free(1, owner):
             return None
         return self._begin(node, self._tiers[source], self._device)

@@ -1,7 +1,7 @@
 """The state slots of one tier: which are free, who is charged, and which checkpoint goes first.
 
 The owner who gives up a checkpoint is chosen as for blocks (`eviction.victim_queue`), and the
-checkpoint by what it saves (`eviction.checkpoint_worth`); those of marked prefixes come last.
+checkpoint by the tokens it saves (`eviction.checkpoint_worth`), marked prefixes' checkpoints last.
 
 Knows: slots, nodes, owners of one tier. Does not know: copies between tiers, or leases.
 """
@@ -28,7 +28,7 @@ class TierStates:
     """The state slots of one tier, and the checkpoints in them. One owner thread."""
 
     def __init__(self, tier: Tier, num_slots: int, retention: Retention) -> None:
-        """Start with all slots free, but on the device nobody's slot 0."""
+        """Start with all slots free, except the device's slot 0, which is never used."""
         nobodys = min(num_slots, FIRST_SLOT) if tier is DEVICE_TIER else 0
         self.tier = tier
         self.allocator = BlockAllocator(num_slots)
@@ -40,7 +40,7 @@ class TierStates:
         self._retention = retention
         self._policy = CheckpointWorth(tier)
         self._policies: dict[str, CheckpointWorth] | None = None  # by owner, if they are set apart
-        self.candidates: Candidates = Candidates(self._policy, retention)  # none is read or copied
+        self.candidates: Candidates = Candidates(self._policy, retention)  # not read or copied now
 
     @property
     def num_used(self) -> int:
@@ -48,7 +48,7 @@ class TierStates:
         return self.num_kept + self.num_coming
 
     def policy_of(self, owner: str) -> CheckpointWorth:
-        """Return the policy of `owner`'s checkpoints: the shared one, or its own if set apart."""
+        """Return the policy of `owner`'s checkpoints: the owner's own if set apart, else shared."""
         if self._policies is None:
             return self._policy
         return self._policies.setdefault(owner, self._policy.fresh())

@@ -1,11 +1,11 @@
 """The tokens that the tree holds below a prefix: they followed it before.
 
-Drafts read these tokens, and that is no use of a block: no node is split, refreshed, counted or
-held. At each block the search goes on in the path's namespace for that block or in the namespace
-of the node where it stands, as `RadixTree.partial` does. So it reads nothing that a request with
-this path could not read. Its choice must not show how often others used shared nodes. So only nodes
-of the path's last namespace, the reader's own, are compared by use; among published nodes the first
-by content is chosen.
+Drafts read these tokens, which does not count as a use of blocks: no node is split, refreshed,
+counted or held. At each block the search goes on in the path's namespace for that block or in the
+namespace of the node where it stands, as `RadixTree.partial` does. So the search reads only tokens
+that a request with this path could read. The choice must not show how often others used shared
+nodes. So only nodes of the path's last namespace, the reader's own, are compared by use; among
+published nodes the first by content is chosen.
 
 Knows: nodes, tokens. Does not know: what a draft is.
 """

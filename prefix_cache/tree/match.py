@@ -1,8 +1,8 @@
 """The match of a prompt with the tree: its length, and the tiers of its blocks.
 
 A match is made once and extended later. While its last node is attached and has not become shorter,
-the same holds for every node before it (a node with children is neither evicted nor trimmed), so
-the walk continues from the match's end. Otherwise the walk begins at the root again.
+so is every node before it (a node with children is neither evicted nor trimmed), and the walk
+continues from the match's end. Otherwise the walk begins at the root again.
 
 A recurrent layer's state cannot be cut back as KV can. So for a model with such layers a prompt can
 use the matched blocks up to the last checkpoint within them, and no part of a block after that.
@@ -60,17 +60,17 @@ def _state_below(at: Position) -> Tier | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixMatch:
-    """A prompt's leading whole blocks in the tree, as of the time of the match."""
+    """A prompt's leading whole blocks in the tree, at the time of the match."""
 
     at: Position  # end of the blocks that can be used
-    found: Whereabouts  # those blocks
+    found: Whereabouts  # tiers of the blocks up to `at`
     known: Position  # end of the matched blocks: after `at` where no state is kept there
     trims: int  # `Node.trims` of the last matched node
     needs_state: bool
 
     @classmethod
     def of(cls, known: Position, *, needs_state: bool = False) -> PrefixMatch:
-        """Return the match of the blocks up to `known`; `needs_state`: usable to a checkpoint."""
+        """Return the match up to `known`; `needs_state`: usable up to the last checkpoint."""
         at = last_checkpoint(known) if needs_state else known
         return cls(at, whereabouts(at), known, known.node.trims, needs_state)
 

@@ -92,7 +92,7 @@ class Transfer:
     # Copies to the device whose blocks steps may read: steps wait for missing layers themselves.
     is_released: bool = False
     missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
-    lost: set[int] = field(default_factory=set)  # those with a damaged source copy
+    lost: set[int] = field(default_factory=set)  # missed blocks whose source copy is damaged
 
     def parts(self) -> list[tuple[Node, int, int]]:
         """Return each node with the places [start, end) of its blocks in this transfer."""
@@ -124,9 +124,9 @@ class Checkpoint:
 
     copies: dict[Tier, StateCopy] = field(default_factory=dict)
     coming: dict[Tier, Transfer] = field(default_factory=dict)
-    readers: int = 0  # leases whose next row may read the device's: that is not evicted
+    readers: int = 0  # leases that may still read the device's copy, which then stays
     kept: bool = True  # False: copying it down has failed since its last use
-    starts: int = 0  # leases that began at it, or made it where they parted from another
+    starts: int = 0  # leases that began here, or that made it where two sequences parted
 
     @property
     def device_slot(self) -> int | None:

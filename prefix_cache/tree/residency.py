@@ -5,7 +5,7 @@
 
 All legal changes, for a tier T and a block in the tree:
 
-    begin(T)    none in flight, none in T; one in a tier it can be read from        T in flight
+    begin(T)    none in flight or in T, one in a tier that T copies from            T in flight
     land(T)     T in flight                                                         a copy in T
     fail(T)     T in flight                                                         as before begin
     place(T)    no copy in T, none in flight to it (it was computed again)          a copy in T

@@ -21,7 +21,7 @@ NODE_COST = 8  # visiting a node takes as long as copying the keys of 8 blocks
 
 @dataclass(slots=True)
 class _Siblings:
-    """Nodes with one parent, and how many of them were visited."""
+    """The children of one parent, and how many of them were visited."""
 
     nodes: list[Node]
     start: int  # position of their first blocks when the parent was visited
@@ -40,7 +40,7 @@ class Snapshot:
         return not self._way
 
     def take(self, blocks: int) -> list[TreeChange]:
-        """Return some `blocks` more blocks of whole nodes as added, in their present tiers."""
+        """Return about `blocks` more blocks, of whole nodes, as added in their present tiers."""
         piece, left = ChangeLog(most_keys=1 << 62), blocks
         while self._way and left > 0:
             siblings = self._way[-1]

@@ -3,7 +3,8 @@
     begin -> advance, advance, ... -> `last`, until the next one
 
 A survey looks at each node once. The tree changes meanwhile, and the survey misses nodes that enter
-where it has been. So its sums describe no single moment. Each list has LISTED nodes at most.
+parts of the tree already surveyed. So its sums describe no single moment. Each list has LISTED
+nodes at most.
 
     hot       most hit tokens: requests that found the node, times the tokens that it has now
     wasteful  most blocks for each use: blocks that it has, divided by 1 + requests that found it

@@ -10,7 +10,7 @@ Tokens decide: a child is found by its namespace and the tokens of its first blo
 of its edge is compared token by token, whole arrays at a time.
 
 Knows: structure, and which children begin in which tier. Does not know: which blocks are free, or
-what is evicted when. Leases and copies under way concern it only when it splits a node.
+what is evicted when. Leases and copies under way matter here only when a node is split.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class RadixTree:
     def split(self, node: Node, at: int) -> Node:
         """Cut `node` after its first `at` blocks (0 < at < all) and return the new upper part.
 
-        The lower part stays the same object, so what holds it is still right.
+        The lower part stays the same object, so references to `node` stay valid.
         """
         parent = node.parent
         upper = copy(node)  # same hits, writer and priority as the node
@@ -172,7 +172,7 @@ class RadixTree:
         upper.num_read, upper.candidate_tiers = min(node.num_read, at), NO_TIERS
         upper.leases, upper.held_children = 0, int(node.is_held)
         upper.device_children = upper.upper_children = 0
-        upper.checkpoint = None  # it belongs to the end of the lower part
+        upper.checkpoint = None  # the checkpoint belongs to the end of the lower part
         if parent is not None:
             parent.children.put(upper.first_key, upper)
             if node in self.tops.get(node.namespace, ()):
@@ -251,9 +251,9 @@ class RadixTree:
     def unlink(self, node: Node) -> None:
         """Remove a node and all nodes below it from its parent's children.
 
-        The node keeps its link to its parent, whose blocks come before its own. Does nothing if the
-        node is not the parent's child, also where an equal node has its place. The caller corrects
-        `num_nodes`.
+        The node keeps its link to its parent, whose blocks come before the node's. Does nothing if
+        the node is not the parent's child, also where an equal node has its place. The caller
+        corrects `num_nodes`.
         """
         if node.parent is not None and node.parent.children.get(node.first_key) is node:
             node.parent.children.remove(node.first_key)
