@@ -9,7 +9,7 @@
     eos, config        description of a model, read before any tensor
     layers             attention, MLPs and norms: their configs and their computation
     weight_formats     formats of matrices in memory and in files
-    modules            what loading, sharding and the forward pass ask of a layer's parts
+    modules                  what loading, sharding and the forward pass ask of a layer's parts
     rank_group, grid, names, token_marks, lfs_pointers, errors
     model_files        reading of descriptions that somebody else wrote
 

@@ -32,7 +32,7 @@ def check_served(
     quantization: Quantization = "none",
     grid: RankGrid = ALONE,
 ) -> ModelConfig:
-    """Return the model if a start could load it; else raise the ModelError of such a start.
+    """Return the model if a start could load it; else raise the ModelError that a start would.
 
     `has_weights`: False for dummy weights, which need no files.
     """

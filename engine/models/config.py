@@ -165,14 +165,14 @@ class ModelConfig:
     names: CheckpointNames = PLAIN_NAMES
     embedding_scale: float | None = None  # factor of embeddings, or None
     rounds_embedding_scale: bool = False  # the factor is rounded to the model's dtype (Gemma)
-    logits_divisor: float | None = None  # logits are divided by it, or None
+    logits_divisor: float | None = None  # divisor of logits, or None
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
     layer_inputs: LayerInputsConfig | None = None  # None: layers have no inputs of their own
     possible_head: DraftHeadConfig | None = None  # the draft head that the files may have
-    draft_head: DraftHeadConfig | None = None  # the draft head that is used; None: none is
+    draft_head: DraftHeadConfig | None = None  # the draft head that is used; None: no head is used
 
     def for_positions(self, num_positions: int) -> ModelConfig:
-        """Return the config for sequences of `num_positions` tokens, which change some ropes."""
+        """Return the config for sequences of `num_positions` tokens; some ropes depend on them."""
         layers = tuple(_for_positions(layer, num_positions) for layer in self.layers)
         head = self.draft_head
         if head is not None:

@@ -88,7 +88,7 @@ class Decoder:
 
     @property
     def whole_context(self) -> int:
-        """Index in the pool of a layer here that attends to all tokens; 0 if all have windows."""
+        """Pool index of a layer of this stage that attends to all tokens; 0 if all have windows."""
         found = (
             self.places[layer.index].index
             for layer in self.parameters.layers
@@ -191,8 +191,9 @@ class Decoder:
         """Compute the draft head's hidden states (S, H) of the tokens `outputs` (S,).
 
         `hidden` (T, H) are the hidden states of all tokens of a step, and `next_ids` (T,) int64 the
-        tokens that follow them. `logits_of` the result predicts the tokens after `next_ids`. The KV
-        of the head's layer is written to `pool`. Raises ValueError without a draft head.
+        token after each of these. The result's logits (`logits_of`) predict the tokens after
+        `next_ids`. The KV of the head's layer is written to `pool`. Raises ValueError without a
+        draft head.
         """
         head = self.parameters.draft_head
         if head is None:
@@ -270,8 +271,8 @@ class Decoder:
     def _pass_on(self, hidden: Tensor | PeerProduct | None, residual: Tensor) -> None:
         """Add `hidden` to the residual and send the sum to the next stage.
 
-        A norm adds them, so that the bits are those of a model without stages; its normed result is
-        not used.
+        A norm computes the sum, so that the sum has the same bits as in a model without stages; the
+        normed result is not used.
         """
         assert self.pipe is not None, "a stage before the last has one after it"
         if hidden is not None:
@@ -322,8 +323,8 @@ def build_decoder(
 ) -> Decoder:
     """Build a decoder for sequences of up to `num_positions` tokens, on the parameters' device.
 
-    In a `group`, `config` has this rank's sizes; with stages, `config` has the layers of all.
-    `frees_windows`: rings hold the KV of layers with a window.
+    In a `group`, `config` has this rank's sizes; with stages, `config` has the layers of all
+    stages. `frees_windows`: rings hold the KV of layers with a window.
     """
     parameters = _with_plain_latents(parameters)
     first, stop = parameters.layers[0].index, parameters.layers[-1].index + 1

@@ -1,7 +1,7 @@
 """The tokens that end an answer, from the files beside a checkpoint.
 
     generation_config.json, or else config.json: one id or several
-    tokenizer_config.json: a text; the tokenizer's files have its id
+    tokenizer_config.json: a token's text; the tokenizer's files have the token's id
 
 A fine-tuned model often ends its turns with the tokenizer's token, while the other files still name
 the base model's token. So both count.
@@ -82,7 +82,7 @@ def _of_tokenizer(model_dir: Path) -> int | None:
 
 
 def _id_of(path: Path, text: str) -> int | None:
-    """Find the id of an added token or of one in the vocabulary; None if there is no such token."""
+    """Find the id of a token, added or in the vocabulary; None if there is no such token."""
     if not path.exists():
         return None
     tokenizer = read_json(path, _Tokenizer)

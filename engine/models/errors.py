@@ -38,7 +38,7 @@ class CheckpointError(ModelNotServed):
 
 
 class WrongSetting(ModelError):
-    """A setting that the model cannot fulfil, such as a longer context; others may work."""
+    """A setting that the model cannot fulfil, such as a longer context; other values may work."""
 
 
 class DeviceUnavailable(ModelError):

@@ -70,5 +70,5 @@ def pays(given: MemoryLayouts, kept_whole: KvLayout) -> bool:
 
 
 def window_of(layer: LayerConfig) -> int | None:
-    """Return a layer's window in tokens; None if it has none or is recurrent."""
+    """Return a layer's window in tokens; None for a recurrent layer or one without a window."""
     return layer.mixer.window if isinstance(layer.mixer, KvConfig) else None

@@ -20,7 +20,8 @@ StepMemory = StepStates | StepWindows | None  # None: all layers keep KV in the 
 
 @dataclass(frozen=True, slots=True)
 class LayerPlace:
-    """Place of a layer's memory: its number among this stage's layers of the same kind of memory.
+    """Place of a layer's memory: the layer's number among this stage's layers with that kind of
+    memory.
 
     A layer that reads another layer's KV has that layer's place.
 
@@ -31,7 +32,7 @@ class LayerPlace:
     index: int
     cos_sin: Tensor | None
     query_scales: Tensor | None = None  # (positions, 1, 1) float32; None: queries are not scaled
-    in_ring: bool = False  # True if its KV lies in the rings, not in the pool
+    in_ring: bool = False  # True if the layer's KV lies in the rings, not in the pool
 
 
 @dataclass(frozen=True, slots=True)

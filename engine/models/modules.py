@@ -36,11 +36,11 @@ class CheckpointTensor:
 
     `shard_dim`: the dimension that shards divide; None: every shard has the whole tensor.
     `sections`: sizes of sections along `shard_dim`, in proportion; shards divide each section.
-    `convert` turns the checkpoint's tensor into the kept one; None: both are the same. It raises
-    CheckpointError, without the name, for values that are not served. `stored_shape`: the shape in
-    the checkpoint that `convert` expects; shards divide it. `required`: False if the tensor may be
-    absent; then `view` has no elements. `is_scale`: the tensor is a scale of weights, whose values
-    are checked.
+    `convert` turns the checkpoint's tensor into the kept tensor; None: both are equal. `convert`
+    raises CheckpointError, without the name, for values that are not served. `stored_shape`: the
+    shape in the checkpoint that `convert` expects; shards divide it. `required`: False if the
+    tensor may be absent; then `view` has no elements. `is_scale`: the tensor is a scale of weights,
+    whose values are checked.
     """
 
     name: str
@@ -58,7 +58,7 @@ class LinearConfig:
     """Config of a layer's matrix, (all rows, size_in), without tensors.
 
     Several matrices of a checkpoint that multiply the same input are joined by rows. Shards divide
-    the rows, or the columns: then their products are summed. A matrix of the checkpoint may have
+    the rows, or divide the columns and sum their products. A matrix of the checkpoint may have
     sections of rows, and shards divide each section.
     """
 
@@ -123,7 +123,7 @@ class Linear(Module):
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """Quantisation of the input that the kernel before may do; None: input must be plain."""
+        """Quantisation that the kernel before may apply to the input; None: input must be plain."""
         return None
 
     @abstractmethod
@@ -140,7 +140,7 @@ class Linear(Module):
 
 @dataclass(frozen=True, slots=True)
 class ExpertPart:
-    """A matrix of an expert in the checkpoint, and its part of `gate_up` or `down`.
+    """A matrix of an expert in the checkpoint, and the part of `gate_up` or `down` that it fills.
 
     Shards divide the rows of `gate_up` and the columns of `down`.
     """
@@ -231,7 +231,7 @@ class Allocator:
     dtype: torch.dtype
     device: torch.device
     group: RankGroup | None = None
-    memory: Memory | None = None  # None: torch's own, on `device`
+    memory: Memory | None = None  # None: torch's allocator, on `device`
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Allocate a tensor of the model's dtype, unless `dtype` is given."""

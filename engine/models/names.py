@@ -1,8 +1,8 @@
 """A checkpoint's names: of the decoder's tensors, and of other tensors in its files.
 
-Checkpoints of vision models keep the decoder below a prefix, beside the vision tower. Others have
-draft heads, scales of an fp8 cache, or tables that the config gives anyway. Text needs none of
-these tensors, so they are not loaded. Any other surplus tensor ends the start.
+Checkpoints of vision models keep the decoder below a prefix, beside the vision tower. Other
+checkpoints have draft heads, scales of an fp8 cache, or tables that follow from the config. Text
+needs none of these tensors, so they are not loaded. Any other surplus tensor ends the start.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class CheckpointNames:
     surplus: tuple[str, ...] = SURPLUS_PREFIXES
     # Layers of draft heads after the last layer: `num_nextn_predict_layers`.
     drafting_layers: range = range(0)
-    # Layers that read another layer's KV; the files may have KV projections for them, unused.
+    # Layers that read another layer's KV; the files may have unused KV projections for these
+    # layers.
     sharing_layers: range = range(0)
     # Matrices joined in the files: a part of the joined name, and the part in each matrix's name.
     merged: tuple[tuple[str, tuple[str, ...]], ...] = ()

@@ -46,17 +46,18 @@ class LayerHomes(Protocol):
         ...
 
     def keep(self, index: int) -> None:
-        """Copy the contents of the layer's buffer to the host as its weights."""
+        """Copy the contents of the layer's buffer to the host as the layer's weights."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All tensors of a decoder. `head` is `embedding` itself if the config ties them.
+    """All tensors of a decoder. `head` is `embedding` itself if the config ties the two.
 
     A rank has its part of every layer, and its rows of an untied head. A stage has only its own
     layers, and no rows of an embedding or head that it does not read. For layers that stay in host
-    memory, `layers` has their device buffers, and `in_host` the kept tensors, by layer index.
+    memory, `layers` has their device buffers, and `in_host` their tensors in host memory, by layer
+    index.
     """
 
     embedding: Tensor  # (V, H)

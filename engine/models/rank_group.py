@@ -37,7 +37,7 @@ class RankGroup(Protocol):
         """Sum the ranks' products, in rank order; the bits are the same on all ranks.
 
         (T, H) or in parts (S, T, H) -> (T, H) of `dtype`. With `in_parts` the result may be one
-        part from each rank, or an object that the next norm sums; it may be read only once.
+        part from each rank, or an object that the next norm sums; the result may be read only once.
         """
         ...
 

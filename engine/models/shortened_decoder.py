@@ -1,6 +1,6 @@
 """A decoder of few layers that launches all kernels of the model, for compilation and warm-up.
 
-Knows: which layers launch the same. Does not know: what a layer computes.
+Knows: which layers launch the same kernels. Does not know: what a layer computes.
 """
 
 from __future__ import annotations

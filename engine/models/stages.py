@@ -65,7 +65,7 @@ def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, .
 
 
 def check_stages(layers: Sequence[LayerConfig], ends: tuple[int, ...]) -> None:
-    """Raise UnsupportedModel for a stage that lacks a kind of memory that others have.
+    """Raise UnsupportedModel for a stage that lacks a kind of memory that other stages have.
 
     All ranks must have the same number of blocks, and the same number of states.
     """
@@ -91,7 +91,8 @@ def layer_bytes(
 
 
 def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int, ...]:
-    """Find the `Stage.ends` that minimise the largest stage cost; among equal ones, the earliest.
+    """Find the `Stage.ends` that minimise the largest stage cost; of equal costs, the earliest
+    ends.
 
     `costs`: cost of each layer; `head`: cost of the last stage beside its layers. Raises
     UnsupportedModel if there are fewer layers than stages.

@@ -19,7 +19,7 @@ import msgspec
 
 from engine.models.model_files import read_object, read_text
 
-_BAR = "\N{FULLWIDTH VERTICAL LINE}"  # the bar in DeepSeek's marks
+_BAR = "\N{FULLWIDTH VERTICAL LINE}"  # the bar in DeepSeek's special tokens
 _IN_BRACKETS = re.compile(rf"[<\[{{{_BAR}].+[>\]}}{_BAR}]", re.DOTALL)
 _NO_TEXT = re.compile(rf"<[|{_BAR}].+|.+[|{_BAR}]>", re.DOTALL)
 _LEAST_LENGTH = 2  # a single character may be a letter of a word, so it cannot be special
@@ -39,7 +39,7 @@ class TokenMarks:
     templates: str = ""
 
     def are_of(self, text: str, *, is_special: bool) -> bool:
-        """Return whether an added token is a control token; `is_special` as in tokenizer.json."""
+        """Return whether an added token is special; `is_special`: its flag in tokenizer.json."""
         if len(text) < _LEAST_LENGTH:
             return False
         if is_special or text in self.texts or _NO_TEXT.fullmatch(text):
@@ -47,7 +47,7 @@ class TokenMarks:
         return bool(_IN_BRACKETS.fullmatch(text)) and text in self.templates
 
     def with_texts(self, more: Iterable[str]) -> TokenMarks:
-        """Return the marks with more special tokens' texts."""
+        """Return these special tokens, and further special tokens with the texts `more`."""
         return replace(self, texts=self.texts | frozenset(more))
 
 

@@ -70,7 +70,7 @@ class AdaptedLinear(Linear):
 
 
 class RankPart(NamedTuple):
-    """One rank of those that divide a stage's layers, or the only one of a stage."""
+    """A rank that holds a part of its stage's layers, or all of them if it is the only rank."""
 
     rank: int
     num_ranks: int
@@ -78,7 +78,7 @@ class RankPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AdapterSlots:
-    """Matrices of all adapters of a decoder, on its device. Slot 0 never has an adapter."""
+    """Matrices of all adapters, on the decoder's device. Slot 0 never has an adapter."""
 
     linears: tuple[AdaptedLinear, ...]
     experts: tuple[ExpertsRoom, ...]
@@ -111,7 +111,7 @@ def with_adapters(
 ) -> tuple[Parameters, AdapterSlots]:
     """Add room for `num_adapters` of up to `most_rank` to loaded parameters, on their device.
 
-    `part`: the rank whose part `parameters` are; None: they are all of `model`.
+    `part`: the rank to which `parameters` belong; None: `parameters` are all of `model`.
     """
     num_slots, linears, rooms = num_adapters + 1, list[AdaptedLinear](), list[ExpertsRoom]()
     like = parameters.embedding
@@ -152,7 +152,7 @@ class Adaptable(NamedTuple):
 
     @property
     def configs(self) -> tuple[LinearConfig, ...]:
-        """Configs of all matrices; one expert stands for all of a mixture, which are alike."""
+        """Configs of all matrices; one expert stands for all experts of a mixture."""
         return (*self.linears, *(one for config in self.experts for one in stacked(config)))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""An adapter in host memory: its matrices by the model's names, checked, and its digest.
+"""An adapter in host memory: checked matrices by the model's names, and a digest.
 
     base_model.model. | model.layers.0.self_attn.q_proj | .lora_A.weight (rank, in)
                       | the checkpoint's own name       | .lora_B.weight (out, rank)
@@ -50,7 +50,7 @@ Pair = tuple[Tensor, Tensor]  # A (rank, in), and B (out, rank) times the scale
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter of one model. Different products have different `digest`s (32 bytes)."""
+    """An adapter of one model. `digest` (32 bytes) differs for adapters of different products."""
 
     digest: bytes
     rank: int
@@ -81,7 +81,7 @@ class AdapterShapes:
 
 
 def adapter_digest(files: AdapterFiles) -> bytes:
-    """Digest the fields that are read of the config, and the weights; raises AdapterRefused."""
+    """Digest the weights and the config's fields that are read; raises AdapterRefused."""
     config = msgspec.msgpack.encode(read_adapter_config(files.config))
     weights = hashlib.sha256(files.weights).digest()
     return hashlib.sha256(msgspec.msgpack.encode([_VERSION, config, weights])).digest()
@@ -206,7 +206,7 @@ def _check_dtypes(name: str, a: Tensor, b: Tensor) -> None:
 
 
 def _kept(name: str, matrix: Tensor, fits: AdapterShapes) -> Tensor:
-    """Convert to the model's dtype; raise AdapterRefused if a number is not finite in it."""
+    """Convert to the model's dtype; raise AdapterRefused if a converted number is not finite."""
     kept = matrix.to(fits.dtype)
     if not all(end.isfinite() for end in kept.aminmax()):  # six times as fast as matrix.isfinite()
         raise AdapterRefused(f"{name} has a number that is not finite in {fits.dtype}")

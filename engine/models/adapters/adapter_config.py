@@ -44,7 +44,7 @@ _WITHOUT_EFFECT = frozenset(
 )
 _PATTERNS = "rank_pattern", "alpha_pattern"
 _READ = frozenset({"r", "lora_alpha", "use_rslora", "bias", "alora_invocation_tokens", *_PATTERNS})
-# The one served pattern: PEFT writes it for adapters of gate and up that it has joined.
+# The only served pattern: PEFT writes it for adapters of gate and up that PEFT has joined.
 JOINED = r".*\.gate_up_proj"
 MOST_RANK = 1024  # far above any known adapter; the engine's own limit is lower
 MOST_INVOCATION = 256  # tokens
@@ -56,7 +56,7 @@ class AdapterConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """Rank and scale of an adapter: its product is `scale` * B A x, with A of `rank` rows.
 
     An activated adapter (aLoRA, https://arxiv.org/abs/2504.12397) changes a prompt's tokens from
-    the last occurrence of `invocation` on; the model alone computes the tokens before.
+    the last occurrence of `invocation` on; the model alone computes earlier tokens.
     """
 
     rank: int

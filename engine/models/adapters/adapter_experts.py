@@ -3,9 +3,9 @@
     experts.3.up_proj        A (rank, in)      B (out, rank)      a matrix of one expert
     experts[.base_layer]     A (E rank, in)    B (out, rank E)    all experts (`target_parameters`)
 
-Both become a stack for each matrix of the experts: A (E rank, in) and B (out, E rank), expert after
-expert. An expert that an adapter leaves out has zeros. The sizes of a pair for all experts tell
-which matrices it changes, since its name tells only the order of PEFT's wrappers.
+Both forms become a stack for each matrix of the experts: A (E rank, in) and B (out, E rank), expert
+after expert. An expert that an adapter leaves out has zeros. The sizes of a pair for all experts
+tell which matrices the pair changes: the pair's name tells only the order of PEFT's wrappers.
 
 Knows: names and shapes. Does not know: scales, or tensors on the device (`adapted_experts`).
 """
@@ -57,7 +57,7 @@ def stacked(config: ExpertsConfig) -> tuple[LinearConfig, LinearConfig]:
 
 
 def place_of(own: str, experts: ExpertsByLayer) -> ExpertPlace | None:
-    """Return the experts that the decoder's matrix `own` belongs to; None if it is no expert's."""
+    """Return the experts that have the decoder's matrix `own`; None if no expert has it."""
     layer = _LAYER.match(own)
     config = None if layer is None else experts.get(layer[0])
     if layer is None or config is None:
@@ -73,7 +73,7 @@ def place_of(own: str, experts: ExpertsByLayer) -> ExpertPlace | None:
 
 
 def stack_of_all(name: str, config: ExpertsConfig, a: Tensor, b: Tensor) -> Iterator[Stack]:
-    """Yield the stacks of A and B for all experts; their sizes tell which matrices they change."""
+    """Yield the stacks of A and B for all experts; the sizes tell which matrices are changed."""
     inner, down = stacked(config)
     rank, rest = divmod(len(a), config.num_experts)
     sizes = [*a.shape[1:], *b.shape[:1]] if config.halves else [*b.shape[:1], *a.shape[1:]]

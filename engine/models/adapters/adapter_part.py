@@ -1,11 +1,11 @@
 """The part of an adapter's matrices that one of several ranks multiplies.
 
-    a matrix divided by rows       all of A, and its rows of B
-    a matrix divided by columns    its columns of A, and all of B
+    a matrix divided by rows       all of A, and the rank's rows of B
+    a matrix divided by columns    the rank's columns of A, and all of B
     a matrix of another stage      neither
 
 Ranks sum the products of a matrix that is divided by columns, so each rank adds the adapter's
-product of its columns before the sum.
+product of the rank's columns before the sum.
 
 Knows: which part of the model's matrix the rank has. Does not know: files, or what is served.
 """

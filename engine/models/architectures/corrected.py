@@ -22,7 +22,7 @@ from engine.models.layers.mlp import MlpConfig
 from kernels.experts.scoring import Scoring
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1024)]
-GLM_ROTATED = 0.5  # part of a head that is rotated, where the config does not say
+GLM_ROTATED = 0.5  # part of a head that is rotated by default
 
 
 class GroupedMixture(msgspec.Struct, kw_only=True):
@@ -50,10 +50,10 @@ class _Dots1Mixture(GroupedMixture, kw_only=True):
 
 
 def grouped_mixture(raw: GroupedMixture, *, group_best: int = 2, corrected: bool = True) -> InLayer:
-    """Make the mixture of layers after the first dense ones; raises ModelError.
+    """Make the mixture of layers after the first dense layers; raises ModelError.
 
     Groups are ranked by the sum of their `group_best` best experts. `corrected`: scores are
-    sigmoids, and experts are chosen by score plus a bias; else a softmax scores them.
+    sigmoids, and experts are chosen by score plus a bias; otherwise scores are a softmax.
     """
     check_value("scoring_func", raw.scoring_func, "sigmoid" if corrected else "softmax")
     check_value("moe_layer_freq", raw.moe_layer_freq, 1)

@@ -1,6 +1,7 @@
 """DeepSeek-V2 and V3, GLM-4.7-Flash and Mistral Small 4: latent attention, and experts in groups.
 
-They differ in defaults, in scores of experts, and in YaRN's factor of attention scores.
+The architectures differ in defaults, in scores of experts, and in YaRN's factor of attention
+scores.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class LatentModel:
     fields: type[LatentFields] = LatentFields
     usual_rope: dict[str, Any] | None = None  # rope if config.json has none
     scales_queries: bool = False
-    within: str | None = None  # field of config.json with the decoder's config; None: the file
+    within: str | None = None  # field of config.json with the decoder's config; None: whole file
     names: CheckpointNames = PLAIN_NAMES
     examples: tuple[str, ...] = ()
 
@@ -96,7 +97,7 @@ class LatentModel:
         scaling = usual_rope(raw) or self.usual_rope
         rope = parse_rope(scaling, raw.rope_theta or 10000.0, raw.positions)
         queries = parse_query_scaling(scaling) if self.scales_queries else None
-        # The rotated numbers are a key of their own, so all of them are rotated.
+        # The rotated numbers are a separate key, so every number of this key is rotated.
         rope = replace(rope, partial=1.0, queries=queries)
         positions = stretched_positions(rope, raw.positions)
         layer = self._layer(raw, rope, parse_score_factor(scaling, raw.positions))
@@ -203,7 +204,7 @@ def _mistral4_mixture(path: Path, within: str | None) -> InLayer:
 
 
 def mistral4(within: str | None, names: CheckpointNames, *examples: str) -> MixtureModel:
-    """Describe Mistral 4, whose config is the file or its field `within`; `names`: of tensors."""
+    """Describe Mistral 4 by the file or its field `within`; `names`: names of tensors."""
     dense = LatentModel("mistral4", _Mistral4, MISTRAL4_ROPE, True, within, names, examples)
     return MixtureModel(dense, partial(_mistral4_mixture, within=within))
 

@@ -121,7 +121,7 @@ class Gemma:
     ropes: Callable[[_Fields], Ropes]
     qk_norm: bool = False
     caps_scores: bool = False
-    within: str | None = None  # field of config.json with the decoder's config; None: the file
+    within: str | None = None  # field of config.json with the decoder's config; None: whole file
     names: CheckpointNames = PLAIN_NAMES
     examples: tuple[str, ...] = ()
 

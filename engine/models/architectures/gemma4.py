@@ -1,7 +1,7 @@
-"""Gemma 4, and the text model of a Gemma 4 that sees and hears.
+"""Gemma 4, and the text model of a multimodal Gemma 4.
 
 Layers without a window have heads of another size, and may use one projection for keys and values.
-The last layers may read the KV of the last layer of their type before them, and then have wider
+The last layers may read the KV of an earlier layer of the same type; such layers may have wider
 MLPs. Small models give each layer an input of its own; 26B-A4B has experts beside the MLPs.
 """
 
@@ -48,7 +48,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Heads(msgspec.Struct):
-    """Heads of a layer that differs from most layers."""
+    """Number and size of the heads of a layer that differs from most layers."""
 
     head_dim: Positive | None = None
     num_key_value_heads: Positive | None = None
@@ -142,12 +142,12 @@ class _Fields(WindowFields, kw_only=True):
 
     @property
     def norm(self) -> RmsNormConfig:
-        """All norms of the model."""
+        """Config of all norms of the model."""
         return RmsNormConfig(self.rms_norm_eps, rounds_once=True)
 
 
 class _Unified(_Fields, kw_only=True):
-    """Fields of the 12B model, which sees and hears without towers; layers have no own inputs."""
+    """Fields of the 12B model, which reads images and sound without towers; no layer inputs."""
 
     max_position_embeddings: Positive = 262_144
     sliding_window: int | msgspec.UnsetType | None = 1024
@@ -165,7 +165,7 @@ class Gemma4:
 
     family: str
     fields: type[_Fields] = _Fields
-    within: str | None = None  # field of config.json with the decoder's config; None: the file
+    within: str | None = None  # field of config.json with the decoder's config; None: whole file
     prefixes: tuple[tuple[str, str], ...] = ()  # see `CheckpointNames`
     examples: tuple[str, ...] = ()
 

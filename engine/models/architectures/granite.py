@@ -3,7 +3,7 @@
     embedding_multiplier   of embeddings
     residual_multiplier    of the outputs of attention and MLP, before they are added
     attention_multiplier   of scores, instead of head_dim ** -0.5
-    logits_scaling         logits are divided by it
+    logits_scaling         divisor of logits
 
 The residual is kept divided by the residual multiplier s, so outputs are added without a factor.
 Since norm(s y) with epsilon e is norm(y) with epsilon e / s^2, only numbers of the config change.
@@ -48,7 +48,7 @@ class Multipliers(msgspec.Struct, kw_only=True):
     logits_scaling: Multiplier = 1.0
 
     def multiply(self, model: ModelConfig) -> ModelConfig:
-        """Return the model with the multipliers; its heads must have no norms of their own."""
+        """Return the model with the multipliers; the model's heads must have no norms."""
         return replace(
             model,
             layers=tuple(self._layer(layer) for layer in model.layers),

@@ -1,6 +1,6 @@
 """Granite 4.0: Mamba-2 in most layers or none, shared MLPs, perhaps experts beside them.
 
-Its multipliers are those of earlier Granite models (`granite`).
+Granite 4.0 has the multipliers of earlier Granite models (`granite`).
 """
 
 from __future__ import annotations

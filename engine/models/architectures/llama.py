@@ -72,7 +72,7 @@ class LlamaFields(WindowFields, kw_only=True):
 
     @property
     def positions(self) -> int:
-        """Number of served positions; for Qwen's million-token models those with full attention."""
+        """Number of served positions; in Qwen's million-token models, those with full attention."""
         chunks = self.dual_chunk_attention_config
         most = self.max_position_embeddings
         if chunks is None:
@@ -110,7 +110,7 @@ class Llama:
     scales_queries: bool = False
     ropes: Callable[[Any, RopeConfig], Ropes] | None = None  # rope of each layer; None: all alike
     layer: type[LayerConfig] = LayerConfig
-    within: str | None = None  # field of config.json with the decoder's config; None: the file
+    within: str | None = None  # field of config.json with the decoder's config; None: whole file
     names: CheckpointNames = PLAIN_NAMES
     examples: tuple[str, ...] = ()
 

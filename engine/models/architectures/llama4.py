@@ -55,7 +55,7 @@ class _Llama4(LlamaFields, kw_only=True):
 
     @property
     def positions(self) -> int:
-        """Number of served positions: one chunk, if a layer sees only its own chunk."""
+        """Number of served positions: one chunk, if tokens of a layer see only their own chunk."""
         is_chunked = CHUNKED in (self.layer_types or [CHUNKED])
         chunk = self.attention_chunk_size if is_chunked else None
         return min(self.max_position_embeddings, chunk or self.max_position_embeddings)

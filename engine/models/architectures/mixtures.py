@@ -70,7 +70,7 @@ class MixtureModel:
 
 
 def _possible_head(model: ModelConfig, layers: tuple[LayerConfig, ...]) -> DraftHeadConfig | None:
-    """Return the draft head if the files may have one more layer, which is like the last one."""
+    """Return the draft head that the files may have, with a layer like the model's last layer."""
     if len(model.names.drafting_layers) != 1:
         return None
     return DraftHeadConfig(layers[-1], model.final_norm, names_beside(len(layers)))

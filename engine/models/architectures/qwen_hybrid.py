@@ -1,8 +1,8 @@
 """Qwen3-Next and Qwen3.5: Gated DeltaNet in most layers, gated attention in the others.
 
-Norms are of 1 + weight, a quarter of each head is rotated, and mixtures have a shared expert. Of
-vision models the decoder is served; their rope equals the plain rope for text. Qwen3.6 and 3.8 have
-the architectures of Qwen3.5.
+Norms are of 1 + weight, a quarter of each head is rotated, and mixtures have a shared expert. Only
+the decoder of a vision model is served, since for text its rope equals the plain rope. Qwen3.6 and
+3.8 have the architectures of Qwen3.5.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class QwenHybrid:
 
     family: str
     fields: type[_Raw]
-    joined: bool = False  # the files have a DeltaNet's projections as one, ordered by head
-    within: str | None = None  # field of config.json with the decoder's config; None: the file
+    joined: bool = False  # the files have one projection for a DeltaNet, ordered by head
+    within: str | None = None  # field of config.json with the decoder's config; None: whole file
     examples: tuple[str, ...] = ()
 
     def read(self, path: Path) -> ModelConfig:

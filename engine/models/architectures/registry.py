@@ -165,7 +165,7 @@ class _Quantised(msgspec.Struct, kw_only=True):
 
 
 class _Beside(msgspec.Struct):
-    """Fields of a file beside config.json, which transformers.js writes too, but for ONNX."""
+    """Fields of a file beside config.json; transformers.js also writes such files, for ONNX."""
 
     quantization: Any = None
     bits: Any = None
@@ -209,7 +209,7 @@ def read_model_config(
 
 
 def _with_names(weight_format: WeightFormat, names: CheckpointNames) -> WeightFormat:
-    """Return the format with the files' prefixes, which its names of plain matrices may have."""
+    """Return the format with the prefixes that the files may put before plain matrices' names."""
     if not isinstance(weight_format, Fp8Format | Int4Format) or not weight_format.ignored.names:
         return weight_format
     ignored = replace(weight_format.ignored, prefixes=names.prefixes)

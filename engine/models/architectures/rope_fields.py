@@ -191,8 +191,8 @@ def _yarn(raw: _Yarn, theta: float, max_positions: int) -> RopeConfig:
 def _yarn_attention_factor(raw: _Yarn, factor: float) -> float:
     """Return YaRN's attention factor; if both fields of DeepSeek are set, their ratio.
 
-    `attn_factor` comes from the code of YaRN's authors, who multiply by it, as vLLM does;
-    `transformers` does not read it. DeepSeek-R1-0528-Qwen3-8B has it, and its whole factor is 1.
+    YaRN's authors and vLLM also multiply by `attn_factor`; `transformers` does not read this field.
+    DeepSeek-R1-0528-Qwen3-8B has the field, and its whole factor is 1.
     """
     if raw.mscale and raw.mscale_all_dim:
         return _mscale(factor, raw.mscale) / _mscale(factor, raw.mscale_all_dim)

@@ -57,7 +57,7 @@ class _Cut:
     sections: tuple[int, ...]  # sizes of the sections, in proportion
 
     def of(self, tensor: TensorSlice | Tensor, size: int) -> Tensor:
-        """Read the part of a tensor with `size` in `dim`; read all if `size` does not divide."""
+        """Read this part of a tensor whose `dim` has `size`; read all if `size` does not divide."""
         before = [slice(None)] * self.dim
         parts = [tensor[(*before, one)] for one in self._slices(size)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, self.dim)

@@ -1,6 +1,6 @@
 """The draft head in a checkpoint's files.
 
-Published files have no head, or its matrices in the model's weight format, or plain matrices: the
+Published files have no head, a head in the model's weight format, or a head of plain matrices: the
 names of the stored tensors tell which.
 
 Knows: names of stored tensors. Does not know: what a draft head computes, or when it is used.

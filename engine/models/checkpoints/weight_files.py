@@ -22,7 +22,7 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 GGUF_FILE = "model.gguf"  # beside the files that describe it (`cli.gguf`)
 TIED_HEAD = "lm_head.weight"
-_DECODER_ALONE = "embed_tokens.weight"  # its name in a decoder that was saved without its head
+_DECODER_ALONE = "embed_tokens.weight"  # the embedding in a decoder saved without its head
 _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)\.safetensors")
 _SERVED = "served are safetensors with Hugging Face's names"
 # Errors for directories without safetensors, by the pattern of their files.

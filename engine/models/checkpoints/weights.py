@@ -53,7 +53,7 @@ def load_parameters(
     """Load the weights of `model_dir` to `device` as `dtype`; raises ModelError.
 
     Load all weights, or those of one stage, or the parts of this rank of a `group`. Layers that
-    stay in host memory are filled on the device first, so that they get the same values as there.
+    stay in host memory are filled on the device first, so that placement does not change values.
     """
     files = weight_files(model_dir)
     parameters = empty_parameters(config, dtype, device, group, homes, stage)
@@ -178,7 +178,7 @@ class _Loading:
     def _check_spare_head(self, head: Tensor) -> None:
         """Reject a separate head: a tied checkpoint may only repeat its embedding as head.
 
-        A stage without the embedding cannot compare them; other stages do.
+        A stage without the embedding cannot compare embedding and head; other stages compare them.
         """
         if len(self._embedding) and not torch.equal(
             head.to(self._embedding.dtype), self._embedding

@@ -107,7 +107,8 @@ def family_of(header: GgufHeader) -> GgufFamily:
 def one_number(value: Any, name: str) -> Any:
     """Return the number of a field, which may list the same number for every layer.
 
-    The file has float32: the shortest decimal that rounds to it is probably the original number.
+    The file has float32: the shortest decimal that rounds to the stored number is probably the
+    original number.
     """
     if isinstance(value, list):
         if len(set(value)) != 1:

@@ -65,7 +65,7 @@ class AttentionConfig(KvConfig):
     interleaved: bool = False  # rope rotates neighbouring numbers of a head, not halves
     norms_heads: bool = False  # each head's queries and keys are normed without weights
     values_of_keys: bool = False  # values are the keys before their norm and rope
-    kv_of: int | None = None  # number of the layer whose KV is read; None: its own
+    kv_of: int | None = None  # number of the layer whose KV is read; None: this layer
     place: str = "self_attn."
 
     @property
@@ -75,7 +75,7 @@ class AttentionConfig(KvConfig):
 
     @property
     def kv_size(self) -> int:
-        """Width of all key heads together, the same as of all value heads."""
+        """Width of all key heads together, equal to the width of all value heads."""
         return self.num_kv_heads * self.head_dim
 
     @property
@@ -145,7 +145,7 @@ class AttentionConfig(KvConfig):
         """Return the joined projection to queries and the layer's own keys and values.
 
         With gates, the rows of each head's gate follow the rows of its query. Products are whole,
-        not in parts, with gates, with norms over all heads together, or with interleaved heads.
+        not in parts, if there are gates, norms over all heads together, or interleaved heads.
         """
         queries = self.query_size * (1 + self.gated)
         sizes = {"q_proj": queries, **dict.fromkeys(self.projections, self.kv_size)}
@@ -237,9 +237,10 @@ class Attention(Mixer):
         return qkv.flatten(1), (heads[:, 1:count:2],)
 
     def _in_halves(self, qkv: Tensor) -> Tensor:
-        """Reorder heads of queries and keys for a rope of halves; norm them with `norms_heads`.
+        """Reorder heads of queries and keys for a rope of halves; norm the heads if `norms_heads`.
 
-        The order does not change scores. Norms may come before the rope, since it keeps lengths.
+        The order does not change scores. Norms may come before the rope, since the rope keeps
+        lengths.
         """
         import torch  # imported here, since sizes are read without torch
 

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 class DeltaNetConfig(RecurrentConfig):
     """Config of a Gated DeltaNet. Every key head serves the same number of value heads.
 
-    `joined`: the checkpoint has one projection, ordered by key head: for each its query, its key,
-    and the values and z of its value heads (Qwen3-Next). Else it has one projection to all queries,
-    keys and values, and one to all z.
+    `joined`: the checkpoint has one projection, ordered by key head: the head's query, its key, and
+    the values and z of its value heads (Qwen3-Next). Else the checkpoint has one projection to all
+    queries, keys and values, and one to all z.
     """
 
     key_heads: int
@@ -60,7 +60,7 @@ class DeltaNetConfig(RecurrentConfig):
 
     @property
     def key_size(self) -> int:
-        """Width of all keys together, the same as of all queries."""
+        """Width of all keys together, equal to the width of all queries."""
         return self.key_heads * self.key_dim
 
     @property

@@ -94,7 +94,7 @@ class DraftHead:
         """Compute the head's hidden states (S, H) of the tokens `outputs` (S,); write all KV.
 
         `hidden` (T, H): the decoder's states of T tokens; `embedded` (T, H): embeddings of the
-        token after each.
+        tokens after these T.
         """
         import torch  # imported here, since sizes are read without torch
 

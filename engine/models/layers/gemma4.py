@@ -37,7 +37,7 @@ class Gemma4LayerConfig(LayerConfig):
     """Config of a layer. The MLP beside a mixture is described as its shared expert."""
 
     mlp: MlpConfig | MixtureConfig
-    own_input: int = 0  # size of the layer's own input; 0: it has none
+    own_input: int = 0  # size of the layer's own input; 0: no input
     before_mlp: ClassVar[str] = "pre_feedforward_layernorm"
     adds_parts: ClassVar[bool] = False
 

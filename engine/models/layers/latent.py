@@ -4,7 +4,7 @@
       -> attention over latents -> output
 
 A token keeps one latent vector that all heads share, instead of keys and values. Attention gets the
-matrix that turns latents into keys and values, and decides how to use it.
+matrix that turns latents into keys and values, and decides how to use this matrix.
 
 Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know:
 config.json, or which kernels compute (`Ops`).
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 
-NORM = RmsNormConfig(1e-6)  # latents' norms have this epsilon, whatever the config's
+NORM = RmsNormConfig(1e-6)  # latents' norms have this epsilon, whatever the config says
 
 
 @dataclass(frozen=True, slots=True)

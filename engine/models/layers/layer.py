@@ -46,7 +46,7 @@ class LayerConfig:
     mlp: MlpConfig | MixtureConfig | None  # None: no MLP and no norm before it
     norm: RmsNormConfig
     before_mlp: ClassVar[str] = "post_attention_layernorm"  # name of the norm before the MLP
-    adds_parts: ClassVar[bool] = True  # its norms add the parts of products
+    adds_parts: ClassVar[bool] = True  # the layer's norms add the parts of products
 
     @property
     def attention(self) -> AttentionConfig:

@@ -61,7 +61,7 @@ class MambaConfig(RecurrentConfig):
 
     @property
     def inner_size(self) -> int:
-        """Width of all heads together, the same as of the gate."""
+        """Width of all heads together, equal to the width of the gate."""
         return self.heads * self.head_dim
 
     @property

@@ -1,6 +1,6 @@
 """The part of a layer that reads other tokens: attention, or a recurrence.
 
-    attention     keys and values of every token, in blocks; a token reads those before it
+    attention     keys and values of every token, in blocks; a token reads those of earlier tokens
     latents       one smaller vector of every token, from which keys and values are made
     recurrence    a state of fixed size, which each token updates in turn
 
@@ -104,7 +104,7 @@ class Mixer(ABC):
 
 
 class MixerConfig(ABC):
-    """Config of a mixer, without tensors. A frozen dataclass, since layers are compared by it."""
+    """Config of a mixer, without tensors. A frozen dataclass, so that layers can be compared."""
 
     __slots__ = ()
     place: str  # prefix of the mixer's names in a layer
@@ -142,7 +142,7 @@ class KvConfig(MixerConfig):
     num_heads: int
     rope: RopeConfig | None
     window: int | None  # keys that a token attends to, itself included; None: all
-    kv_of: int | None = None  # number of the layer whose KV is read; None: its own
+    kv_of: int | None = None  # number of the layer whose KV is read; None: this layer
 
     @property
     @abstractmethod
@@ -170,7 +170,7 @@ class KvConfig(MixerConfig):
 
     @abstractmethod
     def with_rope(self, rope: RopeConfig) -> Self:
-        """Return the same mixer with another rope."""
+        """Return this config with another rope."""
 
 
 class RecurrentConfig(MixerConfig):

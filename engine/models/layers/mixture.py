@@ -95,11 +95,11 @@ class MixtureConfig:
     router_bias: bool = False
     packed: bool = False  # stacked experts, as in `ExpertsConfig`
     halves: bool = False  # as in `ExpertsConfig`
-    weighs_inputs: bool = False  # the one expert's input is weighted, not its output
+    weighs_inputs: bool = False  # the chosen expert's input is weighted, not the output
     scoring: Scoring = SOFTMAX
-    correction: str | None = None  # name, after `place`, of the bias that chooses; None: none
+    correction: str | None = None  # name, after `place`, of the bias of choices; None: no bias
     shared: SharedExpertConfig | None = None  # an expert that every token uses as well
-    expert_scales: str | None = None  # name, after `place`, of factors of the weights; None: none
+    expert_scales: str | None = None  # name, after `place`, of weights' factors; None: no factors
     latent: int | None = None  # width of the experts' inputs and outputs; None: the layer's
 
     def num_weights(self, hidden: int) -> int:

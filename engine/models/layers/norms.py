@@ -52,15 +52,16 @@ class RmsNormConfig:
 class RmsNorm(Module):
     """A norm over the last dimension. `weight` (H,), in the model's dtype or float32.
 
-    With `to_fp8` the norm quantises its result where possible; only an fp8 product reads it then.
+    With `to_fp8` the norm quantises its result where possible; only an fp8 product reads the
+    quantised result.
     """
 
     name: str
     weight: Tensor
     eps: float
     to_fp8: Scaling | None = None
-    one_plus: bool = False  # flag of `RmsNormConfig`; `weight` is the sum
-    times: float = 1.0  # factor of `RmsNormConfig`; `weight` is the product
+    one_plus: bool = False  # flag of `RmsNormConfig`; `weight` includes the 1
+    times: float = 1.0  # factor of `RmsNormConfig`; `weight` includes the factor
 
     def norm(self, ops: Ops, x: Tensor) -> Tensor:
         """Norm x (T, H) -> (T, H)."""
@@ -69,7 +70,7 @@ class RmsNorm(Module):
     def add(
         self, ops: Ops, x: Tensor | PeerProduct, residual: Tensor
     ) -> tuple[Tensor | Fp8Rows, Tensor]:
-        """Add x (T, H), in parts or of ranks, to residual (T, H) -> (normed, sum), both (T, H)."""
+        """Add x, whole, in parts or by rank, to residual (T, H) -> (normed, sum), both (T, H)."""
         if self.to_fp8 is not None:
             return ops.add_rms_norm_fp8(x, residual, self.weight, self.eps, self.to_fp8)
         return ops.add_rms_norm(x, residual, self.weight, self.eps)

@@ -28,7 +28,8 @@ class Llama3Scaling:
     """Llama 3.1's scaling (Meta; `_compute_llama3_parameters` of transformers).
 
     Frequencies with fewer than `low_freq_factor` waves in the original context are divided by
-    `factor`, those with more than `high_freq_factor` are kept, and those between are blended.
+    `factor`, frequencies with more than `high_freq_factor` waves are kept, and frequencies between
+    are blended.
     """
 
     factor: float
@@ -42,8 +43,9 @@ class YarnScaling:
     """YaRN scaling (arXiv 2309.00071; `_compute_yarn_parameters` of transformers).
 
     Frequencies of pairs that turn more than `beta_fast` times in the original context are kept,
-    those of pairs that turn less than `beta_slow` times are divided by `factor`, and those between
-    are blended by the pair's index. With `truncate` the indices of both bounds are rounded.
+    frequencies of pairs that turn less than `beta_slow` times are divided by `factor`, and
+    frequencies between are blended by the pair's index. With `truncate` the indices of both bounds
+    are rounded.
     """
 
     factor: float
@@ -57,9 +59,9 @@ class YarnScaling:
 class LongRopeScaling:
     """LongRoPE scaling of Phi-3 (arXiv 2402.13753; `_compute_longrope_parameters` of transformers).
 
-    Each pair's frequency is divided by its own number: from `long` if sequences may outgrow the
-    original context, else from `short`. Cached keys cannot be rotated again, so the choice is the
-    same for all sequences (`for_positions`), whatever their length.
+    Each pair's frequency is divided by the pair's number in `long` if sequences may outgrow the
+    original context, else by the pair's number in `short`. Cached keys cannot be rotated again, so
+    the choice is the same for all sequences (`for_positions`), whatever their length.
     """
 
     short: tuple[float, ...]
@@ -69,7 +71,7 @@ class LongRopeScaling:
 
 @dataclass(frozen=True, slots=True)
 class PairScaling:
-    """Scaling that divides the frequency of each pair by its own divisor."""
+    """Scaling that divides the frequency of each pair by the pair's divisor."""
 
     factors: tuple[float, ...]
 

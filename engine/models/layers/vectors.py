@@ -1,4 +1,5 @@
-"""Small tensors of a layer that stay plain in every weight format: numbers of heads, convolutions.
+"""Small tensors of a layer that stay plain in every weight format: a number for each head,
+convolutions.
 
 Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know: the
 computation with these tensors.

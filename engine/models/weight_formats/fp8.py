@@ -5,8 +5,8 @@
     by block      NAME.weight_scale_inv (ceil(out / 128), ceil(in / 128))
     static        NAME.input_scale, one number, if inputs are not scaled token by token
 
-Joined matrices use their largest input scale, as in vLLM. Shards divide rows or columns; if
-columns, every shard has all scales of channels, and block scales are divided.
+Joined matrices use their largest input scale, as in vLLM. Shards divide rows or columns. If they
+divide columns, every shard has all scales of channels, and a part of the block scales.
 
 Knows: the tensors and their product. Does not know: fields of config.json (`fp8_checkpoints`).
 """

@@ -2,10 +2,10 @@
 
     values (N, K / 4) int16    scales (K / G, N)    zeros (K / G, N) uint8, if not symmetric
 
-Every form of checkpoint (`int4_forms`) is kept in this one (`kernels.linear.int4_matrix`). Scales
-have the model's dtype, as plain weights do: they are rounded if the checkpoint's dtype is finer.
-Shards divide rows, or columns in runs of 128, and the scales with them. Experts are kept in another
-form (`int4_experts`).
+Every form of checkpoint (`int4_forms`) is converted to this form (`kernels.linear.int4_matrix`).
+Scales have the model's dtype, as plain weights do: they are rounded if the checkpoint's dtype is
+finer. Shards divide rows, or columns in runs of 128, with the scales of these rows or columns.
+Experts are kept in another form (`int4_experts`).
 
 Knows: the tensors and their product. Does not know: fields of config.json (`int4_checkpoints`).
 """

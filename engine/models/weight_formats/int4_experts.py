@@ -2,7 +2,7 @@
 
 Checkpoints store each matrix of each expert separately, in a form of `int4_forms`. Here one tensor
 holds all experts of a layer (`kernels.experts.four_bit_matrices`), and one word holds a scale and
-its zero point: loading one does not change the other's bits.
+its zero point: loading either does not change the bits of the other.
 
 Shards divide the gated columns, by whole groups.
 """

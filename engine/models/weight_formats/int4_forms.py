@@ -7,7 +7,8 @@
     pack-quantized    weight_packed (N, K / 8)    weight_scale (N, K / G)    weight_shape (2)
                       weight_zero_point (N / 8, K / G), if not symmetric; in order
 
-All words are int32. Views have the checkpoint's order of dimensions, so shards divide both alike.
+All words are int32. Views have the checkpoint's order of dimensions, so shards divide views and
+stored tensors alike.
 
 Knows: names, bits and order in files. Does not know: config.json (`int4_checkpoints`).
 """
@@ -53,8 +54,8 @@ class Int4Views:
     ) -> CheckpointTensor:
         """Return the tensor of integers, packed in `order` into words `along` a dimension.
 
-        It is two-dimensional, as scales and zero points are; dimension `rows_dim` counts the
-        matrix's rows.
+        The tensor is two-dimensional, as scales and zero points are; dimension `rows_dim` counts
+        the matrix's rows.
         """
         turned = rows_dim == 1
         rows, columns = self.values.shape[0], 4 * self.values.shape[1]
@@ -70,7 +71,7 @@ class Int4Views:
         return self._tensor(suffix, view, rows_dim, None, stored, is_scale=True)
 
     def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
-        """Return the tensor of zero points, which must not be symmetric."""
+        """Return the tensor of zero points, which symmetric weights do not have."""
         assert self.zeros is not None
         view = self.zeros if rows_dim else self.zeros.T
         stored = in_words(tuple(view.shape), rows_dim)

@@ -3,7 +3,7 @@
     gate_up_proj_blocks (E, 2 I, H / 32, 16)    gate_up_proj_scales (E, 2 I, H / 32)
     down_proj_blocks (E, H, I / 32, 16)         down_proj_scales (E, H, I / 32)
 
-Rows of gate and up alternate in files; in memory all rows of gate precede those of up, and bits
+Rows of gate and up alternate in files; in memory all rows of gate precede all rows of up, and bits
 have another order (`kernels.experts.four_bit_matrices`). All other matrices of such a checkpoint
 are plain. Shards divide I, in whole groups of 32.
 """

@@ -146,7 +146,7 @@ def _halves_first(packed: Tensor) -> Tensor:
 
 
 def fill_matrix(matrix: Tensor, generator: torch.Generator) -> None:
-    """Draw values scaled by the fan-in, so that a product's entries are as large as its input's."""
+    """Draw values scaled by the fan-in, so that a product's entries are as large as the input's."""
     matrix.normal_(0.0, matrix.shape[1] ** -0.5, generator=generator)
 
 

@@ -29,7 +29,7 @@ class ScaleChecks:
             self._sums[name] = scales.float().abs().sum()
 
     def check(self) -> None:
-        """Check the scales added since the last call; raises CheckpointError for invalid ones.
+        """Check the scales added since the last call; raises CheckpointError for invalid scales.
 
         Some scales of a matrix may be 0, since rows of zeros have scales of 0.
         """
