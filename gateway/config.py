@@ -43,7 +43,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_unread_bytes: int = 8 << 20
     max_tenant_unread_bytes: int = 32 << 20
     max_all_unread_bytes: int = 128 << 20
-    # Bytes of unstreamed answers until they are sent: of one answer, of a tenant's and of all.
+    # Bytes of unstreamed answers until they are sent: of one answer, of a tenant's answers and of
+    # all answers.
     max_answer_bytes: int = 64 << 20
     max_tenant_answer_bytes: int = 128 << 20
     max_all_answer_bytes: int = 256 << 20

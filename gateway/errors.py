@@ -2,19 +2,19 @@
 
 GatewayError
  |- BadRequest                400  a bound, a type, a value; `param` names the field
- |   `- AnswerTooLarge        400  its answer takes more memory than the bound
+ |   `- AnswerTooLarge        400  the answer takes more memory than the bound
  |- Unauthenticated           401  no key, or a malformed, unknown, revoked or expired key
  |- Forbidden                 403  the key is good, its tenant is disabled
  |- NotFound                  404  a route, a model, a tenant, a key
  |- MethodNotAllowed          405
  |- RequestTimeout            408  the request does not come whole in time
- |   `- AnswerNotRead         408  too much of its answer waits to be read
+ |   `- AnswerNotRead         408  the client leaves too much of the answer unread
  |- Conflict                  409  the name is taken
  |- BodyTooLarge              413
  |- UriTooLong                414
  |- UnsupportedEncoding       415
- |- UnsupportedType           415  the body is not what the route takes, or does not say so
- |- HeadTooLarge              431  its head, or its chunk extensions or trailers
+ |- UnsupportedType           415  the body's type is missing, or is not the route's
+ |- HeadTooLarge              431  the head, the chunk extensions or the trailers
  |- TooManyRequests           429  retry after `retry_after_s`
  |   `- LimitReached          429  a limit of the tenant; `standing` has the numbers
  |- BudgetSpent               429  until the budget's period is over or it is raised
@@ -209,7 +209,7 @@ class Unavailable(GatewayError):
 
 
 class StateLost(Unavailable):
-    """The error of state that is damaged, gone or exchanged; its operator must repair it."""
+    """The error of state that is damaged, gone or exchanged; the operator must repair the state."""
 
     code = "state_damaged"
 

@@ -49,8 +49,8 @@ def cache_router(
 ) -> APIRouter:
     """Serve the routes below `/admin/cache`, without their guard.
 
-    A flush also empties the `memories` of this worker. Other workers' memories live on for minutes:
-    they hold only tokens, whose blocks are no longer cached.
+    A flush also empties the `memories` of this worker. Other workers keep their memories for
+    minutes, without harm: memories hold only tokens, whose blocks are flushed.
     """
     router = APIRouter(prefix="/admin/cache")
 

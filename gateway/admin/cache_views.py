@@ -72,9 +72,9 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     evictions_suffered: int
     written_blocks: int
     unread_blocks: int  # written blocks that no request has found so far
-    retained_tokens: int  # tokens of marked prefixes whose time has not passed
+    retained_tokens: int  # tokens of marked prefixes within their retention time
     tiers: dict[str, ShareStats]  # the tenant's share of each tier, in blocks
-    caused: BlocksByReason  # others' blocks evicted to make room for the tenant, by tier
+    caused: BlocksByReason  # other tenants' blocks evicted for this tenant, by tier
     suffered: BlocksByReason  # the tenant's own blocks that were evicted, by tier
 
 
@@ -113,7 +113,7 @@ class TiersView(msgspec.Struct, frozen=True, kw_only=True):
 class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     """The counters of one engine of `tensor_parallel * pipeline_parallel` ranks.
 
-    All of them run while the engine answers, since it ends with any of them.
+    All ranks run while the engine answers, because the engine ends if a rank ends.
     """
 
     engine_id: str

@@ -1,4 +1,4 @@
-"""`/admin/prefixes/{id}/export` and beside it, `/admin/imports`: a prefix's KV as bytes.
+"""The routes that export and import a published prefix's KV as bytes.
 
 `ratoon prefixes export` writes these bytes to a sealed and signed file, which `import` reads.
 """
@@ -19,7 +19,7 @@ from gateway.http.bodies.body import read_body
 from gateway.http.openapi import described
 from gateway.state.records import PublishedPrefix
 
-MAX_UNITS_BYTES = 16 << 20  # of one write
+MAX_UNITS_BYTES = 16 << 20  # bound on the units of one write
 OCTETS = "application/octet-stream"
 SentImport = Annotated[NewImport, Depends(sent(NewImport, max_bytes=MAX_BYTES))]
 SentEnd = Annotated[EndedImport, Depends(sent(EndedImport, max_bytes=MAX_BYTES))]

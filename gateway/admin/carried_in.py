@@ -146,7 +146,7 @@ class CarriedIn:
     async def _give_up(self, import_id: str) -> None:
         try:
             await self._engine.ask(EndImport(import_id=import_id, is_kept=False))
-        except EngineError:  # it is dropped after a minute
+        except EngineError:  # the engine drops the import after a minute
             return
 
 

@@ -74,7 +74,7 @@ class CarriedOut:
         )
 
     async def units(self, prefix_id: str, first: int, count: int) -> bytes:
-        """Read some units; raise the errors of `described`, or BadRequest for missing units."""
+        """Read `count` units from `first` on; raise as `described`, or BadRequest."""
         record = await self._record(prefix_id)
         with refusing():
             read = ReadPrefix(pin_id=record.id, first=first, count=count)
@@ -108,5 +108,5 @@ def welcome_of(engine: Engine) -> Welcome:
 
 
 def tokens_digest(tokens: TokenIds) -> str:
-    """Digest token ids: SHA-256 of them as int32, in hex."""
+    """Return the SHA-256 of token ids as int32, in hex."""
     return hashlib.sha256(pack_token_ids(tokens)).hexdigest()

@@ -61,8 +61,8 @@ class Publishing:
     ) -> tuple[PublishedPrefix, bool]:
         """Store a new version of a prefix and put it in force; delete the name's older versions.
 
-        If the content is published already, nothing changes; returns the record, and that it is not
-        new.
+        Returns the record, and whether its version is new. If the content is published already,
+        nothing changes.
         """
         async with self._turn:
             tokens = await self._published.tokens_of(source)

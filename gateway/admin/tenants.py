@@ -2,11 +2,11 @@
 
 A group consists of tenants that trust each other; membership is a field of the tenant, which is in
 one group at most. When a tenant is disabled or deleted, or its group changes, its cached prefixes
-are dropped before the answer is sent: through blocks that it wrote for a group it could watch who
-uses them later. Other gateways learn of the change later. Blocks of requests that they admit until
-then are dropped after GROUP_KNOWN_S, by a flush that is recorded before the change, so that any
-gateway can do it. A change is applied to the record as it is stored at that moment, so two changes
-at once, by any gateways, do not undo each other.
+are dropped before the answer is sent: otherwise the tenant could watch who later uses the blocks
+that it wrote for its group. Other gateways learn of the change later. Blocks of requests that they
+admit until then are dropped after GROUP_KNOWN_S, by a flush that is recorded before the change, so
+that any gateway can make the flush. A change is applied to the record as it is stored at that
+moment, so two changes at once, by any gateways, do not undo each other.
 """
 
 from collections.abc import Callable

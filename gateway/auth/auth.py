@@ -1,9 +1,9 @@
 """FastAPI dependencies that authenticate a request: as a tenant, or as the operator.
 
 A credential is `Authorization: Bearer KEY`, `x-api-key: KEY` or, as Azure's and Google's clients
-send it, `api-key: KEY` and `x-goog-api-key: KEY`. A request with two different ones is refused:
-which of them counts must not depend on the code that reads first. The operator's page has a cookie
-in place of its key.
+send it, `api-key: KEY` and `x-goog-api-key: KEY`. A request with two different credentials is
+refused: the credential that counts must not depend on which code reads first. The operator's page
+has a cookie in place of its key.
 
 The operator's key is valid on the admin routes only; on tenants' routes it gets 401. A tenant's
 key on an admin route gets 401 too, not 403: the answer must not reveal whether a stolen string
@@ -148,7 +148,7 @@ class MetricsAuthenticator(SecurityBase):
 
 
 def credential(request: Request) -> str:
-    """Read the request's credential; raise Unauthenticated for none, and for two different ones."""
+    """Read the request's credential; raise Unauthenticated for none, or for two different keys."""
     given = {key for name in _PLAIN_HEADERS for key in request.headers.getlist(name)}
     given.update(_bearer(value) for value in request.headers.getlist("authorization"))
     if len(given) != 1:

@@ -1,20 +1,20 @@
 """API keys: issued, shown once, stored as digests, rotated, revoked, and turned into callers.
 
-A key is `sk-` and 256 bits in url-safe base64: 192 random ones and their mark, which is made with
+A key is `sk-` and 256 bits in url-safe base64: 192 random bits and their tag, which is made with
 the pepper. With that much entropy one fast keyed hash is enough: the store holds
 HMAC-SHA256(pepper, key). The time of a lookup by that digest tells an attacker nothing, because
 digests cannot be chosen without the pepper.
 
-A key with a valid mark cannot be made up. Keys without a mark (issued before there were marks) that
-were never found here are looked up a few at a time, so a flood of made-up keys takes no more of the
-store, and no other key waits for them.
+A key with a valid tag (`is_marked`) cannot be made up. Keys without a tag (issued before there were
+tags) that were never found here are looked up a few at a time, so a flood of made-up keys takes
+little of the store's time and delays no other key.
 
-Looked-up keys are cached for a few seconds, so that authentication costs microseconds. A change
+Looked-up keys are remembered for a few seconds, so that authentication costs microseconds. A change
 made through this keyring takes effect at once, and so does a change that the keyring is notified of
 (`forget`); any other change after IDENTITY_TTL_S at the latest. Running requests are checked again
 (`running_requests`). While the store is unavailable, and only then, keys that were valid within the
 last OUTAGE_TTL_S are still accepted; any other key gets Unavailable, not Unauthenticated. If the
-state is damaged or gone, all cached keys are dropped.
+state is damaged or gone, all remembered keys are forgotten.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ IDENTITY_TTL_S = 3.0
 OUTAGE_TTL_S = 60.0
 MAX_IDENTITIES = 10_000
 RANDOM_BYTES = 24
-STRANGE_AT_ONCE = 4  # simultaneous lookups of keys without a mark that were not found before
+STRANGE_AT_ONCE = 4  # simultaneous lookups of keys without a tag that were not found before
 REFUSED = "the API key is missing or not valid"  # the same message for every reason
 
 Identity = tuple[ApiKey, Tenant]
@@ -114,7 +114,7 @@ class IssuedKey:
 
 @dataclass(frozen=True, slots=True)
 class PresentedKey:
-    """The digest of a well-formed key that a request has, and whether the key has a mark."""
+    """The digest of a well-formed key that a request has, and whether the key has a valid tag."""
 
     digest: bytes
     is_marked: bool
@@ -139,7 +139,7 @@ class Keyring:
         self._store = store
         self._pepper = pepper
         self._clock = clock
-        # Valid and invalid keys are cached apart: a flood of wrong keys does not evict good keys.
+        # Valid and invalid keys are remembered apart: a flood of wrong keys evicts no good keys.
         self._known: TtlCache[bytes, Identity] = TtlCache(IDENTITY_TTL_S, monotonic)
         self._unknown: TtlCache[bytes, bool] = TtlCache(IDENTITY_TTL_S, monotonic)
         self._while_away: TtlCache[bytes, Identity] = TtlCache(OUTAGE_TTL_S, monotonic)
@@ -152,7 +152,7 @@ class Keyring:
         return key_digest(self._pepper, key)
 
     def key_with_mark(self, bits: bytes) -> str:
-        """Spell the key of RANDOM_BYTES and their mark: HMAC-SHA256, cut to 64 bits."""
+        """Spell the key of these RANDOM_BYTES and their tag: HMAC-SHA256, cut to 64 bits."""
         mark = self.digest(f"mark\0{bits.hex()}")
         return key_of(bits + mark[: KEY_BYTES - RANDOM_BYTES])
 
@@ -228,13 +228,13 @@ class Keyring:
         return view_of(Caller, tenant, tenant_id=tenant.id, key_id=record.id)
 
     def forget(self, changed_id: str) -> None:
-        """Forget the cached lookups of a tenant and its keys, because the tenant has changed."""
+        """Forget the remembered lookups of a tenant and its keys: the tenant has changed."""
         self._known.discard(lambda identity: identity[1].id == changed_id)
         self._while_away.discard(lambda identity: identity[1].id == changed_id)
         self._forget_unknown()
 
     def reload(self) -> None:
-        """Forget all cached lookups: some changes may have been missed."""
+        """Forget all remembered lookups: some changes may have been missed."""
         self._known.clear()
         self._forget_unknown()
 
@@ -251,7 +251,7 @@ class Keyring:
         if not may_be_made_up or self._issued.get(digest):
             return await self._look_up(digest)
         async with self._strange:
-            # Other requests may have looked up the same key while this one waited.
+            # Other requests may have looked up the same key while this request waited.
             known = self._known.get(digest)
             return known or (None if self._unknown.get(digest) else await self._look_up(digest))
 
@@ -260,7 +260,7 @@ class Keyring:
         try:
             found = await self._store.find_by_digest(digest)
         except StateLost:
-            self._known.clear()  # the cached callers may not be in the state that comes back
+            self._known.clear()  # the state that comes back may lack these callers
             self._while_away.clear()
             raise
         except Unavailable:

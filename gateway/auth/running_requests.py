@@ -2,11 +2,11 @@
 
 A running request is cut off if a new request with its key would be refused now, with the same
 error: the key was revoked or has expired, or its tenant was disabled or deleted. Each key with
-running requests is checked once a second, however many requests it has, and the keyring caches a
+running requests is checked once a second, however many requests it has, and the keyring remembers a
 key for IDENTITY_TTL_S. So a request ends within CHECK_EVERY_S of the key's end if this gateway made
-the change or was notified of it, and else within IDENTITY_TTL_S more. While the state does not
-answer, requests go on for as long as new requests are admitted (`keyring.OUTAGE_TTL_S`). A spent
-budget ends no request: the most that a request may cost was reserved when it began.
+the change or was notified of it, and otherwise IDENTITY_TTL_S later at the latest. While the state
+does not answer, requests go on for as long as new requests are admitted (`keyring.OUTAGE_TTL_S`). A
+spent budget ends no request: the most that a request may cost was reserved when it began.
 
 A request of a tenant that has left its group is cut off as well, because the blocks that it
 computes may be shared with that group. So GROUP_KNOWN_S after the change no gateway runs such a

@@ -5,7 +5,7 @@ have the same secrets, so the deployment provides files of one directory (`/run/
 SERVER_SECRET and PEPPER, each a line of at least 32 characters (`openssl rand -hex 32`), and
 ADMIN_KEY.
 
-Without the secrets every key is invalid and no cached block can be found; they are never created
+Without the secrets every key is invalid and no cached block can be found; secrets are never created
 anew for an old installation (`first_start`).
 """
 

@@ -44,8 +44,8 @@ class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
     `matched_tokens` counts cached tokens, given if more were cached than could be used (recurrent
     layers). `reusable_tokens` of the earlier prompt could have been reused, had nothing changed; of
     these `lost_tokens` were computed again, in `lost_ms` at the rate of this prompt. `token` is the
-    first token lost by the reason, in the `part` as the request names it; `before` and `after` are
-    the texts of the two prompts around that token.
+    first lost token, and `part` the request's field that holds it; `before` and `after` are the
+    texts of the two prompts around that token.
     """
 
     reason: Reason
@@ -69,7 +69,7 @@ def cache_miss(
     """Return why no more than `cached` tokens of a prompt came from the cache.
 
     `matched` counts the cached tokens; more than `cached` if a recurrent state at their end was
-    missing. `s_per_token`: the seconds to compute one of the uncached tokens; None if not known.
+    missing. `s_per_token`: the seconds to compute an uncached token; None if not known.
     """
     seen = compared.seen
     unknown = _without_costs(compared, cached)

@@ -1,8 +1,8 @@
 """The comparison of a prompt with an earlier prompt of its tenant: their first difference.
 
-The earlier prompt is the prompt that the request names, or else the one with the longest common
+The earlier prompt is the prompt that the request names, or else the prompt with the longest common
 prefix; if no prefix has a whole block, the latest prompt made of mostly the same tokens. Prompts
-under another salt are compared only if the request names them, and nothing of them is told.
+under another salt are compared only if the request names them, and nothing about them is shown.
 
 Knows: tokens, parts and texts of one tenant. Does not know: which of the tokens were cached.
 """
@@ -22,7 +22,7 @@ from prefix_cache.hashing import TokenIds
 Change = Literal[VolatileKind, "reordered", "added", "removed", "reasoning_effort", "text"]
 Decode = Callable[[list[int]], str]
 T = TypeVar("T")
-Reading = Generator[int, None, T]  # yields the work of its next step, in characters
+Reading = Generator[int, None, T]  # yields the work of the next step, in characters
 
 EXCERPT = 40  # characters on each side of a difference
 _LATEST = 64  # latest prompts that are compared
@@ -38,7 +38,7 @@ class Explain:
     """A request's question why its prompt missed the cache."""
 
     previous_id: str | None = None  # id of the answer to compare with
-    parts: tuple[PromptPart, ...] | None = ()  # None, or too many: the prompt is one part
+    parts: tuple[PromptPart, ...] | None = ()  # None or too many: the whole prompt is one part
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def compare(
     block_size: int,
     decode: Decode,
 ) -> Reading[Comparison]:
-    """Compare `new` with the earlier prompt that is named, or else with the most similar one.
+    """Compare `new` with the earlier prompt that is named, or else with the most similar prompt.
 
     Each step of the generator reads one earlier prompt, or all of `new`.
     """

@@ -1,4 +1,4 @@
-"""The last cache misses of each tenant that watches its page, while it watches.
+"""The last cache misses of each tenant whose page is open.
 
 Comparing prompts takes time, so prompts are compared only for requests that ask why they missed,
 and for requests of a tenant whose page is open, that is, has asked for its data within WATCHED_S.
@@ -39,14 +39,14 @@ class _Seen:
 
 
 class LastMisses:
-    """The last misses by tenant, for any thread; `clock` gives seconds since the epoch."""
+    """The last misses by tenant, called from any thread; `clock` gives seconds since the epoch."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._seen: OrderedDict[str, _Seen] = OrderedDict()  # the most recent watcher last
 
     def watch(self, tenant_id: str) -> list[Miss]:
-        """List the tenant's misses, newest first, and record its misses for WATCHED_S from now."""
+        """List the tenant's misses, newest first; record further misses for WATCHED_S seconds."""
         seen = self._seen.setdefault(tenant_id, _Seen(0.0))
         seen.until = self._clock() + WATCHED_S
         self._seen.move_to_end(tenant_id)

@@ -2,7 +2,7 @@
 
 A template decides where in the prompt the parts are, and may trim them, so they are searched for in
 the prompt's own text: tools by their names and the system's texts from the beginning, messages from
-the end. A part that is not found is skipped. Each such part costs a reading of the whole prompt,
+the end. A part that is not found is skipped. The search for such a part reads the whole prompt,
 and a request may have thousands of parts that the template leaves out, so the search is bounded.
 """
 
@@ -15,14 +15,14 @@ PartKind = Literal["tools", "system", "messages"]
 _ANCHOR = 64  # characters by which to find a text that the template changed
 _FIND = 256  # characters that are read in the time that a search takes to begin
 _STEP = 1 << 18  # characters read in a step
-_MOST_IN_VAIN = 1 << 28  # one second's reading, or two if all text nearly matches
+_MOST_IN_VAIN = 1 << 28  # characters: a second of reading, two if all text nearly matches
 _PER_CHARACTER = 64  # characters that are read in the time to tokenise one
 
 
 class PromptPart(NamedTuple):
     """A part of a prompt; `text` is the part's text, or the name of a tool."""
 
-    name: str  # its field in the request: "tools[2]", "system[0]", "messages[3]"
+    name: str  # the request's field: "tools[2]", "system[0]", "messages[3]"
     kind: PartKind
     text: str
 
@@ -90,7 +90,7 @@ class _Search:
         return self.read_in_vain > _MOST_IN_VAIN
 
     def pause(self) -> Generator[int]:
-        """End the step if it has read enough."""
+        """End the step if enough characters were read."""
         if self.read >= _STEP:
             self.read = 0
             yield min(len(self.prompt), _STEP) // _PER_CHARACTER

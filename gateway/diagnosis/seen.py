@@ -31,7 +31,7 @@ class SeenPrompt:
     salt: bytes  # a digest; empty without a salt
     marks: tuple[Mark, ...] = ()  # the cache breakpoints
     effort: str | None = None  # the requested reasoning effort
-    seen_at: float = 0.0  # seconds of the memory's clock; 0 before it is remembered
+    seen_at: float = 0.0  # seconds of the memory's clock; 0 before the prompt is remembered
 
     @property
     def size(self) -> int:
@@ -70,6 +70,6 @@ class SeenPrompts(TenantMemory[SeenPrompt]):
         return self._clock() - seen.seen_at
 
     def named(self, tenant_id: str, answer_id: str) -> SeenPrompt | None:
-        """Find the prompt of an answer, whose id ends with its request's id: "msg_..", ...."""
+        """Find the prompt of the answer with this id, which ends with the request's id."""
         request_id = answer_id.rpartition("_")[2].rpartition("-")[2]
         return self.find(tenant_id, request_id.encode())

@@ -95,13 +95,14 @@ async def run_choice(
 ) -> AsyncGenerator[Event, None]:
     """Yield a choice's `Delta`s and one `ChoiceEnded`; raise EngineError if the engine fails.
 
-    `events` are the engine's; `see` is called with each yielded event before it is yielded. At a
+    `events` are the engine's; `see` is called with each event before the event is yielded. At a
     stop string, the engine's stream is closed before `ChoiceEnded` is yielded: this cancels the
     request in the engine and makes the computed tokens known. The same is done if the turn is over
     before the engine's stream ends.
 
-    `is_whole`: nothing is shown before the choice is complete. If its engine dies or stops, the
-    choice is computed anew on another engine, by a `new` choice, after a `Delta` that is a restart.
+    `is_whole`: nothing is shown before the choice is complete. If the choice's engine dies or
+    stops, the choice is computed anew on another engine, by a `new` choice, after a `Delta` that is
+    a restart.
     """
     choice, told = new(), 0
     ended: ChoiceEnded | None = None

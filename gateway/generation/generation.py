@@ -1,8 +1,8 @@
 """A request's choices, run together in the engine and merged into one stream of events.
 
 The first error of a choice ends the request: the other choices are cancelled and the error is
-raised once. Leaving the `async with` early cancels everything that still runs, and waits until
-it is cancelled.
+raised once. Leaving the `async with` early cancels all choices that still run, and waits for their
+ends.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ async def generating(
     """Run all choices of `admitted`; the generator yields their events as they come.
 
     `see` is called with every event before it is yielded. `on_end` is called with a choice's index
-    and the engine's end of the choice, as by `Engine.generate`: also for a choice that is cancelled
-    here, before this context is left. `is_whole`: nothing is shown before the answer is complete. A
-    single choice needs no task of its own, which saves its tokens a turn of the event loop.
+    and the end that `Engine.generate` reports: also for a choice that is cancelled here, before
+    this context is left. `is_whole`: nothing is shown before the answer is complete. A single
+    choice needs no task of its own, which saves its tokens a turn of the event loop.
     """
     choices = []
     for index, generate in enumerate(admitted.generates):

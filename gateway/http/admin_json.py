@@ -71,8 +71,8 @@ def sent(model: type[M], *, max_bytes: int = MAX_BODY_BYTES) -> Callable[[Reques
 async def read_body(request: Request, model: type[M], *, max_bytes: int = MAX_BODY_BYTES) -> M:
     """Read the request's body as `model`; an absent body reads as an empty object.
 
-    Raises BodyTooLarge above `max_bytes`, BadRequest for anything but that type. Uses the body
-    memory that `admin_router` leases for every request.
+    Raises BodyTooLarge above `max_bytes`, BadRequest for a body that is no such model. Uses the
+    body memory that `admin_router` leases for every request.
     """
     content = await body.read_body(request, max_bytes, request.state.body)
     value = body.parse(_JSON, content or b"{}", MAX_DEPTH)

@@ -117,7 +117,7 @@ def _speak_errors(app: FastAPI, metrics: GatewayMetrics, refusals: LastRefusals)
         return error_response(request.scope, refusal, allow)
 
     async def broke_off(request: Request, error: Exception) -> Response:
-        # The request metrics have counted this request: it had started.
+        # The request has started, so the request metrics count it.
         return error_response(request.scope, _noted(request, error, refusals))
 
     async def gone(_: Request, __: Exception) -> Response:

@@ -70,8 +70,7 @@ def _in_path(name: str) -> dict[str, Any]:
 
 async def _only_described() -> None:
     # The framework's table has this function in place of the handler and never calls it: FastAPI
-    # would solve a handler's parameters. It has no docstring: that would be the route's
-    # description.
+    # would solve a handler's parameters. A docstring here would become the route's description.
     ...
 
 

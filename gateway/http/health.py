@@ -20,8 +20,8 @@ _ROUTER: dict[bool | None, RouterState] = {True: "answers", False: "no answer"}
 class ReplicaReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of one of several engines ("ready", "stalled", "draining", "absent", "refused").
 
-    "handshake_failed" is one that has another link key, or a port where no engine is. `engine_id`
-    is new for each process. `role` is there where it is not "both".
+    "handshake_failed" means another link key, or a port without an engine. `engine_id`
+    is new for each process. `role` is given unless it is "both".
     """
 
     state: ReplicaState

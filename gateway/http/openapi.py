@@ -63,7 +63,7 @@ def described(
 
 
 def complete(description: dict[str, Any], routes: Iterable[Any], dialects: Dialects) -> None:
-    """Add the schemas of `routes`, and of their dialects' errors, to `description`."""
+    """Add the schemas of `routes`, and of the errors of the routes' dialects, to `description`."""
     errors = {path: dialects.of(path).error_schema for path in description["paths"]}
     kinds = sorted({*errors.values(), *_kinds_of(routes)}, key=lambda kind: kind.__name__)
     schemas = _schemas_of(kinds)

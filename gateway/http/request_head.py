@@ -7,8 +7,8 @@ error is the answer. An answer that has begun is a stream, whose last event is t
 
 W3C Trace Context's `traceparent` is read, and if there is a trace the answer has its
 `traceresponse`. The client's `x-request-id` is repeated. A HEAD is answered like a GET (the server
-leaves the body out), and a path with a `/` at its end like one without. Each request leaves an
-entry in the access log.
+leaves the body out), and a path with a `/` at its end like the path without the `/`. Each request
+leaves an entry in the access log.
 
 Knows: ASGI's scope, response start and disconnect. Does not know: routes, or when and why a request
 is cut off (`server`, `running_requests`). It is the outermost middleware, so that the answer to an
@@ -40,7 +40,7 @@ UNKNOWN_ROUTE = "unknown"  # the label of an unknown route in metrics and the ac
 
 
 class ClientGone(Exception):
-    """The error of a client that closed the connection; it would not read an answer."""
+    """The error of a client that closed the connection, and so would not read an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ def _entry(scope: Scope, running: RunningRequest, status: int | None) -> AccessL
 
 
 def route_of(scope: Scope) -> str:
-    """Return the route's template. Raw paths are unbounded: they are no label and in no log."""
+    """Return the route's template. Raw paths are unbounded, so no label or log has them."""
     return getattr(scope.get("route"), "path", UNKNOWN_ROUTE)
 
 
@@ -209,7 +209,7 @@ def running_request(scope: Scope) -> RunningRequest:
 def tell_owner(scope: MutableMapping[str, Any], owner: str) -> None:
     """Note that the request has a key of `owner`, a tenant's id or OPERATOR.
 
-    Raises TooManyRequests if the tenant has so many connections that others would find none.
+    Raises TooManyRequests if the tenant has so many connections that other tenants would get none.
     """
     if _KEY in scope:
         scope[_KEY].owner = owner
@@ -218,15 +218,15 @@ def tell_owner(scope: MutableMapping[str, Any], owner: str) -> None:
 
 
 def owner_told_to(scope: MutableMapping[str, Any], told: Callable[[str], None]) -> None:
-    """Call `told` with the request's owner as soon as its owner is known."""
+    """Call `told` with the request's owner as soon as the owner is known."""
     scope[_OWNER] = told
 
 
 def abandon_if_stranger(scope: MutableMapping[str, Any]) -> None:
     """Abandon the request of a client that has gone, if no key of the request is known to be valid.
 
-    Otherwise its work would go on for nobody: any number of such keys could be looked up before a
-    tenant's key.
+    Otherwise the gateway would go on working for nobody: any number of keys of clients that have
+    gone could be looked up before a tenant's key.
     """
     running: RunningRequest | None = scope.get(_KEY)
     if running is not None and running.owner is None:

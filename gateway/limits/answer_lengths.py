@@ -1,8 +1,9 @@
 """The lengths of a tenant's answers to requests that set no maximum.
 
 Such an answer may be as long as the context allows, but nearly none is. If each request reserved
-the most that its answer may need, a few requests would fill a limit and use a hundredth of it. So a
-request reserves the length that such answers of its tenant had before; its real use is settled.
+the most that its answer may need, a few requests would fill a limit and use a hundredth of the
+limit. So a request reserves the length that such answers of its tenant had before; the real use is
+charged at the end.
 
 Knows: lengths. Does not know: limits, or how much a tenant has left of them (`fitting.py`).
 """

@@ -63,7 +63,7 @@ class GuardedLimiter:
         if isinstance(verdict, Granted) and demand.begun is None:
             self._count(demand, requests=1)
         elif isinstance(verdict, Granted):
-            await self._alone.charge(Hold(demand), Amount())  # the stand-in may have its beginning
+            await self._alone.charge(Hold(demand), Amount())  # the request may be held here too
         return verdict
 
     async def charge(self, hold: Hold, used: Amount) -> None:
@@ -99,7 +99,7 @@ class GuardedLimiter:
         except (Unavailable, asyncio.CancelledError) as error:
             was_asked = isinstance(error, NoAnswer | asyncio.CancelledError)
             self._owe_again(demand.tenant_id, owed if was_asked else every)
-            if was_asked:  # Redis may hold the reservation all the same
+            if was_asked:  # Redis may have made the reservation
                 self._uncharged.append(_Uncharged(Hold(demand), Amount()))
             if isinstance(error, asyncio.CancelledError):
                 self._catch_up()  # otherwise a later call catches up, when Redis answers again
@@ -171,7 +171,7 @@ class GuardedLimiter:
 
 
 def _bounded(owed: list[Owed]) -> list[Owed]:
-    """Return the debts; too many are joined to one, though Redis may have counted some already."""
+    """Return the debts; join too many debts to one, even if Redis may have counted some of them."""
     if len(owed) <= _MAX_DEBTS:
         return owed
     return [Owed("", sum(one.requests for one in owed), sum(one.tokens for one in owed))]

@@ -35,7 +35,7 @@ class Holds(Protocol):
         ...
 
     def renew(self, request_ids: Sequence[str], until: int) -> None:
-        """Postpone the lapse of these requests' holds to after all others."""
+        """Postpone the lapse of these requests' holds until after all other holds."""
         ...
 
     def lapse(self, now: int) -> Sequence[Held]:

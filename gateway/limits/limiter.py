@@ -35,8 +35,8 @@ class Demand(msgspec.Struct, frozen=True):
     """A request that wants to begin. `id` is unique among all requests ever.
 
     A request that began before its possible use was known reserves again, with the same id. Then
-    `begun` is the amount that it holds, which `most` replaces. The request is not counted a second
-    time; if it is refused, it goes on holding `begun`.
+    `begun` is the amount that the request holds, and `most` replaces this amount. The request is
+    not counted a second time; if it is refused, it goes on holding `begun`.
     """
 
     id: str

@@ -7,7 +7,8 @@ A call that Redis does not answer, or refuses (no memory, read-only, loading), r
 its hold then lapses, or is settled by `guarded`.
 
 Each gateway remembers the spending that it last saw. So no budget begins again when Redis is
-emptied, and none regains spending that a Redis replica had not received before it took over.
+emptied, and no spending is forgotten that a Redis replica had not received before the replica took
+over.
 """
 
 import secrets

@@ -177,8 +177,8 @@ return reply
 
 # CHARGE releases a hold and counts the tokens and cost that were used.
 # ARGV 1 tokens a minute, 2 the highest level, 3 id|tokens|cost|period, 4 tokens and 5 cost used,
-# 6 hold in us, 7 epoch of the hold, 8 a new epoch, 9 '1' if it may have been charged: then
-# only what is still held is charged
+# 6 hold in us, 7 epoch of the hold, 8 a new epoch, 9 '1' if the charge may have been made before:
+# then its tokens count only if the hold still exists
 CHARGE = """
 local token_rate, used = tonumber(ARGV[1]), tonumber(ARGV[5])
 local tokens, cost, period = string.match(ARGV[3], '|(%d+)|(%d+)|(%a*)$')

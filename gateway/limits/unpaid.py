@@ -39,5 +39,5 @@ class Unpaid(deque[T]):
         if len(self) == self.maxlen:
             self.lost += 1
             self._on_lost()
-            if self.lost.bit_count() == 1:  # at the first loss, and whenever they have doubled
+            if self.lost.bit_count() == 1:  # log losses 1, 2, 4, 8, ...
                 _LOG.error("charges that could not be written are lost: %d so far", self.lost)

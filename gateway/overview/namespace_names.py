@@ -1,8 +1,8 @@
 """The names of the cache's namespaces for the operator, mostly their tenants' names.
 
 A namespace is derived from a secret, so it tells nothing by itself. The namespaces of published
-prefixes, of groups and of tenants who own blocks are derived again and compared with it. Any other
-namespace is a tenant's namespace with a salt or an adapter.
+prefixes, of groups and of tenants who own blocks are derived again and compared with the namespace
+to name. Any other namespace is a tenant's namespace with a salt or an adapter.
 """
 
 from typing import NamedTuple

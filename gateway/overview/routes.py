@@ -130,7 +130,7 @@ async def _report(reports: IsolationReports) -> IsolationReport | None:
 
 
 async def _overview_if_any(engine: Engine) -> Overview | None:
-    """Ask for the engine's overview; None while it does not answer, which the health shows."""
+    """Ask for the engine's overview; None while the engine is away, which the health shows."""
     try:
         return await engine.ask(OverviewQuery(owners=OWNERS, evictions=EVICTIONS))
     except EngineError:

@@ -2,8 +2,8 @@
 
 Workers share a port, so any worker may answer a page. Each worker listens on a Unix socket in their
 shared directory (open to their user alone) and tells the data that it keeps in memory: its last
-refusals, the requests that it answers, the misses of a tenant that looks. The worker that answers a
-page adds up. Nothing is sent while nobody looks at a page.
+refusals, the requests that it answers, the misses of a tenant that looks at its page. The worker
+that answers a page adds up. Nothing is sent while nobody looks at a page.
 
 Knows: bytes between workers, and which workers did not answer. Does not know: the questions and
 answers (`known.py`), or gateways of other machines.
@@ -23,7 +23,7 @@ A = TypeVar("A")
 ANSWER_S = 1.0  # the longest wait for the answers of all workers together
 _MAX_BYTES = 4 << 20  # bytes of the largest answer
 _SUFFIX = ".sock"
-_OF_WORKERS = f"[0-9]*{_SUFFIX}"  # the workers' sockets, but not the router process's
+_OF_WORKERS = f"[0-9]*{_SUFFIX}"  # the workers' sockets, without the router process's
 
 
 class Heard(NamedTuple, Generic[A]):

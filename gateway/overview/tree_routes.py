@@ -33,7 +33,7 @@ class TreeShown(msgspec.Struct, frozen=True, kw_only=True):
 class PrefixesShown(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of GET /admin/cache/prefixes, a survey of the tree from `age_s` seconds ago.
 
-    The tree is looked at in pieces: `surveyed` of its `nodes` were. `age_s` is None while the
+    The survey has looked at `surveyed` of the tree's `nodes`. `age_s` is None while the
     first look is under way.
     """
 

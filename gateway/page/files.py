@@ -54,7 +54,7 @@ class PageFile:
 
 
 class PageFiles:
-    """The files of a folder by their paths in it, few, and read once."""
+    """The files of a folder by their paths in the folder: few files, read once."""
 
     def __init__(self, folder: Path = STATIC) -> None:
         """Read all files; raise OSError for an unreadable file."""

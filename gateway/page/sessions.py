@@ -1,10 +1,10 @@
 """The sessions of a page: a signed cookie that scripts cannot read, and a token against CSRF.
 
 The cookie holds the session's subject, signed with a key of this server, so that every worker
-accepts the cookie and no worker stores sessions. It is for one path, for the page's own origin
-(SameSite=Strict), for HTTPS alone (Secure) if the page was reached over HTTPS, and for SESSION_S.
-Signing out removes the cookie; a copy made before could be used until its time is over, or until
-the signing key changes.
+accepts the cookie and no worker stores sessions. The cookie is for one path, for the page's own
+origin (SameSite=Strict), for HTTPS alone (Secure) if the page was reached over HTTPS, and for
+SESSION_S. Signing out removes the cookie; a copy made before could be used until its time is over,
+or until the signing key changes.
 
 A request that changes something has to bear the CSRF token as a header, which no form and no page
 of another origin can add. The token is made of the cookie, and is given to the page alone.
@@ -125,7 +125,7 @@ def check_origin(request: Request) -> None:
 def _is_over_https(request: Request) -> bool:
     """Tell whether the browser names an HTTPS origin, as it does with every POST of an HTTPS page.
 
-    A proxy may end TLS, so this server sees plain HTTP; it trusts no proxy's header about that.
+    A proxy may end TLS, so this server may see plain HTTP; no proxy's header about TLS is trusted.
     """
     return request.headers.get("origin", "").lower().startswith("https://")
 

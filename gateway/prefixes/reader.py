@@ -49,7 +49,7 @@ class RequestReader:
 
     @classmethod
     def of(cls, parts: RouteParts) -> RequestReader:
-        """Make a reader that finds the responses and threads that their own routes find."""
+        """Make a reader that finds the stored responses and conversations that the routes find."""
         stored = StoredResponses(parts.records)
         return cls(parts, ResponsesReader(parts, stored), MessagesReader.of(parts))
 

@@ -188,7 +188,7 @@ class _Lane:
             job.result.set_result(done.value)
         elif self._is_over:
             job.result.set_exception(shutting_down())
-        else:  # a job that has begun is its tenant's first
+        else:  # a job that has begun comes first among its tenant's jobs
             self._waiting.setdefault(job.tenant_id, deque()).appendleft(job)
         if not self._is_over:
             self._begin_steps()
@@ -212,7 +212,7 @@ def _step_back() -> None:
     """Lower this thread's priority below other threads of the machine."""
     if sys.platform == "linux":  # other systems have no priorities of threads
         thread = threading.get_native_id()
-        nicer = os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS  # users may not lower it
+        nicer = os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS  # users may not lower niceness
         os.setpriority(os.PRIO_PROCESS, thread, min(nicer, _NICEST))
 
 

@@ -1,7 +1,8 @@
 """The periodic tasks of the gateway, which go on after any error.
 
 A task handles expected failures itself (a store that is away, an engine that restarts). Any other
-error would end the task silently, and its work, such as storing usage, until the next restart.
+error would silently end the task, and so stop the task's work, such as storing usage, until the
+next restart.
 """
 
 import asyncio

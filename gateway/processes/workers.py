@@ -12,7 +12,7 @@ If a worker dies before any has served, the gateway ends: its settings cannot wo
 that dies is started again; meanwhile workers serve without it.
 
 A worker and its parent share a socket. The worker writes a byte to it when it begins to serve, and
-one every HEARTBEAT_S from then on, which shows that its event loop runs. It reads nothing but the
+one every HEARTBEAT_S from then on, which shows that its event loop runs. The worker reads only the
 socket's end, which shows that the parent is gone, however the parent died: a worker without a
 parent to restart or stop it must not live on.
 """
@@ -42,9 +42,9 @@ EXIT_ORPHANED = 3
 ROUTER_STOP_S = 2.0  # the router process keeps nothing that a quick end could lose
 
 _LOG = logging.getLogger(__name__)
-_METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it at its import
+_METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read when prometheus_client is imported
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_SILENT_S = 30.0  # a worker kept busy by many clients is late, and its end cuts their streams
+_SILENT_S = 30.0  # a worker with many clients may beat late; its end would cut their streams
 _READ_BYTES = 1024
 _ROUTER_SOCKET = "router.sock"
 
@@ -247,7 +247,7 @@ class Workers:
     def stop(self) -> None:
         """Ask all workers to drain; start no new workers."""
         if self._router is not None:
-            self._router.start_no_more()  # a signal to the whole process group may have ended it
+            self._router.start_no_more()  # a signal to all processes may have ended the router
         for one in self._workers:
             one.stop()
 

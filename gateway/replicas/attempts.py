@@ -26,7 +26,7 @@ from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.routing.router import RoutingChoice
 
 # A request that breaks the engines that run it must not be sent to all of them.
-MOST_DEATHS = 2  # also of engines that computed its prompt for another engine
+MOST_DEATHS = 2  # engines' deaths, also while computing its prompt for another engine
 MOST_ATTEMPTS = 16
 
 E = TypeVar("E", Tokens, Finished, Finished | Failed, Tokens | Finished)
@@ -47,7 +47,7 @@ class Attempt:
     _held: Finished | Failed | None = None  # an end that came before `_is_last` was known
 
     def ended(self, end: Finished | Failed) -> None:
-        """Handle the engine's end of this attempt; pass it on if it ends the request."""
+        """Handle the engine's end of this attempt; pass the end on if it ends the request."""
         if self._is_last is None and not self.has_begun and not _is_answer(end):
             self.says_it_stops = isinstance(end, Failed) and end.code == EngineUnavailable.code
             self._held = end
@@ -73,7 +73,7 @@ class Attempts:
     deaths: int = 0
     left: set[str] = field(default_factory=set)  # replicas that lost the request
     full: set[str] = field(default_factory=set)
-    remote: RemotePrefill | None = None  # its remote prefill, for all attempts
+    remote: RemotePrefill | None = None  # the request's remote prefill, for all attempts
     _unbegun: Finished | Failed | None = None  # an end that waits for `remote`'s counts
 
     @property
@@ -88,7 +88,7 @@ class Attempts:
         return replace(self.request, request_id=f"{self.request.request_id}~{self.number}")
 
     def next_on(self, choice: RoutingChoice, now: float) -> Attempt:
-        """Begin the next attempt, at `now` in seconds; it fetches from the choice's source."""
+        """Begin the next attempt at `now`, in seconds; it fetches from the source in `choice`."""
         request = self.next_request()
         if choice.source is not None:
             request = replace(request, source=choice.source)

@@ -1,7 +1,7 @@
 """Several engines as one `Engine`, the object that the rest of the gateway calls.
 
-Knows: which part does a call. Does not know: how requests (`serving`) and queries (`queries`) are
-answered.
+Knows: which part carries out each call. Does not know: how requests (`serving`) and queries
+(`queries`) are answered.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The sending of one question to several replicas at once.
 
-If a replica does not answer, its part of the answer is missing. If none answers, the error of the
-first is raised.
+If a replica does not answer, its part of the answer is missing. If no replica answers, the first
+replica's error is raised.
 """
 
 import asyncio
@@ -40,6 +40,6 @@ async def ask_all(engines: Mapping[str, Engine], query: Query[R]) -> dict[str, R
 
 
 def first_error(answers: Mapping[str, object]) -> EngineError:
-    """Return the first error among the answers; without answers, the error of no replica."""
+    """Return the first error among the answers; EngineUnavailable if no replica was asked."""
     errors = (one for one in answers.values() if isinstance(one, EngineError))
     return next(errors, EngineUnavailable("no engine is connected"))

@@ -58,7 +58,7 @@ class Leases:
         self._seen: dict[str, tuple[float | None, float]] = {}  # by address: last beat, since when
 
     def alive(self, registered: list[RegisteredEngine]) -> set[str]:
-        """Return the addresses that an operator added, and of engines whose heartbeats come."""
+        """Return the addresses of engines added by an operator, or whose heartbeats still come."""
         now = self._monotonic()
         before, self._seen = self._seen, {}
         for one in registered:
@@ -72,7 +72,7 @@ class Leases:
 
 
 class FoundEngines:
-    """The keeper of a set of replicas in step with the state. For one event loop."""
+    """The keeper that adds and removes replicas as the state lists them. For one event loop."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class FoundEngines:
         if client is None:
             try:
                 client = self._connect(name, address)
-            except (ValueError, BadLinkKey) as error:  # the next look tries it again
+            except (ValueError, BadLinkKey) as error:  # the next look tries the engine again
                 self._refuse(address, error)
                 return
             self._clients[name] = client

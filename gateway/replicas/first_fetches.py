@@ -29,7 +29,7 @@ from gateway.routing.route import Routing
 from gateway.state.records import PUBLISHED
 from prefix_cache.namespace import Namespace, NamespacePath
 
-WITHIN_S = 30.0  # for one prefix; after that the replica computes it
+WITHIN_S = 30.0  # seconds for one prefix; then the replica computes the prefix
 LISTED = 200  # nodes of each engine, the hottest
 _ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
@@ -74,7 +74,7 @@ class FirstFetches:
                         pass
 
     async def _hits(self) -> Mapping[str, int]:
-        """Count the requests that have found each pinned prefix, if it is among the hottest."""
+        """Count the requests that have found each pinned prefix, if among the hottest prefixes."""
         serving, found = self._members.serving(), dict[str, int]()
         with suppress(EngineError):
             answers = await ask_all(serving, PrefixesQuery(order="hot", limit=LISTED))

@@ -1,10 +1,10 @@
-"""The recorded flushes for engines that connect: engines first do those that they missed.
+"""The recorded flushes for engines that connect: engines first do the flushes that they missed.
 
 Engines are connected before the state is open, so a reader waits until the state has been found. It
 also waits while the state does not answer: an engine that may still have flushed blocks is not
 used. No flush can be recorded meanwhile, and a minute later no key is valid either.
 
-A flush that is due again is due its `again_s` after this process saw the flush first, by a
+A flush that engines repeat is due `again_s` seconds after this process first saw the flush, by a
 monotonic clock: never earlier than its record says, and later if the process did not run or read.
 
 Knows: the records. Does not know: which engine has done which flush; each engine knows its own.
@@ -25,7 +25,7 @@ class FlushReader:
     """A reader of all recorded flushes. For one event loop."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Read times in seconds from `monotonic`."""
+        """Measure time by the clock `monotonic`, in seconds."""
         self._monotonic = monotonic
         self._log: FlushLog | None = None
         self._is_found = asyncio.Event()

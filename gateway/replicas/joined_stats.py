@@ -67,7 +67,7 @@ def joined_stats(found: Mapping[str, EngineStats], evictions: int) -> JoinedStat
 
 
 def joined_states(parts: Sequence[StateStats]) -> StateStats:
-    """Add up state slots and checkpoints."""
+    """Add up the slots and checkpoints of recurrent states."""
     return summed(parts, lower=merged((part.lower for part in parts), summed))
 
 

@@ -9,9 +9,9 @@ Members may join and leave while others serve. A leaving member gets no new requ
 once its running requests have ended.
 
 A member with another fingerprint than the common one is refused: its blocks and answers would be
-another model's. The common fingerprint is that of the first engine that connected. It changes only
-when all replicas that had it have come back with others; a replica that is merely away may come
-back with it.
+another model's. The first engine that connects sets the common fingerprint. The common fingerprint
+changes only when all replicas that had it have come back with other fingerprints: a replica that is
+away may still come back with the common fingerprint.
 
 Knows: connections and the engines' own descriptions. Does not know: requests.
 """
@@ -102,7 +102,7 @@ class Members:
         self._last.pop(name, None)
         self._roles.pop(name, None)
         for welcome in filter(None, (one.welcome for one in self.engines.values())):
-            self._agree(welcome.fingerprint)  # perhaps the last one that had the fingerprint
+            self._agree(welcome.fingerprint)  # perhaps no replica has the common one now
         return engine
 
     def ready(self, tokens: int = 0) -> list[str]:
@@ -157,7 +157,7 @@ class Members:
 
     @property
     def welcome(self) -> Welcome | None:
-        """The welcome of all serving replicas; `engine_id` changes when one comes or goes."""
+        """The welcome of all serving replicas; `engine_id` changes when a replica comes or goes."""
         ready, serving = self.ready(), self.serving()
         known = [found for one in serving.values() if (found := one.welcome) is not None]
         if not known:
@@ -193,7 +193,7 @@ class Members:
                 _LOG.error("replica %s is refused: %s", name, self._why(name, "refused"))
 
     def _agree(self, fingerprint: bytes) -> None:
-        """Make this fingerprint the common one if no replica has the former any more."""
+        """Make this fingerprint the common one if no replica has the former common one."""
         if self._fingerprint not in self._last.values():
             self._fingerprint = fingerprint
 

@@ -9,7 +9,7 @@
 | forget a marked prefix | serving; then the ones that have it unmarked | one replica's |
 | read an adapter | serving | one replica's; an error if one refuses it or reads another |
 | drop an adapter | serving | the sum |
-| read a pinned prefix | serving, one after the other | the first one's that has it |
+| read a pinned prefix | serving, one after the other | the first replica's that has it |
 | import a prefix | serving | all replicas'; an error if one refuses it |
 | flush | connected | the sum; an error if one could not be flushed |
 
@@ -157,8 +157,8 @@ class ReplicaQueries:
     async def _flush(self, query: Flush) -> Flushed:
         """Flush every replica, and return the sum of the flushed blocks.
 
-        Raises NotAllFlushed, after the others have been flushed, if a replica is away: the blocks
-        on its disk come back with it, unless the flush is recorded.
+        Raises NotAllFlushed, after the other replicas have been flushed, if a replica is away: the
+        blocks on its disk come back with the replica, unless the flush is recorded.
         """
         answers = await ask_each(self._members.connected(), query, WITHIN_S)
         missed = {
@@ -179,7 +179,7 @@ class ReplicaQueries:
     async def _pin(self, query: Pin) -> Pinned:
         """Pin a prefix in every ready replica; return one replica's reply.
 
-        A replica without the prefix first fetches it from another, if that is faster than
+        A replica without the prefix first fetches it from another replica, if that is faster than
         computing. Raises the first refusal, after all have answered. Replicas that die meanwhile
         are ignored.
         """

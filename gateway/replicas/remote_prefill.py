@@ -60,7 +60,7 @@ class RemotePrefill:
         self.error: EngineError | None = None
         self.says_it_stops = False  # whether the computing engine has announced that it stops
         self._engine_seconds = 0.0  # spent by the computing engine, known once the prefill is over
-        self._computed = 0  # tokens it computed, known once the prefill is over
+        self._computed = 0  # computed by that engine, known once the prefill is over
         self._reused: Reused | None = None
         self._running: asyncio.Task[None] | None = None
 

@@ -36,7 +36,7 @@ class Serving:
         self._members = members
         self._routing = routing
         self.notes: RoutingNotes = notes or NoNotes()
-        self._unbegun: dict[str, Attempt | RemotePrefill] = {}  # by their request ids
+        self._unbegun: dict[str, Attempt | RemotePrefill] = {}  # by request id
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
@@ -162,7 +162,7 @@ class Serving:
             attempts.remote.stop()  # nobody waited for the prefill
 
     def _lost(self, attempts: Attempts, attempt: Attempt, error: EngineError) -> EngineError:
-        """Return the error if another replica is to be tried, else raise it."""
+        """Return the error if another replica is to be tried, else raise the error."""
         if attempt.says_it_stops:
             self._members.says_it_stops(attempt.replica)
         ready = self._members.ready(attempts.tokens)

@@ -77,7 +77,7 @@ class Answering:
             permit.choose(generation_request.at_once)
             writer = self._aggregator.writer(caller)
             admitted = await self.admission.admit(generation_request, caller, writer)
-            del generation_request  # only its token ids are kept while it is answered
+            del generation_request  # only the token ids are kept while the request is answered
             trace.admitted()
             admitted = await permit.extend(admitted)
             request_metrics = RequestMetrics(

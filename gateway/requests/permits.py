@@ -4,7 +4,8 @@
 
 A permit counts its request before the body is read, and reserves tokens when the prompts are
 tokenised. It is settled and given back once: just before the last byte of the answer is sent, so
-that a client with its answer may send the next request, or when the request ends in another way.
+that a client that has its answer may send the next request, or when the request ends in another
+way.
 """
 
 from __future__ import annotations
@@ -172,8 +173,9 @@ class Permit:
         """Release the body and reserve the tokens of `admitted`; return it, shortened to fit.
 
         If the request sets no `max_tokens`, its answers may be as long as the limits have room for.
-        The tokens that they are likely to need are reserved of the rate, and the most that they may
-        cost of a budget. Raises the errors of `Permits.taken`; the request then keeps its hold.
+        The tokens that the answers are likely to need are reserved of the rate, and the most that
+        the answers may cost is reserved of a budget. Raises the errors of `Permits.taken`; the
+        request then keeps its hold.
         """
         self.body.release()
         if self._hold is None or not _counts_tokens(self._hold.demand):

@@ -30,7 +30,7 @@ class Usage:
     cached_tokens: int
     completion_tokens: int
     tiers: TierTokens | None = None  # tiers of the cached tokens; None: not shown
-    state_tier: StateTier | None = None  # the first prompt's that has one
+    state_tier: StateTier | None = None  # of the first prompt that has a state
     reasoning_tokens: int = 0  # included in `completion_tokens`; known at the end
     cache_miss: CacheMiss | None = None  # why the prompt missed, if asked
     # Prompt tokens written to the cache for each breakpoint, summed over the prompts.
@@ -48,7 +48,7 @@ class Usage:
     def written_by_seconds(self) -> dict[float, int]:
         """Group the written tokens by their retention time in seconds.
 
-        Blocks before a mark are also before all later marks, of which one may ask for longer
+        Blocks before a mark are also before all later marks, and a later mark may ask for longer
         retention.
         """
         written: dict[float, int] = {}
@@ -284,7 +284,7 @@ class RequestMetrics:
             self._trace.first_token(event.timing)
         before = self._last_token_at.get(index)
         if before is not None:
-            count = len(event.token_ids)  # of one step: each took an equal part
+            count = len(event.token_ids)  # of one step, whose time they share equally
             self._gaps += [(now - before) / count] * count
             if len(self._gaps) >= _GAPS_AT_ONCE:
                 self._hand_on_gaps()

@@ -1,7 +1,7 @@
 """One end of a connection between a worker and the router process: bounded, ordered messages.
 
-Bytes that are no message end the connection, and so does an end that does not read: the bytes that
-wait to be sent to a process that stands still do not grow without bound.
+Bytes that are no message end the connection. A process that does not read ends the connection too,
+because the bytes that wait for it must not grow without bound.
 
 Knows: frames. Does not know: what messages are for.
 """

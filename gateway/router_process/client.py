@@ -44,7 +44,7 @@ from gateway.routing.route import Route, RouteQuestion, decide, sent_by
 from gateway.routing.router import Sources
 
 # A choice takes a quarter of a millisecond at most, and a thousand may be asked for at once. So a
-# process that takes longer stands still; a worker waits for it only once.
+# router process that takes longer stands still, and a worker waits for such a process only once.
 WAIT_S = 0.25
 TURNS = 10  # turns of the loop's clock in this wait
 RETRY_S = 0.1  # after a connection that ended, or failed
@@ -124,7 +124,7 @@ class RouterClient:
         """Do nothing: the router process hears cache events itself."""
 
     def gone(self, replica: str) -> None:
-        """Forget this worker's requests on a replica; the router process notices its end itself."""
+        """Forget this worker's requests on a replica; the router process itself notices the end."""
         self._own.gone(replica)
 
     def known_blocks(self, replica: str) -> int:
@@ -151,7 +151,7 @@ class RouterClient:
         return await answer
 
     def _wait(self, number: int, turns: int) -> None:
-        """Stop waiting after TURNS turns of the loop; a loop held up for long has had one turn."""
+        """Stop waiting after TURNS turns of the loop; a loop held up for long counts one turn."""
         answer = self._waiting.get(number)
         if answer is None:
             return
@@ -172,7 +172,7 @@ class RouterClient:
                 "worker's requests alone"
             )
         request = question.request
-        # A late answer may give its prompt to another engine.
+        # A late answer may have sent the request's prompt to another engine.
         self._tell(NoteEnded(prefill_id(request.request_id)))
         route = decide(self._own, question, self._limits)
         for replica, sent in sent_by(request, route):

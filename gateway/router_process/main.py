@@ -106,7 +106,7 @@ async def found(config: GatewayConfig, engines: EngineSet) -> AsyncIterator[None
 
 @asynccontextmanager
 async def listening(service: RouterService, path: Path) -> AsyncIterator[None]:
-    """Listen for workers at a Unix socket while this context is open; replace it if removed."""
+    """Listen for workers at a Unix socket while this context is open; replace a removed socket."""
     create = partial(asyncio.get_running_loop().create_unix_server, service.meet, str(path))
     server = await create()
 
@@ -115,7 +115,7 @@ async def listening(service: RouterService, path: Path) -> AsyncIterator[None]:
         await asyncio.sleep(KNOWN_EVERY_S)
         service.tell_known()
         if _is_removed(path):
-            with suppress(OSError):  # its directory is gone: no worker could look there
+            with suppress(OSError):  # the directory is gone, so no worker could connect
                 anew = await create()
                 server.close()
                 server = anew

@@ -46,7 +46,7 @@ class OwnRequests(LeastOutstandingRouter):
     ) -> None:
         super().began(replica, request_id, reused, timing)
         if self._is_at(replica, request_id):
-            # The keys predicted the replica's cache; from now on the engine itself tells it.
+            # The keys predicted the replica's cache; from now on the engine reports the cache.
             request = replace(self._under_way[request_id].request, block_keys=b"")
             self._under_way[request_id] = WorkerRequest(replica, request, has_begun=True)
 
@@ -60,7 +60,7 @@ class OwnRequests(LeastOutstandingRouter):
         self._under_way = {n: one for n, one in self._under_way.items() if one.replica != replica}
 
     def told_anew(self) -> Iterator[NoteSent | NoteBegan]:
-        """Yield the notes that a new router needs; if there are many keys, without some of them."""
+        """Yield the notes that a new router needs; if there are many keys, leave some keys out."""
         room = self._most_told_key_bytes
         for request_id, one in self._under_way.items():
             request = one.request

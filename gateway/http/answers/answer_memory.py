@@ -1,4 +1,4 @@
-"""The bounds on bytes of answers held for clients: of an answer, of a tenant's and of all answers.
+"""The bounds on the bytes of answers held for clients: each answer's, each tenant's, and in all.
 
 Generating an answer never waits for room. Beyond a bound the longest answer of the tenant with the
 most bytes is cut off, so no tenant loses an answer because of another tenant's bytes.

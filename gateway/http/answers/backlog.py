@@ -6,7 +6,7 @@ found and how many tokens are counted.
 
     message --> connection                  as long as the client reads
        `------> backlog --> connection      once the connection has enough to send; in order
-    too much in the backlogs                the longest backlog of the tenant with most is cut off
+    too much in the backlogs                the longest backlog of the fullest tenant is cut off
 
 Knows: messages of answers, and bytes. Does not know: what is in them, or when a connection has
 enough to send (`Flow`).
@@ -26,7 +26,7 @@ from gateway.errors import AnswerNotRead
 from gateway.http.answers.answer_memory import AnswerMemory, Bound
 from gateway.http.request_head import RunningRequest, body_send, running_request
 
-_AT_ONCE = 64 << 10  # bytes handed to the connection together: as many as it may hold
+_AT_ONCE = 64 << 10  # bytes handed to the connection together: as many as its buffer may hold
 _BODY = "http.response.body"
 _KEY = "ratoon.reader"
 
@@ -55,7 +55,7 @@ class Backlogs(AnswerMemory):
 
 
 class Backlog:
-    """The messages of one answer that wait to be sent to its client. `size`: their bytes."""
+    """The messages of one answer that wait to be sent to its client. `size`: bytes in all."""
 
     def __init__(
         self, backlogs: Backlogs, flow: Flow, running: RunningRequest, send: Send, send_body: Send
@@ -89,7 +89,7 @@ class Backlog:
             await self._writing
 
     async def end(self, message: Message) -> None:
-        """Drop the waiting messages; if an answer has begun, send `message` as its last."""
+        """Drop the waiting messages; if an answer has begun, send `message` as the last."""
         self.drop()
         if self._has_begun and not self._is_complete:
             await self._hand_over(message)

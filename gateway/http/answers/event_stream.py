@@ -28,7 +28,7 @@ _HEADERS = {
 
 
 class EventStream(Response):
-    """A streamed response of frames; at its end it closes the frames' generator."""
+    """A response that streams frames, and closes the frames' generator at the end."""
 
     def __init__(
         self,

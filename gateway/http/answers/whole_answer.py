@@ -98,7 +98,7 @@ async def answer_of(
 
 
 async def as_taken(answer: Response) -> Response:
-    """Return the same answer, compressed if its client accepts that."""
+    """Return an answer with the content of `answer`, compressed if the client accepts that."""
     of_body = ("content-length", "content-type")
     headers = {name: value for name, value in answer.headers.items() if name not in of_body}
     return await answer_of(in_pieces(bytes(answer.body)), headers, answer.media_type or _JSON)

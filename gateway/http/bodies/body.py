@@ -67,9 +67,9 @@ async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
     """Read the whole body; raise BodyTooLarge as soon as it must exceed `max_bytes`.
 
     Memory for a declared length is leased at once, for other bodies as their bytes come. A declared
-    length that is too large is refused at once; all other bodies are counted as they come, gzip as
-    it is inflated. Raises UnsupportedEncoding for other encodings, BadRequest for broken gzip, and
-    the errors of `lease` if there is no room.
+    length that is too large is refused at once; the bytes of all other bodies are counted as they
+    come, or as gzip is inflated. Raises UnsupportedEncoding for other encodings, BadRequest for
+    broken gzip, and the errors of `lease` if there is no room.
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding == "gzip":

@@ -1,9 +1,9 @@
 """The bytes of bodies held in memory at once, bounded for each tenant and for all tenants.
 
 A request reserves the bytes of its body before it reads them, and gives them back when the engine
-has the prompt. Where too few bytes are left it waits, for `body_wait_s` at most: tenants in turn,
-the requests of a tenant in order of arrival. Large bodies leave an eighth of all bytes to small
-bodies, so that no small request waits for other tenants' large requests.
+has the prompt. While too few bytes are left, a request waits, for `body_wait_s` at most: tenants
+take turns, and a tenant's requests are served in order of arrival. Large bodies leave an eighth of
+all bytes to small bodies, so that no small request waits for other tenants' large requests.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class BodyMemory:
     def _next(self) -> _Waiter | None:
         """Find the next waiter to grant; a large waiter that does not fit delays large waiters.
 
-        A waiter whose wait is over stays in the queue until its task runs; it is skipped.
+        Skips a waiter whose wait is over: such a waiter stays in the queue until its task runs.
         """
         is_held_up = False
         for queue in self._waiting.values():

@@ -47,7 +47,7 @@ def _once(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _read(spelled: bytes | bytearray, objects: Any) -> Any:
-    """Parse JSON by `objects` from pairs; numbers are not parsed, since they may be huge."""
+    """Parse JSON, with `objects` to read pairs; leave numbers unparsed, since they may be huge."""
     return json.loads(
         spelled.decode(),
         object_pairs_hook=objects,

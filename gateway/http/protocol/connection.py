@@ -116,8 +116,8 @@ class BoundedConnection(CountedConnection):
         """Parse more of the waiting bytes in a later turn.
 
         A request that was sent before the last answer waits for longer. Otherwise each turn of the
-        event loop could answer such a request of every connection, and clients that wait for their
-        answer before they send the next request would wait for all of them.
+        event loop could answer such a request of every connection, and clients that wait for an
+        answer before they send the next request would wait for all these answers.
         """
         if self._is_in_body:
             self._next_turn.soon()
@@ -257,7 +257,7 @@ class BoundedConnection(CountedConnection):
             self._end(self.bounds.max_body_bytes)
 
     def _end(self, to_drain: int) -> None:
-        """Send nothing more, but close late: an immediate close would lose the last answer."""
+        """Send nothing more, and close late: an immediate close would lose the last answer."""
         self._received.clear()
         self._to_drain = to_drain
         self.transport.write_eof()
@@ -275,7 +275,7 @@ class BoundedConnection(CountedConnection):
         self._deadline.restart(seconds)
 
     def _expire(self) -> None:
-        if self.state is State.IDLE:  # perhaps closed, but its client has not read all data
+        if self.state is State.IDLE:  # perhaps closed, though the client has not read all data
             self._close()
         elif self.state in (State.HEAD, State.BODY) and not self.transport.is_closing():
             self._refuse(_TOO_SLOW)

@@ -1,4 +1,4 @@
-"""One of a bounded number of connections, whose client must read its answers.
+"""A connection that counts towards its port's bound, and whose client must read its answers.
 
 uvicorn accepts connections until there are no file descriptors left; a process without descriptors
 can neither accept nor refuse a connection. uvicorn also waits without limit for a client that does

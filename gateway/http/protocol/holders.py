@@ -1,14 +1,15 @@
 """The holders of a port's connections: unauthenticated peers, tenants, the operator.
 
-For a new connection, a full port closes a connection of the holder that has most. Unauthenticated
-peers count as one holder, which loses its oldest connection, idle or not; a tenant loses the
-connection that has been idle longest. So unauthenticated peers cannot keep anybody out, however
-many they are, and a holder with no more connections than others loses none.
+For a new connection, a full port closes a connection of the holder that has most connections.
+Unauthenticated peers count as one holder, which loses its oldest connection, idle or not; a tenant
+loses the connection that has been idle longest. So unauthenticated peers cannot keep anybody out,
+however many they are, and a holder with no more connections than others loses none.
 
-A connection on which a tenant's request runs is never closed for another. But on a nearly full
-port, requests on further connections of a tenant with more than half of them are refused.
+A connection on which a tenant's request runs is never closed for another connection. But on a
+nearly full port, a tenant that holds more than half of the connections is refused requests on
+further connections.
 
-Knows: connections, whose they are, and whether they are idle. Does not know: bytes.
+Knows: connections, their holders, and which connections are idle. Does not know: bytes.
 """
 
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ class Holders(Generic[C]):
         self._owners: dict[C, str] = {}
 
     def enter(self, one: C) -> C | None:
-        """Add a connection; return the connection to close for it, None if the port has room."""
+        """Add a connection; return the connection to close, None if the port has room."""
         self._put(one, STRANGERS)
         if len(self._owners) <= self._most:
             return None

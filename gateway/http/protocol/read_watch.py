@@ -22,7 +22,7 @@ LEAST_RATE = 1024  # bytes a second
 
 
 class ReadWatch:
-    """The watch on the reading of one connection's client."""
+    """The watch on how fast the client of one connection reads."""
 
     def __init__(self, transport: asyncio.Transport, every_s: float) -> None:
         self._transport = transport
@@ -36,7 +36,7 @@ class ReadWatch:
         self._look.restart(self._every_s)
 
     def cut_off_in(self, seconds: float) -> None:
-        """Cut the connection off in the given seconds if it is still there."""
+        """Cut the connection off in the given seconds if it is still open."""
         self._waiting = 0
         self._look.restart(seconds)
 

@@ -25,7 +25,7 @@ from gateway.http.protocol.counted_connection import uncounted
 from gateway.http.protocol.shared_port import sockets_on
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_KEEP_ALIVE_S = 75  # longer than load balancers keep idle connections, so that they close first
+_KEEP_ALIVE_S = 75  # longer than balancers keep idle connections, so that balancers close first
 _CUT_OFF_S = 2.0  # for sending errors to requests that are cut off; only stuck clients take longer
 
 
@@ -67,7 +67,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
         cut_off = set(self.server_state.tasks)
         for task in cut_off:
-            if not task.cancelling():  # uvicorn does not cancel them after a second signal
+            if not task.cancelling():  # uvicorn cancels none after a second signal
                 task.cancel()
         if cut_off:
             await asyncio.wait(cut_off, timeout=_CUT_OFF_S)
