@@ -17,10 +17,10 @@ from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.state.records import PrefixSource
 
-# Texts that differ from their first character on, of all kinds that tokenizers tell apart.
+# Texts with different first characters, one of each kind that tokenizers tell apart.
 _CONTINUATIONS = ("Zebra", "a", "7", " b", "\n", ".", "é", "日")
 _NEXT = (("user",), ("assistant",))  # roles that may follow messages
-_FIRST = (("system", "user"), *_NEXT)  # roles that may come where there are no messages yet
+_FIRST = (("system", "user"), *_NEXT)  # roles of a chat's first message
 
 
 class PrefixTokens:
@@ -37,11 +37,11 @@ class PrefixTokens:
         return self._common(self._rendered(source), special=False)
 
     def text(self, token_ids: TokenIds) -> str:
-        """Decode these token ids, special tokens too."""
+        """Decode these token ids, including special tokens."""
         return self._tokenizer.decode(token_ids.tolist(), skip_special_tokens=False)
 
     def _rendered(self, source: PrefixSource) -> list[Rendered]:
-        """Render the chat with each continuation, by all roles that the template accepts next."""
+        """Render the chat with each continuation, in each role that the template accepts next."""
         if self._template is None:
             raise BadRequest("the model has no chat template; publish a text", param="messages")
         messages = [stored_message(form) for form in source.messages or []]

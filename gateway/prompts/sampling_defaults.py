@@ -1,7 +1,7 @@
 """The model's sampling defaults for requests that set none, from generation_config.json.
 
-Makers publish this file with their models; a request's own fields count first. The fields that are
-read, and that `do_sample` has no effect, are as in vLLM's `--generation-config auto`.
+Makers publish this file with their models; a request's own fields override the file. The same
+fields are read as by vLLM's `--generation-config auto`, and `do_sample` has no effect either.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ class GenerationConfigBroken(ValueError):
 
 
 class SamplingDefaults(msgspec.Struct, frozen=True):
-    """The sampling values for requests that set none; as in `SamplingParams`."""
+    """The sampling values for requests that set none, with the names of `SamplingParams`."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -35,7 +35,7 @@ DIALECT_DEFAULTS = SamplingDefaults()
 
 
 class _File(msgspec.Struct):
-    """The fields of generation_config.json, bounded as the dialects' own fields."""
+    """The fields of generation_config.json, with the bounds of the dialects' fields."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
@@ -48,7 +48,7 @@ class _File(msgspec.Struct):
 def read_sampling_defaults(
     model_dir: Path, source: GenerationConfigSource = "auto"
 ) -> SamplingDefaults:
-    """Read a model directory's defaults; the dialects' own for `none`, or without a file.
+    """Read a model directory's defaults; the dialects' defaults for `none`, or without a file.
 
     Raises GenerationConfigBroken for a value out of bounds or of another type.
     """
@@ -67,12 +67,12 @@ def read_sampling_defaults(
     if "max_new_tokens" in given:
         given["max_tokens"] = given.pop("max_new_tokens")
     if "top_k" in given:
-        given["top_k"] = max(0, given["top_k"])  # -1 turns it off, too
+        given["top_k"] = max(0, given["top_k"])  # -1 turns top-k off, like 0
     return SamplingDefaults(**given)
 
 
 def in_words(defaults: SamplingDefaults) -> str:
-    """Describe the defaults that differ from the dialects'; empty where none does."""
+    """Describe the defaults that differ from the dialects' defaults; empty if none differs."""
     plain = msgspec.structs.asdict(DIALECT_DEFAULTS)
     given = msgspec.structs.asdict(defaults).items()
     return ", ".join(f"{name} {value:g}" for name, value in given if value != plain[name])

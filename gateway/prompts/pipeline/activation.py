@@ -24,7 +24,7 @@ from prefix_cache.namespace import NamespacePath, adapted_fingerprint
 
 
 def with_adapter(welcome: Welcome, adapter: TenantAdapter | None) -> Welcome:
-    """Return the engine's limits with the fingerprint of a prompt's first blocks."""
+    """Return the engine's limits; the fingerprint includes an adapter of the whole prompt."""
     if adapter is None or adapter.invocation:
         return welcome
     fingerprint = adapted_fingerprint(welcome.fingerprint, bytes.fromhex(adapter.digest))
@@ -34,7 +34,7 @@ def with_adapter(welcome: Welcome, adapter: TenantAdapter | None) -> Welcome:
 def used_adapter(wanted: GenerationRequest, token_ids: TokenIds) -> AdapterUse | None:
     """Return the adapter of a prompt and the token at which it starts; None: the model alone.
 
-    Raises BadRequest where a prompt that is answered has no invocation tokens of its adapter.
+    Raises BadRequest for a prompt that is answered and has no invocation tokens of the adapter.
     """
     adapter = wanted.adapter
     if adapter is None:
@@ -49,7 +49,7 @@ def used_adapter(wanted: GenerationRequest, token_ids: TokenIds) -> AdapterUse |
             code="adapter_not_invoked",
             param="model",
         )
-    return None  # a beginning of prompts that invoke it later
+    return None  # a beginning of prompts that invoke the adapter later
 
 
 def activated_path(
@@ -69,7 +69,7 @@ def activated_path(
 
 
 def _last_place(wanted: Sequence[int], token_ids: TokenIds) -> int | None:
-    """Return the last position at which these tokens begin; None without them."""
+    """Return the last position at which these tokens begin; None if they do not occur."""
     count = len(token_ids) - len(wanted) + 1
     if count <= 0:
         return None

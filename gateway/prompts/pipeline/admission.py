@@ -1,4 +1,4 @@
-"""The admission of a dialect's `GenerationRequest`: it becomes `Generate` messages.
+"""The admission of a dialect's `GenerationRequest`: the request becomes `Generate` messages.
 
 Later stages do not check again: prompts are rendered, tokenised and within the context, token
 ids are in the vocabulary, the namespace is the caller's, and blocks are hashed.
@@ -80,7 +80,7 @@ class Admission:
     ) -> None:
         """Admit requests; remember no answer without `turns`, no prompt without `seen`, and so on.
 
-        Prompts of tenants that look at their `misses` are compared too.
+        Prompts of tenants that look at their `misses` are compared with earlier prompts too.
         """
         self.tokenizer = tokenizer
         self._turns = turns
@@ -125,7 +125,7 @@ class Admission:
         """Check, render, tokenise and hash the prompts of the request `wanted`.
 
         Raises BadRequest or Unavailable when the request cannot run. `writer` is the label under
-        which it writes into the cache (`usage.Writer`).
+        which the request writes into the cache (`usage.Writer`).
         """
         welcome = with_adapter(await self.engine(), wanted.adapter)
         schema = await self._schema(wanted.modules, caller)
@@ -154,7 +154,7 @@ class Admission:
             raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
         prepared = yield from self._prepare_all(wanted, caller, welcome, schema)
         generates = generates_of(wanted, prepared, caller, welcome.max_model_len, writer)
-        computed = 1 if generates[0].use_cache else wanted.choices  # times that it is computed
+        computed = 1 if generates[0].use_cache else wanted.choices  # computed prompts
         prompt_tokens = computed * sum(prompt.num_tokens for prompt in prepared)
         tail, prefill = prepared[0].tail, prepared[0].prefill
         parser = None if tail is None else self._forms.parser(wanted.form, tail, prefill)
@@ -192,7 +192,7 @@ class Admission:
             self._turns.remember(origin, pieces, token_ids)
 
     def decoder(self, admitted: AdmittedRequest) -> Tokenizer | MarkerDecoder:
-        """Choose the decoder of an answer's tokens: a parser must see its markers."""
+        """Choose the decoder of an answer's tokens: a parser must see the format's markers."""
         return self.tokenizer if admitted.parser is None else self._decoder
 
     async def tokenize(
@@ -206,8 +206,8 @@ class Admission:
     ) -> T:
         """Show a prompt's token ids by `show`; raise BadRequest for far more than a context holds.
 
-        Prompts of up to twice the context are shown, so that clients see by how much one is too
-        long.
+        Prompts of up to twice the context are shown, so that clients see by how much a prompt is
+        too long.
         """
 
         def work(sent: Prompt, asked: PromptContext, welcome: Welcome) -> Steps[T]:
@@ -226,7 +226,7 @@ class Admission:
         modules: ModulesOption | None = None,
         salt: str | None = None,
     ) -> int:
-        """Count a chat's tokens, those of its modules among them; raise as `tokenize`."""
+        """Count a chat's tokens, including its modules' tokens; raise the errors of `tokenize`."""
         schema = await self._schema(modules, caller)
 
         def work(sent: Prompt, asked: PromptContext, welcome: Welcome) -> Steps[int]:
@@ -250,7 +250,7 @@ class Admission:
         work: Callable[[Prompt, PromptContext, Welcome], Steps[T]],
         size: int,
     ) -> T:
-        """Do `work` on a prompt as it is sent to the engine, up to twice the context."""
+        """Do `work` on a prompt in the form sent to the engine, up to twice the context."""
         self._check_salt(salt)
         welcome = await self.engine()
         context = welcome.max_model_len
@@ -263,18 +263,18 @@ class Admission:
         return await self.off_the_loop(caller, done(), size)
 
     async def _schema(self, modules: ModulesOption | None, caller: Caller) -> ModuleSchema | None:
-        """Find the schema of a request's modules; None: it names none. Raises NotFound."""
+        """Find the schema of a request's modules; None without modules. Raises NotFound."""
         return None if modules is None else await self.module_prompts.find(modules, caller)
 
     async def off_the_loop(self, caller: Caller, work: Steps[T], size: int) -> T:
-        """Run `work`, in another thread where it would hold up the event loop."""
+        """Run `work`; large work runs in another thread, so that the event loop goes on."""
         return await self._pool.run(caller.tenant_id, work, size)
 
     async def spell(self, caller: Caller, work: Steps[T], size: int) -> T:
-        """Run the work of spelling a computed and charged answer, which is never refused.
+        """Run the work of spelling an answer; never refuse it, as the answer is already charged.
 
-        The steps are short and hold the interpreter's lock. In a thread of low priority, where
-        large work is done, they would keep the lock from the event loop while the machine is busy.
+        The steps are short and hold the interpreter's lock. A low-priority thread, which does large
+        work, would keep this lock from the event loop while the machine is busy.
         """
         size = min(size, LARGE)
         return await self._pool.run(caller.tenant_id, work, size, may_refuse=False)

@@ -1,6 +1,6 @@
 """The canonical form of prompts, for tenants that want it: `Tenant.canonical_prompts`.
 
-Three things are changed, and nothing that the model is meant to see is lost:
+Three things are changed, and the model still sees all that it is meant to see:
 
 - Claude Code's billing header, `x-anthropic-billing-header: ...`, is removed where it is the first
   line of a system text;
@@ -8,9 +8,8 @@ Three things are changed, and nothing that the model is meant to see is lost:
 - the environment in an agent's system prompt moves to the beginning of the first user's turn
   (`environment.py`).
 
-An order that may have a meaning stays: that of tools, of every list, and of the arguments that a
-tool takes (`properties` and other maps by name). Values that are examples or allowed values stay
-whole.
+An order that may have a meaning stays: the order of tools, of every list, and of the arguments that
+a tool takes (`properties` and other maps by name). Examples and allowed values do not change.
 
 Knows: the forms of messages, tools and JSON schemas. Does not know: which tenant wants it.
 """
@@ -26,7 +25,7 @@ from gateway.prompts.chats.environment import environment_last, environment_of, 
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import CacheMark, ChatPrompt, GenerationRequest, Prompt
 
-# The usual order of tools' keys, which models have seen most.
+# The most frequent order of tools' keys in models' training.
 _FIRST = ("type", "function", "name", "description", "enum", "properties", "items", "required")
 _BY_NAME = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 _WHOLE = {"enum", "const", "default", "examples", "example"}
@@ -55,7 +54,7 @@ def _value(key: str, value: Any) -> Any:
 
 
 def canonical_prompt(prompt: Prompt) -> Prompt:
-    """Convert `prompt` to canonical form, which only chats have."""
+    """Convert `prompt` to canonical form if it is a chat; return other prompts unchanged."""
     if not isinstance(prompt, ChatPrompt):
         return prompt
     return _canonical_chat(prompt, environment_of(prompt.messages))
@@ -90,9 +89,9 @@ def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
 
 
 def _canonical_mark(mark: CacheMark, environment: str) -> CacheMark:
-    """Convert a breakpoint's chat like the prompt, so that their beginnings stay equal.
+    """Convert a breakpoint's chat like the prompt, so that both still begin with the same text.
 
-    `environment` is the prompt's: a mark may cover only the system text, from which it was moved.
+    `environment` is the prompt's: a breakpoint may cover only the system text, which has lost it.
     """
     if mark.chat is None:
         return mark

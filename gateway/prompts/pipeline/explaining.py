@@ -45,7 +45,7 @@ class Explaining:
     ) -> Steps[Comparison | None]:
         """Compare `seen`, made of `prompt`, with an earlier prompt.
 
-        None unless the request asks for that, or the tenant looks at its misses.
+        Returns None unless the request asks for the comparison, or the tenant looks at its misses.
         """
         explain = wanted.explain
         if explain is None and len(wanted.prompts) == 1 and self._is_watched(caller):
@@ -61,7 +61,7 @@ class Explaining:
         return self._misses is not None and self._misses.is_watched(caller.tenant_id)
 
     def remember(self, admitted: AdmittedRequest) -> None:
-        """Remember the prompt, which the engine has computed by now."""
+        """Remember the prompt, once the engine has computed it."""
         if self._memory is not None and admitted.seen is not None:
             self._memory.remember(admitted.generates[0].flow, admitted.seen)
 

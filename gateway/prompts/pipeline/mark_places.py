@@ -1,9 +1,9 @@
-"""The places of cache breakpoints in a prompt's tokens, up to which it is retained.
+"""The places of cache breakpoints in a prompt's tokens; the tokens before them are retained.
 
 A mark stands after a block of a chat, and only the template knows which tokens come before the
 mark. So for each mark the chat up to the marked block is rendered too. The mark's place is where
-the tokens of that chat and of the prompt part, since the cache can find only the tokens that both
-have. Where a template refuses a chat that ends there, a user's turn is added.
+the tokens of this shorter chat and of the prompt begin to differ, since the cache can find only
+tokens that both have. If a template refuses the shorter chat, a user's turn is added to it.
 
 Knows: prompts and their tokens. Does not know: how a dialect writes a mark, or blocks of the cache.
 """
@@ -55,7 +55,7 @@ def _common(
 
 
 def common_prefix(one: TokenIds, other: TokenIds) -> int:
-    """Count the tokens with which both begin."""
+    """Count the tokens with which both token sequences begin."""
     length = min(len(one), len(other))
     differs = np.flatnonzero(one[:length] != other[:length])
     return int(differs[0]) if len(differs) else length

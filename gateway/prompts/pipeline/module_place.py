@@ -1,7 +1,7 @@
 """The place of modules in a chat: the beginning of its system message.
 
-A mark stands there while the chat is rendered. The rendered text before the mark is the head; the
-text after it follows the modules.
+A placeholder stands at this place while the chat is rendered. The rendered text before the
+placeholder is the head; the text after the placeholder follows the modules.
 
 Knows: chats and rendered chats. Does not know: modules.
 """
@@ -24,12 +24,12 @@ _SYSTEM = ("system", "developer")
 
 
 def new_mark() -> str:
-    """Make a text that no request can know: letters and digits, which templates leave alone."""
+    """Make a placeholder that no request can guess, of letters and digits, which templates keep."""
     return f"modules{secrets.token_hex(16)}"
 
 
 def marked(chat: ChatPrompt, mark: str) -> ChatPrompt:
-    """Put the mark at the beginning of the chat's system message; add one if there is none."""
+    """Put the placeholder at the beginning of the system message; add a message if missing."""
     first, *others = chat.messages
     if first.role not in _SYSTEM:
         return replace(chat, messages=(Message("system", (Text(mark),)), *chat.messages))
@@ -46,7 +46,7 @@ def _marked(message: Message, mark: str) -> Sequence[object]:
 
 
 def divided(rendered: Rendered, mark: str) -> tuple[Rendered, Rendered]:
-    """Divide a rendered chat at its mark, and drop the mark; raise BadRequest without it."""
+    """Divide a rendered chat at the placeholder, and drop it; raise BadRequest if it is missing."""
     found = [number for number, piece in enumerate(rendered.pieces) if mark in piece]
     if len(found) != 1 or found[0] % 2 or rendered.pieces[found[0]].count(mark) != 1:
         raise BadRequest(

@@ -1,7 +1,7 @@
 """The tenants' schemas of modules, and the preparation of prompts that name modules.
 
-A schema is stored as it was sent, and placed anew for each request: its tokens depend on the
-tokenizer, and its positions begin where the chat template's head ends.
+A schema is stored as the tenant sent it, and placed anew for each request: the schema's tokens
+depend on the tokenizer, and its positions begin where the chat template's head ends.
 
 Knows: schemas, prompts, namespaces. Does not know: routes, or what the engine does with modules.
 """
@@ -52,7 +52,7 @@ class StoredSchema:
 
 
 class ModulePrompt(NamedTuple):
-    """A prompt of modules: the tokens after them, the chosen modules, and all together."""
+    """A prompt of modules: the tokens after the modules, the modules, and the joined prompt."""
 
     found: Tokenised
     selection: Selection

@@ -20,7 +20,8 @@ from gateway.prompts.pipeline.sampling_limits import of_choice, within_context
 from gateway.prompts.tokens.tokenizer import TokenIds
 from prefix_cache.namespace import NamespacePath
 
-# Token candidates of all prompts of a request, and two more for each token: one message.
+# Most token candidates of all prompts of a request, which are sent in one message. Two more are
+# counted for each prompt token.
 _MAX_SCORED = 1 << 17
 
 
@@ -40,18 +41,18 @@ class Prepared:
     marks: tuple[Mark, ...]
     prediction: bytes  # packed token ids
     question: int  # see `Generate`
-    adapter: AdapterUse | None  # the adapter that computes it from some token on
+    adapter: AdapterUse | None  # the adapter that computes the prompt from some token on
     joined: JoinedPrompt | None = None  # the modules and positions of a prompt that has modules
     modules: ModulesUsed | None = None
 
     @property
     def num_tokens(self) -> int:
-        """The number of its tokens, those of modules included."""
+        """The number of the prompt's tokens, including the modules' tokens."""
         return len(self.token_ids) if self.joined is None else self.joined.num_tokens
 
     @property
     def reach(self) -> int:
-        """The tokens of the context that it takes, gaps between positions included."""
+        """The tokens of the context that the prompt takes, including gaps between positions."""
         return len(self.token_ids) if self.joined is None else self.joined.reach
 
 

@@ -1,7 +1,7 @@
 """A prompt's token ids: of a text, of a rendered chat, or as the client gave them.
 
-The one place that decides a prompt's tokens, for requests that run and requests that only count. In
-a chat, turns that the model generated keep their own tokens where possible (`verbatim.py`).
+Only this module decides a prompt's tokens, for requests that run and requests that only count. In a
+chat, generated turns keep the tokens that the model generated where possible (`verbatim.py`).
 
 Knows: tokenizer, chat template, context and vocabulary. Does not know: which tenants share blocks.
 """
@@ -25,7 +25,7 @@ from gateway.prompts.tokens.text_memory import Owner, TextMemory
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.verbatim import ChatKeys, VerbatimTurns
 
-# The last pieces of a rendered chat, which may open the answer's reasoning.
+# The number of last pieces of a rendered chat that may open the answer's reasoning.
 _TAIL = 4  # pieces at the end
 _TAIL_CHARS = 256
 _LAST_CHARS = 32  # characters before an answer that may change its first token
@@ -102,7 +102,7 @@ class PromptTokens:
     def alone(self, text: str, most: int, asked: PromptContext) -> Steps[TokenIds | None]:
         """Tokenise a module's text, or a value of its parameters; None: over `most` tokens.
 
-        A long text is cut where its tokens stay the same, and its pieces are remembered.
+        A long text is cut where a cut does not change its tokens, and its pieces are remembered.
         """
         if _has_more_bytes(text, most * self._longest_token):
             return None
@@ -116,9 +116,9 @@ class PromptTokens:
         return None if ids is None or len(ids) > most else ids
 
     def continued(self, text: str, found: Tokenised, asked: PromptContext) -> Steps[TokenIds]:
-        """Tokenise `text` as the model would write it after the prompt `found`.
+        """Tokenise `text` as the model would write `text` after the prompt `found`.
 
-        Raises BadRequest if it has more tokens than a context.
+        Raises BadRequest if `text` has more tokens than a context.
         """
         before, param = found.last_text, "prediction"
         alone = yield from self._encoded(
@@ -129,7 +129,7 @@ class PromptTokens:
         )
         if np.array_equal(ids[: len(alone)], alone):
             ids = ids[len(alone) :]
-        else:  # a token crosses the prompt's end, which the model cannot write
+        else:  # the model cannot write a token that crosses the prompt's end
             ids = yield from self._encoded(
                 Rendered((text,)), asked, param, add_special_tokens=False
             )
@@ -140,14 +140,14 @@ class PromptTokens:
     def _spliced(
         self, turns: VerbatimTurns, prompt: ChatPrompt, keys: ChatKeys, asked: PromptContext
     ) -> SplicedChat:
-        """Put generated turns back into the chat, where their tokens fit the rendering."""
+        """Put generated turns back into the chat, if the turns' tokens fit the rendering."""
         chat = None
         if self._keeps_thoughts(prompt, asked):
             chat = turns.continued(prompt, keys, self._render, asked.ends)
         return chat or turns.spliced(prompt, keys, self._render, asked.ends)
 
     def _keeps_thoughts(self, chat: ChatPrompt, asked: PromptContext) -> bool:
-        """Tell whether thoughts are to be kept, and the template does not keep them itself."""
+        """Tell whether thoughts are to be kept that the template would drop."""
         variables = {**self._chats.variables, **self._variables(chat)}
         wants = variables.get(PRESERVE_THINKING) is True
         return wants and not self._chats.keeps_thoughts(variables, self._judged(asked))
@@ -155,7 +155,7 @@ class PromptTokens:
     def _with_turns(
         self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool
     ) -> Steps[tuple[SplicedChat, TokenIds] | None]:
-        """Tokenise the chat with its turns put back; None if that makes it too long."""
+        """Tokenise the chat with its turns put back; None if the chat is then too long."""
         special = add_special_tokens
         try:
             ids = yield from self._joined(chat, asked, add_special_tokens=special)
@@ -242,7 +242,7 @@ class PromptTokens:
         return self._verdicts.of(asked.tenant_id, asked.namespace)
 
     def _variables(self, chat: ChatPrompt) -> dict[str, Scalar]:
-        """Return a chat's variables, and those of its dialect that the operator does not set."""
+        """Return a chat's variables, and the dialect's variables that the operator does not set."""
         set_by_operator = self._chats.variables
         implied = chat.implied.items()
         others = {name: value for name, value in implied if name not in set_by_operator}

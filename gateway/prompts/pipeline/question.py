@@ -1,9 +1,9 @@
-"""The place in a chat's tokens where the text of the last message, if a user's, begins.
+"""The place in a chat's tokens where the last message's text begins, if the message is a user's.
 
-Prompts with other questions about the same documents differ from there on, so an engine of a model
-with recurrent layers keeps a state before that place. It is a hint, found by the message's text in
-the rendered chat: nothing is rendered twice, and only the text after the last control token before
-the message's text is tokenised again.
+Prompts with other questions about the same documents differ from this place on, so an engine of a
+model with recurrent layers keeps a state before the place. The place is a hint. It is found by the
+message's text in the rendered chat: nothing is rendered twice, and only the text between the last
+control token and the message's text is tokenised again.
 
 Knows: rendered chats and their tokens. Does not know: blocks, or which states are kept.
 """

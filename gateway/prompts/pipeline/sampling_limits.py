@@ -45,7 +45,7 @@ def within_context(
 
 
 def of_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
-    """Return `sampling` with a seed for this choice, the same every time."""
+    """Return `sampling` with a seed for this choice, which follows from the request's seed."""
     if sampling.seed is None or choice == 0:
         return sampling
     wrapped = (sampling.seed + choice + _SEEDS // 2) % _SEEDS - _SEEDS // 2

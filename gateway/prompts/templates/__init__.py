@@ -1,4 +1,4 @@
-"""The model's chat template: its running, its traits, and checks of its output.
+"""The model's chat template: how it runs, its traits, and checks of its output.
 
 Published templates differ in the chats that they take, such as only one system message, only turns
 that alternate, or only one call a turn. `compiled.py` runs a template within bounds; `probing.py`

@@ -1,8 +1,8 @@
 """The renderer of chats into prompts, by the chat template of the model directory.
 
 Clients only supply values for a template, and control tokens in these values are text:
-`content_marks.py` tells them from the control tokens that the template wrote. Probing has found
-before how the template takes messages (`probing.py`).
+`content_marks.py` tells them apart from the control tokens that the template wrote. Probing has
+found out which chats the template takes (`probing.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Chat:
     messages: Sequence[Message]
     tools: Sequence[Tool] | None
     variables: Mapping[str, Scalar]
-    asks: bool  # whether the prompt of an answer follows
+    asks: bool  # whether the text that begins an answer is added
 
     @property
     def given(self) -> Given:
@@ -43,9 +43,9 @@ class _Chat:
 
 
 class ChatTemplate:
-    """A model's chat template, and the special tokens it may name.
+    """A model's chat template, and the special tokens that the template may name.
 
-    Some models have another template for chats with tools, `tool_use`.
+    Some models have a second template, `tool_use`, for chats with tools.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ChatTemplate:
         self._marks = ContentMarks(self._control)
         self._plain = FittedTemplate(source, tokens)
         self._tool_use = self._plain if tool_use is None else FittedTemplate(tool_use, tokens)
-        self.source = self._tool_use.source  # the template of chats with tools
+        self.source = self._tool_use.source  # source of the template for chats with tools
         shows_calls = self._tool_use.traits.calls != "text"
         self.shown = shown_turns(self.source, self.render, shows_calls=shows_calls)
         self.reasoning = reasoning_format(self.shown)
@@ -113,8 +113,8 @@ class ChatTemplate:
         """Render the chat as text and control tokens; raise BadRequest if the template refuses it.
 
         With `continue_final_message` the text ends with the last message's text, so that the model
-        continues it. `variables` cannot replace what every template is given.
-        Whether and where the model sees `tools` is the template's decision.
+        continues it. `variables` cannot replace the inputs that every template is given.
+        The template decides whether and where the model sees `tools`.
         """
         asked = {**self.variables, **(variables or {})}
         chat = _Chat(messages, tools or None, asked, asks=add_generation_prompt)
@@ -156,7 +156,7 @@ class ChatTemplate:
         return self._control.split(text, mark)
 
     def _continued(self, chat: _Chat) -> Rendered:
-        """Render the chat up to its last message's text, and that text to the letter."""
+        """Render the chat up to its last message's text; append this text unchanged."""
         prefill = Prefill.of(chat.messages[-1])
         pieces = spelled(prefill.text or prefill.thought, self.reasoning)
         begun = self._begun(chat, prefill, opens=len(pieces) > 1)
@@ -166,7 +166,7 @@ class ChatTemplate:
         return Rendered(begun.pieces, prefill.text or prefill.thought)
 
     def _begun(self, chat: _Chat, prefill: Prefill, *, opens: bool) -> Rendered:
-        """Render the chat before a prefill, which `opens` its reasoning itself or does not."""
+        """Render the chat before a prefill; `opens`: the prefill itself opens its reasoning."""
         asked = replace(chat, messages=chat.messages[:-1], asks=True)
         if opens and self.reasoning is not None:
             text, mark = self._text(asked)
@@ -194,9 +194,9 @@ class ChatTemplate:
         return self._control.split(message.parts[0].text, mark)
 
     def _text(self, chat: _Chat) -> tuple[str, str]:
-        """Render the chat's text; return it with its break character.
+        """Render the chat's text; return the text and its break character.
 
-        The character breaks up the request's control tokens; it is empty where there are none.
+        The character breaks up the request's control tokens; "" if the request has none.
         """
         template = self._of(chat.tools)
         fitted = replace(chat, messages=template.fitted(chat.messages))
@@ -215,8 +215,8 @@ class ChatTemplate:
     def _marked_text(self, given: Given, mark: str, text_of: Callable[[Given], str]) -> str:
         """Render the chat with break characters in its control tokens and near-tokens.
 
-        A template may compare a short string that is near a token, such as a mode named `think`;
-        such a string is left as it is.
+        Near-tokens stay whole if breaking them up changes the rest of the text: a template may
+        compare a short string with a near-token, such as a mode named `think`.
         """
 
         def rendered(*, near: bool) -> str:

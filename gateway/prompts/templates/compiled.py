@@ -1,7 +1,7 @@
 """A compiled chat template, run in jinja2's immutable sandbox and within a bound of work.
 
-The template is code by the model's maker, and gets the same inputs as from `transformers`. It is
-rewritten to count its own steps: each round of a loop and each call of a macro. So a template that
+The template is code by the model's maker, and gets the inputs that `transformers` gives. The code
+is rewritten to count its steps: each round of a loop and each call of a macro. So a template that
 does not end is refused like a template that raises.
 """
 

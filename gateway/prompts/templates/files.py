@@ -1,8 +1,8 @@
 """The files of a model's directory with its chat templates and special tokens.
 
-They are read as `transformers` does: chat_template.jinja, and further templates by name in
-additional_chat_templates/; without such a file, tokenizer_config.json, or the older
-chat_template.json of a processor. A file that the operator names replaces all of them.
+The files are those that `transformers` reads: chat_template.jinja, and further templates by name in
+additional_chat_templates/; without chat_template.jinja, tokenizer_config.json, or a processor's
+older chat_template.json. A file that the operator names replaces all of these files.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ _NO_BOUND = 1e18
 
 
 def template_sources(model_dir: Path, own: Path | None = None) -> dict[str, str]:
-    """Read the templates by name, or the operator's `own`; ModelFileBroken for an empty one."""
+    """Read the templates by name, or the operator's `own`; an empty one raises ModelFileBroken."""
     if own is not None:
         return {DEFAULT: _text(own)}
     alone = {DEFAULT: model_dir / "chat_template.jinja"}
@@ -43,14 +43,14 @@ def special_tokens(model_dir: Path) -> dict[str, str]:
 
 
 def tokenizer_config(model_dir: Path) -> dict[str, Any]:
-    """Read tokenizer_config.json; empty without the file. Raises ModelFileBroken for no JSON."""
+    """Read tokenizer_config.json; {} without the file. Raises ModelFileBroken if not JSON."""
     return _json(model_dir / "tokenizer_config.json")
 
 
 def tokenizer_info(model_dir: Path, own: Path | None = None) -> dict[str, Any]:
     """Describe the tokenizer: tokenizer_config.json without paths, tokens as texts.
 
-    It has the chat template that is in use, and the class by transformers' name.
+    The description has the chat template in use, and transformers' name of the tokenizer's class.
     """
     config = {
         name: _as_text(value)
@@ -64,14 +64,14 @@ def tokenizer_info(model_dir: Path, own: Path | None = None) -> dict[str, Any]:
 
 
 def _as_text(value: Any) -> Any:
-    """Return an added token's text for it, and lists of such alike."""
+    """Replace an added token by its text, also within lists; return other values unchanged."""
     if isinstance(value, list):
         return [_as_text(one) for one in value]
     return value["content"] if isinstance(value, dict) and "content" in value else value
 
 
 def _is_bound(value: Any) -> bool:
-    """Return whether a value is a bound, not the huge number that stands for no bound."""
+    """Return whether a value is a bound; a huge number stands for no bound."""
     return not isinstance(value, int | float) or value < _NO_BOUND
 
 

@@ -1,4 +1,4 @@
-"""A chat template with its traits: it fits and renders chats, and finds what it cannot show.
+"""A chat template with its traits, which fits and renders chats, and finds messages not shown.
 
 Traits are found with small chats, which cannot cover every case. So the shape of each chat is
 rendered too, and a chat with a message that the template would still leave out is refused.
@@ -88,7 +88,7 @@ class FittedTemplate:
         return all(thought in text for thought in thoughts_of(said))
 
     def keeps_thoughts(self, variables: Variables, judged: Judged = afresh) -> bool:
-        """Tell whether no thought is dropped, and nothing is written anew as a chat grows."""
+        """Tell whether all thoughts are kept, and a growing chat's earlier text never changes."""
         chats, grown = ("u ar u", "u arc t", "u arc t a u"), ("s u ar u", "s u arc t")
         return judged(
             ("keeps", sorted(variables.items())),
@@ -99,7 +99,7 @@ class FittedTemplate:
         )
 
     def _is_begin(self, spelled: str, longer: str, variables: Variables) -> bool:
-        """Tell whether a longer chat begins as the shorter one is rendered."""
+        """Tell whether the longer chat's rendering begins with the shorter chat's rendering."""
         chats = ((spelled, False), (spelled, True), (longer, True))
         try:
             shown, asked, after = (
@@ -111,7 +111,7 @@ class FittedTemplate:
         begin = shown.rstrip()
         if not asked.startswith(begin):
             return True
-        # The space before the turn is the space before the answer that the turn was.
+        # Space before the rendered turn must be the space before the answer that became this turn.
         blanks = {
             len(one) - len(one.lstrip()) for one in (asked[len(begin) :], after[len(begin) :])
         }
@@ -128,8 +128,8 @@ class FittedTemplate:
     ) -> None:
         """Raise BadRequest that names the first message not shown where it was sent.
 
-        It names the tools if the template shows tools but would not in this chat. `judged` keeps
-        the verdict on a shape.
+        Raises BadRequest that names the tools if the template shows tools in other chats, but not
+        in this chat. `judged` keeps the verdict on a shape.
         """
         kinds = kinds_of(messages)
         short = shortened(kinds)
@@ -155,7 +155,7 @@ class FittedTemplate:
     ) -> int | Literal["tools"] | None:
         """Find the first message, or tools, of a shape that the template would not show.
 
-        Returns None if it shows all, or refuses the shape.
+        Returns None if the template shows all of the shape, or refuses the shape.
         """
         shape = shape_of(kinds)
         said = self.fitted(shape)
@@ -194,7 +194,7 @@ class FittedTemplate:
         *,
         asks: bool,
     ) -> str:
-        """Find the first message that the template refuses whatever its text, or `tools`."""
+        """Name the first message that the template refuses with any text, or `tools`."""
         shape = shape_of(kinds_of(messages))
         stand_in = ONE_TOOL if tools else None
 

@@ -2,8 +2,8 @@
 
 A message that the template would refuse, drop or move becomes a user's turn in its place; turns
 that must alternate are joined. How a message is fitted depends only on the messages before it. So a
-longer chat begins like the shorter one, and finds it in the cache. (Calls and their results are
-fitted together: while results are missing, the model is asked for nothing.)
+longer chat begins like the shorter chat, and finds that beginning in the cache. (Calls and their
+results are fitted together: while results are missing, no answer is requested.)
 
 Knows: messages and traits. Does not know: templates, or the form of their inputs (`forms.py`).
 """
@@ -130,7 +130,7 @@ def _answered(
 def _place(result: Message, at: int, numbers: Mapping[str | None, int], count: int) -> int:
     """Return the number of the call that `result`, at place `at`, answers; `count` if none.
 
-    `numbers`: those of the `count` calls, by their ids.
+    `numbers`: the numbers of the `count` calls, by the calls' ids.
     """
     call_id = next((part.call_id for part in result.parts if isinstance(part, ToolResult)), None)
     if call_id is None:
@@ -146,7 +146,7 @@ def _named(result: Message, called: Sequence[ToolCall]) -> Message:
 def _beside_calls(
     message: Message, traits: TemplateTraits, *, is_over: bool
 ) -> tuple[Message, ...]:
-    """Split a message with calls from its text where the template takes only one of them."""
+    """Split a message into calls and text if the template does not take both in one message."""
     said = [part for part in message.parts if isinstance(part, Text) and part.text.strip()]
     thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
     calls = tuple(part for part in message.parts if isinstance(part, ToolCall))
@@ -176,7 +176,7 @@ def _thought(parts: Sequence[Part]) -> tuple[Reasoning]:
 
 
 def _rows(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
-    """Join turns that must alternate; add an empty user's turn where the user must be first."""
+    """Join turns that must alternate; add an empty user's turn where a user's turn must precede."""
     run: list[Message] = []  # messages that become one; at most the last has calls
     for message in messages:
         if _says_nothing(message) and not traits.empty_answers:

@@ -1,7 +1,7 @@
 """The sizes of a template's results, checked before filters and operators compute them.
 
-Each function here raises TooMuchWork for a result that would be too long. The results of filters
-and operators that are not listed are about as long as their inputs.
+Each function here raises TooMuchWork for a result that would be too long. Filters and operators
+without a function here return results about as long as their inputs.
 
 Knows: Python's and jinja2's functions for texts. Does not know: templates.
 """
@@ -68,7 +68,7 @@ def _check_fields(form: str, fields: int, args: Iterable[Any], named: Mapping[st
 
 
 def indented(text: Any, width: Any = 4, *_: Any, **__: Any) -> None:
-    """Check the size of the filter's result, with blanks before each line."""
+    """Check the size of an indented text, with blanks before each line."""
     text, each = str(text), width if isinstance(width, int) else len(width)
     check_size(len(text) + (text.count("\n") + 1) * each)
 
@@ -82,13 +82,13 @@ def as_json(value: Any, *_: Any, indent: Any = None, **__: Any) -> None:
 
 
 def rounded(_: Any, precision: Any = 0, *__: Any) -> None:
-    """Check the digits of a rounded number, for which ten is raised to their power."""
+    """Check the number of digits of rounding: ten is raised to this power."""
     if abs(precision) > _MOST_WIDTH:
         raise TooMuchWork
 
 
 def summed(_: Any, __: Any = None, start: Any = 0, **___: Any) -> None:
-    """Refuse sums except of numbers: lists would be copied for each item."""
+    """Refuse sums of other values than numbers: lists would be copied for each item."""
     if not isinstance(start, int | float):
         raise TooMuchWork
 
@@ -117,13 +117,13 @@ def as_text(value: Any, *_: Any, **__: Any) -> None:
 
 
 def compared(left: Any, right: Any) -> None:
-    """Check the size of two values that are compared, or one sought in the other."""
+    """Check the size of two values that are compared, or of which one is sought in the other."""
     extent(left)
     extent(right)
 
 
 def strftime(form: Any) -> None:
-    """Check the width in a date's format, an extension of the system."""
+    """Check the width in a date's format, which some systems allow."""
     if isinstance(form, str) and (_WIDE_TIME.search(form) or len(form) > _MOST_WIDTH):
         raise TooMuchWork
 

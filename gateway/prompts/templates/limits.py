@@ -83,7 +83,7 @@ def limits_of(template: FittedTemplate, variables: Variables) -> list[Limit]:
 
 
 def _dropped(template: FittedTemplate, variables: Variables) -> Iterator[Limit]:
-    """Yield the limits on thoughts, which are left out of the prompt."""
+    """Yield the limits on thoughts if the template leaves thoughts out of the prompt."""
     if template.shows_thoughts("u ar u", variables):
         return
     if variables.get(PRESERVE_THINKING) is True:

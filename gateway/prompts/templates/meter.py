@@ -11,13 +11,13 @@ from typing import Any
 from jinja2.exceptions import SecurityError
 from jinja2.utils import Namespace
 
-MOST_STEPS = 1 << 23  # a template that scans 4,096 messages for each message takes half
+MOST_STEPS = 1 << 23  # twice the steps of scanning 4,096 messages for each message
 MOST_CHARS = 1 << 26  # characters of a text that the template makes
 MOST_VALUES = 1 << 22  # values of a list, or of all values compared, sorted or written at once
 _MOST_WRITTEN = 1 << 27  # characters written by all macros together
 _MOST_SECONDS = 5.0  # seconds of processor time
 _LOOKS = 1 << 6  # steps from one look at the clock to the next
-_OF_A_VALUE = 24  # characters, about, of a value that is no text
+_OF_A_VALUE = 24  # approximate characters of a value that is no text
 _HOLDERS = (list, tuple, dict, KeysView, ValuesView, ItemsView)
 
 
@@ -68,8 +68,8 @@ def check_count(values: int) -> None:
 def extent(value: Any, indent: int = 0) -> int:
     """Estimate the characters of `value` when written; raise TooMuchWork for too many.
 
-    What stands in it several times is counted each time, as it would be written or compared.
-    `indent`: blanks before each value, for each level that it is within others.
+    A value that occurs several times is counted each time, as it would be written or compared.
+    `indent`: blanks before a value for each level of nesting.
     """
     if isinstance(value, str):
         check_size(len(value))

@@ -1,8 +1,9 @@
 """The search for a template's traits, by rendering small chats of all kinds.
 
 A question has answers, which are values of traits, and chats that tell the answers apart. For each
-answer every chat is fitted accordingly and rendered; of the answers with the most chats shown whole
-the first is taken. Later questions build on earlier answers.
+answer, every chat is fitted to these values and rendered. The answer with the most chats shown
+whole is taken; if several answers have the most, the first of them. Later questions build on
+earlier answers.
 """
 
 from collections.abc import Sequence
@@ -121,7 +122,7 @@ class _Probe:
             count = sum(self.shows(chat, traits) for chat in chats)
             if count > most:
                 most, best = count, traits
-            if most == len(chats):  # no answer can be better; usually the first is that good
+            if most == len(chats):  # no answer can be better; usually the first answer shows all
                 break
         return best
 
@@ -137,12 +138,12 @@ class _Probe:
         return all(text.count(thought) == 1 for thought in thoughts_of(said))
 
     def shows_one_tool(self, traits: TemplateTraits) -> bool:
-        """Tell whether a complete tool is ever shown, however the chat must be fitted."""
+        """Tell whether the template shows a complete tool in some fitted chat."""
         forms = (traits, replace(traits, content_parts=True))
         return any(shows_tool(self._text(chat_of("u"), one, ONE_TOOL)) for one in forms)
 
     def shows_tools(self, traits: TemplateTraits) -> bool:
-        """Tell whether tools are shown that only have a name, or parameters without more."""
+        """Tell whether incomplete tools are shown: with only a name, or with bare parameters."""
         said = chat_of("u")
         return all("look_up" in self._text(said, traits, [tool]) for tool in _BARE_TOOLS)
 

@@ -1,9 +1,9 @@
 """jinja2's immutable sandbox with the filters and methods of published templates, bounded.
 
-Other filters and methods cannot be called, but a template may have them in a branch that is not
-taken. `growth.py` checks beforehand the result of those that can make much of little, and the clock
-is read at each call. All filters take the context, so that none is computed while the template is
-compiled.
+Other filters and methods cannot be called, but a template may name them in a branch that is not
+taken. If a result can be much larger than its inputs, `growth.py` checks the size beforehand, and
+the clock is read at each call. All filters take the context, so that no filter runs while the
+template is compiled.
 
 Knows: jinja2. Does not know: the template, or the chat.
 """
@@ -78,7 +78,7 @@ class Refused(jinja2.TemplateError):
 
 
 class _GenerationTag(jinja2.ext.Extension):
-    """`{% generation %}` marks assistant text for training; here its body is rendered as it is."""
+    """`{% generation %}` encloses assistant text for training; here only its body is rendered."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
 
@@ -96,7 +96,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a macro, a function or a listed method; raise SecurityError for others."""
+        """Call a macro, a function or a listed method; raise SecurityError for other callables."""
         _meter(__context).look()
         method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps `format`
         if isinstance(method, BuiltinMethodType):

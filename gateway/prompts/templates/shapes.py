@@ -1,8 +1,8 @@
 """The check, on a chat's shape, that a template shows the chat whole and in order.
 
-A chat's *shape* is its speakers and kinds of parts. A chat of the same shape, whose texts are short
-words that occur nowhere else, is rendered in its place: so each word is found again, or missed. An
-agent's loop repeats one kind of turn; two rounds of it are enough.
+A chat's *shape* is its speakers and kinds of parts. Another chat of this shape, whose texts are
+short words that occur nowhere else, is rendered in place of the chat: so each word is found again,
+or missed. An agent's loop repeats one kind of turn; two rounds of the loop are enough.
 
 Knows: messages. Does not know: templates.
 """
@@ -16,7 +16,7 @@ from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 
 _WORD = re.compile(r"zq\d+qz")
-# The spelling of a list of parts that a template took for a text.
+# The text that results where a template writes a list of parts as if it were a text.
 _PART = re.compile(r"""\{['"]type['"]: ?['"](?:text|thinking)""")
 _LONGEST_LOOP = 6  # messages of a loop
 _BLANK = 16  # characters of a blank text that count: longer blanks are alike
@@ -46,7 +46,7 @@ class TurnKind(NamedTuple):
     thinks: bool = False
     text: str | None = None  # "." for a text that is not blank; None: no text
     calls: int = 0
-    call: int | None = None  # the number of the call before it that this result answers
+    call: int | None = None  # the number of the earlier call that this result answers
     named: bool = False
 
 
@@ -109,7 +109,7 @@ def shape_of(kinds: Iterable[TurnKind]) -> list[Message]:
 
 
 def _id(first: int, number: int) -> str:
-    """Make an id of nine letters and digits, as some templates want; negative: no call has it."""
+    """Make an id of nine letters and digits, as some templates want; negative: of no call."""
     return f"id{first + number:07}" if number >= 0 else "idUnknown"
 
 
@@ -134,7 +134,7 @@ def shows_tool(text: str) -> bool:
 
 
 def words_of(message: Message) -> Iterator[str]:
-    """Yield the words to show of a shape's message: all but thoughts, which templates drop."""
+    """Yield the words of a shape's message that must be shown: all words except thoughts."""
     for part in message.parts:
         yield from _WORD.findall(
             part.arguments["word"] if isinstance(part, ToolCall) else part.text

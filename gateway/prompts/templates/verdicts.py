@@ -1,7 +1,7 @@
-"""The verdicts on shapes of a tenant's chats, which take a rendering each.
+"""The verdicts on shapes of a tenant's chats; each verdict takes a rendering.
 
 A tenant's verdicts make no other tenant's chat faster and take no other tenant's room, since the
-time of a chat would reveal another's variables and shapes.
+time of a chat would reveal another tenant's variables and shapes.
 
 Knows: tenants and namespaces. Does not know: what a verdict means (`fitted.py`).
 """
@@ -18,7 +18,7 @@ from gateway.tenant_memory import TenantMemory
 Judge = Callable[[], bool]
 Judged = Callable[[Any, Judge], bool]  # returns the verdict on a key, which is spelled as JSON
 
-# Bytes; a verdict counts as 1024.
+# Bounds on the bytes of verdicts; a verdict counts as 1024 bytes.
 _OF_TENANT = 256 << 10
 _OF_ALL = 64 << 20
 _LIFE_S = 1800.0
@@ -27,14 +27,14 @@ _LIFE_S = 1800.0
 @dataclass(frozen=True, slots=True)
 class _Verdict:
     holds: bool
-    size: int = 0  # beside the overhead of every entry
+    size: int = 0  # bytes in addition to the overhead of every entry
 
 
 class Verdicts(TenantMemory[_Verdict]):
-    """The verdicts by tenant, and by the digest of namespace and key."""
+    """The verdicts, by tenant, and by the digest of namespace and key."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Read times in seconds from `clock`."""
+        """Measure the age of verdicts in seconds by `clock`."""
         super().__init__(_OF_TENANT, _OF_ALL, _LIFE_S, clock)
 
     def of(self, tenant_id: str, namespace: bytes) -> Judged:
@@ -55,5 +55,5 @@ class Verdicts(TenantMemory[_Verdict]):
 
 
 def afresh(_: Any, judge: Judge) -> bool:
-    """Judge a key each time."""
+    """Judge without remembering verdicts."""
     return judge()

@@ -1,4 +1,4 @@
-"""The conversion of text to token ids: the tokenizer, control tokens, and texts split before.
+"""The conversion of text to token ids: tokenizer, control tokens, long texts in chunks.
 
 Knows: texts and ids. Does not know: messages or templates.
 """

@@ -1,7 +1,7 @@
 """The tokens that give a prompt its structure, such as `<|im_start|>`, and their places in texts.
 
 A tokenizer finds its *added tokens* in a text before anything else. Added tokens that separate
-turns or mark tools and reasoning are control tokens; the model's files say which they are
+turns, or enclose tools and reasoning, are control tokens; the model's files name them
 (`engine/models/token_marks.py`). The other added tokens are text that the vocabulary lacked.
 
 Control tokens that come in pairs and are not special, `<think>` and `</think>`, are *markup*: a
@@ -22,11 +22,11 @@ from engine.models.token_marks import NO_MARKS, TokenMarks
 class Rendered:
     """A prompt's text in pieces; every second piece is a control token of the template.
 
-    The pieces between are text, whatever they look like.
+    The other pieces are text, even if they look like control tokens.
     """
 
     pieces: tuple[str, ...]
-    prefill: str = ""  # the text at its end that the answer continues
+    prefill: str = ""  # the prompt's last text, which the answer continues
 
     @property
     def text(self) -> str:
@@ -34,7 +34,7 @@ class Rendered:
         return "".join(self.pieces)
 
     def followed(self, more: Rendered) -> Rendered:
-        """Append `more`, where no token may come about across the seam."""
+        """Append `more`; the texts that meet are joined, and no control token forms there."""
         meeting = self.pieces[-1] + more.pieces[0]
         return Rendered((*self.pieces[:-1], meeting, *more.pieces[1:]))
 
@@ -54,11 +54,11 @@ class ControlTokens:
             text for text, special in known.items() if marks.are_of(text, is_special=special)
         )
         self.markup = frozenset(text for text in self.tokens if _is_markup(text, known))
-        self.pattern = pattern_of(self.tokens)  # any control token, the longest that fits
+        self.pattern = pattern_of(self.tokens)  # matches any control token, the longest that fits
         self._around = re.compile(f"({self.pattern.pattern})")
 
     def split(self, text: str, mark: str = "") -> Rendered:
-        """Split `text`, without `mark`, which breaks up the request's look-alikes of tokens."""
+        """Split `text` at control tokens, and drop `mark`, the break character, from the pieces."""
         return Rendered(tuple(piece.replace(mark, "") for piece in self._around.split(text)))
 
 

@@ -1,17 +1,17 @@
-"""The tokens of long texts, made chunk by chunk: the whole text's ids, in little memory.
+"""The tokens of long texts, made chunk by chunk in little memory: the ids of the whole text.
 
 The library takes some 200 bytes for every byte of a text before it returns the ids, and cannot be
 interrupted. A text that is cut where the tokenizer splits it anyway gives the same tokens:
 byte-level tokenizers first split a text with a regular expression, and no token crosses such a
 split. All expressions in `_KNOWN` split between a letter or a digit and white space or punctuation
 (but not the apostrophe), whatever comes before and after; none looks back, or beyond a letter. NFC
-does not change such a place. So a text may be cut there, except within a special token, and a
-rendered chat may be cut between its pieces too. Texts of other tokenizers (SentencePiece: Llama 2,
-Mistral 7B) are not cut.
+does not change such a place. So a text may be cut at such places, except within a special token,
+and a rendered chat may be cut between its pieces too. Texts of other tokenizers (SentencePiece:
+Llama 2, Mistral 7B) are not cut.
 
-A cut depends on nothing after it. So two texts of a tenant with the same beginning begin with the
-same chunks, and with a memory only new chunks are tokenised. The end of a text is not remembered,
-since the longer text that comes next has no chunk like it.
+A cut does not depend on the text after the cut. So two texts of a tenant with the same beginning
+begin with the same chunks, and with a memory only new chunks are tokenised. The last chunk of a
+text is not remembered, since a longer text has another chunk in its place.
 """
 
 import re
@@ -27,7 +27,7 @@ from gateway.prompts.tokens.text_memory import KnownText, Owner, TextMemory, key
 from gateway.prompts.tokens.tokenizer import Pipeline, TokenIds, Tokenizer
 
 CHUNK = 1 << 14  # characters: some milliseconds
-KNOWN_CHUNK = 1 << 9  # characters of remembered chunks: half a chunk is tokenised anew each time
+KNOWN_CHUNK = 1 << 9  # characters of remembered chunks: on average half a chunk is tokenised anew
 _FOUND = 16  # remembered characters that cost as much as tokenising one
 LONGEST_RUN = 1 << 18  # characters without a place to cut
 
@@ -85,8 +85,8 @@ class LongTexts:
         """Encode `text` to the ids that `Tokenizer.encode` returns.
 
         Returns None for more than `most` ids, early if the text is cut. Raises BadRequest for a
-        long text with no place to cut it. Without an `owner` nothing is remembered. With `goes_on`
-        given tokens follow the text, so its last chunk will be found again and is remembered too.
+        long text without a place to cut. Without an `owner` nothing is remembered. If `goes_on`,
+        known tokens follow the text: the last chunk will occur again, and is remembered too.
         """
         if not self.can_cut or (len(text) <= self._chunk and not goes_on):
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
@@ -110,7 +110,7 @@ class LongTexts:
     def _ids(
         self, chunk: str | Rendered, owner: Owner | None, *, special: bool
     ) -> tuple[TokenIds, int]:
-        """Encode a chunk; return the work too, in tokenised characters."""
+        """Encode a chunk; return its ids and the work, in tokenised characters."""
         memory = self._memory
         if memory is None or owner is None:
             return self._tokenizer.encode(chunk, add_special_tokens=special), len(chunk)
@@ -124,7 +124,7 @@ class LongTexts:
         return ids, len(chunk)
 
     def _has_specials_in_front(self) -> bool:
-        """Tell whether the model adds tokens only before a text."""
+        """Tell whether the tokenizer adds special tokens only before a text."""
         bare, whole = (
             self._tokenizer.encode("a", add_special_tokens=special).tolist()
             for special in (False, True)
@@ -133,7 +133,7 @@ class LongTexts:
 
 
 def chunks(text: str, uncut: Sequence[str] = (), size: int = CHUNK) -> Iterator[str]:
-    """Cut `text` into pieces of about `size` characters, at safe places outside of `uncut`."""
+    """Cut `text` into pieces of about `size` characters, at safe places, never within `uncut`."""
     start = 0
     while len(text) - start > size:
         end = _place_after(text, start + size, uncut)
@@ -194,7 +194,7 @@ def _splits_at_places(pipeline: Pipeline) -> bool:
 
 
 def _splits(pre: dict[str, Any]) -> bool:
-    """Tell whether a known expression splits the text first, and bytes are made only then."""
+    """Tell whether a known expression splits the text before it is converted to bytes."""
     if pre.get("type") == "ByteLevel":  # with GPT-2's expression
         return pre.get("use_regex", True) is True and not pre.get("add_prefix_space", True)
     parts = pre.get("pretokenizers", []) if pre.get("type") == "Sequence" else []

@@ -28,7 +28,7 @@ class MarkerDecoder:
         )
 
     def pieces(self, *, skip_special_tokens: bool) -> Mapping[int, str | None] | None:
-        """Map tokens that are whole characters to their text; None if they need neighbours."""
+        """Map tokens that are whole characters to their text; None for other tokens."""
         return (
             self._pieces
             if skip_special_tokens

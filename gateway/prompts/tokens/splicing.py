@@ -1,8 +1,8 @@
 """A rendered chat in which some turns are the tokens that the model generated.
 
-A text can be spelled in tokens in several ways, and templates write arguments of calls in their own
-way. So an answer that is rendered again seldom has the tokens that are in the cache. Here the
-generated tokens replace that part of the rendered text.
+A text can be spelled in tokens in several ways, and each template writes arguments of calls in a
+different way. So an answer that is rendered again seldom has the tokens that are in the cache. Here
+the generated tokens replace the rendered text of the answer.
 
 Knows: texts, control tokens, token ids. Does not know: which turns are remembered, or which may be
 put back (`verbatim_turns/verbatim.py`).
@@ -45,7 +45,7 @@ class SplicedChat:
 
     rendered: Rendered
     splices: tuple[Splice, ...] = ()
-    parent: bytes | None = None  # key of the last turn, if one splice has all before its end
+    parent: bytes | None = None  # key of the last turn, if one splice has all up to its end
 
     def parts(self) -> Iterator[Rendered | TokenIds]:
         """Yield the chat's parts in order: texts to be tokenised, and tokens."""
@@ -87,7 +87,7 @@ class ChatHash:
         return self._hash.digest()
 
     def splice(self, splice: Splice) -> None:
-        """Hash the tokens of `splice`; the chat is hashed up to its begin."""
+        """Hash the tokens of `splice`, once the chat is hashed up to the splice's begin."""
         ids = splice.token_ids.astype("<i4").tobytes()
         self._hash.update(_IDS + len(ids).to_bytes(8, "little") + ids)
         self._at = splice.end
@@ -123,7 +123,7 @@ def before_control(rendered: Rendered, begin: Place, tokens: frozenset[str]) -> 
 
 
 def before_last(rendered: Rendered, length: int) -> Place:
-    """Find the place before the last `length` characters; the end if it is within a token."""
+    """Find the place before the last `length` characters; the end if that is within a token."""
     number, left = len(rendered.pieces) - 1, length
     while number > 0 and left > len(rendered.pieces[number]):
         left -= len(rendered.pieces[number])
@@ -135,5 +135,5 @@ def before_last(rendered: Rendered, length: int) -> Place:
 
 
 def is_before_control(rendered: Rendered, place: Place) -> bool:
-    """Tell whether a control token follows a place, or the chat's end."""
+    """Tell whether a control token or the chat's end follows a place."""
     return place.chars == len(rendered.pieces[place.piece])

@@ -1,9 +1,8 @@
-"""The token ids of pieces of text that a tenant's prompts had of late, so that they are not made
-again.
+"""The remembered token ids of pieces of text in a tenant's recent prompts.
 
-Prompts grow at their end, and begin with the same system text and tools. A text is cut at places
-that depend on nothing after them (`long_text.py`), so the pieces of one prompt are found again in
-the next. Only digests of texts are kept, beside their ids.
+Prompts grow at their end, and begin with the same system text and tools. The places where a text is
+cut do not depend on the text after them (`long_text.py`), so the pieces of one prompt are found
+again in the next prompt. Of the texts only digests are kept, beside the token ids.
 
 Knows: pieces of text, tenants and namespaces. Does not know: where a text may be cut.
 """
@@ -34,10 +33,10 @@ class KnownText:
 
 
 class TextMemory(TenantMemory[KnownText]):
-    """The token ids by tenant, and by the digest of namespace and text. For any thread."""
+    """The token ids, by tenant, and by the digest of namespace and text. For any thread."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
-        """Read times in seconds from `clock`."""
+        """Measure the age of entries in seconds by `clock`."""
         super().__init__(
             bounds.max_tenant_text_bytes, bounds.max_all_text_bytes, bounds.turn_life_s, clock
         )
@@ -52,7 +51,7 @@ class Owner:
 
 
 def key_of(namespace: bytes, text: str | Rendered, *, special: bool) -> bytes:
-    """Hash a piece of text for look-up; `special`: the model's special tokens precede it."""
+    """Hash a piece of text for look-up; `special`: its ids begin with the special tokens."""
     hashed = hashlib.blake2b(namespace, digest_size=32, person=b"special" if special else b"")
     pieces = (text,) if isinstance(text, str) else text.pieces
     for place, piece in enumerate(pieces):

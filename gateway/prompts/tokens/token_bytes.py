@@ -1,10 +1,10 @@
 """The bytes that each token stands for in decoded text.
 
-Most tokens are whole characters. Their text is what the model's decoder adds for them after another
-token, however it spells spaces. Other tokens are bytes, as the vocabulary spells them: in the
-alphabet of a byte-level tokenizer, or as `<0x0A>`.
+Most tokens are whole characters. Such a token's text is the text that the model's decoder adds for
+the token after another token, however the decoder spells spaces. Other tokens are bytes, as the
+vocabulary spells them: in the alphabet of a byte-level tokenizer, or as `<0x0A>`.
 
-Knows: tokens. Does not know: how they are shown.
+Knows: tokens. Does not know: how tokens are shown.
 """
 
 import re
@@ -26,7 +26,7 @@ class TokenBytes:
         self._found: dict[int, bytes] = {}
 
     def next(self, token_id: int) -> bytes:
-        """Return a token's bytes behind another token; b"" for an id that is no token's."""
+        """Return the bytes of a token that follows another token; b"" for an id of no token."""
         found = self._found.get(token_id)
         if found is None:
             before, text = self._before

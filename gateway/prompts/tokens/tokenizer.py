@@ -1,11 +1,11 @@
 """The model's tokenizer: text to token ids, token ids to text and to bytes.
 
 A control token in a plain text is text like any other, unless the operator says otherwise
-(`parse_special`); in a rendered chat only those that the template wrote become tokens. The model's
-tokenizer finds control tokens wherever a text has them. So such texts have another tokenizer
-(`TextTokenizer`), with the same model, normaliser and rules. It knows control tokens only by random
-names that cannot be guessed: a user's text never has these names, and the template's control tokens
-are written as these names.
+(`parse_special`); in a rendered chat only the control tokens that the template wrote become tokens.
+The model's tokenizer finds control tokens wherever a text has them. So these texts are tokenised by
+a `TextTokenizer`, with the same model, normaliser and rules. A TextTokenizer knows control tokens
+only by random names that cannot be guessed: a user's text never has these names, and the template's
+control tokens are written as these names.
 
 Methods are safe to call from several threads; long texts are slow, so `admission.py` calls from a
 pool.
@@ -71,7 +71,7 @@ def _as_json(part: Any) -> dict[str, Any] | None:
 
 
 class TokenPieces(dict[int, str | None]):
-    """The text of each token id, or None if it depends on its neighbours. Filled on demand."""
+    """The text of each token id; None if it depends on neighbouring tokens. Filled on demand."""
 
     def __init__(self, inner: tokenizers.Tokenizer, *, skip_special_tokens: bool) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Tokenizer:
         parse_special: bool = False,
         marks: TokenMarks = NO_MARKS,
     ) -> None:
-        """Wrap `inner`; with `parse_special`, a text's control tokens become these tokens."""
+        """Wrap `inner`; with `parse_special`, control tokens in a plain text become token ids."""
         inner.no_truncation()
         inner.no_padding()
         _keep_no_words(inner.model)
@@ -122,7 +122,7 @@ class Tokenizer:
         self.longest_token = self._longest_token(vocabulary, is_byte_level=is_byte_level)
 
     def special_ids(self, texts: Collection[str]) -> dict[int, str]:
-        """Map ids to those of `texts` that are special tokens, which plain decoding leaves out."""
+        """Map ids to texts, for the `texts` that are special tokens; plain decoding omits them."""
         hidden = (one for one in self._added.items() if one[1] in texts)
         return {
             token_id: text
@@ -161,7 +161,7 @@ class Tokenizer:
     ) -> Tokenizer:
         """Load a model's tokenizer and its token settings; raise ModelFileBroken for bad files.
 
-        `template`: the operator's own.
+        `template`: path of the operator's chat template.
         """
         path = model_dir / "tokenizer.json"
         try:
@@ -194,19 +194,19 @@ class Tokenizer:
         return self._inner.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
     def pieces(self, *, skip_special_tokens: bool) -> TokenPieces | None:
-        """Map tokens that are whole characters to their text; None if they need neighbours."""
+        """Map tokens that are whole characters to their text; None for other tokens."""
         return self._pieces[skip_special_tokens] if self._has_pieces else None
 
     def bytes_of(self, token_id: int, *, first: bool = False) -> bytes:
         """Return the bytes that a token stands for, which need not be whole characters.
 
-        The token follows others, or is the `first`, from which some decoders remove a space.
+        With `first` the token is a text's first token, from which some decoders remove a space.
         """
         return self._bytes.first(token_id) if first else self._bytes.next(token_id)
 
 
 class TextTokenizer:
-    """A tokenizer that shares the model of `inner`, so it takes little memory. For any thread."""
+    """A tokenizer for plain texts, which shares the model of `inner`. For any thread."""
 
     def __init__(
         self, inner: tokenizers.Tokenizer, control: ControlTokens, highest_id: int
@@ -274,15 +274,15 @@ def _bare(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 def _keep_no_words(model: tokenizers.models.Model) -> None:
     """Make the library look every word up again.
 
-    Its cache would keep the first 10,000 words of all tenants, and the time of a text would reveal
-    them. Looking a word up again is as fast.
+    The library's cache would keep the first 10,000 words of all tenants, and the time of a text
+    would reveal these words. Looking a word up again is as fast.
     """
     if isinstance(model, tokenizers.models.BPE | tokenizers.models.Unigram):
         model._resize_cache(0)
 
 
 def _unused(free: int, nonce: str) -> list[tokenizers.AddedToken]:
-    """Make tokens that take all free ids of the model, so that no name is given a free id."""
+    """Make tokens for all free ids of the model, so that no random name gets a free id."""
     return [tokenizers.AddedToken(f"{nonce}+{n}+", normalized=False) for n in range(free)]
 
 

@@ -1,4 +1,4 @@
-"""The generated turns whose own tokens are put back into a chat's next prompt.
+"""The generated turns, whose tokens are put back into a chat's next prompt.
 
 `said.py` compares the contents of turns. A turn's tokens are remembered for a while, by tenant
 (`turn_memory.py`), found again in a chat (`verbatim.py`), and put where the template would have

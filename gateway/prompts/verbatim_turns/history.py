@@ -1,8 +1,8 @@
 """A chat that continues the tokens of earlier turns exactly, thoughts included.
 
-Templates that drop thoughts write earlier turns anew with each request, and some differ from what
-the model wrote. Where a client or the operator wants thoughts kept, the prompt keeps its earlier
-tokens up to the last remembered turn, and only the messages after that turn are rendered.
+Templates that drop thoughts write earlier turns anew with each request, and some of these turns
+differ from the model's own. If a client or the operator wants thoughts kept, the prompt keeps the
+earlier tokens up to the last remembered turn, and only the messages after this turn are rendered.
 
 Knows: rendered chats, remembered turns. Does not know: who wants this (`prompt_tokens.py`).
 """
@@ -34,7 +34,7 @@ Find = Callable[[bytes], GeneratedTurn | None]
 
 
 class Marks(NamedTuple):
-    """The marks at the ends of a turn."""
+    """The tokens that delimit a turn, and a function that finds where an answer begins."""
 
     ends: frozenset[str]  # tokens that end turns
     own: frozenset[str]  # control tokens that a model writes within a remembered turn
@@ -80,7 +80,7 @@ def _tokens_to(key: bytes, find: Find) -> TokenIds | None:
 def _end_of_turn(
     chat: ChatPrompt, place: int, rendered: Rendered, render: Render, marks: Marks
 ) -> Place | None:
-    """Find the end of the turn, before its end token; None where it cannot be told."""
+    """Find the end of the turn, before its end token; None if the end cannot be found."""
     whole = render(_ending(chat, place + 1, asks=False))
     end = _before_end(whole, marks)
     if _begins_with(rendered, end, whole):
@@ -98,7 +98,7 @@ def _end_of_turn(
 
 
 def _before_end(whole: Rendered, marks: Marks) -> Place:
-    """Find the end of a last turn's text; a token that closes the turn comes after it."""
+    """Find the end of the last turn's text, before a token that closes the turn."""
     pieces = whole.pieces
     is_closed = len(pieces) > 1 and marks.closes(pieces[-2]) and not pieces[-1].strip()
     return Place(len(pieces) - 3, len(pieces[-3])) if is_closed else end_of(whole)
@@ -120,7 +120,7 @@ def _changed(chat: ChatPrompt, place: int) -> ChatPrompt:
 def _end_of_change(rendered: Rendered, other: Rendered, marks: Marks) -> Place | None:
     """Find the first control token after the last difference that does not belong to the turn.
 
-    Returns None without a difference, or without such a token after it.
+    Returns None without a difference, or if no control token outside the turn follows.
     """
     pieces = rendered.pieces
     pairs = zip(reversed(pieces), reversed(other.pieces), strict=False)
@@ -149,7 +149,7 @@ def _ending(chat: ChatPrompt, length: int, *, asks: bool) -> ChatPrompt:
 
 
 def _without_thoughts(chat: ChatPrompt, length: int) -> ChatPrompt:
-    """Drop the thoughts of the first messages, whose tokens contain them."""
+    """Drop the thoughts of the first messages, whose remembered tokens contain the thoughts."""
     first = tuple(map(_silent, chat.messages[:length]))
     return replace(chat, messages=(*first, *chat.messages[length:]))
 
@@ -160,7 +160,7 @@ def _silent(message: Message) -> Message:
 
 
 def _begins_with(rendered: Rendered, end: Place, other: Rendered) -> bool:
-    """Tell whether `rendered` begins as `other` does up to `end`."""
+    """Tell whether `rendered` begins with the text of `other` up to `end`."""
     if len(rendered.pieces) <= end.piece:
         return False
     wanted: Sequence[str] = between(other, START, end).pieces

@@ -1,8 +1,8 @@
-"""The content of an assistant's turn, comparable whether it is generated or sent back.
+"""The content of an assistant's turn, to compare a generated turn with one that was sent back.
 
 Space around texts does not count, nor does the order of a call's arguments.
 
-Knows: pieces and messages. Does not know: tokens, templates, or how a model marks anything.
+Knows: pieces and messages. Does not know: tokens, templates, or how a model delimits calls.
 """
 
 import json
@@ -15,7 +15,7 @@ from msgspec import Struct
 from gateway.prompts.chats.messages import Message, Reasoning, Text, ToolCall
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 
-_SAFE = 2.0**53  # above it a float has no neighbours that are whole numbers
+_SAFE = 2.0**53  # above this number floats skip whole numbers
 
 
 class Said(Struct, frozen=True):
@@ -66,7 +66,7 @@ def said_by(message: Message) -> Said | None:
 
 
 def canonical(arguments: dict[str, Any]) -> str:
-    """Spell JSON so that equal objects are spelled alike; raise ValueError for deep nesting."""
+    """Spell JSON so that equal objects get equal texts; raise ValueError for deep nesting."""
     try:
         return json.dumps(_plain(arguments), sort_keys=True, separators=(",", ":"))
     except RecursionError:

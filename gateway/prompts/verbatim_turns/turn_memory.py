@@ -19,7 +19,7 @@ class GeneratedTurn:
     token_ids: TokenIds  # all tokens from `begin` on, without the token that ended the turn
     said: Said
     last_marker: str | None  # the last control token that the model wrote in the turn
-    written: bytes = b""  # digest of the template's spelling, once it was read as `said`
+    written: bytes = b""  # digest of the template's text, once parsed to the content `said`
     # If thoughts are kept: the prompt's tokens since the turn `parent`, or since its beginning.
     since: TokenIds | None = None
     parent: bytes | None = None
@@ -34,10 +34,10 @@ class GeneratedTurn:
 
 
 class TurnMemory(TenantMemory[GeneratedTurn]):
-    """The turns by tenant, and by the hash of their content and of all before."""
+    """The turns, by tenant, and by the hash of a turn's content and of all earlier messages."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
-        """Read times in seconds from `clock`."""
+        """Measure the age of turns in seconds by `clock`."""
         super().__init__(
             bounds.max_tenant_turn_bytes, bounds.max_all_turn_bytes, bounds.turn_life_s, clock
         )

@@ -1,13 +1,13 @@
 """The generated turns of a chat, put back into its next prompt as their own tokens.
 
-A turn is found by its own content and by all messages before it, and is put back if
+A turn is found by its content and by all messages before the turn, and is put back if
 
-- the chat before it is rendered and spliced as it was when the turn was generated;
+- the chat before the turn is rendered and spliced as it was when the turn was generated;
 - the template's rendering of the turn ends with a token at which the model stops, has the same last
   marker, and, parsed as an answer, has the same content, reasoning included.
 
-Where the client left the reasoning out, the turn is rendered with it. So the template decides: if
-it drops the reasoning of earlier turns, the content differs, and the rendering is used.
+If the client left the reasoning out, the turn is rendered with the reasoning. So the template
+decides: if it drops the reasoning of earlier turns, the content differs, and the rendering is used.
 
 Knows: messages, formats and the template's rendering. Does not know: the cache, or what a tenant
 may share (`sharing/namespaces.py`).
@@ -48,7 +48,7 @@ from gateway.turn_formats.pieces import Piece
 from gateway.turn_formats.reading import TurnReader
 from gateway.turn_formats.turn_format import TurnParser
 
-_RENDERINGS = 3  # renderings of a chat with turns put back; one more without
+_RENDERINGS = 3  # most renderings of a chat with turns put back, besides one without them
 _TAIL = 16  # last pieces of a prompt, in which tags of reasoning may stand
 _BYTES_PER_CHARACTER = 4  # bytes per character of a turn, whose thoughts may be rendered again
 _NO_CHARACTER = "\N{REPLACEMENT CHARACTER}"
@@ -121,7 +121,7 @@ class VerbatimTurns:
     ) -> SplicedChat | None:
         """Render `chat` after the tokens up to its last remembered turn, if any.
 
-        So the prompt keeps its thoughts, whatever the template does with them.
+        So the prompt keeps its thoughts, even if the template would drop the thoughts.
         """
         if not self.memory.knows(keys.tenant_id):
             return None
@@ -149,12 +149,12 @@ class VerbatimTurns:
     ) -> Origin | None:
         """Return the origin of the answer to `chat`, whose prompt became `token_ids`.
 
-        Returns None if the answer is not a turn of its own.
+        Returns None if the answer will not be a separate turn.
         """
         if not chat.add_generation_prompt or chat.continue_final_message:
             return None
         begin = self._begin(prompt.rendered)
-        if not is_before_control(prompt.rendered, begin):  # a token might cross it
+        if not is_before_control(prompt.rendered, begin):  # a token might cross the answer's begin
             begin = end_of(prompt.rendered)
         opened = between(prompt.rendered, begin, end_of(prompt.rendered))
         ids = self._tokenizer.encode(opened, add_special_tokens=False)
@@ -164,7 +164,7 @@ class VerbatimTurns:
         if not keeps_thoughts:
             return found
         known = 0 if prompt.parent is None else len(prompt.splices[0].token_ids)
-        since = token_ids[known : len(token_ids) - len(ids)].copy()  # not the whole prompt
+        since = token_ids[known : len(token_ids) - len(ids)].copy()  # frees the rest
         return replace(found, since=since, parent=prompt.parent)
 
     def remember(self, origin: Origin, pieces: Sequence[Piece], token_ids: Sequence[int]) -> None:
@@ -201,7 +201,7 @@ class VerbatimTurns:
         found: Mapping[int, GeneratedTurn],
         ends: frozenset[str],
     ) -> dict[int, Splice]:
-        """Select the turns of `found` that fit into the rendering of the chat with all of them."""
+        """Select the turns of `found` that fit the rendering of the chat with all found turns."""
         tools = (*specs_of(chat.tools or ()), *chat.later_tools)
         parser = self._forms.parser(AnswerForm(tools), "") or TurnReader
         parsers = (parser, partial(HermesFormat().parser, tools))
@@ -224,10 +224,10 @@ class VerbatimTurns:
         found: dict[int, GeneratedTurn],
         keys: ChatKeys,
     ) -> None:
-        """Keep the turns that were put back, and the template's spelling of them.
+        """Keep the turns that were put back, and digests of the template's text for each.
 
-        A turn's key covers everything said and the tools, so the template spells it the same next
-        time.
+        A turn's key covers the tools and all messages, so the template will write the same text
+        next time.
         """
         for place in reversed(found):  # a chat's first turn stays longest
             turn, key = found[place], keys.of_turns[place]
@@ -251,7 +251,7 @@ class VerbatimTurns:
 def _fits(
     written: Rendered, turn: GeneratedTurn, parsers: Sequence[Callable[[], TurnParser]]
 ) -> bool:
-    """Tell whether the template's spelling is the turn; a spelling is parsed only once.
+    """Tell whether the template's text has the turn's content; a text is parsed only once.
 
     The second of `parsers` reads calls that a template was given as text (`fitting.py`).
     """
@@ -268,7 +268,7 @@ def _digest(written: Rendered) -> bytes:
 
 
 def _says(written: Rendered, turn: GeneratedTurn, parser: TurnParser) -> bool:
-    """Tell whether the template's turn is closed and has the generated turn's content."""
+    """Tell whether the template's text has the generated turn's last marker and content."""
     marker = written.pieces[-2] if len(written.pieces) > 1 else None
     if marker != turn.last_marker:
         return False
@@ -280,7 +280,7 @@ def _content(written: Rendered, parser: TurnParser) -> Said | None:
 
 
 def _with_reasoning(chat: ChatPrompt, found: Mapping[int, GeneratedTurn]) -> ChatPrompt:
-    """Give the found turns of `chat` the reasoning that they were generated with."""
+    """Add to the found turns of `chat` the reasoning that the model generated in them."""
     messages = list(chat.messages)
     for place, turn in found.items():
         if turn.said.reasoning:
