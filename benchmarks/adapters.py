@@ -4,8 +4,9 @@
 
 Writes adapters of all projections in PEFT's format, loads them for the demo tenant, and reports the
 median time between tokens of 1, 8 and 32 rows: without adapters, with all adapters in turn, and
-with one adapter. Then it loads one more adapter, and reports the times of the load, of its first
-request and of the next one.
+with one adapter. Then it loads one more adapter, and reports the times of the load, of the
+adapter's first request and of the next request.
+
 Knows: PEFT's files. Does not know: how an engine keeps adapters.
 """
 
@@ -32,7 +33,7 @@ from tests.doubles.engine.shapes import model_directory
 
 START_S = 300.0
 ROWS = (1, 8, 32)
-SEEN_S = 2.0  # seconds until all workers of the gateway know an adapter that one of them loaded
+SEEN_S = 2.0  # seconds until all workers of the gateway know an adapter that one worker loaded
 
 
 def write_adapter(folder: Path, config: dict[str, Any], rank: int) -> None:

@@ -28,7 +28,7 @@ class NumberComparison:
     """A number of this checkout and of the other: the medians of all rounds, and their spread.
 
     `ratio` is above 1 if this checkout is better. `spread` is the range of a checkout's values as a
-    share of their median: the larger of both.
+    share of their median, for the checkout with the larger share.
     """
 
     key: Key

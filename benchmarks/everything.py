@@ -6,7 +6,7 @@ Without --only the parts of MAIN run. Each part is a process with a time limit; 
 printed before the limit are kept. The file also has the hardware, the versions and the commit. The
 default of --model is the embedded model on a CPU, and the shape of an 8B on a GPU; weights are
 random. --quick uses the smallest sizes. --against DIR runs each part in another checkout too, by
-turns, and prints how their numbers compare.
+turns, and compares the numbers of both checkouts.
 """
 
 from __future__ import annotations

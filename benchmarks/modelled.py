@@ -45,8 +45,8 @@ NAMES: tuple[WorkloadName, ...] = ("mixed", "tenants", "multiturn", "agents")
 STATEFUL: tuple[WorkloadName, ...] = ("multiturn", "agents", "mixed")
 BURSTS: tuple[WorkloadName, ...] = ("mixed", "itl")
 # In decodes of *tenants* all rows share 1,024 keys, and about four rows share 3,072. The share of
-# keys read once is a little below the one that this gives: a tenant's rows do not always run
-# together.
+# keys read once is a little below the share that follows from this: a tenant's rows do not always
+# run together.
 READ_ONCE = {"tenants": 0.72}
 ON_THE_WAY_S = 5e-3  # time from a last token through the client to the engine's next request
 # Qwen3.5 27B in fp8 on one H200: a decode takes 8.2 ms, 8,192 tokens of a prompt take 480 ms.

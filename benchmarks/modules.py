@@ -7,8 +7,8 @@ Against a running server:
 
 Each request has all modules, in a new order, and asks about one of them. A plain prompt has the
 modules' texts in this order before the question; a request with modules names them. The right
-answer is forced, to measure its log-likelihood, so any model can be measured, whatever it would
-answer.
+answer is forced, to measure its log-likelihood, so that models with wrong answers can be measured
+too.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
     python -m benchmarks.distributed.fetch [--tokens 16384] [--block-kib 2048] [--way socket]
 
 There are two processes, each with a pool and a cache: one has cached the prompt, the other fetches
-it `--repeats` times and compares the bytes. The ways are:
+the prompt `--repeats` times and compares the bytes. The ways are:
 
     socket    a Unix socket
     tcp       TCP, encrypted once more
     device    from GPU to GPU, or on one GPU if there is no other; then the copies alone are timed,
               all blocks in one call, and the same bytes in one piece
-    host      as `device` without its copies: the work of both hosts for each block, on any machine;
+    host      as `device`, but without copies: both hosts' work for each block, on any machine;
               no bytes arrive or are compared
 
 Without `--way` all ways that the machine has are measured. Prints a JSON line for each. Without a
@@ -59,7 +59,7 @@ from tests.doubles.no_copies import NoCopies
 SIZE = 16
 PATH = NamespacePath.single(Namespace(b"benchmark of it."))
 FINGERPRINT = bytes(32)
-PATTERN = 251  # a block's bytes are its position modulo this
+PATTERN = 251  # each byte of a block is its position modulo this
 WAYS = ("socket", "tcp", "host", "device")
 LITTLE_KIB = 1  # size of a block if copies are skipped
 

@@ -4,7 +4,7 @@
 
 Weights are random. Prints a JSON line for each figure: bursts of prompts until each has its first
 token, steps that compute a prompt, and steps that decode. Operations a second are given as a share
-of a large matrix product's on this device, and of an H100's or H200's data sheet.
+of a large matrix product's rate on this device, and of the rate in an H100's or H200's data sheet.
 `docs/inference-by-numbers.md` has the figures in a table.
 """
 

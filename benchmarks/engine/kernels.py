@@ -195,7 +195,7 @@ def _beside(rows: int, new: int, context: int, device: str) -> dict[str, float |
 
 
 def _emit_shared() -> None:
-    """Measure rows that each read their whole prefix, and rows whose group reads it once."""
+    """Measure rows that each read a whole prefix, and rows whose group reads the prefix once."""
     forests = {"16 groups of 4, 1024 of all, 3072 of the group": GROUPS_OF_FOUR}
     forests |= {
         f"{rows} rows on {shared}": Forest(1, rows, 0, shared, 256)

@@ -2,14 +2,14 @@
 
     python -m benchmarks.gateway.page --tenants 1000 --blocks 1000000
 
-On a host with other load, percentiles of requests' times do not show what an open page costs. Its
-cost can be counted there nevertheless: a request waits at most for the time that the page takes
-from the engine's thread between two steps, and from one turn of the gateway's event loop. So each
-request of the page is sent alone, to a gateway in this process, with an engine in another process
-that has --tenants and --blocks. First the engine prints the thread time of its answers. Then, for
-each request of the page, this prints the event loop's CPU time, and the longest turn of the event
-loop, measured by a task that reads the thread's clock in every turn. The control is the longest
-turn without a request. Prints JSON lines.
+On a host with other load, percentiles of requests' times do not show what an open page costs. The
+page's cost can be counted on such a host nevertheless: a request waits at most for the time that
+the page takes from the engine's thread between two steps, and from one turn of the gateway's event
+loop. So each request of the page is sent alone, to a gateway in this process, with an engine in
+another process that has --tenants and --blocks. First the engine prints the thread time of its
+answers. Then, for each request of the page, this program prints the event loop's CPU time, and the
+longest turn of the event loop, measured by a task that reads the thread's clock in every turn. The
+control is the longest turn without a request. Prints JSON lines.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SLOW = (
     "/admin/cache/prefixes?order=hot",
     "/admin/cache/prefixes?order=wasteful",
 )
-OF_TENANTS = ("/admin/tenants", "/admin/groups", "/admin/cache/stats")  # for its view of tenants
+OF_TENANTS = ("/admin/tenants", "/admin/groups", "/admin/cache/stats")  # the page's view of tenants
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@
 `index`     filling the router's index by events of 4,096 blocks, one replica after the other; the
             index's memory
 `small`     events of one block, as decodes make them
-`<who>`     choosing a replica for one request, and noting that it was sent, if `nobody` has any of
-            its prompt; `few` (one in eight) have a beginning of it; `all` have the same half; with
+`<who>`     choosing a replica for one request, and noting the choice, if `nobody` has a block of
+            its prompt, `few` (one in eight) have its beginning, or `all` have the same half; with
             `ragged` all have beginnings of different lengths; `tiers` and `alike`: as `ragged` and
             `all`, with a third of the blocks in each tier
 `asked`     as `all`, but a worker asks a router process, one request after the other: wall-clock
@@ -16,7 +16,7 @@
             have each filled a block
 `snapshot`  the time added to an engine's turns by sending all of a large tree
 
-Times are CPU times of the thread, except where it waits for another process.
+Times are CPU times of the thread, except where the thread waits for another process.
 """
 
 from __future__ import annotations
