@@ -12,7 +12,7 @@ class NotJson(ValueError):
 
 
 def decode_json(text: bytes | str, kind: type[T]) -> T:
-    """Decode JSON as a `kind`; raise NotJson, also if it is not UTF-8 or nested too deeply."""
+    """Decode JSON as a `kind`; raise NotJson, also for text not in UTF-8 or nested too deeply."""
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

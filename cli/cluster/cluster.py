@@ -102,7 +102,7 @@ def down(ray_address: RayAddress = "auto", drain_s: DrainS = 300.0) -> None:
 
 
 def check_machines(settings: ClusterSettings, found: Sequence[RayMachine]) -> None:
-    """Raise BadSetting if engines would register in another state file than their gateways'."""
+    """Raise BadSetting if engines on several machines would have no state in common."""
     addresses = {one.address for one in found}
     if settings.is_one_machine and len(addresses) > 1:
         raise BadSetting("redis_url", f"Ray has {len(addresses)} machines, which need one to share")

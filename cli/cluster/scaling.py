@@ -2,7 +2,7 @@
 
     one more    the shortest wait of all engines exceeds the target, for UP_AFTER_S
     one fewer   with one engine fewer the mean wait would be below SLACK of the target, and the
-                others would be at most MOST_USED busy, for DOWN_AFTER_S
+                remaining engines would be at most MOST_USED busy, for DOWN_AFTER_S
 
 No engine is added or removed while another one starts or ends: the effect of the last change must
 be seen first. The two conditions lie far apart, so that the number of engines does not oscillate.

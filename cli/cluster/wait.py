@@ -2,15 +2,15 @@
 
     wait    prompt tokens not computed yet / tokens a second of large steps; at least the time for
             which the oldest waiting request has waited
-    used    the larger of two shares: of the last minute, the time spent on computing prompts; of
-            the sequences that may run at once, the number of requests
+    used    the larger of two shares: the share of the last minute spent on computing prompts, and
+            the number of requests / the number of sequences that may run at once
 
 An engine below its limit has almost no wait however busy it is, so the wait alone does not show
 whether the engine can be removed.
 
-The engine is queried, not a gateway: each worker of each gateway knows only the requests that it
-sent itself. How much of a waiting prompt is cached is not known before the prompt is scheduled, so
-all of its tokens count.
+The engine is queried, not a gateway: each worker of a gateway knows only its own requests. All
+tokens of a waiting prompt count, since the number of cached tokens is known only once the prompt is
+scheduled.
 """
 
 import time

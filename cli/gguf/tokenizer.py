@@ -30,8 +30,8 @@ from engine.models.gguf.header import GgufHeader
 _FIELD = "tokenizer.ggml."
 _TEMPLATE = "tokenizer.chat_template"
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4  # types of tokens
-_SPACE = "▁"  # SentencePiece's mark of a blank
-MAX_TOKEN = 1024  # characters; the longest of published vocabularies have some 130
+_SPACE = "▁"  # SentencePiece's character for a blank
+MAX_TOKEN = 1024  # characters; published vocabularies have tokens of up to some 130
 _Id = Annotated[int, Meta(ge=0)]
 
 _ENGLISH = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"

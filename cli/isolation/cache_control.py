@@ -58,7 +58,7 @@ class CacheControlTest:
         return self._finding("another's list", seen, own, missing)
 
     async def _mark(self) -> Finding:
-        """Test that the other's mark changes nothing, and the first tenant's own mark does."""
+        """Test that only the first tenant's own mark changes the first tenant's prefix."""
         before = await self._only()
         reused = (await self._server.ask(self._other, IDS, self._prompt, A_DAY)).cached_tokens
         beside = await self._only()

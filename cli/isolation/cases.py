@@ -12,7 +12,7 @@ Kind = Literal["chat", "text", "ids"]
 
 
 class TierCase(StrEnum):
-    """The tier of the first request's blocks, or what became of them, before the other request."""
+    """The tier of the first request's blocks at the other request, or what happened in between."""
 
     DEVICE = "device"
     HOST = "host"

@@ -1,15 +1,15 @@
-"""The eviction test: can an attacker count a victim's tokens by its own evicted blocks?
+"""The eviction test: can an attacker count a victim's tokens by the attacker's evicted blocks?
 
-    a trial      the attacker fills the device, or its part of it, with prompts (prime)
+    a trial      the attacker fills the device, or its own part of the device, with prompts (prime)
                  the victim sends a prompt of 0, 160, 320, 640 or 1280 new tokens (the level); in
-                 half of the trials it marks the prompt
+                 half of the trials the victim marks the prompt
                  the attacker sends its prompts again, newest first, and reads from the answers how
                  many tokens are cached, and in which tiers (probe)
 
 This prime-and-probe attack needs no clock. Levels come in random order. The result of all trials is
 the mutual information of level and reading: 0 bits if all readings are equal, 2.3 bits if each
 level has a reading of its own. The control is the same test with one tenant as attacker and victim:
-its own tokens must evict its own blocks.
+the tenant's tokens must evict the tenant's blocks.
 """
 
 import asyncio

@@ -2,16 +2,16 @@
 
     1. The first tenant sends its prompt twice: only reused blocks are written to disk, and a
        recurrent state is kept at the second request and reused at the third.
-    2. Its blocks are brought to the cell's tier: pushed down to host or disk, or flushed and
+    2. The prompt's blocks are brought to the cell's tier: pushed down to host or disk, flushed and
        computed again (evicted), or saved over a restart.
     3. The control is the prompt sent again by the first tenant. On the device, and after eviction,
        the control comes first and the other tenant's request second. In other tiers the other
        tenant comes first, because the control loads the blocks to the device.
 
 Other tenants' prompts do not push a small tenant's blocks down, since each tenant keeps its share
-of each tier. A ceiling on the tenant itself does: so low that the tiers above the wanted tier hold
-only a few of its prompts, and high enough that the wanted tier holds several. Few prompts are
-enough for a server of any size, and no other tenant loses blocks.
+of each tier. A ceiling on the tenant itself pushes them down: so low that the tiers above the
+wanted tier hold only a few of the tenant's prompts, and so high that the wanted tier holds several.
+Few prompts are enough for a server of any size, and no other tenant loses blocks.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""The test of what tenants store by name: schemas of modules, cached contents, threads.
+"""The test of texts stored by name: schemas of modules, cached contents, conversation threads.
 
     The first tenant stores a text, and the other tenant knows its id. Then the other tenant tries:
     use      it uses the id: the answer must equal that for an unknown id
-    list     it lists its own: the id must not be there
+    list     it lists its own texts: the id must not be there
     delete   it deletes the id: the answer must equal that for an unknown id, and the first tenant
              must still be able to use the id
 

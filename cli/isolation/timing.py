@@ -8,8 +8,8 @@ the tokens after it, which drafts from earlier answers make faster. In a hit bot
 same answer, because the seed is the same.
 
 Every prompt is new. A trial's hit and miss follow each other directly, in random order, so that
-other load affects both, and each follows the same work for the victim. The control is the same
-test with one tenant as victim and attacker.
+other load affects both, and both follow the same work for the victim. The control is the same test
+with one tenant as victim and attacker.
 
 Tokens are timed at the socket, each tenant on one connection that stays open. The calls block on
 purpose: an event loop between the socket and the clock would add noise.

@@ -94,9 +94,9 @@ def untested(cell: Cell, outcome: Outcome, why: str) -> Finding:
 def timing_outcome(timing: TimingFinding) -> Outcome:
     """Judge whether the times of hits and misses could be told apart.
 
-    Leaks: the whole interval lies outside the tolerance. Passed: it lies within, and the control
-    shows that a hit would have been noticed. Anything else is inconclusive: too few samples, too
-    much noise, or prompts that are too short.
+    Leaks: the whole interval lies outside the tolerance. Passed: the interval lies within, and the
+    control shows that a hit would have been noticed. Anything else is inconclusive: too few
+    samples, too much noise, or prompts that are too short.
     """
     across = timing.across
     if across.low > 0.5 + TOLERANCE or across.high < 0.5 - TOLERANCE:

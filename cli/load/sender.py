@@ -1,9 +1,9 @@
 """The sender of one request, which reads the answer's stream and records the chunks' times.
 
 Only chunks with generated content count: text, reasoning or a part of a call. TTFT is the time to
-the first such chunk, ITL each gap between two, TPOT the time from the first to the last divided by
-the output tokens after the first, E2E the time to the end of the stream. TTFT and E2E begin at the
-request's arrival, which is `waited_s` before it was sent.
+the first such chunk, ITL each gap between two such chunks, TPOT the time from the first to the last
+divided by the output tokens after the first, E2E the time to the end of the stream. TTFT and E2E
+begin at the request's arrival, which is `waited_s` before it was sent.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _rows(entries: Sequence[Entry], is_test: bool) -> Iterator[Cells]:
 
 
 def _tested(entries: Sequence[Entry]) -> set[str]:
-    """Collect the ids that verify-isolation made; a name may be marked, or such an id (groups)."""
+    """Collect the ids that verify-isolation made; names begin with MARK or are such an id."""
     found = set[str]()
     for entry in reversed(entries):
         name = entry["detail"].get("name")

@@ -1,4 +1,4 @@
-"""`--config FILE`: settings in YAML, overridden by the flags and variables of their names.
+"""`--config FILE`: settings in YAML, overridden by the flags and variables of the same names.
 
 A key is a flag's name with underscores. pydantic checks the file against a model made of the
 command's flags: their types and bounds, and no other key. The file's values become the command's

@@ -31,7 +31,7 @@ from storage.layouts.stage import Stage
 from storage.layouts.window_layout import SlotLayout
 
 BLOCK_SIZE = 16  # arbitrary: the block size does not change a token's bytes
-DEFAULT_DTYPE = "bfloat16"  # dtype of checkpoints that give none, as a GPU computes them
+DEFAULT_DTYPE = "bfloat16"  # dtype on a GPU of models whose config gives none
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,9 @@ class DecoderCounts:
     def shape(self) -> ModelShape:
         """The costs of prefill and of decode steps.
 
-        Every prompt token passes the layers, but only the last one the output table. A step reads
-        all weights except the input embeddings and, in a mixture, the experts that no row uses.
+        Every prompt token passes the layers, but only the last token passes the output table. A
+        step reads all weights except the input embeddings and, in a mixture, the experts that no
+        row uses.
         """
         table = self.has_output * self.table_bytes
         step = self.layer_bytes + table

@@ -46,7 +46,7 @@ class RankFit:
     ranks: int
     weight_bytes: int
     kv_bytes_per_token: int
-    device_tokens: int  # tokens that fit, of whose KV each rank has a part
+    device_tokens: int  # tokens that fit; each rank has a part of every token's KV
 
 
 def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:

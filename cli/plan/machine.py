@@ -27,7 +27,7 @@ class WindowShape(msgspec.Struct, frozen=True):
     attention_flops: float
 
     def positions(self, tokens: int, behind: int) -> float:
-        """Count the query-key pairs of `tokens` tokens after `behind` others."""
+        """Count the query-key pairs of `tokens` tokens after `behind` earlier tokens."""
         whole = max(0, min(tokens, self.tokens - behind))  # tokens whose context fits the window
         return whole * behind + whole * whole / 2 + (tokens - whole) * self.tokens
 
@@ -41,7 +41,7 @@ class ModelShape(msgspec.Struct, frozen=True):
     step_bytes: float = 15.01e9  # weights read by a decode step of many rows
     row_bytes: float | None = None  # weights read for a single row; None: `step_bytes`
     windows: tuple[WindowShape, ...] = ()  # layers with a window; included in the totals
-    freed_bytes_per_token: int = 0  # KV of windows that are freed, so that no copy has it
+    freed_bytes_per_token: int = 0  # KV of freed windows, which is never copied between tiers
 
     @property
     def copied_bytes_per_token(self) -> int:
@@ -54,7 +54,7 @@ class ModelShape(msgspec.Struct, frozen=True):
         return 2 * self.parameters
 
     def attended_flops(self, tokens: int, behind: int) -> float:
-        """Count the FLOPs of attention for `tokens` tokens after `behind` others."""
+        """Count the FLOPs of attention for `tokens` tokens after `behind` earlier tokens."""
         positions = tokens * behind + tokens * tokens / 2
         outside = sum(
             (positions - one.positions(tokens, behind)) * one.attention_flops
@@ -63,7 +63,7 @@ class ModelShape(msgspec.Struct, frozen=True):
         return positions * self.attention_flops - outside
 
     def context_costs(self, context: float) -> tuple[float, float]:
-        """Count the KV bytes read by a token after `context` others, and its attention's FLOPs."""
+        """Count the KV bytes and attention FLOPs of a token after `context` earlier tokens."""
         outside = [(max(0.0, context - one.tokens), one) for one in self.windows]
         read = context * self.kv_bytes_per_token
         flops = context * self.attention_flops

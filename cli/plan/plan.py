@@ -87,7 +87,7 @@ def plan(
 def as_served(made: CachePlan, config: Path) -> CachePlan:
     """Add the model's context to the plan, or the error with which a start would end."""
     if config.name != CONFIG:
-        return made  # other files may lie beside a model's
+        return made  # beside a file of another name other models' files may lie
     try:
         model = check_served(config.parent, has_weights=False)
     except ModelNotServed as error:

@@ -103,7 +103,7 @@ def checked_prices(flags: PriceFlags) -> Prices:
 
 
 def check_endpoint(url: str | None) -> None:
-    """Raise BadSetting for a malformed `url`, or one with credentials, which others could see."""
+    """Raise BadSetting if `url` is malformed, or has credentials, which other users could see."""
     if url is None:
         return
     try:
@@ -127,7 +127,7 @@ def check_origins(text: str | None) -> None:
 
 
 def checked_redis_url(flags: Shared) -> None:
-    """Return the URL; raise BadSetting if malformed or with a password, which others could see."""
+    """Return the URL; raise BadSetting if malformed or with a password, which users could see."""
     if flags.redis_url is None:
         if flags.redis_password_file is not None:
             raise BadSetting("--redis-password-file", "it needs --redis-url")

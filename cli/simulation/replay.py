@@ -10,8 +10,8 @@ unknown content: they are not cached and not part of the hit rate. A prompt that
 the device tier is computed and leaves nothing in the cache. With recurrent layers a request begins
 at a kept state (`states`).
 
-Copies between tiers end at once, or after the time that their bytes take: copies between the same
-two tiers in the same direction run one after the other, all others at the same time.
+Copies between tiers end at once, or after the time that their bytes take: copies from one tier to
+another run one after the other, copies between other tiers at the same time.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ServedRequest(NamedTuple):
 
     @property
     def computed(self) -> int:
-        """Number of tokens from neither its own nor another cache."""
+        """Number of tokens that were in no cache, and so were computed."""
         return self.input_tokens - self.cached - self.fetched
 
 
@@ -123,7 +123,7 @@ class CopyClock:
         self._under_way: list[tuple[float, int, tuple[Move, ...]]] = []
 
     def arrive(self, at: float, cache: PrefixCache) -> float:
-        """Advance to `at` if it is later; complete ended copies. Returns `at`."""
+        """Advance the clock to `at` if this is later; complete ended copies. Returns `at`."""
         self._begin(cache)
         while self._under_way and self._under_way[0][0] <= at:
             self._settle_next(cache)

@@ -50,7 +50,7 @@ class RoutedTrace:
 
     router: str
     token_hit_rate: float  # includes fetched tokens
-    of_one_cache: float  # ratio to the hit rate of one cache as large as all
+    of_one_cache: float  # ratio to the hit rate of one cache as large as all caches
     imbalance: float  # prompt tokens computed by the busiest replica / by the mean replica
     ttft_ms: Summary | None  # estimated times
     gaps_ms: Gaps | None = None  # estimated gaps

@@ -38,7 +38,7 @@ class VirtualClock:
         return self.now
 
     def at(self, when: float, act: Callable[[], None]) -> None:
-        """Call `act` at that time; calls for the same time happen in the order of scheduling."""
+        """Call `act` at time `when`; calls for the same time happen in the order of scheduling."""
         heappush(self._later, (when, next(self._serial), act))
 
     def advance(self, until: float) -> None:

@@ -17,11 +17,11 @@ from cli.supervision.serving_state import GATEWAY, ChildName
 from cli.supervision.watch import Probed
 
 _TIMEOUT_S = 2.0
-# Left out is "stalled": the engine may recover, and otherwise the gateway gives it up; and a
-# damaged state, with which there is nothing to announce. With a full disk, or a Redis that
-# evicts, an engine is ready.
+# Two states are left out: "stalled", since the engine recovers or the gateway gives it up; and a
+# damaged state, with which there is nothing to announce. With a full disk, or a Redis that evicts,
+# an engine is ready.
 _READINESS = {"ready": True, "state_evicts": True, "disk_full": True, "not_ready": False}
-# Left out is "stalled", as above, and "refused": such an engine lives but is never ready.
+# "stalled" is left out, as above, and "refused": a refused engine lives but is never ready.
 _ANSWERS = {"ready": True, "draining": True, "absent": False}
 
 

@@ -37,7 +37,7 @@ class StderrScreen:
         self._print(f"ratoon: {text}", "bold")
 
     def child_says(self, name: ChildName, line: str) -> None:
-        """Print a child's line, dimmed and marked with the child's name.
+        """Print a child's line, dimmed, beside the child's name.
 
         Without a terminal, a line of the access log in JSON, which is for programs, goes to
         standard output as it is.

@@ -1,8 +1,9 @@
 """`python -m cli.supervision.supervise DESCRIPTOR`: the process that `ratoon serve` becomes.
 
 `ratoon serve` executes this program in its place, so that memory, environment and arguments have
-none of the keys that it has read or made: the operator's, the demo tenants', the link's. The
-program reads its orders (`Supervised`) from a file without a name, open under DESCRIPTOR.
+none of the keys that `ratoon serve` has read or made: the operator's, the demo tenants', the
+link's. The program reads its orders (`Supervised`) from a file without a name, open under
+DESCRIPTOR.
 
 Knows: the commands to run, the URL of their readiness, and what to show. Does not know: flags,
 models, keys.

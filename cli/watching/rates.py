@@ -81,7 +81,7 @@ def _draft_tables(now: Stats, before: Stats | None) -> list[TableText]:
 
 
 def _state_tables(now: Stats, before: Stats | None) -> list[TableText]:
-    """Make a table of the checkpoints if the model has recurrent layers."""
+    """Make a table of the cached states if the model has recurrent layers."""
     if not now["total"]:
         return []
     lower = (f"{tier} {one['used']} of {one['total']}" for tier, one in now["lower"].items())
