@@ -66,11 +66,11 @@ class DiagnosticsOptions(Struct, frozen=True, kw_only=True):
 
 
 class CreatedThread(Struct, frozen=True, tag_field="type", tag="create"):
-    """Stores this conversation under its answer's id."""
+    """The option to store this conversation under its answer's id."""
 
 
 class ContinuedThread(Struct, frozen=True, kw_only=True, tag_field="type", tag="continue"):
-    """Continues the conversation that an earlier answer's id names."""
+    """The option to continue the conversation of an earlier answer's id."""
 
     previous_message_id: AnswerId
 

@@ -1,10 +1,10 @@
 """The cached contents, stored under their names until they expire.
 
-They are stored with responses, within the same bounds, since both are prompts of a tenant that are
-stored for a time. The KV of a cached content is retained as after any breakpoint. If the KV has
-left the cache, the next request that names the content computes it again.
+Cached contents and responses share a store and its bounds, since both are prompts of a tenant that
+are stored for a time. The KV of a cached content is retained like the prefix of a breakpoint. If
+the KV has left the cache, the next request that names the content computes the KV again.
 
-Knows: what is stored. Does not know: prompts, or the cache.
+Knows: the stored fields. Does not know: prompts, or the cache.
 """
 
 import secrets
@@ -33,7 +33,7 @@ _PAGE, _MOST_ON_PAGE = 50, 100
 
 
 class Stored(Struct, frozen=True, kw_only=True):
-    """The content of a record: a cached content as it is stored."""
+    """The stored form of a cached content."""
 
     model: str
     display_name: str | None
@@ -85,7 +85,7 @@ class CachedContents:
     async def find(self, tenant_id: str, name: str, body: BodyLease) -> NamedContent:
         """Find a cached content of the tenant; raise NotFound if there is none.
 
-        `body` is grown as `StoredRecords.find_all` does.
+        `body` grows by the bytes of the record that is read.
         """
         record_id = PREFIX + name.removeprefix(PREFIX)
         try:
@@ -107,7 +107,7 @@ class CachedContents:
             try:
                 shown.append((await self.find(tenant_id, name, body)).shown())
             except NotFound:
-                continue  # it has expired meanwhile
+                continue  # the content has expired meanwhile
             finally:
                 body.shrink(before)
         more = str(end) if end < len(names) else UNSET
@@ -160,7 +160,7 @@ class CachedContents:
 
 
 def missing() -> NotFound:
-    """Make the error for a missing content, or one of another tenant or salt."""
+    """Make the error for a missing content, or a content of another tenant or salt."""
     return NotFound(
         "CachedContent not found (or permission denied)",
         code="cached_content_not_found",

@@ -1,7 +1,7 @@
-"""The creation of a cached content: its prompt is computed into the cache, up to its end.
+"""The creation of a cached content: the content's prompt is computed into the cache.
 
-A turn of the user is put after the content. Requests that name the content continue it with such a
-turn, too, so the template renders the content the same in all these prompts.
+A turn of the user is put after the content. Requests that name the content continue it with a turn
+of the user, too, so the template renders the content to equal text in all these prompts.
 
 Knows: the order of reading, computing, storing. Does not know: paths, or how contents are stored.
 """
@@ -69,7 +69,7 @@ class CachedContentWriter:
         return await self.contents.keep(permit.caller.tenant_id, stored, seconds)
 
     async def renew(self, request: Request, permit: Permit, name: str) -> NamedContent:
-        """Make a content expire when the body says; compute its KV again if it left the cache."""
+        """Make a content expire when the body says; compute evicted KV again."""
         admission = self.parts.answering.admission
         wire = await read_wire(request, permit, _EXPIRY, self.parts.bounds, admission)
         if wire.ttl is None and wire.expire_time is None:

@@ -2,7 +2,7 @@
 
 All texts of a content are one prompt. Each request of a batch sets the length of its embedding.
 
-Knows: fields and answers. Does not know: paths (`routes.py`), or how a state is scaled
+Knows: fields and answers. Does not know: paths (`routes.py`), or how a hidden state is scaled
 (`prefill_request.py`).
 """
 
@@ -60,7 +60,7 @@ class EmbeddingRendering(NoStream):
     def whole(
         self, choices: Sequence[FinishedChoice], usage: Usage
     ) -> EmbedContentResponse | BatchEmbedContentsResponse:
-        """Write the embedding, or a batch's embeddings; each is made when it is encoded."""
+        """Write the embedding, or a batch's embeddings; each embedding is made when encoded."""
         del usage
         if not self.is_batch:
             return EmbedContentResponse(self._embedding(choices[0]))
@@ -74,7 +74,7 @@ class EmbeddingRendering(NoStream):
 async def embedding_request(
     reader: GeminiReader, request: Request, permit: Permit, name: str, *, is_batch: bool
 ) -> tuple[DialectRequest, int]:
-    """Read a request for embeddings of the model `name`; return it, and the bytes of its texts.
+    """Read a request for embeddings of the model `name`; return it with its texts' bytes.
 
     Raises BadRequest that names the wrong field.
     """

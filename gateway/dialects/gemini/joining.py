@@ -1,6 +1,7 @@
 """The joining of a request with the cached content that it names.
 
-Knows: the fields that such a request may not have. Does not know: where contents are stored.
+Knows: the fields that a request with a cached content may not have. Does not know: where contents
+are stored.
 """
 
 from dataclasses import replace
@@ -20,7 +21,7 @@ _CACHED_ALONE = ("system_instruction", "tools", "tool_config")
 
 
 def joined(wire: Wire, prefix: GeminiPrefix) -> Wire:
-    """Put `prefix` before the contents of `wire`; BadRequest for fields that only it may have."""
+    """Put `prefix` before the contents of `wire`; BadRequest for `prefix`'s fields in `wire`."""
     for field in structs.fields(wire):
         if field.name in _CACHED_ALONE and getattr(wire, field.name) is not None:
             raise BadRequest(

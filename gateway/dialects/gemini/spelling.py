@@ -1,7 +1,7 @@
 """The spellings of names: Google's API takes both `systemInstruction` and `system_instruction`.
 
-A body without names in snake case, as clients write it, is parsed directly. In any other body the
-known names are first changed to camel case. Names within arguments, results and schemas are the
+A body without names in snake case, such as most clients send, is parsed directly. In any other body
+the known names are first changed to camel case. Names within arguments, results and schemas are the
 caller's own and stay as they are.
 
 Knows: names. Does not know: what a field means.

@@ -1,4 +1,4 @@
-"""The routes by which a tenant loads and drops its own LoRA adapters; vLLM's have the same paths.
+"""The routes by which a tenant loads and drops its LoRA adapters, with the paths of vLLM's routes.
 
 The operator sets how many adapters a tenant may load. Their folders are below the tenant's folder.
 """

@@ -49,7 +49,7 @@ class _TypedTool(Struct, frozen=True):
 
 
 class _Typed(Struct, frozen=True):
-    type: Literal["function", "custom", "allowed_tools"] = "function"  # Hugging Face leaves it out
+    type: Literal["function", "custom", "allowed_tools"] = "function"  # left out by Hugging Face
 
 
 class _Sent(Struct, frozen=True):

@@ -81,7 +81,7 @@ def chat_of(
     tools: SentTools,
     bounds: Bounds,
 ) -> ChatPrompt:
-    """Read the messages and tools into a chat prompt."""
+    """Make a chat prompt of the messages and tools."""
     if len(messages) > bounds.max_messages:
         raise BadRequest(f"there are more than {bounds.max_messages} messages", param="messages")
     for place, message in enumerate(messages):

@@ -92,7 +92,7 @@ class ChatReply(ReplyFormat):
         )
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> ChatCompletion:
-        """Write the whole answer; each choice is made when it is encoded."""
+        """Write the whole answer; each choice is made when the choice is encoded."""
         return ChatCompletion(
             id=self.id,
             created=self.created,
@@ -109,7 +109,7 @@ class ChatReply(ReplyFormat):
         )
 
     def _parsed(self, event: Delta) -> Iterator[ChatChunkChoice]:
-        """Yield a choice for each piece of `event`; the first has the log-probabilities and ids."""
+        """Yield a choice for each piece of `event`; the first has log-probabilities and ids."""
         deltas = [one for piece in event.pieces or () for one in self._deltas(event.index, piece)]
         if event.index not in self.begun:
             self.begun.add(event.index)

@@ -154,7 +154,7 @@ def _with_stop(
     """Add the token that stopped a choice, and its log-probabilities, after the choice's tokens.
 
     Clients that score an echoed prompt drop the last token: lm-eval asks for one token, and takes
-    all tokens but the last as those of its prompt.
+    all tokens except the last as the tokens of the prompt.
     """
     if end.stop_logprobs is None or not isinstance(end.stopped_by, int):
         return token_ids, reported

@@ -27,7 +27,7 @@ def chat_logprobs(
 ) -> ChatLogprobs:
     """Write each token's text, bytes and log-probability, and its likeliest alternatives.
 
-    `begins` is true if the first of these tokens is the first of its choice.
+    `begins` is true if the first of `token_ids` is the choice's first token.
     """
 
     def told(at: int) -> TokenLogprob:
@@ -127,5 +127,5 @@ def token_name(tokenizer: Tokenizer, token_id: int) -> str:
 
 
 def finite(logprob: float) -> float:
-    """Return `logprob`, but at least OpenAI's value for minus infinity."""
+    """Return `logprob`, or OpenAI's value for minus infinity if `logprob` is below that value."""
     return max(logprob, _IMPOSSIBLE)

@@ -1,12 +1,13 @@
 """The breakpoints of a chat, in OpenAI's form or in Anthropic's, which many clients send.
 
-    prompt_cache_breakpoint   on a part of any message but the assistant's
+    prompt_cache_breakpoint   on a part of any message except the assistant's
     cache_control             on a part, on a message, on a tool or on its function
 
-The rules for `cache_control` are those of `/v1/messages`. A chat has breakpoints of one form only.
-The end of the prompt may also be a breakpoint, and counts as one of the four.
+`cache_control` follows the rules of `/v1/messages`. A chat has breakpoints of one form only. The
+end of the prompt may also be a breakpoint, and counts as one of the four breakpoints.
 
-Knows: where a chat has breakpoints, and what each covers. Does not know: tokens, or the cache.
+Knows: where a chat has breakpoints, and the prefix that each covers. Does not know: tokens, or the
+cache.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +49,7 @@ def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt, tools: SentTools) -> tu
 
 
 def _breakpoints(messages: Sequence[ChatMessage]) -> Iterator[tuple[_Place, Lifetime | None]]:
-    """Yield OpenAI's breakpoints; raise BadRequest for one on an assistant's message."""
+    """Yield OpenAI's breakpoints; BadRequest for a breakpoint on an assistant's message."""
     for place, message in enumerate(messages):
         for at, part in enumerate(_parts(message)):
             if part.prompt_cache_breakpoint is None:
@@ -72,7 +73,7 @@ def _controls(wire: ChatRequest, tools: SentTools) -> Iterator[tuple[Marked, _Pl
             param = f"{where}.content[{at}].cache_control"
             check_text(part.text, param)
             if at == len(_parts(message)) - 1:
-                on_message = None  # the message's end is the same place
+                on_message = None  # the part's end is the message's end
             yield Marked(param, part.cache_control), _Place(place, at + 1)
         if on_message is not None:
             yield Marked(f"{where}.cache_control", on_message), _Place(place)

@@ -1,7 +1,7 @@
 """The routes `/v1/modules`: a tenant's schemas of prompt modules, stored, shown and deleted.
 
-A request names a schema in `ratoon.modules`. A schema's id is computed from its content, so the
-same content is stored once, and changed content is another schema.
+A request names a schema in `ratoon.modules`. A schema's id is computed from its content, so equal
+content is stored once, and changed content is another schema.
 
 Knows: paths, bodies and answers. Does not know: how a prompt is made of modules
 (`gateway.prompts.modules`).
@@ -80,7 +80,7 @@ class ModulesList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModulesDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """A deleted schema: no request reaches its blocks any more, and engines dropped them."""
+    """A deleted schema: no request reaches its blocks, and engines dropped the blocks."""
 
     id: str
     object: Literal["modules.deleted"] = "modules.deleted"

@@ -87,8 +87,8 @@ def token_ids_in(spelled: bytes, context: int, field: PromptField = "prompt") ->
     """Read a JSON list of token ids as int32; return None for an empty list or any other value.
 
     `spelled` must be valid JSON, so a list of only digits, commas and spaces is a list of natural
-    numbers. Raises BadRequest, before a number is read, for as many ids as `context` or more, which
-    leave no room for an answer.
+    numbers. Raises BadRequest, before any number is read, for `context` or more ids, which leave no
+    room for an answer.
     """
     if not spelled.startswith(b"["):
         return None
@@ -119,7 +119,7 @@ def _item(spelled: bytes, place: int, context: int, field: PromptField) -> Item:
     if token_ids is not None:
         return token_ids
     _refuse_long(spelled, context, field)
-    # Zeros take the places of the items before it, so that an error names the item's place.
+    # Zeros take the places of the items before the item, so that an error names the item's place.
     batch = _strictly(b"[%b%b]" % (b"0," * place, spelled), field)
     return batch[place]
 

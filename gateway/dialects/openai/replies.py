@@ -58,7 +58,7 @@ class TopLogprob(Struct, frozen=True):
 
 
 class TokenLogprob(Struct, frozen=True):
-    """The chosen token and the likeliest alternatives to it."""
+    """The chosen token and the likeliest alternatives."""
 
     token: str
     logprob: float
@@ -133,7 +133,8 @@ class PromptLogprob(Struct, frozen=True):
     decoded_token: str
 
 
-# For each prompt token: its candidates by token id, the token among them; None for the first.
+# For each prompt token: its candidates by token id, with the token itself; None for the first
+# token.
 PromptLogprobs = Sequence[dict[int, PromptLogprob] | None]
 
 

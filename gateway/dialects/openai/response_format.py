@@ -1,7 +1,7 @@
 """The field `response_format`, in the forms that clients of different servers send.
 
 OpenAI's form is `json_schema: {"name": ..., "schema": {...}}`; `json_schema` may also be the schema
-itself. Clients of llama.cpp, Together and Fireworks send the schema in `schema`, those of Hugging
+itself. Clients of llama.cpp, Together and Fireworks send the schema in `schema`, clients of Hugging
 Face in `value`. Fireworks' clients may send a `grammar`, Together's a `regex` with a `pattern`.
 
 Knows: the fields. Does not know: which grammars exclude each other (`structured_outputs.py`).
@@ -39,7 +39,7 @@ def schemas_of(where: str, asked: ResponseFormat) -> Found:
 
 
 def other_than_json(where: str, asked: ResponseFormat) -> tuple[str, Grammar]:
-    """Return the format's grammar, with its field; BadRequest without one, or for a wrong type."""
+    """Return the format's grammar, with its field; BadRequest if missing, or of a wrong type."""
     match asked.type:
         case "grammar":
             fields = {"grammar": asked.grammar}
@@ -71,7 +71,7 @@ def grammar_of(text: str) -> Grammar:
 
 
 def schema_of(param: str, asked: Raw) -> Found:
-    """Yield the JSON schema in `asked` (object, boolean, or JSON text of them); none for null."""
+    """Yield the JSON schema in `asked` (object, boolean, or JSON text of either); none for null."""
     spelled = spelled_json(param, asked)
     if not spelled:
         return

@@ -1,4 +1,4 @@
-"""The grammar that a text answer must follow, in each form in which clients ask for it.
+"""The grammar that a text answer must follow, in each form that clients send.
 
 `response_format` is OpenAI's field; `structured_outputs` is vLLM's, with the older names
 `guided_*`; `regex`, `ebnf` and `json_schema` are SGLang's; `grammar` and `json_schema` are

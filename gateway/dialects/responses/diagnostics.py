@@ -3,7 +3,7 @@
     prompt_cache_options: {comparison_response_id: "resp_..."}    in a request
     prompt_cache_diagnostics: {type: "cache_miss", ...}           in the response, at its end
 
-The field is null if the request does not ask. A reason that OpenAI has no word for is
+The field is null if the request asks for no comparison. A reason that OpenAI has no word for is
 `unavailable`; `ratoon` names every reason.
 
 Knows: both fields. Does not know: how prompts are compared, or what their parts are.

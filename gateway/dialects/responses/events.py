@@ -1,4 +1,4 @@
-"""The events of a streamed response, each named as its `type` and numbered without a gap.
+"""The events of a streamed response, each named by its `type` and numbered without a gap.
 
 Knows: names and fields. Does not know: their order (`output.py`, `rendering.py`).
 """
@@ -153,6 +153,6 @@ ResponseEvent = (
 
 
 def event(value: ResponseEvent) -> bytes:
-    """Write one server-sent event, named as its `type`."""
+    """Write one server-sent event, named by its `type`."""
     name = str(type(value).__struct_config__.tag)
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(value))

@@ -1,7 +1,7 @@
 """The conversion of a parsed request, including the stored items that it names.
 
 Knows: the order in which a request is checked, its stored items are found, and it is converted.
-Does not know: routes, or what is stored of an answer (`routes.py`).
+Does not know: routes, or which fields of an answer are stored (`routes.py`).
 """
 
 from dataclasses import dataclass, replace

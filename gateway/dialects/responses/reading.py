@@ -44,7 +44,7 @@ from gateway.prompts.generation_request import (
 from gateway.prompts.pipeline.explaining import tool_parts
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 
-# Accepted values of `include`; none adds anything to an answer here.
+# Accepted values of `include`; no value adds anything to an answer here.
 _INCLUDABLE = {
     "reasoning.encrypted_content",  # reasoning is shown as text, never encrypted
     "code_interpreter_call.outputs",  # hosted tools' results: there are none

@@ -49,9 +49,9 @@ from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece
 class ResponseRendering:
     """A renderer of the answer to one request; `begun` is the response without output.
 
-    The last event sends `is_stored` as `store`. At first this is what the request asked for, and at
-    the end whether the response was stored. Without `has_output` nothing is generated, and the
-    empty response counts as complete.
+    The last event sends `is_stored` as `store`. `is_stored` is first whether the request asks to
+    store the response, and at the end whether the response was stored. Without `has_output` nothing
+    is generated, and the empty response counts as complete.
     """
 
     last: ClassVar[bytes] = b""
@@ -80,14 +80,14 @@ class ResponseRendering:
 
     def begin(self, usage: Usage) -> bytes:
         """Write the first two events of a stream, with the response without output."""
-        del usage  # known at the end
+        del usage  # sent at the end
         return b"".join(
             event(kind(sequence_number=next(self._numbers), response=self._begun))
             for kind in (ResponseCreated, ResponseInProgress)
         )
 
     def frame(self, told: Event) -> bytes | None:
-        """Write the events for the answer's event `told`, whose end closes the open item."""
+        """Write the events for the answer's event `told`, whose end also closes the open item."""
         return b"".join(map(event, self._events(told))) or None
 
     def usage_frame(self, usage: Usage) -> bytes:

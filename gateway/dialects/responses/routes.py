@@ -1,7 +1,7 @@
 """The routes of the Responses API.
 
 Knows: paths, and the order of reading, answering and storing. Does not know: fields (`reading.py`),
-or what is stored (`stored.py`).
+or which fields are stored (`stored.py`).
 """
 # No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
 # they name `permitted`, which is a local variable.
@@ -125,7 +125,7 @@ class ResponsesCreation:
         await lease.grow(len(items) + len(msgspec.json.encode(begun)))
 
     def _begun(self, asked: Understood) -> ResponseReply:
-        """Return the response without output; `store` is false if it cannot be stored."""
+        """Return the response without output; `store` is false if the response cannot be stored."""
         bounds = self.reader.parts.bounds
         is_too_large = len(asked.items) > bounds.max_response_bytes
         if is_too_large or not bounds.response_ttl_s:
@@ -135,7 +135,7 @@ class ResponsesCreation:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """A keeper of responses, which stores each before its end is sent to the client."""
+    """A keeper of responses, which stores each response before sending its end to the client."""
 
     stored: StoredResponses
     caller: Caller

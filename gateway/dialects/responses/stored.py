@@ -3,8 +3,8 @@
 A response is stored with its whole input, including the items of the responses that it continued.
 So a request can continue it after those earlier responses have expired.
 
-Knows: what is stored of a response. Does not know: where it is stored (`gateway/state`), or how its
-items become a prompt.
+Knows: the stored fields of a response. Does not know: where responses are stored (`gateway/state`),
+or how items become a prompt.
 """
 
 import logging
@@ -23,7 +23,7 @@ from gateway.http.bodies.body_memory import BodyLease
 from gateway.processes.fair_executor import Steps
 from gateway.state.store import missing_response
 
-_MAX_REFERRED = 16  # stored responses to which one request may refer
+_MAX_REFERRED = 16  # most stored responses to which one request may refer
 _LOG = logging.getLogger(__name__)
 
 
@@ -58,7 +58,7 @@ class StoredResponses:
     async def find(self, tenant_id: str, response_id: str, body: BodyLease) -> Content:
         """Find a stored response of the tenant; raise NotFound if there is none.
 
-        `body` is grown as `StoredRecords.find_all` does.
+        `body` grows by the bytes of the record that is read.
         """
         _check_id(response_id)
         found = await self.records.find(tenant_id, response_id, body)
@@ -115,7 +115,7 @@ class StoredResponses:
 
 
 def _check_id(response_id: str) -> None:
-    """Raise NotFound for the id of another kind of record than a response."""
+    """Raise NotFound for the id of a record that is not a response."""
     if not response_id.startswith("resp_"):
         raise missing_response()
 

@@ -1,8 +1,8 @@
 """The rendering of one answer in Gemini's shape, whole or as stream events.
 
-Each event of a stream is an answer of its own, with only the new parts. A call is sent when it is
+Each event of a stream has the form of an answer, with only the new parts. A call is sent when it is
 whole. Before a long prompt's first token the stream has events with an empty text, to keep the
-connection alive; comments cannot do that, since clients read them as data.
+connection alive; comments cannot keep it alive, since clients read comments as data.
 
 Knows: the order of events, and which call is open. Does not know: how calls are found in a text.
 """
@@ -37,7 +37,7 @@ from gateway.tenant_limits import RateStatus
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 
 _EMPTY = AnswerPart(text="")
-# Keeps a connection alive: clients read it as the beginning of an answer.
+# Keeps a connection alive: clients read this event as the beginning of an answer.
 PAUSE = b'data: {"candidates":[{"content":{"parts":[{"text":""}],"role":"model"},"index":0}]}\n\n'
 
 
@@ -156,7 +156,7 @@ class GeminiRendering:
                 yield from self._part(piece)
 
     def _closed(self, index: int) -> Iterator[AnswerPart]:
-        """Close the candidate's open call, which is whole now, and yield its part."""
+        """Close the candidate's open call, and yield the finished call as a part."""
         call = self.is_open.pop(index, None)
         if call is not None:
             yield from self._part(call.finished())

@@ -30,14 +30,14 @@ class AnswerPart(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AnswerContent(Struct, frozen=True, kw_only=True):
-    """The content of a candidate, or of a chunk of it."""
+    """The content of a candidate, whole or in a chunk."""
 
     parts: list[AnswerPart]
     role: Literal["model"] = "model"
 
 
 class AnswerCandidate(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One of the answers; a `finish_reason` says that it ended."""
+    """One of the answers; with a `finish_reason` the answer ended."""
 
     content: AnswerContent
     finish_reason: FinishReason | UnsetType = UNSET
@@ -54,7 +54,7 @@ class ModalityTokenCount(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiUsage(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Token counts of one request; the prompt's include cached tokens, the candidates' no thoughts.
+    """Token counts; prompt tokens include cached tokens, candidates' tokens exclude thoughts.
 
     `ratoon` as in chat completions.
     """

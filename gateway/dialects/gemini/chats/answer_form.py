@@ -57,7 +57,7 @@ def _called(form: AnswerForm, calling: FunctionCalling) -> AnswerForm:
 
 
 def _text(config: GeminiGenerationConfig) -> tuple[Grammar | None, str | None]:
-    """Read the grammar of the answer's text, and the request field that asks for it."""
+    """Read the grammar of the answer's text, and the request field of the grammar."""
     mime = (config.response_mime_type or "").partition(";")[0].strip().lower()
     schema, param = _schema(config)
     if mime == "text/x.enum":

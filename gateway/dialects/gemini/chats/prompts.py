@@ -1,6 +1,7 @@
 """The conversion of a request's fields into a chat prompt and the form of its answer.
 
-Knows: what makes a prompt. Does not know: parts (`turns.py`), sampling (`reading.py`), templates.
+Knows: the fields of a prompt. Does not know: parts (`turns.py`), sampling (`reading.py`),
+templates.
 """
 
 import msgspec
@@ -62,7 +63,7 @@ def _continues(messages: list[Message]) -> bool:
 
 
 def _variables(thinking: GeminiThinking | None) -> dict[str, Scalar]:
-    """Write the template variables for thinking; templates without them ignore them."""
+    """Write the template variables for thinking; other templates ignore the variables."""
     variables: dict[str, Scalar] = {}
     if thinking is None:
         return variables

@@ -4,7 +4,7 @@ Adjacent turns of one role are one turn, since clients send each chunk of a stre
 Each result of a call is a message of its own. Calls without ids are numbered. A result without an
 id belongs to the first call of its name that has no result yet.
 
-Knows: parts, and what each becomes. Does not know: the other fields (`prompts.py`).
+Knows: parts, and the message that each becomes. Does not know: the other fields (`prompts.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,18 +24,18 @@ _USERS = (None, "user", "function")
 
 class _Placed(NamedTuple):
     part: GeminiPart
-    where: str  # the part's place, as an error names it
+    where: str  # the part's place, for errors
 
 
 class _Calls:
-    """The calls of a conversation, and those that have no result yet."""
+    """The calls of a conversation, and the calls without a result so far."""
 
     def __init__(self) -> None:
         self._made = 0
         self._open: list[tuple[str, str]] = []  # ids and names
 
     def made(self, name: str, given: str | None) -> str:
-        """Add a call; return its id: the given id, or one made of its number."""
+        """Add a call; return its id: the given id, or an id made of the call's number."""
         self._made += 1
         call_id = given or f"call_{self._made}"
         self._open.append((call_id, name))
@@ -81,7 +81,7 @@ def text_of(given: GeminiContent, where: str) -> str:
 
 
 def system_of(given: GeminiContent | None) -> list[Message]:
-    """Write the system instruction as a message; none if it is empty."""
+    """Write the system instruction as a list of one message; an empty list if there is no text."""
     text = "" if given is None else text_of(given, "systemInstruction")
     return [Message("system", (Text(text),), param="systemInstruction")] if text else []
 
@@ -154,7 +154,7 @@ def _param(parts: Sequence[_Placed]) -> str:
 
 
 def _result(result: GeminiResult, where: str) -> str:
-    """Write a result as text: its `output` or `error` if that is its only field, else all of it."""
+    """Write a result as text: the field `output` or `error` if alone, else all fields."""
     if asks_something(result.parts):
         raise unsupported(f"{where}.functionResponse.parts")
     given = result.response or {}

@@ -19,7 +19,7 @@ def single_token(tokenizer: Tokenizer, text: str) -> int | None:
 
 
 def tokens_of(tokenizer: Tokenizer, answers: Sequence[str]) -> list[int]:
-    """Return the tokens of `answers`; BadRequest if the model has no single token for one."""
+    """Return one token for each of `answers`; BadRequest if an answer is several tokens."""
     found = [single_token(tokenizer, answer) for answer in answers]
     ids = [token_id for token_id in found if token_id is not None]
     if len(ids) < len(answers):

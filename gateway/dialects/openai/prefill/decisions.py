@@ -1,4 +1,4 @@
-"""The route `/v1/decisions`: questions about one input, each in a prompt of its own after it."""
+"""The route `/v1/decisions`: questions about one input; a prompt has the input and one question."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -59,7 +59,7 @@ class PosedQuestion:
 def asked(
     question: Question, tokenizer: Tokenizer, labels: Sequence[tuple[str, int]]
 ) -> PosedQuestion:
-    """Write a question; `labels` has a label and its token for each of its choices or levels."""
+    """Write a question; `labels` has a label and its token for each choice or level."""
     told = text_of(question.instructions)
     if isinstance(question, Predicate):
         return PosedQuestion(f"{told}\n{TRUE}", tokens_of(tokenizer, ANSWERS))
@@ -69,7 +69,7 @@ def asked(
 
 
 def labels_for(tokenizer: Tokenizer, questions: Sequence[Question]) -> list[tuple[str, int]]:
-    """Find a label of one token for each choice of the longest question; BadRequest for too few."""
+    """Find a one-token label for each choice of the longest question; BadRequest if too few."""
     most = max(len(_options(one)) for one in questions)
     found = [*islice(_labels(tokenizer), most)]
     if len(found) < most:

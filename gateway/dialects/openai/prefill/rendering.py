@@ -1,4 +1,4 @@
-"""The common part of answers that generate nothing: they are whole, never streams."""
+"""The common part of answers to requests that generate nothing; no such answer is a stream."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class WholeReply(NoStream):
 
 
 def prompt_details(usage: Usage) -> PromptDetails:
-    """Write the prompt tokens that were read from the cache and written to it."""
+    """Write the numbers of prompt tokens read from the cache and written to the cache."""
     writes, tiers = CacheWrites.of(usage), cached_by_tier(usage)
     return PromptDetails(usage.cached_tokens, sum(usage.written), writes, tiers)
 

@@ -115,13 +115,13 @@ class DecisionInputDetails(Struct, frozen=True):
 
 
 class DecisionOutputDetails(Struct, frozen=True):
-    """Tokens of reasoning: none."""
+    """The reasoning tokens: always 0."""
 
     reasoning_tokens: int = 0
 
 
 class DecisionUsage(Struct, frozen=True, kw_only=True):
-    """Token counts; `input_tokens` has the input for each question, cached or not."""
+    """Token counts; `input_tokens` counts the input for each question, cached or not."""
 
     input_tokens: int
     input_tokens_details: DecisionInputDetails

@@ -52,7 +52,7 @@ def request_of_rerank(
     at_most("documents", len(wire.documents), bounds.max_inputs)
     asked = INSTRUCTION if wire.instruction is None else wire.instruction
     texts, candidates = texts_of(wire), pack_token_ids(tokens_of(tokenizer, ANSWERS))
-    # Checked before the prompts are made, since each repeats the shared text.
+    # The size is checked before the prompts are made, since each prompt repeats the shared text.
     size = check_size(bytes_of(texts, asked + wire.query), "documents")
     prompts = tuple(_prompt(asked, wire.query, text) for text in texts)
     return prefill_request(

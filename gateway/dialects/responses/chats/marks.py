@@ -1,12 +1,13 @@
 """The breakpoints of a request, in OpenAI's form or in Anthropic's, which some clients send.
 
-    prompt_cache_breakpoint   on a part of any item but the assistant's
+    prompt_cache_breakpoint   on a part of any item except the assistant's
     cache_control             on a part, on an item, or on a tool
 
-The rules for `cache_control` are those of `/v1/messages`. In the items of a stored response it is
-not read again, since the prefixes that it asked for are retained already.
+`cache_control` follows the rules of `/v1/messages`. `cache_control` in the items of a stored
+response is ignored, since the prefixes up to these items are retained already.
 
-Knows: where breakpoints may be, and what each covers. Does not know: tokens, or the cache.
+Knows: where breakpoints may be, and the prefix that each covers. Does not know: tokens, or the
+cache.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +50,7 @@ def marks_of_response(
 
 
 def _breakpoints(items: Sequence[Placed]) -> Iterator[tuple[_Place, Lifetime | None]]:
-    """Yield OpenAI's breakpoints; raise BadRequest for one on an assistant's item."""
+    """Yield OpenAI's breakpoints; BadRequest for a breakpoint on an assistant's item."""
     for place, placed in enumerate(items):
         item = placed.item
         for at, part in enumerate(_parts(item)):
@@ -76,7 +77,7 @@ def _controls(items: Sequence[Placed], tools: Toolset) -> Iterator[tuple[Marked,
             param = f"{where}.{_field(item)}[{at}].cache_control"
             check_text(part.text or part.refusal or "", param)
             if at == len(parts) - 1:
-                on_item = None  # the item's end is the same place
+                on_item = None  # the part's end is the item's end
             yield Marked(param, part.cache_control), _Place(place, at + 1)
         if on_item is not None:
             yield Marked(f"{where}.cache_control", on_item), _Place(place)

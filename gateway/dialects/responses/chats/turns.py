@@ -118,7 +118,7 @@ class _Turn:
     reasoning: list[str] = field(default_factory=list)
     text: str | None = None
     calls: list[ToolCall] = field(default_factory=list)
-    param: str = ""  # the field of its first item
+    param: str = ""  # the field of the turn's first item
 
     def can_take(self, item: Item) -> bool:
         if item.type in CALLS:

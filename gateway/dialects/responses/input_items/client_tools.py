@@ -1,7 +1,8 @@
-"""The Responses API's tools that the client runs, but that are not functions: shells and patches.
+"""The Responses API's tools that the client runs, except functions: shells and patches.
 
 The model is shown each tool as a function whose parameters are the fields of the tool's call items.
-A call by the model becomes such an item in the answer, and call and output items become messages.
+A call by the model becomes a call item in the answer; call and output items of the input become
+messages.
 
 Knows: fields of these items. Does not know: other items, or which tools a request has.
 """

@@ -1,6 +1,6 @@
 """Items of tools that another server ran, shown to the model if the item has the result.
 
-An agent that used such a server before has these items in its history. If an item has a call and
+An agent that used another server before has hosted items in its history. If an item has a call and
 its result, the model is shown both. An item without a result is passed over, and the answer says
 so.
 

@@ -1,4 +1,4 @@
-"""The reading of one tool in a request: its form for the model, and its calls' for the client.
+"""The reading of one tool in a request: its form for the model, and its calls' form for the client.
 
     function        is shown as it is
     custom          is shown as a function that takes text (`gateway/prompts/chats/free_formats.py`)
@@ -42,7 +42,7 @@ CALL_ITEMS: Mapping[str, str] = {
     "tool_search": "tool_search_call",
     **{kind: tool.call_item for kind, tool in CLIENT_TOOLS.items()},
 }
-# The types of tools without a name; a request has at most one tool of each.
+# The types of tools without a name; a request has at most one tool of each type.
 NAMELESS = (SEARCH, *CLIENT_TOOLS)
 
 
@@ -117,7 +117,7 @@ class Offered(Struct, frozen=True):
 def read_entry(
     tool: dict[str, Any], where: str, entry: int | None, formats: FreeFormats
 ) -> Iterator[Offered | PassedOver | CacheControl]:
-    """Yield the tools of one entry; also its breakpoint, if `entry` is its index in `tools`."""
+    """Yield the tools of one entry; for an index `entry` in `tools`, also its breakpoint."""
     kind = _converted(tool, _Typed, where).type
     if kind == "namespace":
         space = _converted(tool, _Namespace, where)
