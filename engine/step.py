@@ -32,7 +32,7 @@ class RowKind(Enum):
     PREFILL = "prefill"  # several tokens of a prompt, or of a restarted sequence
     DECODE = "decode"  # one token, of a prompt or an answer
     # The last known token, and drafts to compare with samples. If drafts were rejected and the
-    # sequence has a recurrent state, first the tokens after that state, computed again.
+    # sequence has a recurrent state, the row begins with the tokens after that state, again.
     VERIFY = "verify"
     SCORE = "score"  # tokens of a prompt, each with the log-probability of the next
 
@@ -54,8 +54,8 @@ class NewRequest(msgspec.Struct, frozen=True, array_like=True):
     sampling: SamplingParams
     prompt_len: int
     num_tokens: int  # known tokens: the prompt's, and those generated before it got this batch slot
-    prompt_ids: bytes  # int32, as in rows; empty without penalties
-    output_ids: bytes  # tokens generated before, likewise
+    prompt_ids: bytes  # prompt's tokens, int32; empty without penalties
+    output_ids: bytes  # tokens generated before, int32; empty without penalties
     is_constrained: bool = False  # True if a mask limits its rows' sampled tokens
 
 
@@ -65,7 +65,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Packed numbers are int32 in this machine's byte order.
     """
 
-    lease_id: int  # lease of the blocks; a preempted sequence comes back with another
+    lease_id: int  # lease of the blocks; a preempted sequence gets another lease
     batch_slot: int
     kind: RowKind
     start: int
@@ -94,8 +94,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state_end: int = 0
     num_again: int = 0
     candidates: bytes = b""  # tokens whose logits after its last token are reported with its sample
-    # The model's positions of the tokens, if they are not `start` up to `end`, which count all keys
-    # before, also those of modules.
+    # The model's positions of the tokens, if they are not `start` up to `end`, which also count
+    # the keys of modules.
     positions: bytes = b""
     # Blocks of its table at which another namespace begins. A drafting head is not given the first
     # token of such a block as the next token: the keys of the block before are shared with

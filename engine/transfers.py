@@ -2,7 +2,7 @@
 
 On CUDA the arrays are put into one pinned buffer, which is copied without waiting and sliced on the
 device. The buffer comes from torch's pinned allocator, which does not hand it out again before the
-copy has been made, so two steps in flight never share one. On the CPU nothing is copied.
+copy has been made, so two steps in flight never share a buffer. On the CPU nothing is copied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def host_buffer(shape: Sequence[int], dtype: torch.dtype, device: torch.device) 
 def to_device(arrays: Sequence[HostArray], device: torch.device) -> list[Tensor]:
     """Copy the contiguous `arrays` to `device` as tensors of the same shapes and dtypes.
 
-    On the CPU they share memory with the arrays.
+    On the CPU the tensors share memory with the arrays.
     """
     if device.type == "cpu":
         return [torch.from_numpy(array) for array in arrays]
@@ -74,7 +74,7 @@ class HostCopy:
 
 
 def record_event(device: torch.device) -> torch.cuda.Event | None:
-    """Record an event after all launches on `device`; None on a CPU, which does not queue."""
+    """Record an event after all launches on `device`; None on a CPU, where nothing queues."""
     if device.type != "cuda":
         return None
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
 """Collectives between computing ranks: over gloo on a CPU, over NCCL on GPUs.
 
-    total    all-gather of the ranks' products; the next reader adds them, in rank order
+    total    all-gather of the ranks' products, which the next reader adds in rank order
              of many numbers on more than two ranks: each rank adds up a part, then all-gather
     gather   all-gather
     share    broadcast of rank 0
@@ -13,8 +13,8 @@ exchanges. NCCL takes several times as long for few rows.
 Libraries only copy bytes, of any dtype, and every sum is computed here in one order, so all ranks
 have the same bits.
 
-The group's ranks meet at a file. Nothing here listens to the network but gloo and NCCL themselves:
-gloo on the loopback interface, and NCCL between GPUs.
+The group's ranks meet at a file. Only gloo and NCCL listen to the network: gloo on the
+loopback interface, and NCCL between GPUs.
 
 Knows: torch's process groups. Does not know: models, steps or processes.
 """
@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 class Rendezvous:
     """Rendezvous of the ranks of a group: a file, empty when it was made.
 
-    Several groups may meet at one place, each under a `name` of its own.
+    Several groups may meet at one file, each group under its own `name`.
     """
 
     path: str
@@ -71,7 +71,7 @@ class Rendezvous:
 
 
 class RankLeft(AnotherRankIsGone, RuntimeError):
-    """Another rank is gone, or did not come: its data will never come."""
+    """Another rank is gone, or did not come, so no data will come from it."""
 
 
 class Peers(Protocol):
@@ -192,7 +192,7 @@ class Collectives:
     def close(self) -> None:
         """Leave the group without waiting for other ranks, before its rendezvous file is closed.
 
-        Graphs that captured the group's collectives cannot be replayed after that.
+        Graphs that captured the group's collectives cannot be replayed afterwards.
         """
         if self._peers is not None:
             self._give_up(self._peers)
@@ -231,7 +231,7 @@ class Collectives:
 
 
 def wait_for(work: Any) -> None:
-    """Wait for a group's work; on CUDA, only for its launch. Raises RankLeft."""
+    """Wait for a collective's end; on CUDA, only for its launch. Raises RankLeft."""
     try:
         work.wait()
     except RuntimeError as error:

@@ -59,7 +59,7 @@ class SampleRows(RankMessage, frozen=True):
 
 
 class SkipRows(RankMessage, frozen=True):
-    """Sample nothing in the step that `LaunchForward` began; a head that drafts computes its KV."""
+    """Sample nothing in the step of `LaunchForward`; a drafting head computes its KV."""
 
 
 class CopyBlocks(RankMessage, frozen=True):
@@ -118,7 +118,7 @@ class PlaceAdapter(RankMessage, frozen=True):
 
 
 class ForgetAdapter(RankMessage, frozen=True):
-    """Drop an adapter from host memory, also one that is still being read."""
+    """Drop an adapter from host memory, even while it is being read."""
 
     number: int
 
@@ -191,7 +191,7 @@ class FlushesDone(RankMessage, frozen=True):
 
 
 class AdapterHeld(RankMessage, frozen=True):
-    """An adapter is in host memory; `refused`: why it is not."""
+    """An adapter is in host memory, or was refused; `refused`: the reason."""
 
     number: int
     refused: str | None = None

@@ -2,8 +2,8 @@
 
     stage    0 -> 1 -> 2      stage k is rank k of the pipe's group
 
-A stage sends its hidden states to the next stage, which receives them before it begins with the
-same step. Nothing is sent back, so that stages never wait for each other in a circle: sampled
+A stage sends its hidden states to the next stage, which receives them before it begins that
+step. Nothing is sent back, so that stages never wait for each other in a circle: sampled
 tokens come with a later step, as data.
 
 Knows: torch's process groups. Does not know: models, or steps.
@@ -38,12 +38,12 @@ class StagePipe:
             self._warm_up(device)
 
     def receive(self, into: Tensor) -> Tensor:
-        """Receive hidden states as `Pipe.receive`. Raises RankLeft if the stage before is gone."""
+        """Receive hidden states of the stage before. Raises RankLeft if that stage is gone."""
         wait_for(self._group.recv([_bytes(into)], self.stage.index - 1, _TAG))
         return into
 
     def send(self, x: Tensor) -> None:
-        """Send hidden states as `Pipe.send`. Raises RankLeft if the next stage is gone."""
+        """Send hidden states to the next stage. Raises RankLeft if that stage is gone."""
         wait_for(self._group.send([_bytes(x)], self.stage.index + 1, _TAG))
 
     @property

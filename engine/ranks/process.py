@@ -5,7 +5,7 @@ also ends after any rank's death: a thread waits for the end of each process, ki
 gives the engine a moment to tell its clients, or to log why the rank could not start. Then the
 process ends, even if the engine still waits for the GPU or the rank; the supervisor starts another.
 
-A rank that hangs holds up the engine's steps; as for any engine that hangs, the heartbeat shows it.
+A rank that hangs holds up the engine's steps, and the heartbeat shows that the engine hangs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class RankProcess:
-    """One rank's process, watched and killed with the others, and a socket to it.
+    """One rank's process, and a socket to it; watched and killed with other ranks.
 
     One owner thread.
     """

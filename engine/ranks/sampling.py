@@ -27,7 +27,7 @@ from engine.transfers import HostArray, HostCopy
 class RanksSampler(Sampler):
     """Sampler that samples on rank 0, and receives the tokens on other ranks.
 
-    On other ranks than 0, only the tokens of a result are valid.
+    On ranks other than 0, only the tokens of a result are valid.
     """
 
     group: RankGroup
@@ -40,7 +40,7 @@ class RanksSampler(Sampler):
         inputs: Tensor,
         allowed: Sequence[Bitmask | None] = (),
     ) -> LaunchedSample:
-        """Sample on rank 0 as `Sampler.launch`; other ranks receive the tokens."""
+        """Launch sampling without masks on rank 0; other ranks receive the tokens."""
         if self.group.rank:
             return self._taken(logits.new_empty(len(rows), dtype=torch.int64))
         return self._given(self._alone.launch(logits, rows, inputs, allowed))
@@ -55,7 +55,7 @@ class RanksSampler(Sampler):
         tokens: Tensor,
         finite: Tensor,
     ) -> LaunchedSample:
-        """Sample on rank 0 as `Sampler.launch_masked`; other ranks receive the tokens."""
+        """Launch sampling with masks on rank 0; other ranks receive the tokens."""
         if self.group.rank:
             return self._taken(tokens)
         return self._given(self._alone.launch_masked(logits, rows, draw, allowed, tokens, finite))

@@ -117,7 +117,7 @@ class _DeferredForward:
     forward: Callable[[], Forward]
 
     def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
-        """Defer the sampling of `Forward.sample`, with copies of the masks."""
+        """Defer the sampling; keep copies of the masks until then."""
         kept = [None if mask is None else mask.copy() for mask in allowed]
         return self.runner.put_off(lambda: self.forward().sample(kept))
 

@@ -140,7 +140,7 @@ def _started(config: EngineConfig, rendezvous_file: int, end: Callable[[int], No
 
 @contextmanager
 def why_not_started(team: Team | None) -> Iterator[None]:
-    """Raise another rank's reason for a failed start, in place of this rank's own error.
+    """If another rank could not start, raise its reason in place of this rank's error.
 
     Raises RankGone if a rank has left without a reason.
     """

@@ -7,7 +7,7 @@ done on all, lost if one rank has lost the block, else failed.
     disk     a record is found again if all ranks have it, else erased on the ranks that have it;
              but kept if one rank's disk is new, since that rank's old disk may come back
     flush    done if it is done on all ranks, else repeated
-    lost     all records, once one rank has lost its own
+    lost     all records of all ranks, once one rank has lost its records
 
 Knows: moves, and the reports of ranks. Does not know: bytes, or why blocks move.
 """
@@ -160,7 +160,7 @@ class RanksDisk:
         return replace(stats, forgetting=max(stats.forgetting, forgetting))
 
     def scan(self) -> Iterator[tuple[int, BlockRecord]]:
-        """List the records that all ranks have, like `Disk.scan`. Raises RankGone.
+        """List every slot with a record on all ranks, and the record. Raises RankGone.
 
         Other records are erased: they are in no tree. But a rank's disk with neither records nor
         flushes may be a new one, and the rank's old disk may come back: then the other ranks keep
@@ -215,10 +215,10 @@ class RanksDisk:
         self._own.forget_owner(owner)
 
     def is_forgetting(self, owner: str) -> bool:
-        """Return whether any rank may still have readable records, like `Disk.is_forgetting`.
+        """Return whether any rank may still have readable records of the forgotten owner.
 
-        Other ranks' reports name no owners, so a rank has forgotten one only once it has forgotten
-        all.
+        Other ranks' reports name no owners, so an owner counts as forgotten on a rank once the rank
+        has forgotten all owners that it was told to forget.
         """
         self._take()
         if self._own.is_forgetting(owner):
@@ -270,7 +270,7 @@ class RanksDisk:
 
 
 def ranks_tiers(own: LowerTiers, others: OtherRanks, runner: Runner) -> LowerTiers:
-    """Join the tiers of all ranks to this rank's, which all have the same counts.
+    """Join the tiers of all ranks to this rank's tiers; sizes are equal on all ranks.
 
     `runner`: the runner of all ranks.
     """

@@ -6,8 +6,8 @@
 
 Other code relies on the order of both lists. A sequence that leaves may have a row in a step under
 way: the row's result is dropped, and its tokens are computed again. The blocks of the sequence may
-be given to another one at once: the device runs all of the engine's work in the order of launches,
-so the next owner writes to the blocks after the dropped row has.
+be given to another sequence at once: the device runs all of the engine's work in the order of
+launches, so the next owner writes to the blocks after the dropped row has.
 
 Knows: leases, batch slots, how a sequence starts and leaves. Does not know: whose turn it is, or
 budgets (`scheduler.py`).

@@ -2,8 +2,8 @@
 
 A prompt is looked up once, at its first admission: `queried` is its length, `hit` the tokens found
 in the cache and `fetched` the tokens that another engine had sent. `computed` counts all computed
-tokens: also those computed again after a preemption, and those of prompts that another engine
-answers, whose `queried`, `hit` and `fetched` that engine counts.
+tokens: also tokens computed again after a preemption, and tokens of prompts that another engine
+answers; that engine counts the `queried`, `hit` and `fetched` tokens of these prompts.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class EngineCounters:
         return now - self._started
 
     def flows(self, cache: PrefixCache, now: float) -> dict[str, FlowStats]:
-        """Return copies of the flows' counters, with their counters in the cache."""
+        """Return each flow's counters, with the flow's block counters from the cache."""
         owners, reuse_accounting = cache.capacity.owners(), cache.reuse_accounting
         retained = cache.retained_blocks(now=now)
         none, flows = OwnerUse(0, 0, 0), {}

@@ -2,8 +2,8 @@
 
 A sequence whose request names a source is leased blocks like any other; then blocks that are not
 cached may be fetched from the source. Until the fetch is over, the sequence waits beside the
-sequences that wait for loads, with its lease and without a batch slot. Tokens that came by then
-count as computed.
+sequences that wait for loads, with its lease and without a batch slot. Tokens that have come by its
+end count as computed.
 
 Knows: that a sequence waits for a fetch. Does not know: transports, or whether a fetch is faster
 than computing.
@@ -22,7 +22,7 @@ class Fetcher(Protocol):
 
     @property
     def is_exporting(self) -> bool:
-        """True if other engines read blocks, which are freed soon."""
+        """True if blocks are leased to other engines, which release them soon."""
         ...
 
     def begin(self, sequence: Sequence, now: float, before: int) -> None:

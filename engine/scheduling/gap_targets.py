@@ -1,6 +1,6 @@
 """Targets of the gaps between the tokens of an answer, and how many gaps keep to them.
 
-    own of a sequence       its tenant's, else the engine's (`--target-itl-ms`)
+    of a sequence           its tenant's, else the engine's (`--target-itl-ms`)
     batch                   none: such requests give way
     of a step               the shortest target of its decodes
 
@@ -27,7 +27,7 @@ from engine.sequences.sequence import Sequence
 
 PERIOD_S = 5.0  # seconds of one count
 NUM_PERIODS = 12  # counts that are remembered: a minute
-FEWEST_GAPS = 100  # fewest gaps of a minute that are judged, unless a hundredth is late
+FEWEST_GAPS = 100  # with fewer gaps in the last minute, nothing is logged
 _log = logging.getLogger(__name__)
 
 

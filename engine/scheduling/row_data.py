@@ -107,7 +107,7 @@ def _next_ids(row: ScheduledRow) -> bytes:
 
 
 def unsent(scheduled: Scheduled) -> None:
-    """Mark the new data of a step's rows as unsent, since the runner may not have got the step."""
+    """Note that the new data of a step's rows are unsent: the runner may lack the step."""
     for row, data in zip(scheduled.rows, scheduled.step.rows, strict=True):
         if data.block_ids:
             row.sequence.num_sent = data.first_block
@@ -136,7 +136,7 @@ def _new_request(sequence: Sequence, batch_slot: int) -> NewRequest:
     sequence.is_asked = True
     sampling, before = sequence.sampling, sequence.num_before
     prompt_len, num_tokens = before + sequence.prompt_len, before + sequence.num_tokens
-    if sampling.grammar is not None:  # the runner has its masks
+    if sampling.grammar is not None:  # the runner has the masks of the sequence
         sampling = structs.replace(sampling, grammar=None)
     prompt_ids = _prompt_ids(sequence) if sampling.repetition_penalty != 1.0 else b""
     output_ids = sequence.output_ids.tobytes() if is_penalised(sampling) else b""

@@ -27,7 +27,7 @@ class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
     kind: RowKind
     samples: bool  # the row reaches the last token, so tokens are sampled (`RowKind`)
     lease_id: int
-    draft: Draft | None = None  # the last tokens of a VERIFY row, after a known one
+    draft: Draft | None = None  # last tokens of a VERIFY row, after a known token
     # For a VERIFY row: the number of leading tokens that were computed before, and the position of
     # the written state; 0: the sequence has no state.
     num_again: int = 0
@@ -121,6 +121,6 @@ def next_kind(sequence: Sequence) -> RowKind | None:
 
 
 def is_decoding(sequence: Sequence) -> bool:
-    """Return whether the next row of a sequence is one of the decodes."""
+    """Return whether the next row of a sequence is a decode."""
     kind = next_kind(sequence)
     return kind is DECODE or kind is VERIFY

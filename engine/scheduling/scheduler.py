@@ -5,9 +5,9 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
 
     1. sequences with one token to go: the decodes. They always fit: max_running <= budget.
        That token may be pending: lengths are known before values are. A sequence whose mask was too
-       late for a step comes back when its mask is made. Where stages compute several steps at once
-       (`ranks`), each step has a part of the decodes, and a decode with a pending token waits for
-       the token's value.
+       late for a step gets a row again once the mask is made. Where stages compute several steps at
+       once (`ranks`), each step has a part of the decodes, and a decode with a pending token waits
+       for the token's value.
     2. newcomers (`arrivals.py`), those with the fewest tokens first: sequences of flows that owe
        little (`FairQueue.newcomer`), and that come and go while other flows are always there. So
        such a flow waits for no more than the step under way, whatever load other flows bring. If
@@ -149,7 +149,7 @@ class Scheduler:
     def _add_prompts(
         self, builder: StepBuilder, now: float, target_s: float | None, *, has_room: bool
     ) -> None:
-        """Add rows for newcomers, then for others.
+        """Add rows for newcomers, then for other prompts.
 
         Without `has_room`, only flows without running sequences may take free blocks.
         """
@@ -195,7 +195,7 @@ class Scheduler:
         """Add rows for sequences with one token to compute, the oldest first.
 
         A victim is always younger than the sequence that needs its blocks, so no victim is in the
-        step yet. Return whether all of them got their blocks without a preemption.
+        step yet. Return whether all decodes got their blocks without a preemption.
         """
         preempted, has_room = self.active.num_preemptions, True
         decodes = self._decodes()
@@ -240,7 +240,7 @@ class Scheduler:
         return [one for one in decodes if not one.num_pending][: -(-len(decodes) // stages)]
 
     def _make_room(self, sequence: Sequence, now: float) -> bool:
-        """Find a block for a sequence's last token; False: it was preempted, or must wait."""
+        """Find a block for a sequence's last token; False: the sequence was preempted, or waits."""
         while not self.sequence_cache.grow(sequence, now):
             if self.sequence_cache.is_room_coming(sequence):
                 return False
@@ -350,7 +350,7 @@ class Scheduler:
     def _admit_one(
         self, builder: StepBuilder, now: float, choose: Callable[[Rank], Sequence | None]
     ) -> bool:
-        """Start the waiting sequence that `choose` returns; False: none returned, or not now."""
+        """Start the sequence that `choose` returns; False: no sequence, or not possible now."""
         most = self._limits.max_running
         if not builder.budget or max(len(self.running), len(self.loading)) >= most:
             return False

@@ -40,7 +40,7 @@ class AddressedEvent(NamedTuple):
 
 
 class StoppedBy(NamedTuple):
-    """The token that stopped a sequence, with its log-probabilities if those were asked for."""
+    """The token that stopped a sequence, with log-probabilities if the client asked for them."""
 
     token_id: int
     logprobs: TokenLogprobs | None

@@ -1,8 +1,8 @@
 """Settling of a step: tokens to sequences, events to clients, computed blocks to the tree.
 
     settle    tokens are appended, as many as a row sampled up to an end, and events made
-    commit    the blocks that they completed go to the tree: after the events have been sent, since
-              a client waits for these and no request can use a block before the next step
+    commit    blocks completed by these tokens go to the tree, after the events have been sent: a
+              client waits for the events, and no request can use a block before the next step
 
 Launches are counted here too: from its launch on, a step's tokens count as computed and its samples
 as pending, so that the next step can be decided. This is the one place where these counts advance,
@@ -11,7 +11,7 @@ and where the end of a sequence is decided:
     a stop token      eos unless ignore_eos, or one of stop_token_ids   -> Finished("stop")
     its constraint    may only end: the last token is sent, then       -> Finished("stop")
     max_tokens        the last token is sent, then                     -> Finished("length")
-                      of 0, nothing: the token counts as none          -> Finished("length")
+                      0: the sampled token is neither sent nor counted -> Finished("length")
     cancelled         at any stage                                     -> Finished("cancelled")
     not finite        its blocks are forgotten                         -> Failed(NumericFailure)
     no token allowed  by its constraint                     -> Failed(ConstraintUnsatisfied)
@@ -134,7 +134,7 @@ class Settler:
             else:
                 self._advance(row, now)
                 row.sequence.num_pending -= 1
-                # A request of a prompt alone also samples a token, which is not sent.
+                # A request with `max_tokens` 0 also samples a token, which is not sent.
                 if row.sequence.sampling.max_tokens:
                     generated[row.sequence.flow] += 1
                 replies += self._append(row.sequence, value.token_id, value, now)
@@ -152,7 +152,7 @@ class Settler:
         self._sequence_cache.commit(sequence, start, end, now, is_written=False)
 
     def end(self, sequence: Sequence, now: float) -> AddressedEvent:
-        """End a sequence whose constraint turned out to be over after a step was settled."""
+        """End a sequence whose constraint was found complete after its step was settled."""
         return self._finish(sequence, "stop", now)
 
     def end_fetched(self, sequence: Sequence, now: float) -> AddressedEvent:
@@ -199,7 +199,7 @@ class Settler:
     def _take_several(
         self, row: ScheduledRow, values: tuple[Sampled, ...], now: float
     ) -> list[AddressedEvent]:
-        """Settle the sampled values of one row one after the other, up to the sequence's end.
+        """Settle the sampled values of one row in order, up to the sequence's end.
 
         Settling stops early after a value that differs from the draft at its place, since later
         values follow from the draft, and at a value that was left out for lack of a mask. The row's

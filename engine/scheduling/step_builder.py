@@ -55,7 +55,7 @@ class StepBuilder:
     def __init__(self, budget: int) -> None:
         self.rows: list[ScheduledRow] = []
         self.moves: list[Move] = []
-        self.copies: list[TokenCopy] = []  # after the moves
+        self.copies: list[TokenCopy] = []  # copies of tokens, made after the moves
         self.started: list[Sequence] = []  # sequences with blocks that the moves may fill
         self._budget = budget
         self._may_score = MOST_SCORED
@@ -139,12 +139,12 @@ class StepBuilder:
             self._may_score -= tokens
 
     def step(self) -> Scheduled:
-        """Build the step, decodes before chunks, and mark its sequences' data as sent."""
+        """Build the step, decodes before chunks; record that its sequences' data are sent."""
         return step_of(self.rows, self.moves, self.copies)
 
 
 def _up_to_state(sequence: Sequence, num_new: int) -> int:
-    """Return how many of the next tokens a row may have: it ends where a state is kept."""
+    """Return how many of the next tokens a row may have, which ends where a state is kept."""
     states = None if sequence.lease is None else sequence.lease.states
     if states is None:
         return num_new

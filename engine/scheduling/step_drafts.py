@@ -37,8 +37,7 @@ class StepDrafts:
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
         """Return drafts of the decodes, together at most as many as there are free batch slots.
 
-        With so few drafts, decodes and draft tokens together do not exceed the largest captured
-        step.
+        The bound keeps decodes and draft tokens together within the largest captured step.
         """
         drafted = [one for one in decodes if _may_have_drafts(one)]
         if not drafted or any(one.num_pending for one in drafted):

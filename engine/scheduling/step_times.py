@@ -6,11 +6,11 @@ The seconds of `rows` are read from a curve with a point for each captured size,
 curve for steps that are not captured: some sizes cost hardly more than smaller ones. When a step
 took longer or shorter than predicted, the terms of its prediction are corrected in proportion to
 their size; of the two points of a curve around the size, the nearer one is corrected more. The
-first correction is made in full, since a size that wrongly seems dear is not tried again, later
-ones less and less. For a step that ended before the host looked, the time until then is an upper
-bound. A step that is not captured takes at least as long as the host needs to launch it. A rate
-that has not been measured is derived from the nearest measured one, by rough constants (`WEIGHTS`,
-`KEY`, `PAIR`).
+first correction is made in full, since a size that wrongly seems dear is not tried again; later
+corrections are smaller and smaller. For a step that ended before the host looked, the time until
+then is an upper bound. A step that is not captured takes at least as long as the host needs to
+launch it. A rate that has not been measured is derived from the nearest measured one, by rough
+constants (`WEIGHTS`, `KEY`, `PAIR`).
 
 Knows: sizes of steps, seconds. Does not know: a clock, or what a prediction is for: the size of a
 step (`prefill_budget.py`), loading or recomputing (`load_or_recompute.py`), or when the next step
@@ -48,7 +48,7 @@ LEARNS = 0.3  # part of an error that is corrected at once, after the first corr
 MEASURED_TOKENS = 64  # prompt tokens; fewer say little about the cost of a prompt's token
 NUM_REMEMBERED = 8  # steps whose ratio to the prediction is remembered
 MISSED = 7 / 8  # time of a step that ended before the host looked, as part of the time until then
-FORGETS = 1000  # captured steps after which launch times are forgotten: one may have stalled
+FORGETS = 1000  # captured steps until launch times are forgotten: a launch may have stalled
 HIDDEN = 1.2  # a step shorter than so many launch times says little of the device
 SHORTEST_CONTEXT = 256  # tokens, of contexts whose rates are reported
 LATE = 0.005  # share of steps whose gaps exceed the predicted seconds times `late_ratio`
@@ -174,7 +174,7 @@ class StepTimes:
         return self.seconds(StepShape(rows))
 
     def least(self, shape: StepShape) -> float | None:
-        """Predict a step's shortest seconds, by the lowest recent ratio to predictions, or None."""
+        """Predict a step's least seconds, by the lowest recent ratio to a prediction, or None."""
         if len(self._ratios) < NUM_REMEMBERED:
             return None
         return min(self._ratios) * self.seconds(shape)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 BOUNDS = {"float32": 0.01}  # nats, by the dtype of the computation
 ROUNDED_BOUND = 0.25  # nats, for bfloat16 and float16, also with fp8 or int4
 FEW = 16  # for answers of n < FEW tokens, the bound is multiplied by sqrt(FEW / n)
-LISTED = 8  # number of tokens that a report lists, those with the largest differences
+LISTED = 8  # tokens that a report lists, those with the largest differences
 
 
 class TokenDifference(NamedTuple):
@@ -56,7 +56,7 @@ def compare(
 ) -> ScoreComparison:
     """Compare natural log-probabilities of an answer; `first`: position of its first token.
 
-    `served` and `again` have one for each token, and at least one.
+    `served` and `again` have one log-probability for each token, and at least one.
     """
     pairs = enumerate(zip(served, again, strict=True), first)
     tokens = [TokenDifference(position, *values) for position, values in pairs]

@@ -97,7 +97,7 @@ class Sentinel:
         self._watched: Sequence | None = None
         self._check: _Check | None = None
         self._numbers = count()
-        self._running: str | None = None  # id of the request
+        self._running: str | None = None  # id of the request that computes an answer again
         self.stats = SentinelStats()
 
     @property
@@ -231,7 +231,7 @@ class Sentinel:
         return (
             sequence.num_computed > 0
             and sequence.use_cache
-            and sequence.modules is None  # without modules, it would be another prompt
+            and sequence.modules is None  # a check has no modules: its prompt would be another
             and sampling.max_tokens > 0
             and sampling.prompt_logprobs is None
             and len(sequence.tokens) * _REPORTED <= MAX_PROMPT_REPORT

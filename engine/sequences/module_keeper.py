@@ -2,19 +2,19 @@
 
     accepted -> awaits modules --all on the device--> leased with the sequence's own blocks
                   |      ^                               |
-                  `- computed by sequences of the        `- one is gone again: awaits modules
+                  `- computed by sequences of the        `- a module is evicted: awaits again
                      engine's own, of the same flow
 
 The first sequence that waits for a module is charged for its computing; once that sequence has
 ended, the next waiting sequence is charged. A module for which no sequence waits any more is
 cancelled. Only a few modules of a flow are computed at once, so that its other requests find places
-in the queue; further modules begin as these end.
+in the queue; further modules begin as earlier ones end.
 
 While some of a sequence's modules are computed, its cached modules may be evicted. So the cached
-modules of the first waiting sequence are held. No others are, so that waiting sequences never keep
-blocks from each other. Held modules are released when no step can be computed, since running
-sequences may need their blocks. A sequence whose modules are evicted again and again, since the
-cache has no room for all of them, is refused.
+modules of the first waiting sequence are held. No other modules are held, so that waiting
+sequences never keep blocks from each other. Held modules are released when no step can be computed,
+since running sequences may need their blocks. A sequence whose modules are evicted again and again,
+since the cache has no room for all of them, is refused.
 
 A sequence's modules are looked up when the sequence comes, and when the modules that it awaits have
 been computed. Flows take turns, and few modules are looked up between two steps, so that no flow's
@@ -40,7 +40,7 @@ from prefix_cache.leases.lease import Lease
 
 MOST_BEGUN = 4  # times that a module is computed for a sequence, before the sequence is refused
 AT_A_TIME = 64  # most modules of a flow that are computed at once
-AT_ONCE = 128  # most modules looked up between two steps, though all of one sequence's
+AT_ONCE = 128  # modules looked up between two steps; the last sequence may exceed it
 
 _ALONE = SamplingParams(max_tokens=0, temperature=0.0, ignore_eos=True)
 
@@ -166,7 +166,7 @@ class ModuleKeeper:
                 yield found
 
     def _new(self, sequence: Sequence, modules: SequenceModules, now: float) -> list[ModuleBlocks]:
-        """Return the modules to compute now for a sequence; empty if none is to be begun.
+        """Return the modules to begin to compute now for a sequence; may be empty.
 
         Raises EngineError if a module has failed, does not fit, or was computed too often.
         """

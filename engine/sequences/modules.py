@@ -109,7 +109,7 @@ class SequenceModules:
     is_awaited: bool = True  # False once all are on the device
     leases: tuple[Lease, ...] = ()  # held as long as the sequence's own lease
     block_ids: BlockIds = field(default_factory=lambda: NO_SLOTS)  # the modules' whole blocks
-    begun: Counter[bytes] = field(default_factory=Counter)  # times that each was begun for it
+    begun: Counter[bytes] = field(default_factory=Counter)  # times that each module was begun
     awaits: set[bytes] = field(default_factory=set)  # namespaces of modules being computed
     error: EngineError | None = None  # error of a module that the sequence awaited
     # Computing charged to this sequence, by the module's namespace; one entry each time.

@@ -2,15 +2,15 @@
 
     Pin --all its blocks are there--> pinned --Unpin--> forgotten
      |                                 ^  |
-     `--> warming: a sequence of its --'  `-- flushed or lost: warming again
-          own, batch priority
+     `--> warming: by a sequence     --'  `-- flushed or lost: warming again
+          of batch priority
 
 A pin is warmed by an ordinary sequence of the flow `published`, whose one sampled token is dropped.
 When the sequence has ended, the pin leases its blocks before any other sequence can take them. A
 flush drops pinned blocks like all others, and the pin is warmed again.
 
 At most `most_blocks` are pinned; a block of several pins counts for each. A request of the longest
-allowed length always fits into the pool beside that many, so no pin makes a request impossible.
+allowed length always fits beside them into the pool, so no pin makes a request impossible.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Pins:
         return lease if lease is not None and lease.node.attached else None
 
     def check_room(self, num_blocks: int) -> None:
-        """Raise PinTooLarge or NoRoomToPin if so many more blocks cannot be pinned."""
+        """Raise PinTooLarge or NoRoomToPin if this number of further blocks cannot be pinned."""
         if num_blocks > self._most_blocks:
             raise PinTooLarge(
                 f"the prefix has {num_blocks} blocks; {self._most_blocks} may be pinned"
@@ -167,7 +167,7 @@ class Pins:
         warming = (one for one in self._entries.values() if one.request_id == event.request_id)
         entry = next(warming, None)
         if entry is None:
-            return []  # unpinned meanwhile
+            return []  # the prefix was unpinned meanwhile
         entry.request_id = None
         if isinstance(event, Failed):
             error = error_from_code(event.code, event.message, event.retry_after_s)

@@ -6,8 +6,8 @@ State has one owner, the engine's thread. There is no prefill phase and no decod
     0                 num_tokens  length
 
 `num_tokens` are known. A token that a launched step will sample is pending: it is counted in
-`length`, but the host does not know its value before the step is settled, and the device feeds it
-to the next step by itself. The KV of the first `num_computed` tokens is in the pool, or will be
+`length`, but the host does not know its value before the step is settled; the device passes the
+token to the next step. The KV of the first `num_computed` tokens is in the pool, or will be
 when the launched steps are done.
 """
 
@@ -39,7 +39,7 @@ class WatchedAnswer:
     """The log-probabilities of an answer's tokens, kept for the sentinel (`engine.sentinel`)."""
 
     is_told: bool  # True if the client too asked for log-probabilities
-    logprobs: list[float] = field(default_factory=list)  # of each token that was generated
+    logprobs: list[float] = field(default_factory=list)  # one of each generated token
 
 
 @dataclass(slots=True, eq=False)
@@ -62,8 +62,8 @@ class Sequence:
     use_cache: bool = True
     is_counted: bool = True  # True if its prompt counts as looked up
     num_computed: int = 0
-    # Tokens that rows have computed, if more than `num_computed`: after rejected drafts, the later
-    # ones are computed again from an earlier recurrent state.
+    # Tokens that rows have computed, if more than `num_computed`: after rejected drafts, later
+    # tokens are computed again from an earlier recurrent state.
     num_verified: int = 0
     prompt_end: int = 0  # end of the prompt's tokens that settled steps have computed
     loads: Loads = "auto"  # whether blocks of lower tiers are loaded for it
@@ -207,7 +207,7 @@ class Sequence:
         return self.tokens[self.prompt_len : self.num_tokens]
 
     def hold(self, lease: Lease, lease_id: int) -> None:
-        """Give the sequence a new lease, of which the runner has no blocks yet."""
+        """Give the sequence a new lease, whose blocks were not sent to the runner yet."""
         self.lease, self.lease_id, self.match = lease, lease_id, None
         self.num_sent, self.is_asked = 0, False
 

@@ -7,8 +7,8 @@ waits until that block is in the tree, or until a deadline has passed. So N cold
 prefix compute it once. If the model has recurrent layers, blocks are of use only with a state at
 their end: the computing sequence keeps its state where a waiting sequence parts from it.
 
-If a part of the prefix lies in a lower tier, this module decides once a lease whether to load or to
-compute the part (`prefix_cache.leases.load_or_recompute`).
+If a part of the prefix lies in a lower tier, this module decides once for each lease whether to
+load or to compute the part (`prefix_cache.leases.load_or_recompute`).
 
 Knows: leases and block keys of sequences. Does not know: whose turn it is (`queue.py`), budgets
 (`scheduler.py`), or which blocks are evicted (`prefix_cache`).
@@ -104,7 +104,7 @@ class SequenceCache:
         if not self._lease_modules(sequence, lease, now):
             return False
         self._want_states(sequence, lease)
-        if sequence.constraint is None:  # a row that is left out needs its old state
+        if sequence.constraint is None:  # constrained rows left out need the old state
             self._cache.let_start_over(lease)
         self._note(sequence, lease, found)
         sequence.hold(lease, next(self._lease_ids))
@@ -154,8 +154,8 @@ class SequenceCache:
     def makes_room(self, sequence: Sequence) -> bool:
         """Return whether other flows may use the blocks that a running sequence would release.
 
-        In partitioned tiers, other flows may use them only while the sequence's flow holds more
-        than its part.
+        In partitioned tiers, other flows may use these blocks only while the sequence's flow holds
+        more than its part.
         """
         return self._cache.quotas.may_give(sequence.flow)
 
@@ -200,8 +200,8 @@ class SequenceCache:
     def verified(self, sequence: Sequence, end: int) -> int:
         """Return the position to continue from, after tokens were verified up to `end`.
 
-        The position is `end`, or with recurrent layers that of the newest state without rejected
-        tokens.
+        The position is `end`, or with recurrent layers the position of the newest state without
+        rejected tokens.
         """
         lease = lease_of(sequence)
         return end if lease.states is None else self._cache.verified(lease, end)

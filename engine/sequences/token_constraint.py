@@ -73,13 +73,13 @@ class TokenConstraint(Protocol):
 
         Changes no state; valid until `advance`. Masks made since the last `advance` are returned if
         they fit these drafts; at least the first mask is. No mask is returned after a draft that is
-        not allowed or ends the constraint, and none that would take too long.
+        not allowed or ends the constraint, nor a mask that would take too long to make.
         """
         del drafts
         return (self.allowed(),)
 
     def forced(self) -> Drafts:
-        """Return the next tokens that have no alternative, as far as they are found cheaply."""
+        """Return next tokens that are the only allowed ones, as far as found cheaply."""
         return ()
 
     def advance(self, token_id: int) -> None:

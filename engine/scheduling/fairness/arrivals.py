@@ -4,10 +4,10 @@
     comes, goes       --asks--   reads ...   --asks--   reads ...
                                 |<- may return ->|
 
-A flow comes and goes if it had no blocks for a while and arrives when others have been running for
-as long. Its first sequence is a *newcomer* until the sequence's prompt is computed. For some time
-after such a flow has left, it may return. A flow that returns at once counts as always present, and
-flows that start together do not wait for each other.
+A flow comes and goes if it had no blocks for a while, and arrives when other flows have been
+running for as long. Its first sequence is a *newcomer* until the sequence's prompt is computed. For
+some time after such a flow has left, it may return. A flow that returns at once counts as always
+present, and flows that start together do not wait for each other.
 
 Knows: since when flows have blocks, when they left, tokens of their prompts. Does not know: what is
 done for these flows (`prefill_budget.py`), credit (`queue.py`), or how long anything takes.

@@ -18,8 +18,8 @@ from engine.step import PREFILL
 def without_row(builder: StepBuilder, sequences: Iterable[Sequence]) -> list[Sequence]:
     """Return the `sequences` with several tokens to compute and no row in `builder`.
 
-    A sequence that waits for its mask is not returned: with recurrent layers all tokens of its row
-    are to be computed again, so it has several.
+    A sequence that waits for its mask is not returned: with recurrent layers it has several
+    tokens to compute, since all tokens of its last row are computed again.
     """
     given = {id(row.sequence) for row in builder.rows}
     return [one for one in sequences if _is_next(one) and id(one) not in given]
@@ -37,7 +37,7 @@ def in_turn(prompts: list[Sequence], is_overdue: Callable[[Sequence], bool]) -> 
 
 
 def pass_over(waiting: Iterable[Sequence], prompt: Sequence) -> None:
-    """Count that `prompt` passed over all waiting sequences of its flow and priority."""
+    """Count for each waiting sequence of the flow and priority that `prompt` went first."""
     for one in waiting:
         if _kin(one) == _kin(prompt):
             one.passed_over += 1

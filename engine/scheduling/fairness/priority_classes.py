@@ -5,8 +5,8 @@ batch work is subtracted, and batch goes first as long as any is due. So batch f
 more than `most_due` and the work that runs already, and interactive work waits for no more batch
 work than that share. A priority that waits alone gets everything.
 
-When batch returns after it was idle, no work is due to it. If it had got more than its share, it
-still owes the excess.
+When batch returns after it was idle, no work is due to it. If batch had got more than its share,
+it still owes the excess.
 """
 
 from __future__ import annotations

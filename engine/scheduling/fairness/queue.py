@@ -1,13 +1,13 @@
 """Fair queueing: deficit round robin over flows, and the fewest tokens first within a flow.
 
     flow a  credit  120 | s1 s4 s7      Served in turn while their credit is positive. When no
-    flow b  credit  -30 | s2            flow that could go has any left, a round begins: every
+    flow b  credit  -30 | s2            waiting flow has credit left, a round begins: every
     flow c  credit -900 | (idle)        flow gets quantum x weight.
 
 A flow is charged when the engine does the work (`charge`), not when the request arrives, since the
 length of an output is not known before. So credit goes below zero, and the flow waits for as many
 rounds as its debt takes. Work done while no other flow waited leaves no debt. An idle flow's debt
-shrinks with each round, and by as much work as other flows get without debt. No credit is saved up:
+shrinks with each round, and by the work that other flows get without debt. No credit is saved up:
 a flow that returns starts at zero at best.
 
 A flow with no running sequence, and with hardly more debt than the flows with running sequences,
