@@ -3,10 +3,10 @@
     accepted --not in host memory: read--> --no slot is free: wait--> in a slot --> may start
 
 A slot belongs to its adapter while a request that uses the adapter is alive; later another adapter
-may take the slot, the least recently given slot first. Requests get slots in order of arrival, but
-for PATIENCE_S a request whose adapter is in a slot may pass one that waits for a slot. If several
-flows use adapters, a flow that has slots leaves one slot free, so that another flow's adapter gets
-a slot even while long requests run.
+may take the slot, the least recently given slot first. Requests get slots in order of arrival. For
+PATIENCE_S, a request whose adapter is in a slot may still pass a request that waits for a slot. If
+several flows use adapters, a flow that has slots leaves one slot free, so that another flow's
+adapter gets a slot even while long requests run.
 
 Knows: requests, slots, digests. Does not know: files (`host_adapters`), or tensors.
 """
@@ -69,9 +69,9 @@ class Adapters:
         self._free = list(range(num_slots - 1, 0, -1))
         self._waiting: list[Sequence] = []
         self._first_flow: str | None = None  # the flow that used an adapter first
-        self._is_shared = False  # True if other flows have used one, too
+        self._is_shared = False  # True if other flows have used adapters, too
         self._asked: list[_Asked] = []
-        self._namespaces: dict[Namespace, bytes] = {}  # digest of its adapter
+        self._namespaces: dict[Namespace, bytes] = {}  # digest of each namespace's adapter
         self._most_namespaces = FEW_NAMESPACES
 
     def add(self, sequence: Sequence, present: Container[Namespace]) -> None:
@@ -82,7 +82,7 @@ class Adapters:
         if sequence.adapter is None:
             return
         spans = [one for _, one in sequence.path.spans]
-        own = spans[-1:] if sequence.adapter.start else spans  # earlier spans: the model alone
+        own = spans[-1:] if sequence.adapter.start else spans  # no adapter computes earlier spans
         used = dict.fromkeys(own, sequence.adapter.digest)
         if len(self._namespaces) >= self._most_namespaces:
             kept = {one: digest for one, digest in self._namespaces.items() if one in present}
@@ -94,7 +94,7 @@ class Adapters:
         self._is_shared = self._is_shared or sequence.flow != self._first_flow
 
     def check(self, adapter: AdapterUse | None) -> None:
-        """Raise AdapterNotServed for an adapter if the engine serves none."""
+        """Raise AdapterNotServed for an adapter if the engine serves no adapters."""
         if adapter is not None and self._parts is None:
             raise AdapterNotServed(NO_ADAPTERS)
 
@@ -138,7 +138,7 @@ class Adapters:
         return free > 1 or not (has_any and self._is_shared)
 
     def _slot(self, adapter: Adapter, flow: str, alive: Collection[Sequence]) -> int:
-        """Return the adapter's slot, to which it is copied if needed; 0: none is free."""
+        """Return the adapter's slot; copy the adapter to one if needed. 0: no slot is free."""
         assert self._parts is not None
         digest = adapter.digest
         if digest not in self._slots:

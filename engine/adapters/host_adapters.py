@@ -1,6 +1,6 @@
 """Adapters in host memory; the least recently used adapter is forgotten first.
 
-Each of several ranks holds its part of the same adapters; an adapter counts as read once all ranks
+Each of several ranks holds its part of every adapter; an adapter counts as read once all ranks
 hold their parts.
 
 Knows: digests, bytes. Does not know: requests, or which adapters are on the device.
@@ -22,9 +22,9 @@ class OtherHosts(Protocol):
     """Host memory of the other ranks."""
 
     def hold(self, digest: bytes, path: str) -> bool:
-        """Make all ranks read an adapter, unless told before; return whether all hold it.
+        """Make all ranks read an adapter, unless told before; return whether all ranks hold it.
 
-        Raises AdapterRefused if a rank cannot read it, until the adapter is forgotten.
+        Raises AdapterRefused if a rank could not read the adapter, until the adapter is forgotten.
         """
         ...
 
@@ -55,7 +55,7 @@ class HostAdapters:
         self._most_bytes = most_bytes
         self._others = others or NoOtherHosts()
         self._adapters = OrderedDict[bytes, Adapter]()  # by digest, the least recently used first
-        self._reading: dict[bytes, Future[Adapter]] = {}  # until all ranks hold them
+        self._reading: dict[bytes, Future[Adapter]] = {}  # until all ranks hold the adapter
 
     @property
     def num_bytes(self) -> int:
@@ -70,7 +70,7 @@ class HostAdapters:
     def get(self, digest: bytes, path: str) -> Adapter | None:
         """Return an adapter; None while it is being read from `path`.
 
-        Raises AdapterRefused if it cannot be read; a later call tries again.
+        Raises AdapterRefused if the adapter cannot be read; a later call tries again.
         """
         if digest in self._adapters:
             self._adapters.move_to_end(digest)
@@ -100,7 +100,7 @@ class HostAdapters:
         return self.get(digest, path)
 
     def forget_unwanted(self, wanted: Collection[bytes]) -> None:
-        """Forget adapters read for requests that are gone; `most_bytes` bounds only kept ones."""
+        """Forget adapters read for requests that are gone; `most_bytes` does not bound these."""
         done = [digest for digest, reading in self._reading.items() if reading.done()]
         for digest in done:
             if digest not in wanted:

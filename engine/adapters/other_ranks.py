@@ -1,4 +1,4 @@
-"""The adapters of the other ranks, which rank 0 makes them read, copy to slots, and forget.
+"""Commands of rank 0 to the other ranks: read an adapter, copy it to a slot, forget it.
 
     rank 0     hold --all ranks hold it--> place in a slot, any number of times --> forget
     others       read by a thread, report    copy

@@ -1,4 +1,4 @@
-"""The adapters of a rank other than 0, which reads, copies and forgets them as rank 0 says.
+"""The adapters of a rank other than 0: read, copied and forgotten as rank 0 says.
 
 Knows: numbers of adapters, slots. Does not know: which adapters are used, or for how long.
 """
@@ -26,7 +26,7 @@ class RankAdapters:
     def __init__(self, reader: AdapterReader, slots: DeviceSlots) -> None:
         self._reader = reader
         self._slots = slots
-        self._held: dict[int, Future[Adapter]] = {}  # by number, also while being read
+        self._held: dict[int, Future[Adapter]] = {}  # by number; includes adapters being read
         self._unreported: set[int] = set()
 
     @property

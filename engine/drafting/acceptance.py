@@ -27,7 +27,7 @@ _KEPT_AFTER = [KEPT**count for count in range(MOST_DRAFTS + 2)]
 
 @dataclass(slots=True)
 class Acceptance:
-    """Probability that a drafted token is accepted, if the tokens before it are."""
+    """Probability that a drafted token is accepted if the drafted tokens before it are accepted."""
 
     prior: float
     accepted: float = 0.0
@@ -39,7 +39,7 @@ class Acceptance:
         self.learn(0, is_rejected=False)
 
     def learn(self, accepted: int, *, is_rejected: bool) -> None:
-        """Learn that `accepted` leading tokens were right, and whether the next one was wrong."""
+        """Learn that `accepted` leading tokens were right, and whether the next token was wrong."""
         kept = _KEPT_AFTER[accepted + is_rejected]
         self.accepted = right = self.accepted * kept + accepted
         self.rejected = self.rejected * kept + is_rejected

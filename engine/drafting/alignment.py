@@ -1,10 +1,10 @@
 """The place in a text that a sequence repeats, which moves on with the sequence.
 
 While the sequence's new tokens equal the text's next tokens, nothing is searched. After a
-divergence the longest match anywhere counts. If that has only `RUN` tokens, or there is none, the
-next equal token nearby counts first (a word was replaced, inserted or dropped). A draft is at most
-as long as the match before it, which grows as the text is followed (SuffixDecoding, arXiv
-2411.04975, with a factor of 1).
+divergence the longest match anywhere counts. If this match has only `RUN` tokens, or if there is no
+match, the next equal token nearby counts first (a word was replaced, inserted or dropped). A draft
+is at most as long as the match before it, which grows as the text is followed (SuffixDecoding,
+arXiv 2411.04975, with a factor of 1).
 
 Knows: a text, a sequence's tokens.
 """
@@ -27,7 +27,7 @@ class Alignment:
     def __init__(self, source: DraftSource, index: TextIndex, tokens: TokenIds) -> None:
         """Start without a place in the text of `index`, which may be `tokens` itself.
 
-        If the text is another one, the caller indexes its places before asking for drafts.
+        If the text is not `tokens`, the caller indexes the text's places before asking for drafts.
         """
         self.source, self.index = source, index
         self._is_own = index.text is tokens
@@ -53,7 +53,7 @@ class Alignment:
             return ()
         size = min(most, self._matched)
         found = self._text[place : min(place + size, end)].tolist()
-        if self._is_own and len(found) < size:  # a repetition of its own end is continued
+        if self._is_own and len(found) < size:  # continue a text that repeats its own end
             found = (found * (size // len(found) + 1))[:size]
         return tuple(found)
 

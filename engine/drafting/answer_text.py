@@ -4,7 +4,7 @@ An answer is copied when it has ended, and erased when the tree forgets its last
 grows with its answers up to `MOST_TOKENS`; then the oldest answers make room for the latest. Text
 and index take at most 1.3 MiB.
 
-Knows: tokens, nodes. Does not know: which requests gave the answers, or repeat them.
+Knows: tokens, nodes. Does not know: which requests gave or repeat the answers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AnswerText:
     def add(self, token_ids: TokenIds, node: Node, end_block: int) -> None:
         """Add an answer, int32, whose last block, before `end_block`, is in `node`.
 
-        An answer that is there already is not added: equal answers to a prompt share their blocks.
+        An answer that the text has already is not added: equal answers to a prompt share blocks.
         """
         if any(one.end_block == end_block for one in self._answers.get(node, ())):
             return
@@ -81,7 +81,7 @@ class AnswerText:
         self._answers.setdefault(node, []).append(_Answer(start, end, node, end_block))
 
     def _make_room(self, wanted: int) -> None:
-        """Start a new text with the latest answers, twice as large as these and `wanted` tokens."""
+        """Copy the latest answers to a new text, twice as large as these and `wanted` tokens."""
         text, kept, size = self.index.text, list[_Answer](), wanted
         answers = [answer for some in self._answers.values() for answer in some]
         for answer in sorted(answers, key=lambda one: one.start, reverse=True):

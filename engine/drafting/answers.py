@@ -46,7 +46,7 @@ class EarlierAnswers:
         return self._texts.get(self.scope(sequence.path.last)) if self._texts else None
 
     def scope(self, namespace: Namespace) -> Namespace:
-        """Return the namespace whose answers requests of `namespace` may read: the same one."""
+        """Return `namespace`: its requests may read only the answers of this namespace."""
         return namespace
 
     def _forget(self, node: Node) -> None:
@@ -69,7 +69,7 @@ class FollowedAnswer:
         self._alignment: Alignment | None = None
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
-        """Return the tokens that followed the sequence's last ones in an earlier answer."""
+        """Return the tokens that followed the sequence's last tokens in an earlier answer."""
         text, alignment = self._answers.text_for(self._sequence), self._alignment
         if text is None or not self._sequence.use_cache:
             return ()

@@ -38,7 +38,7 @@ def choose_drafts(
     unknown. `host_seconds()` returns the extra seconds of a step that is decided only after the
     step before is settled. A step has at most `most_rows` rows and drafted tokens together.
     `answers` replaces the answers kept for each namespace. `has_states`: the model has recurrent
-    layers; `has_head`: it has a draft head.
+    layers; `has_head`: the model has a draft head.
     """
     answers = answers or EarlierAnswers(tree)
     texts = predicted_text, partial(tree_walk, tree), forced_tokens, own_text, answers.begin

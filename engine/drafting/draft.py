@@ -1,7 +1,7 @@
-"""A draft, and the protocols of its sources and of their choice.
+"""A draft, and the protocols of the sources of drafts and of the choice between sources.
 
-A draft never changes an output: every token is sampled as without drafts, and the draft's tokens
-are accepted as far as they agree. A wrong draft only costs time.
+A draft never changes an output: every token is sampled as without drafts, and the draft's leading
+tokens that equal sampled tokens are accepted. A wrong draft only costs time.
 
 Knows: token ids and their sources. Does not know: how a draft is verified (`engine.step`).
 """

@@ -22,7 +22,7 @@ from engine.sequences.sequence import Sequence
 PATIENCE = 24  # tokens without a right guess before a row is drafted for less often
 OUTWEIGHS = 4  # tokens without a right guess that one rightly guessed token makes up for
 LONGEST_REST = 16  # most tokens between two guesses for a row
-GOOD = 0.5  # acceptance from which on a source's full draft is taken without asking others
+GOOD = 0.5  # acceptance from which on a full draft is taken without asking other sources
 
 
 class DraftedRow:
@@ -40,7 +40,7 @@ class DraftedRow:
         self.rests_until = 0  # number of tokens before which no guess is made
 
     def look(self, known: int) -> bool:
-        """Learn from new tokens, and guess the next ones; return whether there is a guess."""
+        """Learn from new tokens, and guess the next tokens; return whether there is a guess."""
         if known != self.known:
             if self.known:
                 self._learn(self._tokens[self.known : known].tolist())
@@ -82,7 +82,7 @@ class DraftedRow:
             self._missed += len(token_ids)
 
     def _ask(self) -> None:
-        """Take the first good guess of full length, else the one with most tokens expected."""
+        """Take the first good guess of full length, else the guess with most tokens expected."""
         highest, known = 0.0, self.known
         for drafter, acceptance in self._sources:
             expected = acceptance.most_expected
@@ -118,7 +118,7 @@ class ChosenDrafts:
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
         if self._has_paid:
-            self._has_paid = False  # if asked again before the next decision, it checks
+            self._has_paid = False  # a second call before the next decision checks
             return True
         if not self._payoff.can_pay(len(decodes)):
             return False

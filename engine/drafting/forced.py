@@ -1,7 +1,7 @@
 """Drafts of the tokens that a sequence's grammar forces, by allowing only one token.
 
 Such tokens are always accepted, so each saves a step: names of an object's fields, the end of an
-allowed word that its first letters decide, the marks around a tool call.
+allowed word that its first letters decide, the delimiters around a tool call.
 
 Knows: constraints. Does not know: grammars.
 """

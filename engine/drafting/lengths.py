@@ -2,9 +2,9 @@
 
 A drafted token costs about as much as a further row of one token, and the i-th token of a draft is
 accepted with probability p^i, where p is the row's acceptance. Lengths are chosen for all rows of a
-step together: all drafted tokens whose probability reaches a threshold, for the threshold at which
-the step yields the most tokens per second. A step with drafts also waits for the host, whose work
-otherwise overlaps with the step before.
+step together: a step verifies the drafted tokens whose probability reaches a threshold, and the
+threshold is chosen that yields the most tokens per second. A step with drafts also waits for the
+host, whose work otherwise overlaps with the step before.
 
 Knows: probabilities, predicted seconds. Does not know: sequences, tokens.
 """
@@ -68,7 +68,7 @@ class Payoff:
         """Return how many tokens of each draft to verify in a step of `rows` rows.
 
         `chances`: each draft's acceptance of a token, in (0, 1), and its length. `pending`: number
-        of tokens of each draft that will be known before any is verified.
+        of tokens of each draft that will be known before any token is verified.
         """
         if not chances:
             return []

@@ -1,10 +1,10 @@
 """An index of a growing text of tokens, which finds the last tokens of a sequence in the text.
 
 Hash chains over runs of two tokens, as in compressors with a sliding window (LZ77, RFC 1951): a
-table has the latest place after a run with each hash, and each place has the earlier place with the
-same hash. Only the newest `WINDOW` places are kept, so an index takes at most 0.8 MiB. Many places
-are indexed at once by arrays (32,000 in half a millisecond), few places one by one (a microsecond
-each).
+table has the latest place after a run with each hash, and each place refers to the last earlier
+place with an equal hash. Only the newest `WINDOW` places are kept, so an index takes at most 0.8
+MiB. Many places are indexed at once by arrays (32,000 in half a millisecond), few places one by one
+(a microsecond each).
 
 Knows: tokens, places. Does not know: sequences, drafts.
 """
@@ -33,7 +33,7 @@ class TextIndex:
     """The places of a text after each run of two tokens; place p comes after p tokens."""
 
     def __init__(self, text: TokenIds) -> None:
-        """Index no place yet of `text`, int32, whose later tokens may still be unknown."""
+        """Prepare to index `text`, int32; its later tokens may still be unknown."""
         least, most = _TABLE_BITS
         bits = min(max(len(text).bit_length(), least), most)
         self._shift = _TOKEN_BITS - bits

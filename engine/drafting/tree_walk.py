@@ -3,7 +3,7 @@
 A sequence's lease holds a node of the tree, at most a few blocks before the last token, so the tree
 is not searched from the root. Tokens below the node are copied some way ahead, and followed without
 reading the tree until they are used up, differ, or have left the tree. A request that does not use
-the cache gets no drafts from it.
+the cache gets no drafts from the tree.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class TreeWalk:
         return tuple(followed.ahead[followed.place : followed.place + most].tolist())
 
     def _find(self, known: int) -> _Followed | None:
-        """Copy tokens below the sequence's node; None if the tree has nothing after its tokens."""
+        """Copy tokens below the sequence's node; None if there are no such tokens."""
         start = self._lease.node
         seen = (start, len(start.children))
         sequence = self._sequence

@@ -45,10 +45,10 @@ class Batch:
     `token_ids` (T,) int64. `outputs` (S,) int64: the flat indices of the tokens after which a token
     is sampled, in row order; `output_slots` (S,) int64: the batch slots of the samples' rows.
     `pending` (P,) int64: the flat indices of the pending tokens; `pending_slots` (P,) int64: the
-    batch slots whose last sampled tokens they are. `state_rows`: the rows with the slots of their
-    states, if the model has states. `windows`: the layout of the layers whose KV lies in rings.
-    `adapters` (T,) int32: the slot of each token's adapter, if a row has an adapter. `next_ids` and
-    `drawn`: the fields of `NextTokens`, if a head drafts.
+    batch slots for which these tokens were sampled last. `state_rows`: the rows with the slots of
+    their states, if the model has states. `windows`: the layout of the layers whose KV lies in
+    rings. `adapters` (T,) int32: the slot of each token's adapter, if a row has an adapter.
+    `next_ids` and `drawn`: the fields of `NextTokens`, if a head drafts.
     """
 
     token_ids: Tensor
@@ -239,7 +239,7 @@ def splits_of(
 
 
 def more_samples(rows: Sequence[Row]) -> int:
-    """Count the samples beyond the first of each row. Only scored rows, the last, have them."""
+    """Count the samples beyond each row's first. Only scored rows, the last rows, have several."""
     scored = takewhile(lambda row: row.kind is SCORE, reversed(rows))
     return sum(row.num_samples - 1 for row in scored)
 
@@ -260,7 +260,7 @@ def _each_sample(row: Row) -> list[Row]:
 
 
 def sampled_after(given: Sequence[Row], places: Ints) -> tuple[Ints, Ints | int]:
-    """Return the place in the batch of each sample's row, and how many of its samples follow."""
+    """Return the batch place of each sample's row, and how many samples of this row follow."""
     if not more_samples(given):
         return places[np.array([row.samples for row in given], np.bool_)], 0
     counts = np.array([row.num_samples for row in given], np.int64)

@@ -1,4 +1,4 @@
-"""Further drafts of the head that a checkpoint brings, each computed from the draft before.
+"""Further drafts of a checkpoint's draft head, each computed from the draft before.
 
 The head is run again on its own hidden state and its own draft, at the next position:
 
@@ -32,7 +32,7 @@ from kernels.attention.decode.split_sizes import SplitSizes
 Ints = npt.NDArray[np.int64]
 
 FURTHER = 2  # drafts of the head after its first one
-# The head drafts further in steps of at most so many samples. Larger steps verify no drafts.
+# Most samples of a step in which the head drafts further. Larger steps verify no drafts.
 MOST_FOLLOWED = 64
 NO_DRAFT = -1  # in place of a token
 
@@ -70,7 +70,7 @@ class Followed:
         return chosen.index_select(0, self.firsts)
 
     def layout(self, ends: Tensor, positions: Tensor, block_size: int) -> BatchLayout:
-        """Return the layout of A rows of one token, the last of contexts `ends`, at `positions`."""
+        """Return the layout of A one-token rows at `positions`, with contexts of `ends` tokens."""
         count, places = len(ends), (ends - 1).long()
         blocks = self.tables.gather(1, (places // block_size)[:, None])[:, 0].long()
         return BatchLayout(
@@ -113,7 +113,7 @@ def draft_further(
 ) -> list[Tensor]:
     """Launch the head `FURTHER` times; return the drafts (A,) of each launch.
 
-    The draft is `NO_DRAFT` after every other sample than its row's last that counts.
+    Only the last sample that counts in a row gets drafts; other samples get `NO_DRAFT`.
     """
     chosen = followed.chosen(token_ids, drafted.sampled)
     places = torch.arange(len(chosen), device=chosen.device)

@@ -1,7 +1,7 @@
-"""Drafts of the head that a checkpoint brings: the tokens that it expects after each sample.
+"""Drafts of a checkpoint's draft head: the tokens that the head expects after each sample.
 
 The head computes all tokens of a step once each token's next token is known or sampled. So every
-block with the decoder's KV has the head's KV as well, cached blocks too.
+block with the decoder's KV, cached or not, has the head's KV as well.
 
 Knows: tensors of one step. Does not know: what the head computes (`layers.draft_head`), or how
 drafts are verified.
@@ -105,7 +105,7 @@ def with_drafts(sampled: list[Sampled], drafted: list[list[int]]) -> list[Sample
 def next_ids_of(rows: Sequence[Row], block_size: int) -> npt.NDArray[np.int32]:
     """Return the known token after each token of all rows.
 
-    0 where the next token is sampled, or belongs to another namespace.
+    An id is 0 where the next token is sampled, or belongs to another namespace.
     """
     unknown = bytes(ID_BYTES)
     parts = (row.token_ids[ID_BYTES:] + (row.next_ids[-ID_BYTES:] or unknown) for row in rows)

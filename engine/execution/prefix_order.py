@@ -35,7 +35,7 @@ class LeaseGroup(NamedTuple):
 
 
 class PrefixOrder:
-    """The sorted `leases`, and the number of blocks that each has in common with the next one."""
+    """The sorted `leases`, and the number of blocks that each has in common with the next lease."""
 
     def __init__(self) -> None:
         self.leases: list[int] = []
@@ -85,14 +85,14 @@ class PrefixOrder:
 
 
 def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]:
-    """Group leases; `runs` has the number of blocks that each has in common with the next one.
+    """Group leases; `runs` has the number of blocks that each has in common with the next lease.
 
     The runs make a tree whose leaves are the leases. Nodes are visited from the leaves to the root.
-    Each node proposes one group at its own, shorter run: its leaves that are in no group yet, and
-    the members of those groups below it that thereby save more. The node makes the group only if it
-    saves more in all. The result is seldom worse than the best groups: a leaf that a node takes can
-    no longer join a group nearer to the root. If all runs are shorter than `least_run`, one pass
-    over the runs suffices.
+    Each node proposes one group at the node's shorter run: the node's leaves that are in no group
+    yet, and the members of lower groups if they save more in the proposed group. The node makes the
+    group only if it saves more in all. The result is seldom worse than the best groups: a leaf that
+    a node takes can no longer join a group nearer to the root. If all runs are shorter than
+    `least_run`, one pass over the runs suffices.
     """
     runs = np.where(runs >= least_run, runs, 0)
     changes = np.flatnonzero(runs != np.concatenate(([0], runs[:-1]))).tolist()
@@ -100,7 +100,7 @@ def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]
     nodes: list[_SharedRun] = []  # open nodes, with increasing runs
     seen = 0
     for last, run in zip([*changes, len(runs)], [*runs[changes].tolist(), 0], strict=True):
-        if nodes:  # leases with equal runs, but for the last, are leaves of one node
+        if nodes:  # leases with equal runs, except the last, are leaves of one node
             nodes[-1].leaves += range(seen, last)
         done = _SharedRun(run, [last], [])
         while nodes and nodes[-1].run > run:

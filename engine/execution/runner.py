@@ -43,7 +43,7 @@ class DeviceMover(Protocol):
         ...
 
     def copy_tokens(self, copies: Sequence[TokenCopy]) -> None:
-        """Copy the tokens that every copy names."""
+        """Carry out every copy of tokens."""
         ...
 
 
@@ -180,8 +180,8 @@ class EagerForward:
         hidden, rows = self.hidden, self.sampling
         readings = None if hidden is None else read(hidden, self.logits, rows)  # before sampling
         sampled = self.sampler.launch(self.logits, rows, self.inputs, allowed)
-        # Any token of a row with several samples may stay here: its sequence waits for their
-        # values.
+        # A row with several samples may keep any of them here: its sequence waits until all samples
+        # are on the host.
         self.last_tokens.index_copy_(0, self.batch_slots, sampled.tokens)
         launched: Launched = sampled
         if readings is not None:

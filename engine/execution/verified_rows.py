@@ -40,7 +40,7 @@ def by_token(step: Step) -> Step:
 
 
 def row_by_token(row: Row) -> list[Row]:
-    """Divide a row by token. The first part has the new blocks; the first that samples, `new`."""
+    """Divide a row by token. The first part has the new blocks; the first sampling part, `new`."""
     first_sample = row.start + row.num_again
     return [
         structs.replace(
@@ -71,7 +71,7 @@ def _part(numbers: bytes, index: int) -> bytes:
 def share_by_token(
     rows: Sequence[Row], sharing: Sharing | None, rule: SharingRule
 ) -> Sharing | None:
-    """Return how the tokens of decode and VERIFY rows share reads; None where that does not pay.
+    """Return how the tokens of decode and VERIFY rows share reads; None where sharing does not pay.
 
     `sharing` groups the rows as if each had one token; all tokens of a group's rows share reads.
     The tokens of a VERIFY row in no group share the whole blocks before the row.

@@ -82,7 +82,7 @@ def follow_drafts(rows: Sequence[Row]) -> Flags:
 
 
 def drafts_before(rows: Sequence[Row], follows: Flags) -> tuple[Ints, Ints]:
-    """Return the drafts that rows follow: a row's index for each draft before it, and the ids."""
+    """Return the drafts before each row: for every draft the index of the row, and the id."""
     indices, ids, drafts = list[int](), list[int](), list[int]()
     for index in np.flatnonzero(follows).tolist():
         drafts = [*(drafts if follows[index - 1] else []), _last_id(rows[index])]

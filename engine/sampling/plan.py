@@ -50,9 +50,9 @@ class Filters(Generic[A]):
 class Penalties(Generic[A]):
     """K rows with a penalty.
 
-    `rows`, `batch_slots` (K,) int64; the penalties (K,) float32. Not counted yet are the last
-    tokens of P rows, `uncounted_rows` and `uncounted_slots` (P,) int64, and Q accepted drafts,
-    `accepted_slots` and `accepted_ids` (Q,) int64. `draft_ids` (D,) int64 count only for the rows
+    `rows`, `batch_slots` (K,) int64; the penalties (K,) float32. The last tokens of P rows
+    (`uncounted_rows` and `uncounted_slots`, (P,) int64) and Q accepted drafts (`accepted_slots` and
+    `accepted_ids`, (Q,) int64) are not counted yet. `draft_ids` (D,) int64 count only for the rows
     at the indices `draft_rows` (D,) int64 among the K.
     """
 

@@ -118,7 +118,7 @@ class Planner:
         self._counted.launched(rows[: len(rows) - _count_scored(rows)])
 
     def _asked(self, rows: Sequence[Row]) -> Asked:
-        """Return the parameters of the rows' requests; of scored rows only the wanted reports."""
+        """Return the parameters of the rows' requests; for scored rows, only the wanted reports."""
         batch_slots = _batch_slots(rows)
         asked, scored = self.params.read(batch_slots), _count_scored(rows)
         if scored:

@@ -47,7 +47,7 @@ class Sampler:
         `inputs` (R,) int64 are the tokens before the logits; `allowed` are the masks of the
         constrained rows, in order. Changes `logits`. A row yields no token if a logit is not
         finite, or if its options exclude all tokens; other rows are not affected. A row that
-        samples several tokens is in `rows` once for each, ending at the token before.
+        samples several tokens is in `rows` once for each sampled token, cut before this token.
         """
         draw = self.planner.plain(rows, are_masked=bool(allowed))
         if draw is None:
@@ -70,9 +70,9 @@ class Sampler:
     ) -> LaunchedSample:
         """Sample the rows with masks again; `draw` has sampled all rows as if without masks.
 
-        Changes the results of that, `tokens` (R,) int64 and `finite` (R,) int32. The device, which
-        waits for the host before, has little to do: the host checks whether a mask allows any
-        token, and rows without masks are not computed.
+        Changes the results of `draw`, `tokens` (R,) int64 and `finite` (R,) int32. The device
+        computes little here, since it waited for the host: the host checks whether a mask allows
+        any token, and rows without masks are not computed.
         """
         host = self.planner.masks(rows, allowed)
         verdicts = np.where(host.words.any(axis=1), 1, NOT_ALLOWED).astype(np.int32)
@@ -174,6 +174,6 @@ def all_finite(logits: Tensor) -> Tensor:
 def leaves_a_token(adjusted: Tensor) -> Tensor:
     """Return whether the largest logit of each row of `adjusted` (R, V) is finite, (R,) bool.
 
-    It is not if all tokens are excluded, or if a logit is NaN or infinity.
+    The largest logit is not finite if all tokens are excluded, or if a logit is NaN or infinity.
     """
     return adjusted.amax(dim=-1).isfinite()  # NaN if any logit is NaN

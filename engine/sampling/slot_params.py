@@ -72,7 +72,7 @@ class SlotParams:
         return asked
 
     def banned(self, sampling: SamplingParams) -> list[int]:
-        """Return the tokens that would end a sequence, if it must have `min_tokens` first."""
+        """Return the tokens that would end a sequence, and are banned until `min_tokens`."""
         if not sampling.min_tokens:
             return []
         eos = frozenset[int]() if sampling.ignore_eos else self._eos_token_ids

@@ -59,8 +59,8 @@ def sharing_buckets(
 ) -> Iterator[GraphBucket]:
     """Yield the buckets of decodes that share prefixes, alone and beside other rows.
 
-    These are fewer: sharing pays where decodes are many, and with many decodes padding costs
-    little.
+    There are fewer such buckets: sharing pays where decodes are many, and with many decodes padding
+    costs little.
     """
     most = min(num_batch_slots, max_tokens)
     for decodes in sorted({*SHARING, most}):

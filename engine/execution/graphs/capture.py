@@ -82,7 +82,7 @@ class CudaCapture:
         return captured
 
     def _capture(self, launches: Launches) -> CudaCaptured:
-        """Capture as `torch.cuda.graph` does, but do not free memory and wait at each capture.
+        """Capture like `torch.cuda.graph`, but without freeing memory and waiting at each capture.
 
         An error of `launches` ends the capture and is raised. If this was the first graph, nothing
         can be captured any more: torch does not use a pool again once all its graphs are gone.

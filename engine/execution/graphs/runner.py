@@ -101,7 +101,7 @@ class ReplayedForward:
     eager: ModelRunner
     step: CapturedStep
     sampling: Sequence[Row]  # rows to sample, one for each sampled token
-    draw: Randomness[HostArray] | None  # sampling parameters; None: the graph lacks some
+    draw: Randomness[HostArray] | None  # sampling parameters; None: not all are in the graph
 
     @torch.inference_mode()
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:

@@ -35,8 +35,8 @@ from storage.pools.window_pool import StepWindows, WindowPool
 class CaptureContext:
     """Decoder and tensors that all captured graphs use.
 
-    `last_tokens` (batch slots + 1,) int64: the last token sampled in each batch slot, and one of
-    padding.
+    `last_tokens` (batch slots + 1,) int64: the last token sampled in each batch slot, then an entry
+    for padding.
     """
 
     decoder: Decoder
@@ -79,7 +79,7 @@ class CapturedSteps:
     def __init__(
         self, machine: CaptureContext, capture: Capture, *, max_tokens: int, group_rows: int = 0
     ) -> None:
-        """Capture steps of up to `max_tokens` tokens. In mixed steps, decodes do not count.
+        """Capture steps of up to `max_tokens` tokens, not counting the decodes of mixed steps.
 
         With `group_rows`, also capture steps whose decodes share prefixes in groups of up to
         `group_rows`.
@@ -97,7 +97,7 @@ class CapturedSteps:
         return next((step for step in steps if step.inputs.bucket.holds(needed)), None)
 
     def drop(self) -> None:
-        """Free all graphs, before the group of ranks closes whose collectives they hold."""
+        """Free all graphs; call this before the group of ranks closes: graphs hold collectives."""
         for steps in self._steps.values():
             for step in steps:
                 step.captured.drop()
