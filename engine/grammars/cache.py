@@ -1,4 +1,4 @@
-"""Compiled grammars, cached separately for each flow, so that no flow learns of another's grammars.
+"""Compiled grammars, cached separately for each flow, so that no flow learns another flow's.
 
 The memory of the kept grammars is bounded, for each flow and for all flows together. A grammar in
 use cannot be dropped: a flow with too many bytes in use waits. A grammar's text is identified by
@@ -26,7 +26,7 @@ class _Kept:
         self.grammars: OrderedDict[bytes, Compilation] = OrderedDict()
         self.num_bytes = 0  # bytes at the last weighing
         self._weights: dict[Compilation, int] = {}  # bytes by compilation
-        self._moving: set[Compilation] = set()  # may have grown
+        self._moving: set[Compilation] = set()  # compilations that may have grown
         self._worn: set[Compilation] = set()  # in use, but no longer found by lookups
 
     def keep(self, key: bytes, compilation: Compilation) -> None:
@@ -36,7 +36,7 @@ class _Kept:
         self._moving.add(compilation)
 
     def use(self, key: bytes) -> None:
-        """Mark the compilation as last used."""
+        """Record that the compilation was used last."""
         self.grammars.move_to_end(key)
         self._moving.add(self.grammars[key])
 

@@ -3,7 +3,8 @@
 Everything that the engine would do with the grammar is tried here first, in a process that may run
 out of time, memory or stack (`check_process.py`).
 
-Knows: which grammars compile, and the library's messages for others. Does not know: processes.
+Knows: which grammars compile, and the library's messages for other grammars. Does not know:
+processes.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def checked_over(grammar: Grammar, vocabulary: Vocabulary) -> Checked:
 def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
     """Compile a prepared grammar as the engine does, and follow it; raises InvalidGrammar.
 
-    An error while following is not raised: it ends only an answer that meets it.
+    An error while following is not raised: such an error ends only the answer that meets it.
     """
     matcher, chance = compiled(text, vocabulary).matcher, random.Random(0)
     for _ in range(NUM_STEPS):
@@ -89,7 +90,7 @@ def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
 
 
 def _some_token(mask: bytes, chance: random.Random) -> int | None:
-    """Return the first allowed token after a random place, or else the first; None without any."""
+    """Return the first allowed token after a random place, else the first; None without any."""
     for begin in (chance.randrange(len(mask)), 0):
         rest = mask[begin:].lstrip(b"\0")
         if rest:

@@ -1,6 +1,7 @@
 """The check of grammars in another process, which may crash or be killed.
 
-Knows: how to start and ask the process. Does not know: how it checks (`check_process.py`).
+Knows: how to start and ask the process. Does not know: how grammars are checked
+(`check_process.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class CheckProcess:
         self._is_closed = False
 
     def start(self) -> None:
-        """Start the process if it does not run; it then reads the vocabulary."""
+        """Start the process if it does not run; the process then reads the vocabulary."""
         with self._lock:
             self._started()
 

@@ -25,7 +25,7 @@ from engine.grammars.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class CompiledGrammar:
-    """A compiled grammar with its first mask: each sequence gets a copy of it.
+    """A compiled grammar with its first mask; each sequence copies the matcher.
 
     Copies share the lexer's states, which grow as texts are followed, and an error of the lexer,
     which is permanent.

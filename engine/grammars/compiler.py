@@ -53,7 +53,7 @@ class GrammarCompiler:
         self._is_closed = False
 
     def compile(self, flow: str, grammar: Grammar) -> Compilation:
-        """Queue the grammar for compilation. Raises QueueFull if too many of the flow's wait."""
+        """Queue the grammar for compilation. Raises QueueFull if too many wait."""
         if not self._threads:
             self._start()
         with self._changed:
@@ -72,7 +72,7 @@ class GrammarCompiler:
     def close(self) -> None:
         """End the threads and the process; waiting grammars are never compiled.
 
-        A thread that compiles cannot be ended; it is waited for at most CLOSE_S.
+        A thread that compiles cannot be ended; the call waits at most CLOSE_S for the thread.
         """
         with self._changed:
             self._is_closed = True

@@ -2,7 +2,7 @@
 
     bounds -> [own flow's cache] -> check, in another process -> compile, in a thread -> constraint
 
-Knows: the stages of this way. Does not know: sequences, or whose turn it is.
+Knows: the order of these stages. Does not know: sequences, or whose turn it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Threads that make token masks in parallel: the library releases Python's lock.
 
-A constraint's `is_busy` says that a thread has it. A mask cannot be interrupted: a slow mask keeps
-its thread until it is made, and the step that asked for it goes on without it.
+While a thread works on a constraint, the constraint `is_busy`. A mask cannot be interrupted: a slow
+mask keeps its thread until the mask is made, and the step that asked for the mask goes on without
+it.
 
 A free thread takes the masks of one sequence, from the flow with the fewest threads at work; equal
 flows take turns. It takes several sequences' masks if no other flow waits. No flow may have all
@@ -9,8 +10,8 @@ threads. So however slow a flow's masks are, another flow does not wait for them
 free, and otherwise waits at most for the masks that the threads are making.
 
 A constraint that is behind first follows the tokens for which their step had no time, with Python's
-lock. One constraint catches up at a time, flows in turn; after it, none may for LATE_REST times as
-long.
+lock. One constraint catches up at a time, flows in turn; then no constraint may catch up for
+LATE_REST times as long.
 
 Waking a thread takes longer than most masks, so few threads are woken at first.
 
@@ -74,7 +75,7 @@ class MaskThreads:
         self._next_step = next_step
         self._monotonic = monotonic
         self._catches_up = False  # True while a thread follows late tokens
-        self._late_at = 0.0  # time from which a thread may do so
+        self._late_at = 0.0  # time from which a thread may follow late tokens
         self._num_threads = num_threads or min(len(os.sched_getaffinity(0)) + 1, MOST_THREADS)
         self._most_of_a_flow = max(self._num_threads - 1, 1)
         self._threads: list[threading.Thread] = []

@@ -1,11 +1,11 @@
 """A client's grammar as the text that the library compiles.
 
 Lark and GBNF may have a grammar of another kind as a part: `%grammar ["regex", "[a-z]+"]`. A tool's
-Lark is read as the set of its texts: its texts are escaped within a JSON argument, and a lexer
-could take longer terminals than are meant.
+Lark is read as a set of texts: these are escaped within a JSON argument, and a lexer could take
+longer terminals than are meant.
 
 Knows: the kinds of grammars, and how each is converted to the library's form. Does not know:
-whether they compile (`check_process.py`), or tokens.
+whether grammars compile (`check_process.py`), or tokens.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def prepared(grammar: Grammar) -> str:
 
 class _Preparation:
     def __init__(self) -> None:
-        self._parts: list[_Library] = []  # grammars that others refer to by name
+        self._parts: list[_Library] = []  # grammars that other grammars refer to by name
 
     def whole(self, grammar: Grammar) -> tuple[_Library, list[_Library]]:
         """Return the grammar, and the named grammars that are its parts."""
@@ -103,8 +103,8 @@ class _Preparation:
         """Read a client's Lark as the set of its texts, as Lark itself does.
 
         Two kinds of Lark are left to the library's lexer: grammars with parts that only the library
-        has, and grammars that ignore blanks. Read as texts, each name in the latter could go on as
-        the next name, and a mask would take too long.
+        has, and grammars that ignore blanks. If blanks are ignored and terminals are read as texts,
+        each name could go on as the next name, and a mask would take too long.
         """
         if "%ignore" not in lark:
             with suppress(UnsoundGrammar):

@@ -54,9 +54,9 @@ class NoVocabulary(ValueError):
 def read_vocabulary(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, ...]) -> Vocabulary:
     """Read the vocabulary of a model with `vocab_size` logits; raises NoVocabulary.
 
-    Reading holds Python's lock for 1 to 2 s with 150,000 tokens, so it is done before the engine
-    serves. If the model has more logits than tokens, the further logits are never allowed. If it
-    has fewer, masks end with the last logit.
+    Reading holds Python's lock for 1 to 2 s with 150,000 tokens, so the vocabulary is read before
+    the engine serves. If the model has more logits than tokens, the further logits are never
+    allowed. With fewer logits, masks end with the last logit.
     """
     path = model_dir / TOKENIZER_FILE
     if not path.is_file():
@@ -79,7 +79,7 @@ def _read(path: Path, vocab_size: int, eos: list[int]) -> LLTokenizer:
 
 
 def _with_text_as_text(path: Path) -> str | None:
-    """Return the tokenizer file without added tokens that are text; None if it has none."""
+    """Return the tokenizer file without added tokens that are text; None if no token is text."""
     data = read_file(path)
     try:
         file = decode(data, _File)

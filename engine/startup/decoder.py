@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WeightSizes:
-    """Bytes of one rank's weights: of each layer, and of the others, which stay on the device."""
+    """Bytes of a rank's weights: of each layer, and of other weights, which stay on the device."""
 
     layers: tuple[int, ...]
     others: int
@@ -125,7 +125,8 @@ def open_host_layers(
 ) -> HostLayers | None:
     """Allocate memory for the layers that stay in host memory; None if there are none.
 
-    Raises NotEnoughMemory if these layers do not fit host memory, or the others the device.
+    Raises NotEnoughMemory if these layers do not fit host memory, or if the other layers do not fit
+    the device.
     """
     device = metadata.device
     sizes = weight_sizes(metadata.model, metadata.dtype, group, metadata.stage)

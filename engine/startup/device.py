@@ -65,7 +65,7 @@ def resolve_device(
 def resolve_dtype(
     name: DtypeName, device: torch.device, checkpoint_dtype: str | None
 ) -> torch.dtype:
-    """Find the dtype of `name`; `auto`: float32 on the CPU, the checkpoint's on CUDA."""
+    """Find the dtype of `name`; `auto`: float32 on the CPU, on CUDA the files' dtype."""
     if name != "auto":
         return DTYPES[name]
     if device.type == "cpu":
@@ -107,7 +107,7 @@ def host_bytes(most: int | None) -> int:
 
 
 def free_bytes(device: torch.device, most_of_host: int | None = None) -> int:
-    """Return the bytes of `device` that may be allocated now; `most_of_host` bounds a CPU's."""
+    """Return the bytes of `device` that may be allocated now; `most_of_host`: bound on a CPU."""
     if device.type != "cuda":
         return host_bytes(most_of_host)
     free, _ = torch.cuda.mem_get_info(device)

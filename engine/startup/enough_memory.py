@@ -1,6 +1,6 @@
 """The error for a lack of memory during the start, which names the memory that is too small.
 
-Python, numpy, torch and the system each raise an error of their own for it.
+Python, numpy, torch and the system raise different errors when memory is lacking.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Warm-up of kernels before the first step: our kernels by a dry run, cuBLAS's by GEMMs.
 
 The dry run shows `kernels.launch.compile_ahead` which kernels the engine will launch, without
-waiting for them. It computes only layers and graph buckets that launch kernels no other does.
+waiting for compilation. The dry run computes only enough layers and graph buckets to launch every
+kernel.
 
 cuBLAS chooses one of many kernels by the number of rows, and loads a kernel at its first use.
 Loading waits until the device is idle: without a warm-up, the first step of a size would wait until

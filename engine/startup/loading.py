@@ -89,7 +89,7 @@ _log = logging.getLogger(__name__)
 class OpenedPart:
     """The runner of this rank's steps, and its parts.
 
-    `fingerprint`: of this rank's blocks; each of several ranks has another fingerprint.
+    `fingerprint`: of this rank's blocks; the fingerprints of several ranks differ.
     """
 
     runner: Runner
@@ -236,7 +236,7 @@ def _usual_threads(config: EngineConfig) -> int:
 
 
 def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
-    """Return the largest bytes of a load that a step itself may wait for; 0 with several ranks."""
+    """Return the most bytes of one load for which a step itself may wait; 0 with several ranks."""
     return 0 if groups is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
 
 

@@ -70,7 +70,7 @@ def host_ahead(
 
     Clearing and pinning 31 GiB takes about as long as loading a model and capturing its graphs, and
     both can be done at once. None on a CPU: weights and pool take the same memory there, so the
-    room for the tier is known only after them.
+    room for the tier is known only after both are allocated.
     """
     if device.type != "cuda":
         yield None
@@ -124,8 +124,8 @@ def open_tiers(
     """Open the tiers of `config` below `pool`, whose first `num_blocks` blocks are the cache's.
 
     `ahead`: the host tier that a thread is opening; if None, it is opened now. Each rank of a
-    `group` has its `share` of every tier, and all have the smallest number of slots that any rank
-    has.
+    `group` has its `share` of every tier, and all ranks get the smallest number of slots that any
+    rank could have.
     """
     state_blocks = 0 if states is None else states.slot_blocks
     host = _open_host(config, pool, ahead, share, state_blocks)

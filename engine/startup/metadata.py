@@ -48,7 +48,7 @@ class ModelMetadata:
     grid: RankGrid
     stage: Stage  # layers that this rank computes; all layers without stages
     layout: KvLayout  # layout of this rank's KV
-    states: SlotLayout | None  # layout of this rank's states or rings; None: it has none
+    states: SlotLayout | None  # layout of this rank's states or rings; None: no states
     share: Fraction  # this rank's share of a block's bytes on all ranks
     has_head: bool  # False: the files lack the output projection, so only embeddings are served
     model_len: int  # tokens of the longest sequence

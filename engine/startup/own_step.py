@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 def measure_step(core: EngineCore) -> None:
     """Decode a request of no tenant; log the seconds of a step of one sequence, and the target.
 
-    Log a warning if the target is shorter, since it cannot be met at any load. The request neither
-    reads nor writes the cache, and is not counted.
+    Log a warning if the target is shorter, since such a target cannot be met at any load. The
+    request neither reads nor writes the cache, and is not counted.
     """
     core.run_own(
         Generate(

@@ -21,7 +21,7 @@ CPU_LIMIT = 4 * 1024**3
 HOST_SHARE = 0.25  # part of free memory for the host tier
 HOST_LIMIT = 64 * 1024**3  # host tier below a GPU: pinning takes about a second for a few GiB
 AHEAD_PART = 8  # at most one in 8 device blocks is kept free by copying down early
-AHEAD_TOKENS = 16_384  # and at most blocks of so many tokens, which two large steps fill
+AHEAD_TOKENS = 16_384  # and at most blocks for this many tokens, which two large steps fill
 # An allowance for opening a model on a GPU after the host tier has been sized: CUDA's context,
 # libraries, captured graphs. Weights are not included: they pass through memory that can be
 # reclaimed, and weights that stay in host memory are counted separately.
@@ -47,7 +47,7 @@ class PoolBudget:
 def budget_on_cuda(*, free: int, weights: int, activations: int, fraction: float) -> PoolBudget:
     """Return the pool's bytes if the engine takes `fraction` of the memory free at first.
 
-    In bytes: `free` now, taken by `weights`, and needed by the largest step (`activations`).
+    Bytes: `free` at present, `weights` already loaded, `activations` for the largest step.
     """
     return PoolBudget(
         int((free + weights) * fraction) - weights - activations,

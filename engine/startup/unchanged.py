@@ -2,7 +2,7 @@
 
 The weights' digest is computed from the files after loading. If the files were replaced before,
 blocks of the old weights would get the fingerprint of the new weights, and the next start would use
-them.
+these blocks.
 
 Files are compared as rsync does, by name, size and time. Links are followed to the files' names,
 which are digests in a hub's cache. Inode numbers are not compared: over a network, a file may get

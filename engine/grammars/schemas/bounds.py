@@ -1,8 +1,8 @@
 """Bounds of numbers that the library can enforce.
 
-The library reads a bound as a float and writes it with 64 bits. So it fails for the least number of
-an int64 or a float32, which many generators of schemas write. Such a bound is replaced by a
-slightly tighter bound.
+The library reads a bound as a float and writes the bound with 64 bits. So the library fails for the
+least number of an int64 or a float32, which many generators of schemas write. Such a bound is
+replaced by a slightly tighter bound.
 
 Knows: keywords of numbers. Does not know: other keywords.
 """

@@ -60,8 +60,8 @@ def schema_of(text: str) -> JsonValue:
 def followable(schema: JsonValue, *, is_lenient: bool = False) -> JsonObject:
     """Convert `schema` for the library; raise UnsoundGrammar if it cannot be followed.
 
-    If `is_lenient`, unsupported keywords and patterns are left out instead. The error begins with
-    the schema's own `$comment`.
+    If `is_lenient`, unsupported keywords and patterns are left out, not refused. The error begins
+    with the schema's own `$comment`.
     """
     try:
         found = _Walk(schema, is_lenient=is_lenient).whole()

@@ -1,8 +1,8 @@
 """Mutually exclusive alternatives, for which `oneOf` equals `anyOf`.
 
 Alternatives often differ by the constant of one property, such as `kind`, that has a default and so
-is not required. They exclude each other once this property is required; each answer still fits the
-client's schema.
+is not required. Such alternatives exclude each other once this property is required; each answer
+still fits the client's schema.
 
 Knows: schemas, and references within a schema. Does not know: the library, which finds fewer cases.
 """

@@ -2,7 +2,7 @@
 
 A position is a place of a character in a terminal. The same characters may lead to positions in
 several terminals, so the automaton follows sets of positions. A repetition with a large bound
-counts as unbounded: this has more texts, and takes fewer steps.
+counts as unbounded: an unbounded repetition has more texts, and takes fewer steps.
 
 Knows: characters and positions. Does not know: rules.
 """
