@@ -23,13 +23,13 @@ class TenantAdapter(msgspec.Struct, frozen=True, kw_only=True):
     """An adapter that a tenant's requests may name; its digest is in its blocks' namespaces."""
 
     name: str
-    path: str  # its folder, below the engines' folder of adapters
+    path: str  # the adapter's folder, below the engines' folder of adapters
     digest: str  # digest of weights, rank and scale, in hex
     rank: int
     num_bytes: int  # in an engine's memory
     created_at: float
     is_own: bool = False  # loaded by the tenant, not by the operator
-    invocation: tuple[int, ...] = ()  # tokens that switch it on; empty: it is on from the first
+    invocation: tuple[int, ...] = ()  # tokens that switch the adapter on; empty: on from the first
 
     def use(self, start: int) -> AdapterUse:
         """Return the adapter in the engine's form, switched on from position `start` on."""

@@ -37,7 +37,7 @@ class Limits(
 
     `burst_s`: a burst may be as large as the rate allows in this many seconds; None: in a minute.
     `tokens_per_minute` counts computed prompt tokens and generated tokens; cached tokens do not
-    count. Without `max_concurrent` a tenant with any of these may run 8,192 requests at once.
+    count. Without `max_concurrent` a tenant with any other limit may run 8,192 requests at once.
     """
 
     requests_per_minute: Rate | None = None

@@ -74,7 +74,7 @@ class CarriedOut:
         )
 
     async def units(self, prefix_id: str, first: int, count: int) -> bytes:
-        """Read `count` units from `first` on; raise as `described`, or BadRequest."""
+        """Read `count` units; raise as `described`, or BadRequest for missing units."""
         record = await self._record(prefix_id)
         with refusing():
             read = ReadPrefix(pin_id=record.id, first=first, count=count)

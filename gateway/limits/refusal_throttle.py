@@ -22,7 +22,7 @@ class RefusalThrottle:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Read times in seconds from `clock`, which is monotonic."""
+        """Measure time by the monotonic `clock`, in seconds."""
         self._clock = clock
         self._full_until: dict[str, float] = {}
 

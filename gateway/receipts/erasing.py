@@ -37,7 +37,7 @@ class Erasing:
     """The erasures of one gateway process. For one event loop."""
 
     def __init__(self, flushing: Flushing, key: ReceiptKey, clock: Callable[[], float]) -> None:
-        """Read seconds since the epoch from `clock`."""
+        """Measure time by `clock`, in seconds since the epoch."""
         self._flushing = flushing
         self._key = key
         self._clock = clock

@@ -1,10 +1,10 @@
 """The choice among replicas, as a pure function of their loads and caches.
 
     1   replicas that run far more requests than the others are left out: otherwise a prefix of
-        all requests would draw all of them to the one replica that has cached it
-    2   a replica's price is its time to the first token; plus a price for the tokens that it
-        would compute, since other requests wait for that, which grows with the tokens that it has
-        computed beyond the others; plus such a price for fetched tokens, which push out blocks
+        all requests would draw all requests to the one replica that has cached the prefix
+    2   a replica's price is its time to the first token, plus a price for tokens to compute,
+        since other requests wait meanwhile (this price grows with the tokens that the replica has
+        computed beyond the others), plus a price for fetched tokens, which push out blocks
     3   among replicas of about the lowest price, the one with the fewest requests is chosen
 
 So requests that begin alike wait for the first of them, and no two replicas compute the same prefix
@@ -28,7 +28,7 @@ class Balance:
 
     spread: float = 1.5  # the most running requests of a replica, as a multiple of the mean
     slack: int = 4  # running requests allowed beyond `spread`, for small numbers
-    others: float = 0.75  # cost of computing to other requests, as a multiple of its seconds
+    others: float = 0.75  # cost to waiting requests, as a multiple of the seconds of computing
     ahead: float = 4.0  # computing's price factor, per cache size computed beyond others
     least_prompts: int = 16  # prompts that an empty cache is taken to hold
     copies: float = 0.3  # price of fetching tokens, as a share of computing them
@@ -45,7 +45,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     running: int  # requests that were sent to the replica and are not over
     given: int  # prompt tokens that the replica had to compute or fetch so far
     copied_s: float = 0.0  # the seconds that computing the fetched tokens would take
-    loads: bool = False  # whether it loads blocks from slower tiers
+    loads: bool = False  # whether the replica loads blocks from slower tiers
 
 
 def choose_replica(

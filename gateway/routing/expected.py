@@ -20,7 +20,7 @@ class Expected:
     """The prompts that were sent to one replica and have not begun to answer."""
 
     def __init__(self) -> None:
-        self._prompts: dict[int, int] = {}  # the number of prompts with a mark, by the mark's key
+        self._prompts: dict[int, int] = {}  # prompts per beginning, by the last block's key
 
     def __bool__(self) -> bool:
         return bool(self._prompts)

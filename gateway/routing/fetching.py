@@ -43,7 +43,7 @@ class Offer(NamedTuple):
     is_over_tcp: bool
     uncached: int  # prompt tokens that are left to compute after the fetch
     begins_s: float  # seconds before the first token is on the way
-    shared_by: int  # fetches from this replica, the new one included
+    shared_by: int  # fetches from this replica, the new fetch included
 
 
 class ChosenFetch(msgspec.Struct, frozen=True, gc=False):
@@ -68,7 +68,7 @@ class FetchChooser:
         loads: Loads,
         load_s: Callable[[str], float],
     ) -> Sequence[Offer]:
-        """Return the two replicas with most of the prompt, among equals those with fewer fetches.
+        """Return the two replicas with most of the prompt; between equals, fewer fetches decide.
 
         `found` gives the part of the prompt that each replica has. `load_s` gives the seconds in
         which a replica loads those blocks of the part that lie in its slower tiers.

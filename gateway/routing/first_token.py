@@ -33,7 +33,7 @@ class FirstTokenRouter:
         balance: Balance | None = None,
         fetches: FetchLimits | None = None,
     ) -> None:
-        """Read monotonic seconds from `clock`."""
+        """Measure time by the monotonic `clock`, in seconds."""
         self._clock = clock
         self._balance = balance or Balance()
         self._fetching = FetchChooser(fetches or FetchLimits())

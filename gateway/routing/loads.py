@@ -17,10 +17,10 @@ class Sent:
     """A request that was sent and is not over."""
 
     replica: str
-    tokens: int  # tokens of its prompt
+    tokens: int  # tokens of the request's prompt
     uncached: int  # uncached tokens of the prompt, as predicted when it was sent
     marks: Marks
-    source: FetchSource | None = None  # the replica from which it fetches first
+    source: FetchSource | None = None  # the replica from which blocks are fetched first
     namespace: bytes = b""  # the request's own namespace
     has_begun: bool = False
 
@@ -49,7 +49,7 @@ class Loads:
         return self._fetches.get(address, 0)
 
     def of(self, replica: str) -> ReplicaLoad:
-        """Return a replica's load; a new one begins with the mean rate and the least `given`."""
+        """Return a replica's load; a new load begins with the mean rate and the least `given`."""
         load = self._loads.get(replica)
         if load is None:
             load = self._loads[replica] = self._new()
@@ -67,7 +67,7 @@ class Loads:
 
         Fetched tokens are not computed, but have to be cached like computed tokens.
         """
-        self._end(request_id)  # in case it was sent elsewhere before
+        self._end(request_id)  # in case the request was sent elsewhere before
         uncached = new = prompt.uncached(cached)
         if source is not None:
             uncached = max(min(new, prompt.tokens - source.num_tokens), 1)

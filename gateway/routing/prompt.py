@@ -38,7 +38,7 @@ class RoutingRequest(msgspec.Struct, frozen=True, array_like=True):
     """The part of a `Generate` that a router is given: neither tokens nor a tenant's name."""
 
     request_id: str
-    tokens: Annotated[int, Meta(ge=0)]  # tokens of its prompt
+    tokens: Annotated[int, Meta(ge=0)]  # tokens of the request's prompt
     block_keys: bytes = b""  # 16 bytes for every whole block of the prompt
     namespace: bytes = b""  # the request's own namespace, the last of its path
     use_cache: bool = True
@@ -83,9 +83,9 @@ class Prompt:
         return left if left > 1 else 1  # no call of `max`: this runs for each replica
 
     def marks(self) -> list[tuple[int, int]]:
-        """Return some beginnings of the prompt as their number of blocks and last block's key.
+        """Return beginnings of the prompt, each as its number of blocks and its last block's key.
 
-        1, 2, 4, 8, 16, 32, 64, 96, 128, 160, ... blocks.
+        The beginnings have 1, 2, 4, 8, 16, 32, 64, 96, 128, 160, ... blocks.
         """
         if self._marks is None:
             self._marks = self._made_marks()

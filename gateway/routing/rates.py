@@ -20,7 +20,7 @@ Knows: tokens and seconds. Does not know: what a token costs at which place of a
 from engine.link.address import is_tcp
 from engine.link.messages import FetchSource, Reused, Timing
 
-KEPT = 0.9  # the weight of earlier measurements at each new one
+KEPT = 0.9  # the weight of earlier measurements at each new measurement
 LEAST_TOKENS = 256  # computed tokens: fewer measure a step's time, not the tokens'
 COMPUTE_S = 1e-4  # seconds a token before any measurement
 HOST_S, DISK_S = COMPUTE_S / 10, COMPUTE_S / 2  # seconds a token before any measurement
@@ -83,7 +83,7 @@ class ReplicaRates:
         source: FetchSource | None = None,
         namespace: bytes = b"",
     ) -> bool:
-        """Learn from a prompt's first token; `source` is the replica that it was to fetch from.
+        """Learn from a prompt's first token; `source` is the replica to fetch from.
 
         `namespace` is the prompt's own, the last one of its path. Returns True if `compute` has
         changed.
@@ -108,7 +108,7 @@ class ReplicaRates:
     def expect(self, compute_s: float) -> None:
         """Change the expected seconds to compute a token to the mean of all replicas."""
         self.compute.expect(compute_s)
-        if not self.compute.is_measured:  # else the next measurement does it
+        if not self.compute.is_measured:  # else the next measurement changes these rates
             self._expect_of_fetches()
 
     def may_fetch(self, namespace: bytes, now: float) -> bool:
@@ -119,7 +119,7 @@ class ReplicaRates:
         """Return the seconds of a prompt's prefill that no earlier measurement has counted."""
         at = now if timing.at is None else timing.at
         seconds = min(timing.prefill, max(at - self._counted_until, 0.0))
-        # With several gateways events may come late: times before the mark have been counted.
+        # With several gateways events may come late: times before `_counted_until` were counted.
         if not self._counted_until - LATE_S < at < self._counted_until:
             self._counted_until = at
         return seconds

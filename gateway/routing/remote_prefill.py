@@ -18,7 +18,7 @@ RoleOf = Callable[[str], Role]
 
 
 def prefill_id(request_id: str) -> str:
-    """Name the prefill of a request on the engine that computes it for another."""
+    """Name the prefill of a request on the engine that computes it for another engine."""
     return f"{request_id}~p"
 
 
@@ -36,7 +36,7 @@ def answering(names: Sequence[str], role_of: RoleOf) -> Sequence[str]:
 
 
 def computing(names: Sequence[str], role_of: RoleOf) -> Sequence[str]:
-    """List the replicas that compute prompts for others."""
+    """List the replicas that compute prompts for other replicas."""
     return [name for name in names if role_of(name) == "prefill"]
 
 
@@ -48,7 +48,7 @@ def prefill_choice(
     sources: Sources,
     limits: RemotePrefillLimits,
 ) -> RoutingChoice | None:
-    """Choose which `able` engine computes the prompt for the answering one; None: no engine."""
+    """Choose which `able` engine computes the prompt for the answering engine; None: none."""
     if not able or is_short(request.tokens, answer, limits):
         return None
     prompt = router.choose(request, able, sources)

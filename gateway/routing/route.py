@@ -27,14 +27,14 @@ class RouteQuestion(msgspec.Struct, frozen=True, array_like=True):
     request: RoutingRequest
     ready: Annotated[Sequence[str], Meta(min_length=1)]  # replicas that may answer the request
     sources: Sources = {}  # replicas that may be fetched from, with their addresses
-    computing: Sequence[str] = ()  # replicas that may compute its prompt for the answering one
+    computing: Sequence[str] = ()  # replicas that may compute its prompt for the answering replica
     # The source that has computed its prompt since an earlier attempt; the replica always fetches
     # from this source.
     source: FetchSource | None = None
 
 
 class Route(msgspec.Struct, frozen=True, array_like=True):
-    """The engine of a request, and the engine of its prompt, if that is another."""
+    """The engine that answers a request, and the engine that computes its prompt, if another."""
 
     answer: RoutingChoice
     prompt: RoutingChoice | None = None
@@ -72,7 +72,7 @@ def sent_by(request: RoutingRequest, route: Route) -> Iterator[tuple[str, Routin
 class Routing(RouterEvents, Protocol):
     """The questions that replicas ask of a router. Belongs to one event loop.
 
-    The events are reported as to a `Router`, without waiting.
+    Calls that report events return at once, as those of `Router` do.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""The routers that ignore caches and queues, for comparison with the others.
+"""The routers that ignore caches and queues, for comparison with other routers.
 
 random         any
 round-robin    one after the other
@@ -74,7 +74,7 @@ class RoundRobinRouter(Unaware):
 class SessionRouter(Unaware):
     """A router by rendezvous hashing of the prompt's first blocks.
 
-    When a replica comes or goes, only the sessions move that it gets or had.
+    When a replica comes or goes, only the sessions that it gets or had are moved.
     """
 
     def __init__(self, blocks: int) -> None:

@@ -4,8 +4,8 @@ An adapter is read and checked by the engines, and stored with its tenant: from 
 requests may name it. Requests that other gateways admit within seconds after a drop are computed as
 before, in namespaces that no later request reaches.
 
-Engines read one adapter at a time. Each tenant has one adapter read at a time, so a tenant that
-asks for many makes another tenant wait for one of them at most.
+Engines read one adapter at a time, and each tenant may ask the engines for one adapter at a time,
+so a tenant that loads many adapters makes another tenant wait for one of them at most.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ MOST_WAITING = 8  # adapters of a tenant that wait to be read
 
 @dataclass(frozen=True, slots=True)
 class TenantAdapters:
-    """The adapters of all tenants. `forget` drops the cached record of a tenant (`Keyring`)."""
+    """The adapters of all tenants. `forget` drops the remembered record of a tenant (`Keyring`)."""
 
     store: Records
     engine: Engine
@@ -42,7 +42,7 @@ class TenantAdapters:
     turns: TenantTurns = field(default_factory=partial(TenantTurns, MOST_WAITING))
 
     async def load(self, tenant_id: str, name: str, path: str) -> TenantAdapter:
-        """Load the adapter at `path` for a tenant, in place of one of the same name.
+        """Load the adapter at `path` for a tenant, in place of an adapter of the same name.
 
         Raises NotFound, Conflict, or EngineError if the engines cannot serve it.
         """

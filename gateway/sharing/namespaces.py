@@ -31,7 +31,7 @@ from prefix_cache.hashing import TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath, derive_namespace
 
 _TOKEN_BYTES = 4
-_FIRST_BYTES = 8  # of a schema's namespaces; the others decide who shares blocks within it
+_FIRST_BYTES = 8  # bytes that name the schema; the other bytes decide who shares its blocks
 
 
 @dataclass(frozen=True, slots=True)

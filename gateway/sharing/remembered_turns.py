@@ -1,4 +1,4 @@
-"""The cleaning of tenants' memories of old values and of deleted tenants' values.
+"""The removal of old values, and of deleted tenants' values, from tenants' memories.
 
 Every worker of every gateway looks at the tenants itself, so a tenant that another worker disabled
 or deleted is forgotten here, too.

@@ -193,7 +193,7 @@ def _of_all(config: GatewayConfig, engine: Engine, faults: FaultWatch) -> Sequen
 
 
 def _binds(config: GatewayConfig, routers: _Routers, front: _Front, most: int) -> tuple[Bind, ...]:
-    """Bind all routes to one address, or the operator's to a second; both serve `shown`.
+    """Bind all routes to one address, or the operator's routes to a second; both serve `shown`.
 
     Only answers on the tenants' address may be read by pages of other origins.
     """

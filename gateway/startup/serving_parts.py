@@ -157,7 +157,7 @@ async def open_entry(config: GatewayConfig, kept: Kept, stack: AsyncExitStack) -
 
 
 def _page_sessions(files: StartFiles) -> PageSessions:
-    """Make the pages' sessions; a changed key ends the sessions that were begun with it."""
+    """Make the pages' sessions; changing a key ends the sessions begun with the old key."""
     pepper = files.secrets.pepper
     return PageSessions(
         Sessions("ratoon_admin", "/admin", secret_of(pepper, b"operator", files.admin_digest)),

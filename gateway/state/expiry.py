@@ -21,7 +21,7 @@ async def dropped_when_expired(
     """Remove expired responses every `every_s` seconds while open; `clock` gives epoch seconds."""
 
     async def look() -> None:
-        with suppress(Unavailable):  # the next turn removes them
+        with suppress(Unavailable):  # the next turn removes these responses
             await store.drop_expired_responses(now=clock())
         await asyncio.sleep(every_s)
 

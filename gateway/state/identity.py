@@ -17,7 +17,7 @@ KEYS_FILE = "keys.env"  # written at the end of a first start: from then on stat
 
 
 class WrongState(Exception):
-    """The error of state that is empty, another one or unfit. The message says what to do."""
+    """The error of state that is empty, exchanged or unfit. The message says what to do."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.reason)

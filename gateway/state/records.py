@@ -31,13 +31,13 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     weight: float = 1.0
     group_id: str | None = None  # the group with which the tenant shares, if any
     priority: Priority = "interactive"
-    target_itl_ms: float = 0.0  # target of gaps between its tokens; 0: the engine's own
+    target_itl_ms: float = 0.0  # target of gaps between tokens; 0: the engine's target
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
-    usage_tiers: bool = False  # its answers' usage shows the tiers in which cached tokens lay
-    canonical_prompts: bool = False  # parts of its prompts that vary without meaning are normalised
-    adapters: tuple[TenantAdapter, ...] = ()  # LoRA adapters that its requests may name
-    max_own_adapters: OwnAdapters = 0  # adapters that it may load itself
+    usage_tiers: bool = False  # usage in answers shows the tiers of cached tokens
+    canonical_prompts: bool = False  # parts of prompts that vary without meaning are normalised
+    adapters: tuple[TenantAdapter, ...] = ()  # LoRA adapters that the tenant's requests may name
+    max_own_adapters: OwnAdapters = 0  # adapters that the tenant may load itself
 
     @classmethod
     def new(cls, name: str, *, created_at: float) -> Tenant:
@@ -57,7 +57,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     digest: bytes
     hint: str  # the key's first and last characters, for display
     created_at: float
-    expires_at: float | None = None  # its expiry as issued
+    expires_at: float | None = None  # the expiry with which the key was issued
     retires_at: float | None = None  # after a rotation: the end of the overlap
     revoked_at: float | None = None
 
@@ -202,7 +202,7 @@ class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
 
     address: str  # in the form of `engine.link.address`
     added_at: float
-    beat_at: float | None = None  # the last heartbeat, by its sender's clock; None: sends none
+    beat_at: float | None = None  # the last heartbeat, by its sender's clock; None: no heartbeats
     fingerprint: str | None = None  # digest of model and settings, in hex, from its starter
 
 

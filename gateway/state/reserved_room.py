@@ -1,9 +1,9 @@
 """The reserved space on the data directory's file system: a ballast file.
 
 When a write finds no room, most of the ballast is given up for it; the rest is kept for the next
-start and the end of this run, whose files need room too. It is filled again as soon as there is
-room for all of it. SQLite's files hold room of their own (`sqlite.database`), so most writes do not
-need the ballast.
+start and the end of this run, whose files need room too. The ballast is filled again as soon as
+there is room for all of it. SQLite's files hold room of their own (`sqlite.database`), so most
+writes do not need the ballast.
 
 The ballast's bytes are random, because a file system that compresses would store zeros in no room.
 """
@@ -67,7 +67,7 @@ class ReservedRoom:
         with suppress(OSError):
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else another fills it
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else another process does
                 _fill(descriptor)
             finally:
                 os.close(descriptor)

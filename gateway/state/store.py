@@ -46,7 +46,8 @@ _NAMES: dict[type[Record], str] = {
 class Records(Protocol):
     """The records that have an id: tenants, their keys, groups and published prefixes.
 
-    A tenant and a prefix may belong to a group, a key belongs to a tenant; both owners must exist.
+    A tenant and a prefix may belong to a group, a key belongs to a tenant; the group and the tenant
+    must exist.
     """
 
     async def create(self, record: R) -> None:
@@ -94,9 +95,9 @@ class ResponseStore(Protocol):
     async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
         """Store a response; return False if it is larger than the room for all.
 
-        Its tenant's oldest responses are removed until the tenant's fit into `room.of_tenant`; then
-        the oldest of the tenant with the most bytes, until all fit. A disabled tenant counts as
-        missing.
+        Removes the tenant's oldest responses until its responses fit into `room.of_tenant`, then
+        the oldest responses of the tenant with the most bytes, until all responses fit. A disabled
+        tenant counts as missing.
         """
         ...
 
@@ -133,7 +134,8 @@ class SchemaStore(Protocol):
     async def keep_schema(self, schema: ModuleSchema) -> ModuleSchema:
         """Store a schema, unless the tenant has it; return the stored one.
 
-        Raises Conflict if the tenant has MOST_SCHEMAS others. A disabled tenant counts as missing.
+        Raises Conflict if the tenant has MOST_SCHEMAS other schemas. A disabled tenant counts as
+        missing.
         """
         ...
 
@@ -201,7 +203,7 @@ class EngineRegistry(Protocol):
     """The registry in the state by which gateways discover engines."""
 
     async def register_engine(self, engine: RegisteredEngine) -> None:
-        """Register an engine, in place of an engine with its address, whose `added_at` stays."""
+        """Register an engine in place of any engine at its address, but keep the old `added_at`."""
         ...
 
     async def forget_engine(self, address: str) -> None:
@@ -217,7 +219,7 @@ class FlushLog(Protocol):
     """The log of flushes that engines must do: the last flush of each tenant, deleted or not."""
 
     async def add_flush(self, flush: CacheFlush) -> None:
-        """Record a flush in place of the tenant's last flush; one of everything replaces all."""
+        """Record a flush in place of the tenant's last; a flush of everything replaces all."""
         ...
 
     async def flushes(self) -> list[CacheFlush]:
@@ -253,11 +255,11 @@ class Store(
 class Listener(Protocol):
     """A listener that is notified of other gateways' changes.
 
-    Such as `gateway.auth.keyring.Keyring` and `gateway.sharing.published.Published`.
+    `gateway.auth.keyring.Keyring` and `gateway.sharing.published.Published` are listeners.
     """
 
     def forget(self, changed_id: str) -> None:
-        """Forget a cached tenant, key, published prefix or flush, because it has changed."""
+        """Forget a remembered tenant, key, published prefix or flush: the record has changed."""
         ...
 
     def reload(self) -> None:

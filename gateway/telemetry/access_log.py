@@ -98,7 +98,7 @@ class AccessLog:
 
     @contextmanager
     def written(self) -> Iterator[AccessLog]:
-        """Write entries while this context is open, and the rest at its end, within two seconds."""
+        """Write entries while this context is open; spend up to 2 s on the last entries."""
         writer = threading.Thread(target=self._run, name="access-log", daemon=True)
         writer.start()
         try:

@@ -1,6 +1,6 @@
 """The engine's counters as Prometheus metrics.
 
-No label names a tenant: what each flow holds is shown by `/admin/cache`, not here.
+No label names a tenant; `/admin/cache` shows the blocks of each tenant's flow.
 """
 
 from collections.abc import Iterator, Mapping

@@ -90,7 +90,7 @@ class UsageAggregator:
         return self._row_of(caller).label()
 
     def add_cache(self, writer: str, cache: WrittenAndRead) -> None:
-        """Add cache tokens written under the label `writer`, and others' tokens first read."""
+        """Add cache tokens written under the label `writer`, and first reads of others' tokens."""
         if cache.written:
             self._add_to(writer, Counters(cache_written_tokens=cache.written))
         for label, tokens in cache.first_reads.items():

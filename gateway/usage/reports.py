@@ -4,7 +4,7 @@ A report takes no permit: a tenant that may run no request may still see its usa
 made at a time for each tenant, the bytes of reports count like those of other whole answers, and no
 report is made for a client that has gone.
 
-Knows: whose a request is. Does not know: what is in a report.
+Knows: the tenant of a request. Does not know: what is in a report.
 """
 
 import asyncio

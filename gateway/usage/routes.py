@@ -38,8 +38,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 class UsageView(msgspec.Struct, frozen=True, kw_only=True):
     """One key's usage on one day. None: not measured. Saved tokens are the cached tokens.
 
-    Of the tokens that its requests put into the cache on that day, no request has found the unread
-    ones to this day.
+    Unread tokens were put into the cache by its requests on that day; no request has found them
+    since.
     """
 
     day: str
@@ -64,7 +64,8 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
             row,
             used,
             saved_tokens=used.cached_tokens,
-            # Tokens may be read before their writer's request reports them, or if it never does.
+            # Tokens may be found before the request that wrote them reports them, or without a
+            # report.
             cache_unread_tokens=max(used.cache_written_tokens - used.cache_read_tokens, 0),
         )
 

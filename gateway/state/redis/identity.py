@@ -163,7 +163,7 @@ class StateLink:
         self._evicts = evicts(policy) if may_evict else None
 
     async def _settle(self) -> str:
-        """Find the state's id, or note its fault; raise StateLost, or Unavailable."""
+        """Find the state's id, or note the state's fault; raise StateLost, or Unavailable."""
         found, records = await self._link.commands([_ASK, ("EXISTS", at.TENANTS, at.KEYS)])
         try:
             settled = self._settled(found, is_empty=not records)
@@ -172,7 +172,7 @@ class StateLink:
             raise StateLost(MISSING) from error
         if found is None:
             await self._link.command("SET", at.STATE_ID, settled, "NX")
-            settled = _text(await self._link.command(*_ASK)) or settled  # others begin it too
+            settled = _text(await self._link.command(*_ASK)) or settled  # other gateways set it too
         if self._id != settled:
             self._remember(settled)
         self._id, self._lost = settled, None

@@ -5,7 +5,8 @@ megabytes do not cross within the main link's timeout, even if Redis works well.
 have connections of their own and a timeout by their size. Their timeouts do not count for the
 circuit breaker: a late answer fails only its own call.
 
-Knows: how large commands are sent. Does not know: which are large (`identity` and its callers).
+Knows: how large commands are sent. Does not know: which commands are large (`identity` and its
+callers).
 """
 
 from collections.abc import Awaitable, Callable

@@ -19,7 +19,7 @@ from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store import missing, missing_response, taken
 
 _EXPIRED_AT_ONCE = 256
-# How many responses may be removed for a new one, by tries: Redis serves nobody meanwhile.
+# The most responses that each try removes for a new response: Redis serves nobody meanwhile.
 _MAY_GO = (8, *[256] * 99)
 
 

@@ -44,7 +44,7 @@ from gateway.state.store import AUDIT_KEPT, Listener, missing_engine, since
 RECONNECT_S = 0.5
 PING_S = 5.0
 _BATCH_KEPT_S = "3600"
-_FIELDS_AT_ONCE = 1000  # fields of a command: Lua passes on some thousand words
+_FIELDS_AT_ONCE = 1000  # fields of a command: Lua passes some thousand words at most
 
 
 class RedisStore(RedisModules):
@@ -147,7 +147,7 @@ class RedisStore(RedisModules):
         return sorted(engines, key=lambda engine: engine.address)
 
     async def add_flush(self, flush: CacheFlush) -> None:
-        """Record a flush in place of the tenant's last flush; one of everything replaces all."""
+        """Record a flush in place of the tenant's last; a flush of everything replaces all."""
         transaction = Transaction()
         if flush.tenant_id is None:
             transaction.write("DEL", at.FLUSHES)

@@ -67,7 +67,7 @@ class SqliteOperation(SqliteModules):
 
     @on_worker
     def add_flush(self, connection: sqlite3.Connection, flush: CacheFlush) -> None:
-        """Record a flush in place of the tenant's last flush; one of everything replaces all."""
+        """Record a flush in place of the tenant's last; a flush of everything replaces all."""
         row = (flush.tenant_id or "", flush.at, msgspec.json.encode(flush))
         with transaction(connection):
             if flush.tenant_id is None:
