@@ -12,7 +12,7 @@ class CallLimit:
     """A `TurnParser` that ends the turn of `parser` after the last allowed call.
 
     The turn is over when text or another call follows, not when the last call is whole. So the
-    model still generates the marks that close the call, and the turn's tokens are a whole turn's.
+    model still generates the markers that close the call, and the turn is complete.
     """
 
     def __init__(self, parser: TurnParser, most: int) -> None:

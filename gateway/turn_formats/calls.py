@@ -40,7 +40,7 @@ class CallReader(TurnReader):
         return next((one for one in (name, bare) if one in self.tools), None)
 
     def started(self, name: str) -> bool:
-        """Start a call and drop the held text; return False for an unknown tool."""
+        """Start a call and drop the held text; return False if the tool is unknown."""
         known = self.known(name)
         if known is None:
             return False
@@ -92,8 +92,8 @@ class CallReader(TurnReader):
     def broken_arguments(self, closes: str, ends: Markers, rest: str = "") -> Read[None]:
         """Close broken arguments with `closes`; send the text up to one of `ends` as text.
 
-        `rest` and the held text are sent before it. At the turn's end both are dropped, since they
-        are part of an incomplete member.
+        `rest` and the held text are sent before that text. At the turn's end both are dropped,
+        since they are part of an incomplete member.
         """
         follows = yield from self.peek()
         self.pieces += [CallArguments(closes)] if closes and not self.is_cut else []
@@ -129,7 +129,7 @@ class CallReader(TurnReader):
         return found
 
     def call_objects(self, ends: Markers) -> Read[bool]:
-        """Read call objects, in a list or one after another; return False if one is no call.
+        """Read call objects, in a list or one after another; return False if an object is no call.
 
         `call_object` sends the text of an object that is no call. A comma after the last call is
         held.

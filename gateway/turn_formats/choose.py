@@ -1,9 +1,9 @@
 """The choice of a model's tool format and reasoning format by its chat template.
 
 A template renders turns as the model writes them, so a rendered turn tells the format. If the
-template renders no calls, its source is searched. If calls are rendered as JSON without a mark, the
-tokenizer's special tokens tell whether the model knows a mark. A name in `--tool-format` decides
-alone.
+template renders no calls, its source is searched. If calls are rendered as JSON without a marker,
+the tokenizer's special tokens tell whether the model knows a marker. A name in `--tool-format`
+overrides this choice.
 """
 
 import re
@@ -88,7 +88,7 @@ _FORMATS = (
 )
 _BARE = re.compile(r"\s*\[?\s*\{")  # a JSON call without a marker
 _REASONING = (THINK, MAGISTRAL, GEMMA, COHERE, APRIEL)
-_SHOWN_REASONING = (KIMI_K3, MUSE, SOLAR)  # built from parts, so no source has them
+_SHOWN_REASONING = (KIMI_K3, MUSE, SOLAR)  # templates build these tags from parts
 
 
 class UnknownToolFormat(ValueError):
@@ -102,7 +102,7 @@ class ShownTurns(Struct, frozen=True):
     """The assistant turns that a chat template renders, and the template's source.
 
     `call` is a rendered turn with a call of `tool`; `thought` is a rendered chat with the reasoning
-    `thinks`. They are None if the template does not show them.
+    `thinks`. Either is None if the template does not show it.
     """
 
     source: str
@@ -147,7 +147,7 @@ def tool_format(
 
 
 def _reads(format_: ToolFormat, shown: ShownTurns) -> bool:
-    """Tell whether the shown turn has the format's marks, and its parser finds the call."""
+    """Tell whether the shown turn has the format's markers, and its parser finds the call."""
     if shown.call is None or shown.tool is None or not format_.is_in(shown.call):
         return False
     parser = format_.parser([shown.tool])

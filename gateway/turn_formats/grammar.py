@@ -42,7 +42,7 @@ class GrammarText:
         self._tokens = re.compile(f"({'|'.join(tokens)})" if tokens else "(?!)")
         self._rules: list[str] = []
         self._once: dict[str, str] = {}
-        self._roots: dict[str, Any] = {}  # by tool: its schema, if that refers beyond definitions
+        self._roots: dict[str, Any] = {}  # schemas that refer beyond definitions, by tool
         self._chars = 0
 
     def spelled(self, text: str, quote: Callable[[str], str] | None = None) -> str:

@@ -45,7 +45,7 @@ class JsonScanner:
         self._quote = ""  # the quote of the string being read
         self._is_key = False
         self._shown: list[str] = []
-        self._pending: list[str] = []  # passed on with the value that follows
+        self._pending: list[str] = []  # to be passed on with the next value
 
     @classmethod
     def after_key(cls) -> JsonScanner:
@@ -274,7 +274,7 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _finished(atom: str) -> str:
-    """Return the JSON or Python word that begins with `atom`; `atom` itself if there is none."""
+    """Return the JSON or Python word that begins with `atom`; `atom` itself if no word does."""
     words = (*PYTHON_WORDS, *PYTHON_WORDS.values())
     return next((word for word in words if word.startswith(atom)), atom)
 

@@ -35,7 +35,7 @@ class Markers:
     def find(self, text: str, at: int) -> tuple[int, int]:
         """Find (begin, end) of the first marker.
 
-        If none is certain, return (b, b): a marker may begin at b, or b is the text's end.
+        If no marker is certain, return (b, b): a marker may begin at b, or b is the text's end.
         """
         found = self._any.search(text, at)
         if found is not None and not self._may_grow(text, found.start()):
@@ -216,8 +216,8 @@ class TurnReader:
     def until(self, markers: Markers, kind: Kind, *, strips: bool = True) -> Read[str]:
         """Send all text before the first marker; hold and return the marker, or "" at the end.
 
-        With `strips` the whitespace before the marker is held, too, to be dropped or sent with it.
-        At the turn's end the last whitespace is held likewise.
+        With `strips` the whitespace before the marker is held, too, to be dropped or sent with the
+        marker. At the turn's end the last whitespace is held likewise.
         """
         while True:
             begin, end = markers.find(self._text, self._at)
@@ -250,7 +250,8 @@ class TurnReader:
     def json_value(self, limit: int) -> Read[str]:
         """Read a JSON value; return "" if it is invalid or longer than `limit` characters.
 
-        Numbers and words are not checked; the caller sees from the next text whether one is whole.
+        Numbers and words are not checked; the caller sees from the next text whether a number is
+        whole.
         """
         if (yield from self.peek()) not in _BEGIN_JSON:
             return (yield from self.run(_ATOM, limit))

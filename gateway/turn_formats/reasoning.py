@@ -1,8 +1,8 @@
 """The tags that families of models write around their reasoning before an answer.
 
-If the prompt already opens the reasoning, the turn begins within it. The text after the reasoning
-is read by another parser, of the tool format or of plain text. Harmony's reasoning is read with its
-calls (`families/harmony.py`).
+If the prompt already opens the reasoning, the turn begins within the reasoning. The text after the
+reasoning is read by another parser, of the tool format or of plain text. Harmony's reasoning is
+read with its calls (`families/harmony.py`).
 """
 
 import re
@@ -67,15 +67,15 @@ class ReasoningFormat(Struct, frozen=True):
     ) -> TurnParser:
         """Make a parser that reads the reasoning, and the rest with a parser from `make`.
 
-        `calls` are the marks that begin calls. If both the reasoning and the turn end with calls,
-        they are read as calls: the model only forgot to close its reasoning.
+        `calls` are the markers that begin calls. If both the reasoning and the turn end with calls,
+        the calls are read as calls: the model only forgot to close the reasoning.
         """
         return _ReasoningReader(self, make, calls, is_open=is_open)
 
     def before(self, grammar: str, special_tokens: Mapping[str, int], *, is_open: bool) -> str:
         """Write the grammar of reasoning, followed by a turn of `grammar`.
 
-        Unless the prompt opened it (`is_open`), the reasoning is optional.
+        The reasoning is optional, unless the prompt opened the reasoning (`is_open`).
         """
         head = GrammarText(special_tokens, prefix="reasoning")
         thought = f"{head.up_to(self.closes)} {_LINES}"
@@ -134,7 +134,7 @@ class _ReasoningReader(TurnReader):
 
 
 class _Doubt:
-    """A buffer of reasoning that holds back text at its end that may be calls."""
+    """A buffer of reasoning; it holds back the last text while that text may be calls."""
 
     def __init__(self, make: Callable[[], TurnParser]) -> None:
         self._make = make
@@ -177,7 +177,7 @@ class _Doubt:
 
 
 def marks_around(thought: str, turn: str) -> ReasoningFormat | None:
-    """Find the tags around `thought` in `turn`; None unless they are a pair as `<x>` and `</x>`."""
+    """Find the tags around `thought` in `turn`; None if they are no pair like `<x>` and `</x>`."""
     before, _, after = turn.partition(thought)
     opens, closes = _LAST_MARK.search(before), _FIRST_MARK.match(after)
     if opens is None or closes is None or not _are_pair(opens[1], closes[1]):

@@ -126,7 +126,7 @@ def _is_of(part: Format, kinds: tuple[type[Part], ...]) -> bool:
 
 
 def _may_be_longer(part: Format) -> bool:
-    """Tell whether a part's texts vary in length, and no mark shows their end."""
+    """Tell whether a part's texts vary in length, and no marker shows their end."""
     match part:
         case Regex() | Ebnf() | AnyText() | Repeated():
             return True

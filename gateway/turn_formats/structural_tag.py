@@ -1,4 +1,4 @@
-"""Structural tags: a text in which some parts follow schemas, as vLLM's and SGLang's clients ask.
+"""Structural tags: texts with parts that follow schemas, as vLLM's and SGLang's clients send them.
 
 Both forms are read: the older `structures` with `triggers`, and the newer `format`, a tree.
 

@@ -56,7 +56,7 @@ class TurnParser(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """True if the turn is over though more text may follow, which is dropped."""
+        """True if the turn is over; any text that follows is dropped."""
 
     def feed(self, text: str) -> list[Piece]:
         """Return the pieces that are certain; hold back text that may begin a marker."""
@@ -64,7 +64,7 @@ class TurnParser(Protocol):
     def end(self, *, is_cut: bool = False) -> list[Piece]:
         """End the turn; return the pieces that were held back.
 
-        `is_cut` says that the turn was cut off: text that may be the beginning of a mark or of a
+        `is_cut` says that the turn was cut off: text that may be the beginning of a marker or of a
         call is dropped, and incomplete arguments are not completed.
         """
 
@@ -78,16 +78,16 @@ class ToolFormat(Protocol):
 
     name: ClassVar[str]  # a value of --tool-format
     markers: ClassVar[tuple[str, ...]]  # special tokens that the parser must see in the text
-    call_marks: ClassVar[tuple[str, ...]]  # marks that may begin calls after text
+    call_marks: ClassVar[tuple[str, ...]]  # markers that may begin calls after text
     reads_reasoning: ClassVar[bool]  # whether the parser itself reads reasoning
-    marks_text: ClassVar[bool]  # whether texts have marks, so turns without tools need the parser
+    marks_text: ClassVar[bool]  # whether texts have markers, so turns without tools need the parser
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """The documented text that tells a model of tools, if its template does not; None: none."""
+        """The documented text that tells a model of tools, if its template does not; else None."""
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a template's source, or a turn rendered by it, has such calls."""
+        """Tell whether a template's source, or a turn rendered by it, has calls in this format."""
 
     def parser(self, tools: Sequence[ToolSpec]) -> TurnParser:
         """Make a parser of a turn that may call `tools`."""

@@ -1,11 +1,13 @@
-"""Cohere's Command R, R7B and A: a list of call objects; later models also put marks around texts.
+"""Cohere's Command R, R7B and A: a list of call objects; later models also put markers around
+texts.
 
     <|START_ACTION|>[
         {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Oslo"}}
     ]<|END_ACTION|>
 
 A text stands between `<|START_RESPONSE|>` and `<|END_RESPONSE|>`, in later models between
-`<|START_TEXT|>` and `<|END_TEXT|>`. Command R and R+ mark no texts, and write calls in a fence:
+`<|START_TEXT|>` and `<|END_TEXT|>`. Command R and R+ write no markers around texts, and write calls
+in a fence:
 
     Action:
     ```json

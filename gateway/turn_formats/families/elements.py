@@ -69,7 +69,7 @@ class _Values:
         self._tool = tool
 
     def members(self, schema: Schema, depth: int) -> str:
-        """Write an object's members in the schema's order; any, or JSON, if it names none."""
+        """Write an object's members in the schema's order; any members, or JSON, if it has none."""
         ways = [self._members(one, depth) for one in alternatives(schema, self._tool.parameters)]
         return self._grammar.one_of("members", ways)
 
@@ -198,7 +198,7 @@ class _ElementReader(CallReader):
     def _nested(
         self, schema: Schema, root: Schema, depth: int
     ) -> Read[defaultdict[str, list[str]] | None]:
-        """Read the elements of a value; return their JSON by name, or None if one is not whole."""
+        """Read the elements of a value; return their JSON by name, or None if one is cut off."""
         found = defaultdict[str, list[str]](list)
         while depth > 0:
             name = yield from self._opened()

@@ -6,8 +6,8 @@
     Let me look.>>>get_weather
     {"city": "Oslo"}
 
-The first form is 3.1, the second 3.2: there the recipient `all` marks a text, and the prompt ends
-with the first `>>>`.
+The first form is 3.1. In the second form, 3.2, the recipient `all` begins a text, and the prompt
+ends with the first `>>>`.
 """
 
 import re
@@ -70,7 +70,7 @@ class FunctionaryV32Format(UnmarkedText):
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """Write the grammar of calls after a prompt's mark; 1 <= `at_least` <= `at_most`."""
+        """Write the grammar of calls after a prompt's marker; 1 <= `at_least` <= `at_most`."""
         checked(tools, at_least, at_most)
         grammar = GrammarText(self.special_tokens)
         calls = repeated(_call(grammar, tools), grammar.spelled(_TO), at_least, at_most)
@@ -102,9 +102,10 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec]) -> str:
 
 
 class _Reader(CallReader):
-    """A parser of calls: the mark `opens`, a name, `named`, JSON arguments, and `closes`.
+    """A parser of calls: the marker `opens`, a name, `named`, JSON arguments, and `closes`.
 
-    After the name `text_to` a text follows. With `text_to` the prompt may end with the first mark.
+    After the name `text_to` a text follows. With `text_to` the prompt may end with the first
+    marker.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class _Reader(CallReader):
         self.send(TextPiece)
 
     def _message(self) -> Read[None]:
-        """Read a call or the head of a text after a mark; read anything else again, as text."""
+        """Read a call or the head of a text after a marker; if neither follows, send the marker."""
         marked = len(self.held())
         name = yield from self.run(_NAME, _MAX_NAME)
         is_named = yield from self.literal(self._named)
@@ -140,7 +141,7 @@ class _Reader(CallReader):
             self.put_back(held[marked:])
 
     def _end(self) -> Read[None]:
-        """Read the closing tag of a call, if it has one, and the whitespace around it."""
+        """Read the closing tag of a call, if any, and the whitespace around the tag."""
         yield from self.spaces()
         if self._ends_itself and (yield from self.closing(self._closes)):
             yield from self.spaces()

@@ -4,8 +4,8 @@
     <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:3}<tool_call|>
 
 Keys have no quotes. Each string stands between two quote tokens, which no string contains, so
-strings need no escapes. All else is as in JSON. Calls are sent as JSON while they arrive. Gemma 3
-has no form of calls of its own: its prompts show it the form in `pythonic.py`.
+strings need no escapes. Everything else is as in JSON. Calls are sent as JSON while they arrive.
+Gemma 3 has no form of calls of its own: its prompts describe the form in `pythonic.py`.
 """
 
 import json

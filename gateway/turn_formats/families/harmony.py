@@ -9,7 +9,7 @@ and messages on `commentary` without a recipient, are text. The recipient may al
 channel, or lack `functions.`. The prompt ends with `<|start|>assistant`, so the first message lacks
 this beginning. The model stops at `<|call|>`, so a call's arguments may end with the turn.
 
-Text is sent with its whitespace, since there is no whitespace between the marks and a text.
+Text is sent with its whitespace, since there is no whitespace between the markers and a text.
 """
 
 import re
@@ -173,7 +173,7 @@ class _HarmonyReader(CallReader):
                 yield from self._body(kind or TextPiece)
 
     def _head(self) -> Read[tuple[str, str]]:
-        """Read a message's head; return it and the control token that ends it, "" if none does."""
+        """Read a message's head; return the head and the control token after it ("" if none)."""
         parts = [self.held()]
         if parts == [_MESSAGE]:
             return "", _MESSAGE

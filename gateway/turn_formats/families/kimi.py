@@ -1,4 +1,4 @@
-"""Kimi K2: a section of calls between special tokens, each with its name and a number.
+"""Kimi K2: a section of calls between special tokens; each call has a name and a number.
 
     <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0
     <|tool_call_argument_begin|>{"city": "Oslo"}<|tool_call_end|><|tool_calls_section_end|>

@@ -47,14 +47,14 @@ class KimiK3Format(MarkedText, TaggedFormat):
     )
 
     def around_text(self, tools: Sequence[ToolSpec]) -> Sequence[str]:
-        """List the marks before and after a text, and at the message's end."""
+        """List the markers before and after a text, and at the message's end."""
         del tools
         return (_TEXT, _TEXT_END, f"{_CLOSE}message{_SEP}")
 
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """Write the grammar of an empty text, if any, and calls of `tools`."""
+        """Write the grammar of an optional empty text, then calls of `tools`."""
         calls = super().call_grammar(tools, at_least=at_least, at_most=at_most)
         grammar = GrammarText(self.special_tokens)
         text = f"({grammar.spelled(_TEXT)}? {grammar.spelled(_TEXT_END)})?"

@@ -3,9 +3,9 @@
     {"name": "get_weather", "parameters": {"city": "Oslo"}}
 
 Several calls are separated by `; `. The parser also reads a list of calls, and a call in a Markdown
-fence that is the whole turn; both may follow Llama 4's marks of Python. After text only the tag
-begins a call, since JSON within a text is no call. An object with other members than those of a
-call is text.
+fence that is the whole turn; both may follow Llama 4's markers of Python. After text only the tag
+begins a call, since JSON within a text is no call. An object with a member that calls do not have
+is text.
 """
 
 import re

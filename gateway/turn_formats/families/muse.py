@@ -43,7 +43,7 @@ class MuseFormat(TaggedFormat):
     )
 
     def around_text(self, tools: Sequence[ToolSpec]) -> Sequence[str]:
-        """List the marks that begin messages, with and without the end of the message before."""
+        """List the markers that begin messages, with and without the end of the last message."""
         heads = [f"{_TO}{name}{_HEAD_END}" for name in ("user", *(one.name for one in tools))]
         spaced = [f" {head}" for head in heads]
         return (*heads, *spaced, *(f"{end}{_BEGIN}{one}" for one in spaced for end in ("", _END)))
@@ -85,5 +85,5 @@ class MuseFormat(TaggedFormat):
 
 
 def _head(grammar: GrammarText, recipient: str) -> str:
-    """Write the grammar of a message's head; the space before it may be part of the prompt."""
+    """Write the grammar of a message's head; the space before the head may be in the prompt."""
     return f'" "? {grammar.spelled(f"{_TO}{recipient}{_HEAD_END}")}'

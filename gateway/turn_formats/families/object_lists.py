@@ -1,4 +1,4 @@
-"""Calls as objects between marks: Nemotron Nano 2 and Mini, Apriel, MiniMax-M1 and others.
+"""Calls as objects between markers: Nemotron Nano 2 and Mini, Apriel, MiniMax-M1 and others.
 
     <TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]</TOOLCALL>
     <tool_calls>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]</tool_calls>
@@ -66,7 +66,7 @@ class GraniteFormat(ObjectFormat, begin="<|tool_call|>"):
     name: ClassVar[str] = "granite"
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, names the mark of calls."""
+        """Tell whether a chat template, or a turn that it shows, names the marker of calls."""
         return self.trigger in template
 
 
@@ -101,12 +101,12 @@ class NemotronMiniFormat(
     name: ClassVar[str] = "nemotron_mini"
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a template has the mark of calls, or the marks of roles and of tools."""
+        """Tell whether a template has the marker of calls, or the markers of roles and of tools."""
         return self.trigger in template or ("<extra_id_1>" in template and "<tool>" in template)
 
 
 class FunctoolsFormat(ObjectFormat, begin="functools"):
-    """The `ToolFormat` of Phi-4-mini: vLLM's template describes the mark, and renders none."""
+    """The `ToolFormat` of Phi-4-mini: vLLM's template has the marker, but renders no calls."""
 
     name: ClassVar[str] = "functools"
 

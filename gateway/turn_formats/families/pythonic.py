@@ -1,4 +1,4 @@
-"""Llama 3.2, Llama 4, LFM2, and models whose prompts ask for it: calls as a list of Python calls.
+"""Llama 3.2, Llama 4, LFM2, and models whose prompts ask for this form: a list of Python calls.
 
     [get_weather(city="Oslo", days=3), get_time()]
 
@@ -108,7 +108,7 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec], opens: str = "") -> s
 
 
 def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
-    """Write the grammar of arguments in the schema's order; any arguments if it names none."""
+    """Write the grammar of arguments in the schema's order; any if the schema names none."""
     properties = properties_of(tool)
     if properties is None:
         one = grammar.rule("any", f"{_ANY_PARAMETER} {grammar.json({}, strict=False)}")
@@ -237,7 +237,7 @@ class _PythonicReader(CallReader):
 
 
 class _MarkedReader(_PythonicReader):
-    """A parser of lists after a mark, anywhere in the turn."""
+    """A parser of lists after a marker, anywhere in the turn."""
 
     def turn(self) -> Read[None]:
         while (yield from self.until(self._starts, TextPiece)):

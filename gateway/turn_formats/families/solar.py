@@ -1,4 +1,4 @@
-"""Solar Open: a list of calls, each with an id, a name and JSON arguments; texts have marks, too.
+"""Solar Open: a list of calls, each with an id, a name and JSON arguments; texts have markers, too.
 
     <|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:args|>
     {"city": "Oslo"}<|tool_call:end|><|calls|>

@@ -1,4 +1,4 @@
-"""The base of formats that put marks around texts as well as around calls."""
+"""The base of formats that put markers around texts as well as around calls."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _TEXT_START = re.compile(r"^start:", re.MULTILINE)
 
 
 class MarkedText(BlockFormat):
-    """The base of formats whose texts are between marks; a subclass gives the marks."""
+    """The base of formats whose texts are between markers; a subclass gives the markers."""
 
     marks_text: ClassVar[bool] = True
     text_opens: ClassVar[tuple[str, ...]]
@@ -19,12 +19,12 @@ class MarkedText(BlockFormat):
     turn_begins: ClassVar[str]  # the end of a prompt without an open text
 
     def before_calls(self, grammar: GrammarText) -> str:
-        """Write the grammar of an optional text with marks; the prompt may have opened the text."""
+        """Write the grammar of an optional text with markers; the prompt may have opened it."""
         opens = f"{_one_of(grammar, self.text_opens)}?"
         return f"({opens} ({' | '.join(map(grammar.up_to, self.text_closes))}))?"
 
     def opening_after_text(self, grammar: GrammarText) -> str:
-        """Write the grammar of any text up to a block, with or without the text's marks."""
+        """Write the grammar of any text up to a block, with or without the text's markers."""
         return f"{self.before_calls(grammar)} {super().opening_after_text(grammar)}"
 
     def last_text(self, grammar: GrammarText) -> str:
@@ -33,7 +33,7 @@ class MarkedText(BlockFormat):
         return f"{opens}? {ANY_TEXT} {closes}?"
 
     def around(self, text: str, prompt: str) -> str:
-        """Write the grammar of `text` between the marks of a text."""
+        """Write the grammar of `text` between the markers of a text."""
         grammar = GrammarText(self.special_tokens, prefix="response")
         said = prompt.rpartition(self.turn_begins)[2]
         is_open = any(mark in said for mark in self.text_opens)

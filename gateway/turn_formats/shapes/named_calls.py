@@ -1,6 +1,6 @@
-"""Calls of several families: in a section, a name and JSON arguments between marks.
+"""Calls of several families: a section of names and JSON arguments between markers.
 
-A family gives its marks. The parser also reads a type before the name, and a fence around the
+A family gives its markers. The parser also reads a type before the name, and a fence around the
 arguments, which DeepSeek V3 writes.
 """
 
@@ -28,8 +28,8 @@ class NamedCallFormat(BlockFormat):
 
     marks: ClassVar[tuple[str, str, str, str, str]]  # section, its end, call, its end, separator
     between_calls = ""
-    id_end: ClassVar[str] = ""  # between a call's id and its name; "": no id comes first
-    around_text: ClassVar[tuple[str, ...]] = ()  # marks around texts, which are dropped
+    id_end: ClassVar[str] = ""  # between a call's id and its name; "": calls have no id
+    around_text: ClassVar[tuple[str, ...]] = ()  # markers around texts, which are dropped
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
         """Make a parser of a turn that may call `tools`."""
@@ -80,7 +80,7 @@ class _NamedCallReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[None]:
-        """Read the calls after the mark of the first call."""
+        """Read the calls after the marker of the first call."""
         while (yield from self._call()):
             if not (yield from self.next_block(self._call_begins, self._call_ends)):
                 yield from self.closing(self._section_ends)

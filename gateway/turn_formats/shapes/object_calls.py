@@ -1,6 +1,6 @@
-"""Calls of several families: JSON objects between two marks, alone or in a list.
+"""Calls of several families: JSON objects between two markers, alone or in a list.
 
-A family gives its marks; the grammars and the parser are made from them.
+A family gives its markers; the grammars and the parser are made from them.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from gateway.turn_formats.turn_format import ToolSpec
 
 
 class ObjectFormat(BlockFormat):
-    """The base of formats with call objects; a subclass gives its marks and the text beside them.
+    """The base of formats with call objects; a subclass gives its markers and the text beside them.
 
     A block is a list of objects, unless `opens`, `between` and `closes` are set otherwise.
     """
@@ -23,10 +23,10 @@ class ObjectFormat(BlockFormat):
     markers: ClassVar[tuple[str, ...]] = ()
     call_marks: ClassVar[tuple[str, ...]] = ()
     names_are_keys: ClassVar[bool] = False  # True if an object is `{"get_weather": {...}}`
-    around_text: ClassVar[tuple[str, ...]] = ()  # marks around texts, which are dropped
-    tokens: ClassVar[tuple[str, ...]] = ()  # control tokens within marks
+    around_text: ClassVar[tuple[str, ...]] = ()  # markers around texts, which are dropped
+    tokens: ClassVar[tuple[str, ...]] = ()  # control tokens within markers
     end: ClassVar[str]
-    fence: ClassVar[str]  # text after the first mark; "": none
+    fence: ClassVar[str]  # text after the first marker; "": none
 
     def __init_subclass__(
         cls,
@@ -39,7 +39,7 @@ class ObjectFormat(BlockFormat):
         fence: str = "",
         **more: Any,
     ) -> None:
-        """Declare a format by the marks before and after calls, and the text beside the marks."""
+        """Declare a format by the markers before and after calls, and the text beside them."""
         super().__init_subclass__(**more)
         cls.trigger, cls.opens, cls.end, cls.closes = begin, opens, end, closes + end
         cls.between_calls, cls.between_blocks = between, "\n"
@@ -64,7 +64,7 @@ class ObjectFormat(BlockFormat):
 
 
 class ObjectReader(CallReader):
-    """A parser of call objects after `opens`; marks in `around_text` are dropped."""
+    """A parser of call objects after `opens`; markers in `around_text` are dropped."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ObjectReader(CallReader):
         around_text: Sequence[str] = (),
         fence: str = "",
     ) -> None:
-        """Read calls of `tools`; `closes` is "" if no mark ends a block."""
+        """Read calls of `tools`; `closes` is "" if no marker ends a block."""
         super().__init__(tools)
         self._opens, self._closes = Markers(opens), Markers(closes) if closes else None
         self._either = Markers(opens, closes or opens)
@@ -93,7 +93,7 @@ class ObjectReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[None]:
-        """Read the calls after the opening mark; several are read even if the format has one."""
+        """Read the calls after the opening marker, even several if the format allows one."""
         yield from self.spaces()
         if self._fence is not None and (yield from self.literal(self._fence)):
             yield from self.spaces()

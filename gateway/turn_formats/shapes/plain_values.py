@@ -1,6 +1,6 @@
 """Grammars of values that are written without quotes and follow a schema.
 
-A text keeps to its schema's bounds, and never contains the mark that ends it. Any other value is
+A text keeps to its schema's bounds, and never contains the marker that ends it. Any other value is
 JSON.
 """
 
@@ -23,7 +23,7 @@ class ValueTags(Struct, frozen=True):
 
     tail: str
     typed: tuple[tuple[str, str], ...] = ()  # (JSON type, or "" for other types; tag before values)
-    quote: tuple[str, str] | None = None  # marks around a text that contains `<`
+    quote: tuple[str, str] | None = None  # markers around a text that contains `<`
 
     def type_tag(self, kind: str) -> str:
         """Return the tag before a value of the JSON type `kind`; "" if there is none."""
@@ -55,7 +55,7 @@ def _ways(grammar: GrammarText, tool: ToolSpec, schema: Schema, tags: ValueTags)
     if not types or "string" in types:
         bounds = bounds_of(schema)
         yield from _texts(grammar, bounds, tags)
-        if not (bounds or tags.typed or tags.quote):  # any text is allowed, so any other value too
+        if not (bounds or tags.typed or tags.quote):  # any text is allowed, so any value is allowed
             return
     others = (types or (OTHERS if tags.typed else types)) - {"string"}
     for opens, kinds in groupby(sorted(others, key=tags.type_tag), tags.type_tag):

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 _MAX_PARTS = 64  # most parts read of a schema, which may refer to itself
-_MAX_KEYS = 64  # so many keys of a schema count as one part more
+_MAX_KEYS = 64  # every so many keys of a schema count as a further part
 _MAX_TYPES = 64  # most names read of one list of types
 _PARTS = ("$ref", "allOf")
 _UNION = ("anyOf", "oneOf")
@@ -36,7 +36,7 @@ def required_of(tool: ToolSpec) -> frozenset[str]:
 
 
 class ParameterTypes:
-    """The JSON types of one tool's parameters, resolved lazily and cached."""
+    """The JSON types of one tool's parameters, resolved on first use and remembered."""
 
     def __init__(self, tool: ToolSpec) -> None:
         self._root = tool.parameters or {}

@@ -55,7 +55,7 @@ class TaggedFormat(BlockFormat):
         return TaggedReader(tools, self.tags, self.around_text(tools))
 
     def around_text(self, tools: Sequence[ToolSpec]) -> Sequence[str]:
-        """List the marks in a turn that belong neither to text nor to calls."""
+        """List the markers in a turn that belong neither to text nor to calls."""
         del tools
         return ()
 
@@ -74,7 +74,7 @@ class TaggedFormat(BlockFormat):
         return f"{head} {self._parameters(grammar, tool)} {grammar.spelled(self.tags.call_end)}"
 
     def _parameters(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of parameters in the schema's order, or of any if it names none."""
+        """Write the grammar of parameters in the schema's order; any if the schema names none."""
         tags = self.tags
         properties = properties_of(tool)
         if properties is None:

@@ -54,7 +54,7 @@ def _name_before(tag: str) -> re.Pattern[str]:
 
 
 class TaggedReader(CallReader):
-    """A parser of calls with `tags`; marks in `around_text` are dropped."""
+    """A parser of calls with `tags`; markers in `around_text` are dropped."""
 
     def __init__(self, tools: Sequence[ToolSpec], tags: Tags, around_text: Sequence[str]) -> None:
         super().__init__(tools)
@@ -222,7 +222,7 @@ class _Value:
     def __init__(self, types: Set[str]) -> None:
         self._types = types
         self._is_text = is_text(types)
-        self._parts: list[str] = []  # unsent text; of a string, only a newline that may be its end
+        self._parts: list[str] = []  # unsent text; for a string, only a newline that may end it
 
     def begin(self) -> list[Piece]:
         """Begin the value; return the opening quote of a string, nothing for other types."""
