@@ -21,7 +21,7 @@ from benchmarks.record import emit, p50_and_p99
 from engine.link.messages import Generate, SamplingParams
 from gateway.auth.keyring import Keyring
 from gateway.config import Bounds
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.body_memory import BodyMemory
 from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import Limiter
 from gateway.limits.open_streams import OpenStreams

@@ -24,7 +24,7 @@ from gateway.admin.receipts import receipts_router
 from gateway.admin.tenants import groups_router, tenants_router
 from gateway.auth.auth import AdminAuthenticator, MetricsAuthenticator
 from gateway.auth.keyring import Keyring
-from gateway.http.bodies.body_memory import OPERATOR, BodyMemory
+from gateway.http.body_memory import OPERATOR, BodyMemory
 from gateway.http.openapi import described
 from gateway.overview.routes import Watched, overview_router
 from gateway.overview.tenant_names import TenantNames

@@ -28,7 +28,7 @@ from gateway.auth.keyring import REFUSED, Keyring, key_digest
 from gateway.auth.running_requests import RunningRequests
 from gateway.caller import Caller
 from gateway.errors import Unauthenticated
-from gateway.http.bodies.body_memory import OPERATOR
+from gateway.http.body_memory import OPERATOR
 from gateway.http.request_head import route_of, running_request, tell_owner
 
 OPERATOR_HEADER = "x-ratoon-operator"

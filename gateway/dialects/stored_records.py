@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from gateway.config import Bounds
 from gateway.errors import NotFound
-from gateway.http.bodies.body_memory import BodyLease
+from gateway.http.body_memory import BodyLease
 from gateway.state.records import ResponseRoom, StoredResponse
 from gateway.state.store import ResponseStore, missing_response
 

@@ -1,1 +1,1 @@
-"""HTTP: connections, bodies, the application, health checks."""
+"""HTTP: connections, bodies and the memory that they take, the application, health checks."""

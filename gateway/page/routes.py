@@ -18,7 +18,7 @@ from gateway.auth.keyring import Keyring
 from gateway.caller import Caller
 from gateway.errors import Unauthenticated
 from gateway.http.admin_json import json_response
-from gateway.http.bodies.body_memory import OPERATOR
+from gateway.http.body_memory import OPERATOR
 from gateway.http.request_head import tell_owner
 from gateway.overview.known import Known
 from gateway.page.files import PageFiles

@@ -14,7 +14,7 @@ from pydantic import Field
 from gateway.config import Bounds
 from gateway.errors import RequestTimeout, UnsupportedType
 from gateway.http.admin_json import AdminBody, read_body
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.body_memory import BodyMemory
 from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.page.files import PageFiles
 from gateway.page.sessions import check_origin

@@ -28,7 +28,7 @@ from gateway.errors import (
     TooManyRequests,
     Unavailable,
 )
-from gateway.http.bodies.body_memory import BodyLease, BodyMemory
+from gateway.http.body_memory import BodyLease, BodyMemory
 from gateway.limits.answer_lengths import AnswerLengths
 from gateway.limits.fitting import advice, of_the_rate, within_budget, within_rate
 from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Hold, Limiter, Verdict

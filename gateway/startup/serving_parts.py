@@ -24,7 +24,7 @@ from gateway.diagnosis.misses import LastMisses
 from gateway.diagnosis.seen import SeenPrompts
 from gateway.dialects.dialect import ModelCard, RouteParts
 from gateway.dialects.stored_records import StoredRecords
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.body_memory import BodyMemory
 from gateway.limits.open_streams import OpenStreams
 from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.overview.history import History

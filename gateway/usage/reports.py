@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from fastapi import Request, Response
 
 from gateway.http.answers.whole_answer import as_taken, gathered
-from gateway.http.bodies.body_memory import OPERATOR
+from gateway.http.body_memory import OPERATOR
 from gateway.http.request_head import running_request, until_gone
 from gateway.processes.tenant_turns import TenantTurns
 

@@ -31,7 +31,7 @@ from gateway.dialects.explaining import modules_of
 from gateway.dialects.finished_choice import JoinedPieces
 from gateway.dialects.keep_alive import KeepAlive
 from gateway.dialects.stop_strings import checked_stops
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.body_memory import BodyMemory
 from gateway.http.request_head import request_id_of, running_request
 from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.chats.offered_tools import PassedOver

@@ -25,7 +25,7 @@ from gateway.dialects.dialect_request import BYTES_PER_CHARACTER
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import BadRequest, Conflict, GatewayError, NotFound
-from gateway.http.bodies.body_memory import BodyLease
+from gateway.http.body_memory import BodyLease
 from gateway.processes.fair_executor import Steps
 from gateway.prompts.pipeline.admission import Admission
 from gateway.requests.request_metrics import Usage

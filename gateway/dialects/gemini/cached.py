@@ -24,7 +24,7 @@ from gateway.dialects.gemini.cached_schema import (
 from gateway.dialects.gemini.schema import GeminiPrefix
 from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import BadRequest, NotFound
-from gateway.http.bodies.body_memory import BodyLease
+from gateway.http.body_memory import BodyLease
 from gateway.state.records import StoredResponse
 
 PREFIX = "cachedContents/"

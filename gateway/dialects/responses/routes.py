@@ -42,7 +42,7 @@ from gateway.dialects.responses.schema import ResponsesRequest
 from gateway.dialects.responses.stored import Content, StoredResponses, listed
 from gateway.errors import BadRequest, NotFound
 from gateway.http.answers.whole_answer import answer_of, gathered, in_pieces
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.body_memory import BodyMemory
 from gateway.http.direct import direct
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of, running_request, until_gone

@@ -19,7 +19,7 @@ from gateway.dialects.responses.input_items.items import REFERENCE, response_of
 from gateway.dialects.responses.schema import Item
 from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import BadRequest, NotFound, Unavailable
-from gateway.http.bodies.body_memory import BodyLease
+from gateway.http.body_memory import BodyLease
 from gateway.processes.fair_executor import Steps
 from gateway.state.store import missing_response
 

@@ -19,10 +19,10 @@ import numpy as np
 from starlette.requests import Request
 
 from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
-from gateway.http.bodies.body_memory import SMALL, BodyLease
 from gateway.http.bodies.inflating import Inflating
 from gateway.http.bodies.names import given_twice, name_given_twice
 from gateway.http.bodies.outside_strings import PIECE, outside_strings, pieces_of
+from gateway.http.body_memory import SMALL, BodyLease
 from gateway.processes.fair_executor import Steps, at_once
 
 T = TypeVar("T")

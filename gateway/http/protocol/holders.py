@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
 from gateway.errors import TooManyRequests
-from gateway.http.bodies.body_memory import OPERATOR
+from gateway.http.body_memory import OPERATOR
 
 STRANGERS = "?"  # the holder of unauthenticated connections; no tenant has this id
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from gateway.config import Bounds
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.body_memory import BodyMemory
 from gateway.limits.limiter import Limiter
 from gateway.limits.open_streams import OpenStreams
 from gateway.limits.refusal_throttle import RefusalThrottle

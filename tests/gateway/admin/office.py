@@ -22,7 +22,7 @@ from gateway.auth.running_requests import RunningRequests
 from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.diagnosis.misses import LastMisses
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.body_memory import BodyMemory
 from gateway.overview.history import History
 from gateway.overview.known import Known, ToldWorker
 from gateway.overview.routes import Watched

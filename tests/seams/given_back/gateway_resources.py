@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.config import Bounds
 from gateway.errors import TooManyRequests, Unavailable
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.body_memory import BodyMemory
 from gateway.processes.fair_executor import Steps, _Lane
 from gateway.replicas.first_fetches import HottestFirst
 from gateway.state.redis.link import Breaker, NoAnswer, RedisLink, connect

@@ -16,7 +16,7 @@ from gateway.errors import AnswerTooLarge, LimitReached, TooManyRequests, Unavai
 from gateway.generation.choice import Delta, Event
 from gateway.generation.generation import _merged
 from gateway.http.answers.whole_answer import GatheredAnswers, gathered_by
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.body_memory import BodyMemory
 from gateway.http.request_head import ClientGone, RunningRequest, until_gone
 from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import Amount, Demand, Denied, Granted, Hold, Verdict

@@ -22,7 +22,7 @@ from gateway.dialects.anthropic.schema import ContinuedThread
 from gateway.dialects.anthropic.threads import Threads
 from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import GatewayError
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.body_memory import BodyMemory
 from tests.doubles.engine.fake_engine import (
     FakeEngine,
     at_once,

@@ -19,7 +19,7 @@ from gateway.config import Bounds
 from gateway.dialects.responses.stored import Content, StoredResponses
 from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import BadRequest, NotFound, StateDiskFull, TooManyRequests, Unavailable
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.body_memory import BodyMemory
 from gateway.state.records import ResponseRoom, StoredResponse
 from tests.doubles.engine.fake_engine import FakeEngine, at_once, hanging_at, saying
 from tests.doubles.gateway.redis_server import RedisServer

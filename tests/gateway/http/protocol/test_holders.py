@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import TooManyRequests
-from gateway.http.bodies.body_memory import OPERATOR
+from gateway.http.body_memory import OPERATOR
 from gateway.http.protocol.holders import STRANGERS, Holders
 
 MOST = 12

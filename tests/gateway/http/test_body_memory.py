@@ -8,7 +8,7 @@ import pytest
 
 from gateway.config import Bounds
 from gateway.errors import TooManyRequests, Unavailable
-from gateway.http.bodies.body_memory import SMALL, BodyMemory
+from gateway.http.body_memory import SMALL, BodyMemory
 
 MIB = 1 << 20
 
