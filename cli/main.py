@@ -90,7 +90,7 @@ def _add(
 
 
 def _after(name: str, words: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the words after the command `name`; () if another is named, None for all commands."""
+    """Return the words after the command `name`; () for another command, None for all commands."""
     if words is None:
         return None
     return words[1:] if words and words[0] == name else ()

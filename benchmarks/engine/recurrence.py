@@ -92,7 +92,7 @@ class RecurrentLayer:
     rows: StateRows
 
     def conv(self, ops: Ops) -> Tensor:
-        """Convolve."""
+        """Compute the convolution."""
         return ops.causal_conv(self.x, self.taps, None, self.kept, self.rows)
 
     def recur(self, ops: Ops, x: Tensor) -> Tensor:
@@ -104,12 +104,12 @@ class RecurrentLayer:
         return ops.ssd(x, self.steps[0], rates, bias, skip, NO_LIMIT, self.state, self.rows)
 
     def normed(self, ops: Ops, x: Tensor) -> Tensor:
-        """Norm the output."""
+        """Compute the gated norm of the output."""
         is_first = not self.sizes.is_delta
         return ops.gated_norm(x, self.gate, self.norm, 1e-6, self.sizes.norm_group, is_first)
 
     def all(self, ops: Ops) -> Tensor:
-        """Compute all three."""
+        """Compute convolution, recurrence and gated norm."""
         return self.normed(ops, self.recur(ops, self.conv(ops)))
 
     def scan(self, tuning: ScanTuning, out: Tensor) -> None:

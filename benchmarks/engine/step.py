@@ -47,7 +47,7 @@ class BenchShape:
     contexts: tuple[int, ...]
     chunks: tuple[tuple[int, int], ...] = ()  # new tokens, context
     group: int = 1  # rows that share one prefix
-    shared: int = 0  # tokens of that prefix
+    shared: int = 0  # tokens of the shared prefix
     drafts: int = 0  # tokens that each decode row verifies beyond its last
 
 

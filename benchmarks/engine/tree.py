@@ -60,7 +60,7 @@ class Bench:
         return np.concatenate([self.system, self.draw(self.num_tokens - len(self.system))])
 
     def acquire(self, ids: TokenIds, owner: str = "bench") -> Lease:
-        """Lease blocks for the prompt `ids`; there are always enough."""
+        """Lease blocks for the prompt `ids`; the cache always has enough."""
         self.now += 1.0
         lease = self.cache.acquire(PATH, ids, owner=owner, now=self.now)
         if lease is None:

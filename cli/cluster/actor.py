@@ -108,7 +108,7 @@ class EngineActor:
             return
         if time.monotonic() - started < SHORT_RUN_S:
             time.sleep(PAUSE_S)
-        os._exit(1)  # Ray restarts the actor; a normal end would tell Ray not to
+        os._exit(1)  # after a normal end Ray would not restart the actor
 
     async def _run_engine(self) -> int:
         settings = self._settings

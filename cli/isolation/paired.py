@@ -39,7 +39,7 @@ _KEPT, _ON_THE_WAY = 3, 2  # prompts that fit under the ceiling in the tier, and
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
 _PIECES = 4  # prompts among which the filling tokens are divided
 _NO_MODULES = "the model serves no prompt modules"
-# One in so many of the device's state slots is cache that tenants divide: at first, and at most.
+# The device's state slots / the state slots that tenants divide: the first guess, and the largest.
 _SLOTS_A_STATE, _MOST_SLOTS_A_STATE = 2, 8
 
 

@@ -31,7 +31,7 @@ class StoredKind:
     """A kind of text that tenants store by name, with the paths and bodies of its requests."""
 
     name: str
-    path: str  # the path that stores, and lists unless `own` is None
+    path: str  # path of requests that store, and of those that list if `own` is not None
     stored: Callable[[str, str], Body]  # makes the body that stores, from model and text
     id_of: Callable[[Body], str]
     use: Callable[[str, str], tuple[str, Body]]  # makes path and body of a use, from model and id
@@ -156,7 +156,7 @@ class StoredTest:
         ]
 
     async def _told(self, kind: StoredKind, key: str, own_id: str, unknown: str) -> bool:
-        """Tell whether the id can be used, or is refused otherwise than an unknown id."""
+        """Tell whether the id can be used, or is refused in another way than an unknown id."""
         answers = []
         for one in (own_id, unknown):
             path, body = kind.use(self._model, one)

@@ -54,7 +54,7 @@ class BatchCosts:
 
 
 def model_costs(decoder: DecoderCounts) -> ModelCosts:
-    """Count the costs of a model, whatever the requests."""
+    """Count the costs of a model, which do not depend on the requests."""
     return ModelCosts(
         parameters=decoder.parameters,
         active_parameters=decoder.active_parameters,

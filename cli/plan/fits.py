@@ -62,7 +62,7 @@ def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
 def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
     """Count the free bytes of all GPUs beside the weights; negative if the weights do not fit.
 
-    With several ranks each is counted like the fullest rank. Raises WrongSetting for an impossible
+    With several ranks every rank counts as the fullest rank. Raises WrongSetting for an impossible
     --cpu-offload-gb.
     """
     freed = memory.num_ranks * _freed_bytes(decoder, memory)

@@ -36,7 +36,7 @@ class LayerCopies:
         return sum(self.seconds.values())
 
     def beside(self, computed: float, steps: int = 1) -> float:
-        """Estimate the seconds of `steps` steps with copies that compute for `computed` seconds."""
+        """Estimate the seconds of `steps` steps, which compute `computed` s and wait for copies."""
         each = [computed / steps / self.num_layers] * self.num_layers
         return steps * step_seconds(each, self.seconds)
 

@@ -3,7 +3,7 @@
     step   a decode of every row, and chunks of the prompts that came first
     jump   several steps of decodes alone, until a row ends or a prompt comes
 
-The size of its chunks keeps a step with decodes at about `max_step_s` or less. Prompts are computed
+Chunks are so small that a step with decodes takes about `max_step_s` or less. Prompts are computed
 in the order in which they came. All engines share one clock.
 
 Knows: tokens and seconds. Does not know: caches, routers, or the tenant of a prompt.
