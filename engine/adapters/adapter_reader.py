@@ -1,4 +1,4 @@
-"""Reading of adapters' files, one after the other, in a thread of its own."""
+"""Reading of adapters' files, one after the other, in a separate thread."""
 
 from __future__ import annotations
 

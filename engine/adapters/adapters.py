@@ -99,7 +99,7 @@ class Adapters:
             raise AdapterNotServed(NO_ADAPTERS)
 
     def give(self, alive: Collection[Sequence], now: float) -> list[tuple[Sequence, EngineError]]:
-        """Give slots to waiting sequences among `alive`; return those whose adapter is refused."""
+        """Give slots to waiting sequences in `alive`; return sequences with refused adapters."""
         if self._parts is None or not (self._waiting or self._parts.host.under_way):
             return []
         there = set(alive)

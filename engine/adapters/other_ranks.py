@@ -80,7 +80,7 @@ class RanksSlots:
 
     own: DeviceSlots
     others: OtherRanksAdapters
-    catch_up: Callable[[], None]  # launches on this rank the steps sent to the others
+    catch_up: Callable[[], None]  # launches on this rank the steps sent to the other ranks
 
     @property
     def num_slots(self) -> int:

@@ -1,4 +1,4 @@
-"""The answers of one namespace as one text with an index, while the tree has them.
+"""The answers of one namespace as one text with an index, while the tree has their blocks.
 
 An answer is copied when it has ended, and erased when the tree forgets its last block. The text
 grows with its answers up to `MOST_TOKENS`; then the oldest answers make room for the latest. Text

@@ -19,14 +19,14 @@ from prefix_cache.tree.tree import RadixTree
 
 
 class EarlierAnswers:
-    """The answers of each namespace, while the tree has them. One owner thread."""
+    """The answers of each namespace, while the tree has their blocks. One owner thread."""
 
     def __init__(self, tree: RadixTree) -> None:
         self._texts: dict[Namespace, AnswerText] = {}
         tree.when_shorter = self._forget
 
     def begin(self, sequence: Sequence) -> FollowedAnswer | None:
-        """Return a sequence's source of drafts from answers; None if it does not use the cache."""
+        """Return a sequence's source of drafts from answers; None without use of the cache."""
         is_cached = sequence.lease is not None and sequence.use_cache
         return FollowedAnswer(self, sequence) if is_cached else None
 

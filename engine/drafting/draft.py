@@ -64,7 +64,7 @@ class Drafting(Protocol):
         ...
 
     def ended(self, sequence: Sequence) -> None:
-        """Forget a sequence that has ended or was preempted; it still has its lease."""
+        """Forget a sequence that has ended or was preempted; the sequence still has a lease."""
         ...
 
 

@@ -56,7 +56,7 @@ class TreeWalk:
     def __init__(self, tree: RadixTree, sequence: Sequence, lease: Lease) -> None:
         self._tree, self._sequence, self._lease = tree, sequence, lease
         self._followed: _Followed | None = None
-        # The node below which nothing was found, and the number of children it had then.
+        # The last node below which nothing was found, and its number of children at that time.
         self._nothing: tuple[Node, int] | None = None
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class TreeWalk:
 
 
 def tree_walk(tree: RadixTree, sequence: Sequence) -> TreeWalk | None:
-    """Return a source that walks below the sequence's node; None if it does not use the cache."""
+    """Return a source that walks below the sequence's node; None without the cache."""
     lease = sequence.lease
     if lease is None or not sequence.use_cache:
         return None

@@ -117,7 +117,7 @@ def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]
 
 @dataclass(slots=True)
 class _SharedRun:
-    """A run of blocks, the ungrouped leases that begin with it, and the groups of its children."""
+    """A run of blocks, the ungrouped leases that begin with the run, and the children's groups."""
 
     run: int
     leaves: list[int]
@@ -128,7 +128,7 @@ class _SharedRun:
         self.groups += child.groups
 
     def closed(self, last: _SharedRun) -> _SharedRun:
-        """Close this node after its last child; make its own group if the group saves more."""
+        """Close this node after its last child; group the leases if this group saves more."""
         self.take(last)
         taken = [group for group in self.groups if len(group.members) * self.run > group.saved]
         members = self.leaves + [member for group in taken for member in group.members]

@@ -102,7 +102,7 @@ class GrammarCache:
         return found
 
     def forget(self, flow: str | None) -> None:
-        """Drop the grammars of a flow; of all flows when it is None."""
+        """Drop the grammars of a flow; None: the grammars of all flows."""
         for one in list(self._flows) if flow is None else [flow]:
             kept = self._flows.get(one, _Kept())
             for key in list(kept.grammars):

@@ -26,7 +26,7 @@ from storage.waiting import wait_for_any
 
 
 class CheckProcess:
-    """The checking process, which starts at its first use or before. Any thread may use it."""
+    """The checking process, which starts at its first use or before. Any thread may call this."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary

@@ -187,7 +187,7 @@ class MaskThreads:
         return chosen
 
     def _may_begin(self, waiting: deque[_Asked]) -> bool:
-        """Return whether the first waiting constraint may begin; if behind, it may have to wait."""
+        """Return whether the first waiting constraint may begin: late tokens may have to wait."""
         if not waiting or not waiting[0][0].constraint.is_behind:
             return bool(waiting)
         return not self._catches_up and self._monotonic() >= self._late_at

@@ -86,7 +86,7 @@ class GrammarConstraint(TokenConstraint):
 
     @property
     def is_behind(self) -> bool:
-        """True if tokens wait to be followed, since the step had no time for them."""
+        """True if tokens wait to be followed, since the step had no time."""
         return bool(self._behind)
 
     @property

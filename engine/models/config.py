@@ -172,7 +172,7 @@ class ModelConfig:
     draft_head: DraftHeadConfig | None = None  # the draft head that is used; None: no head is used
 
     def for_positions(self, num_positions: int) -> ModelConfig:
-        """Return the config for sequences of `num_positions` tokens; some ropes depend on them."""
+        """Return the config for sequences of `num_positions` tokens, with ropes for this length."""
         layers = tuple(_for_positions(layer, num_positions) for layer in self.layers)
         head = self.draft_head
         if head is not None:

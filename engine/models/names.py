@@ -1,4 +1,4 @@
-"""A checkpoint's names: of the decoder's tensors, and of other tensors in its files.
+"""A checkpoint's names: of the decoder's tensors, and of other tensors in the files.
 
 Checkpoints of vision models keep the decoder below a prefix, beside the vision tower. Other
 checkpoints have draft heads, scales of an fp8 cache, or tables that follow from the config. Text

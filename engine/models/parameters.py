@@ -142,7 +142,7 @@ def _draft_head(config: ModelConfig, new: Allocator, num_ranks: int) -> DraftHea
 def _allocators(
     new: Allocator, homes: LayerHomes | None, index: int
 ) -> tuple[Allocator, Allocator | None]:
-    """Return allocators of a layer's tensors on the device, and on the host if it is offloaded."""
+    """Return allocators of a layer's tensors on the device, and on the host if offloaded."""
     host = None if homes is None else homes.host(index)
     if homes is None or host is None:
         return new, None
@@ -200,7 +200,7 @@ def _made_on_device(parameters: Parameters) -> Iterator[Module]:
 
 
 def leave_biases_to_the_first(parameters: Parameters, group: RankGroup | None) -> None:
-    """Zero the experts' biases on all ranks but the first, so that the ranks' sum has them once."""
+    """Zero the experts' biases on all ranks except the first: the ranks' sum has biases once."""
     if group is None or not group.rank:
         return
     for experts in walk(parameters.kept, Experts):  # type: ignore[type-abstract]

@@ -1,4 +1,4 @@
-"""The sampling parameters of each batch slot's request, written when it takes the slot.
+"""The sampling parameters of each batch slot's request, written when the request gets the slot.
 
 So a step reads a few numbers per row, whatever options the request has.
 """

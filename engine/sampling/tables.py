@@ -124,7 +124,7 @@ class SlotTables:
     def _places(self, batch_slots: Tensor, token_ids: Tensor, lens: Tensor) -> Tensor:
         """Return flat indices of tokens into `seen`; batch slot i has the next `lens[i]` tokens."""
         of_batch_slots = batch_slots * self._vocab_size
-        # The host knows the size: it does not wait for the device.
+        # The host knows the size, so that the host need not wait for the device.
         starts = of_batch_slots.repeat_interleave(lens, output_size=len(token_ids))
         return starts + token_ids
 

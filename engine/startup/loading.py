@@ -77,7 +77,7 @@ from storage.pools.device_pool import DevicePool
 from storage.pools.state_pool import StatePool
 from storage.pools.window_pool import WindowPool
 
-SCRATCH_BLOCKS = 1  # block after the cache's blocks: padding writes to it
+SCRATCH_BLOCKS = 1  # one block after the cache's blocks, to which padding writes
 # A device reads its own memory about 80 times as fast as host memory over a bus: while a step reads
 # three quarters of the weights, this fraction of the weights' bytes can be loaded.
 WEIGHTS_PER_LATE_BYTE = 100
@@ -319,7 +319,7 @@ def _pool_sizes(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata)
     if metadata.device.type == "cpu":
         warn_of_little_room(kv_bytes)
         beside = _cpu_budget(config, metadata)
-    else:  # steps are not measured; the memory outside the fraction must hold them
+    else:  # steps are not measured; memory outside the fraction must be enough for steps
         free = int(free_bytes(metadata.device) * config.cache.memory_fraction)
         beside = PoolBudget(free - kv_bytes, f"{free} bytes free")
     return PoolSizes(num_blocks, state_slots(beside, kv_bytes, states))

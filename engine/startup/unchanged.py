@@ -1,4 +1,4 @@
-"""The check that a checkpoint was not replaced while it was loaded.
+"""The check that a model's files were not replaced during loading.
 
 The weights' digest is computed from the files after loading. If the files were replaced before,
 blocks of the old weights would get the fingerprint of the new weights, and the next start would use

@@ -30,7 +30,7 @@ class Captured(Protocol):
         ...
 
     def drop(self) -> None:
-        """Free the captured graph; it cannot be replayed after that."""
+        """Free the captured graph, which cannot be replayed afterwards."""
         ...
 
 

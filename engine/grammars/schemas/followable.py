@@ -186,7 +186,7 @@ class _Walk:
         return said
 
     def _is_base(self, schema: JsonObject, at: str) -> bool:
-        """Return whether references are resolved from this `$id`; if not, it need not be a URI."""
+        """Return whether references are resolved from this `$id`; if not, any text is allowed."""
         return not self._is_by_pointer or (at != "#" and bool(_references(schema)))
 
     def _with_unevaluated(self, schema: JsonObject) -> JsonObject:
@@ -245,7 +245,7 @@ class _Walk:
             raise UnsoundGrammar(f"the pattern at {at}: {error}") from error
 
     def _resolved(self, schema: JsonValue) -> JsonValue:
-        """Return `schema`, or the target of its reference if it has no other effective keyword."""
+        """Return the target of a reference that is the only effective keyword, else `schema`."""
         for _ in range(MAX_REFERENCES):
             if not isinstance(schema, dict) or "$ref" not in schema:
                 break
@@ -258,7 +258,7 @@ class _Walk:
         return schema
 
     def _target(self, reference: JsonValue) -> JsonValue:
-        """Return a reference's target; None if the schema does not have it."""
+        """Return a reference's target; None if the schema lacks the target."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         found = self._root

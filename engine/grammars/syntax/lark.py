@@ -50,7 +50,7 @@ def regex_of(expression: Expression) -> str:
 
 
 class _Writer:
-    """Writer. Rules are named r0 in the parser, R0 in terminals; named parts of them q0 and T0."""
+    """Writer. Rules are named r0 in the parser, R0 in terminals; parts of rules q0 and T0."""
 
     def __init__(self, terminals: Terminals) -> None:
         self._terminals = terminals
@@ -113,7 +113,7 @@ class _Writer:
     def _grouped(
         self, part: Expression, depth: int, kinds: UnionType | type, *, in_text: bool
     ) -> str:
-        """Write `part`, in parentheses if it is of one of these kinds."""
+        """Write `part`, in parentheses if `part` is of one of the given kinds."""
         part = self._resolved(part)
         if not isinstance(part, kinds):
             return self._spelled(part, depth, in_text=in_text)

@@ -19,7 +19,7 @@ _KEPT = 256  # number of classes whose other cases are cached
 
 @lru_cache(_KEPT)
 def other_cases(ranges: Ranges) -> Ranges:
-    """List the other cases of the characters in `ranges` that are not in them.
+    """List the other cases of the characters in `ranges`, without characters in `ranges`.
 
     The result is cached: a class may have all characters, and a pattern hundreds of such classes.
     """

@@ -42,14 +42,14 @@ _Rest: TypeAlias = tuple[Expression, ...]  # parts that match in this order, up 
 
 @dataclass(frozen=True, slots=True)
 class _Any:
-    """Any of the conditions; none: no text meets it."""
+    """A text meets any of the conditions; without conditions, no text does."""
 
     parts: frozenset[_Condition]
 
 
 @dataclass(frozen=True, slots=True)
 class _Every:
-    """All conditions; none: any text meets it."""
+    """A text meets all conditions; without conditions, every text does."""
 
     parts: frozenset[_Condition]
 

@@ -1,4 +1,4 @@
-"""The adapter_config.json of a PEFT adapter: its rank and scale, or why it is not served.
+"""The adapter_config.json of a PEFT adapter: its rank and scale, or why the adapter is not served.
 
 A field may be set only if it is read here or does not change the computation. A field that a later
 PEFT adds is refused by name until somebody has checked what it changes.
@@ -44,7 +44,7 @@ _WITHOUT_EFFECT = frozenset(
 )
 _PATTERNS = "rank_pattern", "alpha_pattern"
 _READ = frozenset({"r", "lora_alpha", "use_rslora", "bias", "alora_invocation_tokens", *_PATTERNS})
-# The only served pattern: PEFT writes it for adapters of gate and up that PEFT has joined.
+# The only served pattern: PEFT writes this pattern for adapters of joined gate and up.
 JOINED = r".*\.gate_up_proj"
 MOST_RANK = 1024  # far above any known adapter; the engine's own limit is lower
 MOST_INVOCATION = 256  # tokens

@@ -200,7 +200,7 @@ class Llama:
 
 
 def _with_windows(layer: LayerConfig, windows: Windows) -> tuple[LayerConfig, ...]:
-    """Return one copy of the layer for each of these windows."""
+    """Return one copy of the layer for each window."""
     return tuple(
         replace(layer, mixer=replace(layer.attention, window=window)) for window in windows
     )

@@ -91,7 +91,7 @@ class GgufFile:
 
 @dataclass(frozen=True, slots=True)
 class GgufSlice:
-    """A tensor that can be indexed for a part; it is read whole, since its weights are packed."""
+    """A tensor that can be indexed for a part; packed weights are read whole."""
 
     file: GgufFile
     name: str
@@ -106,7 +106,7 @@ class GgufSlice:
 
 
 def unpaired(name: str, rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Put the first numbers of each pair of a head before the second ones; raise CheckpointError.
+    """Put first numbers of a head's pairs before second numbers; raises CheckpointError.
 
     `rows`: (heads x head size, ...).
     """
