@@ -128,7 +128,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, *, model_dir: str, socket: str, **settings: Any) -> Self:
-        """Make a config of settings given by name; the others have their defaults."""
+        """Make a config of settings given by name; settings not given have their defaults."""
         bare = cls(model=ModelSettings(model_dir=model_dir), process=ProcessSettings(socket=socket))
         return bare.changed(**settings)
 

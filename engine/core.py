@@ -258,7 +258,7 @@ class EngineCore:
 
     def _cancel(self, client: bytes, request_id: str) -> None:
         sequence = self._clients.find(client, request_id)
-        if sequence is not None:  # else it ended before the cancel arrived
+        if sequence is not None:  # else the request ended before the cancel arrived
             self._clients.post([self._settler.cancel(sequence, self._clock())])
 
     def _unpin(self, message: Unpin) -> Unpinned:

@@ -9,7 +9,7 @@ def prevent_core_dumps() -> None:
     """Prevent core dumps of this process and its children when they crash.
 
     The limit is 1 byte, not 0: where dumps are piped to a program (`core_pattern`), Linux ignores
-    the limit, but for the special value 1 (fs/coredump.c).
+    the limit, except for the special value 1 (fs/coredump.c).
     """
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     most = 0 if hard == 0 else 1

@@ -1,8 +1,8 @@
 """Recent flushes, whose blocks are not fetched from peers: a peer may not have flushed yet.
 
 A gateway flushes all engines, and the flush reaches each at another time. An engine that has
-flushed could fetch the same blocks back from an engine that has not yet. A prefix that its tenant
-deletes is dropped from all engines likewise.
+flushed could fetch the same blocks back from an engine that has not yet. The order to drop a
+prefix that its tenant deletes also reaches each engine at another time.
 
 Knows: flows and namespaces. Does not know: fetches.
 """

@@ -166,8 +166,8 @@ class Launches:
 
         The first failure halves the budget; after that, the request with the largest row fails. Two
         kinds of sequences start over: those that started in this step, since their first block may
-        be a half-made copy, and those whose state the step may have overwritten. The other rows are
-        computed again, and write the same values.
+        be a half-made copy, and sequences whose state the step may have overwritten. The other rows
+        are computed again, and write the same values.
         """
         now = self._clock()
         self._num_refused += 1

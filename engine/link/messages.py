@@ -93,7 +93,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: LogitBias = LogitBias()
     seed: int | None = None
     num_logprobs: int | None = None  # None: no logprobs; 0: the sampled token's alone
-    prompt_logprobs: int | None = None  # likewise, for the prompt's tokens after the first
+    prompt_logprobs: int | None = None  # as `num_logprobs`, for prompt tokens after the first
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     grammar: Grammar | None = None
@@ -127,9 +127,9 @@ class FetchSource(msgspec.Struct, frozen=True, array_like=True):
 class AdapterUse(msgspec.Struct, frozen=True, array_like=True):
     """The LoRA adapter that computes a request. Its digest is in the request's namespaces."""
 
-    digest: bytes  # 32 bytes, of its weights, rank and scale
-    path: str  # its folder, below the engine's folder of adapters
-    start: int = 0  # first position that it computes; the model alone computes earlier ones
+    digest: bytes  # 32 bytes, of the adapter's weights, rank and scale
+    path: str  # the adapter's folder, below the engine's folder of adapters
+    start: int = 0  # first position that the adapter computes; earlier ones use the model alone
 
 
 class PromptModule(msgspec.Struct, frozen=True, array_like=True):
@@ -179,17 +179,17 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     is_counted: bool = True  # whether the prompt counts as looked up: one engine counts it
     drafts: bool = True  # whether several tokens a step may be verified; the answer is the same
     # With `embeds` or `candidates` `max_tokens` is 0, and the end reports for the last token:
-    embeds: bool = False  # its hidden state
+    embeds: bool = False  # the hidden state
     candidates: bytes = b""  # int32, little endian: tokens whose logits are reported
     prediction: bytes = b""  # int32, little endian: tokens of an expected answer, to draft from
     adapter: AdapterUse | None = None  # None: the model alone
-    modules: tuple[PromptModule, ...] = ()  # modules before its tokens (`Welcome.has_modules`)
+    modules: tuple[PromptModule, ...] = ()  # before the tokens (`Welcome.has_modules`)
     positions: bytes = b""  # int32, little endian, of each token; empty: from 0 on
-    target_itl_s: float = 0.0  # target of gaps between its tokens, in seconds; 0: the engine's own
+    target_itl_s: float = 0.0  # target of token gaps in seconds; 0: the engine's target
 
     @property
     def prompt_tokens(self) -> int:
-        """Number of the prompt's tokens, those of its modules included."""
+        """Number of the prompt's tokens, including tokens of its modules."""
         before = sum(one.whole_tokens for one in self.modules)
         return before + len(self.token_ids) // _ID_BYTES
 
@@ -284,10 +284,10 @@ PromptLogprobs = tuple[TokenLogprobs, ...] | None
 class Timing(msgspec.Struct, frozen=True, array_like=True):
     """Parts of a sequence's time before its first token. Seconds, one after the other."""
 
-    queue: float  # waiting for its turn
-    match: float  # matching its prefix with the cache and leasing blocks
+    queue: float  # waiting for the sequence's turn
+    match: float  # matching the prefix with the cache, and leasing blocks
     load: float  # waiting for blocks from slower tiers; 0 without such blocks
-    prefill: float  # from the load's end until the step that sampled its first token was settled
+    prefill: float  # from the load's end until the step of the first token was settled
     fetch: float = 0.0  # waiting for blocks of another engine, between load and prefill
     # Time of the first token by the engine's clock, for differences only: a gateway may read the
     # event late. None: unknown.
@@ -351,7 +351,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     stop_logprobs: TokenLogprobs | None = None  # those of `stop_token_id`, if requested
     prompt_tokens: int
     reused: Reused = Reused()
-    computed_tokens: int = 0  # computed tokens of its prompt; recomputed tokens count once
+    computed_tokens: int = 0  # computed tokens of the prompt; recomputed tokens count once
     completion_tokens: int  # all sampled tokens, also tokens that were not sent
     engine_seconds: float = 0.0  # its share, by tokens, of the seconds of its steps
     cache: WrittenAndRead = WrittenAndRead()

@@ -141,7 +141,7 @@ class ForgetMarked(Query[MarkedForgotten], frozen=True, kw_only=True, tag="forge
 class AdapterRead(Reply, frozen=True, kw_only=True, tag="adapter_read"):
     """The reply to `ReadAdapter`: the adapter can be served, or `code` has the error."""
 
-    digest: bytes = b""  # 32 bytes, of its weights, rank and scale
+    digest: bytes = b""  # 32 bytes, of the adapter's weights, rank and scale
     rank: int = 0
     num_bytes: int = 0  # in host memory
     invocation: tuple[int, ...] = ()  # tokens that switch the adapter on; empty: always on

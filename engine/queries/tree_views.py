@@ -29,7 +29,7 @@ PinsOf = Mapping[Node, list[str]]
 
 
 class TreeViews:
-    """Views of one cache. One owner thread. `clock`: monotonic seconds, the same as the cache's."""
+    """Views of one cache. One owner thread. `clock`: the cache's clock, monotonic seconds."""
 
     def __init__(
         self, cache: PrefixCache, pins: Pins, engine_id: str, clock: Callable[[], float]
@@ -46,7 +46,7 @@ class TreeViews:
         return self._cache.survey.is_under_way
 
     def advance(self) -> None:
-        """Survey the next slice of nodes, but not within PACE_S of the last one."""
+        """Survey the next slice of nodes, but not within PACE_S of the last slice."""
         if self._cache.survey.is_under_way and self._clock() >= self._due:
             self._cache.survey.advance(SLICE)
             self._due = self._clock() + PACE_S

@@ -92,5 +92,5 @@ class Ranks(Protocol):
 
     @property
     def others(self) -> OtherRanks:
-        """All ranks but rank 0."""
+        """All ranks except rank 0."""
         ...

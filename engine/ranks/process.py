@@ -1,9 +1,10 @@
 """The other ranks' processes, controlled by rank 0: started, watched, ended.
 
 A rank dies with rank 0: the kernel kills it (`PR_SET_PDEATHSIG`), and its socket closes. Rank 0
-also ends after any rank's death: a thread waits for the end of each process, kills the others, and
-gives the engine a moment to tell its clients, or to log why the rank could not start. Then the
-process ends, even if the engine still waits for the GPU or the rank; the supervisor starts another.
+also ends after any rank's death: a thread waits for the end of each process, kills all other
+processes, and gives the engine a moment to tell its clients, or to log why the rank could not
+start. Then the process ends, even if the engine still waits for the GPU or the rank; the supervisor
+starts another.
 
 A rank that hangs holds up the engine's steps, and the heartbeat shows that the engine hangs.
 """

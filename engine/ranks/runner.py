@@ -1,6 +1,6 @@
-"""The runner of several ranks: rank 0 sends each step to the others, then computes it too.
+"""The runner of several ranks: rank 0 sends each step to other ranks, then computes it too.
 
-A launch that fails on one rank leaves the others waiting for that rank, so the launch cannot be
+A launch that fails on one rank leaves other ranks waiting for that rank, so the launch cannot be
 tried again: any failure ends the engine, also a lack of device memory.
 
 If this rank puts its launches off, another rank may wait for it in a step, and read no messages

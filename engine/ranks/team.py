@@ -50,7 +50,7 @@ class Team:
 
     @property
     def others(self) -> OtherRanks:
-        """All ranks but this one."""
+        """All ranks except this rank."""
         return self._others
 
     @property

@@ -5,7 +5,7 @@ ranks, and all carry it out. A move has ended once it has ended on every rank: i
 done on all, lost if one rank has lost the block, else failed.
 
     disk     a record is found again if all ranks have it, else erased on the ranks that have it;
-             but kept if one rank's disk is new, since that rank's old disk may come back
+             if one rank's disk is new, records are kept, since its old disk may come back
     flush    done if it is done on all ranks, else repeated
     lost     all records of all ranks, once one rank has lost its records
 
@@ -64,7 +64,7 @@ class RanksMover:
 
     own: BlockMover
     others: OtherRanks
-    catch_up: Callable[[], None]  # launches on this rank the steps sent to the others
+    catch_up: Callable[[], None]  # launches here the steps that other ranks were sent
     _moves: dict[int, Move] = field(default_factory=dict)  # moves under way, by number
     _open: dict[Move, _Open] = field(default_factory=dict)
     _num_started: int = 0

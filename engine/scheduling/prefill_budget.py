@@ -71,7 +71,7 @@ class PrefillBudget:
         self._times = times
         self._tokens: float | None = None  # mean tokens to compute of a prompt
         self._context = 0.0  # mean context of these tokens
-        self._owed = 0  # tokens that newcomers got while others waited
+        self._owed = 0  # tokens that newcomers got while other prompts waited
 
     def admitted(self, tokens: int, start: int) -> None:
         """Update the means with a prompt that left the queue, to be computed from `start` on."""
@@ -86,7 +86,7 @@ class PrefillBudget:
         return self._owed > self._whole
 
     def decided(self, newcomers: int, others: int, *, others_wait: bool) -> None:
-        """Count the prompt tokens of newcomers and of others in a step."""
+        """Count the prompt tokens of newcomers and of other prompts in a step."""
         turn = self.is_others_turn or not others_wait
         self._owed = 0 if turn else max(self._owed + newcomers - others, 0)
 

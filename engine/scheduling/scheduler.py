@@ -18,7 +18,7 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
        Third, prompts whose prefix has been loaded from a lower tier, which hold their blocks
        already. Last, waiting prompts in the queue's order, while budget, batch slots and blocks
        last. A sequence whose prefix must be loaded first is set aside with its lease and delays no
-       other: it takes neither budget nor a row until the load has ended.
+       other sequence: it takes neither budget nor a row until the load has ended.
 
 How many tokens newcomers and other prompts get is one decision (`prefill_budget.py`).
 
@@ -221,7 +221,7 @@ class Scheduler:
 
     @property
     def is_drafting(self) -> bool:
-        """True if the steps under way should be settled first, as the next likely has drafts."""
+        """True if launched steps should be settled first: the next step likely has drafts."""
         return self._may_draft() and self._drafts.are_likely(self._decodes())
 
     def _may_draft(self) -> bool:

@@ -57,100 +57,100 @@ class Sequence:
     arrived: float  # seconds, monotonic
     tokens: TokenIds  # capacity prompt_len + max(max_tokens, 1); the first num_tokens are valid
     num_tokens: int
-    writer: str = ""  # label of the blocks that it writes into the cache
+    writer: str = ""  # label of blocks that the sequence writes into the cache
     priority: Priority = "interactive"
     use_cache: bool = True
-    is_counted: bool = True  # True if its prompt counts as looked up
+    is_counted: bool = True  # True if the prompt counts as looked up
     num_computed: int = 0
     # Tokens that rows have computed, if more than `num_computed`: after rejected drafts, later
     # tokens are computed again from an earlier recurrent state.
     num_verified: int = 0
     prompt_end: int = 0  # end of the prompt's tokens that settled steps have computed
-    loads: Loads = "auto"  # whether blocks of lower tiers are loaded for it
+    loads: Loads = "auto"  # whether blocks of lower tiers are loaded for the sequence
     constraint: TokenConstraint | None = None  # advanced by every generated token
     # Tokens of the prompt that the cache had when the sequence first started.
     found: TierTokens = field(default_factory=TierTokens)
-    # Tokens with cached blocks at that time, if more: no recurrent state was kept at their end.
+    # Tokens with cached blocks at the first start, if more: no state was kept at their end.
     matched: int = 0
     state_tier: StateTier | None = None  # see `Reused.state_tier`
     num_pending: int = 0  # tokens that launched steps will sample
-    passed_over: int = 0  # times that a later sequence of its flow went first (`queue.py`)
-    # True while its constraint is compiled: it cannot start. Changes only between steps (`core`).
+    passed_over: int = 0  # times that a later sequence of the flow went first (`queue.py`)
+    # True while the constraint is compiled: no start before. Changes only between steps (`core`).
     awaits_constraint: bool = field(init=False)
-    match: PrefixMatch | None = None  # its last match with the cache, while it waits
+    match: PrefixMatch | None = None  # last match with the cache, of a waiting sequence
     lease: Lease | None = None  # None while waiting
     lease_id: int = 0  # different for each lease; 0: no lease
     num_sent: int = 0  # blocks of the lease that were sent to the runner
-    is_asked: bool = False  # True if the runner has its sampling parameters
-    adapter: AdapterUse | None = None  # the adapter that computes it; None: the model alone
-    adapter_slot: int = 0  # slot of its adapter on the device; 0: none, or not yet
-    batch_slot: int | None = None  # place among the running; None while waiting or loading
-    leased: float = 0.0  # time when it last got its blocks
-    admitted: float | None = None  # time of its first start
-    match_seconds: float = 0.0  # seconds to match its prefix at the first admission
+    is_asked: bool = False  # True if the runner has the sampling parameters
+    adapter: AdapterUse | None = None  # adapter that computes the tokens; None: the model alone
+    adapter_slot: int = 0  # slot of the adapter on the device; 0: none, or not yet
+    batch_slot: int | None = None  # slot of a running sequence; None while waiting or loading
+    leased: float = 0.0  # time when the sequence last got a lease
+    admitted: float | None = None  # time of the first start
+    match_seconds: float = 0.0  # seconds to match the prefix at the first admission
     load_seconds: float = 0.0  # seconds of waiting for blocks of lower tiers
-    target_itl_s: float = 0.0  # target of gaps between its tokens; 0: the engine's own
-    sent_at: float | None = None  # time when its last token was sent; None: none was
-    engine_seconds: float = 0.0  # its share of the steps that computed its tokens
-    held_since: float | None = None  # time since which single flight holds it back
+    target_itl_s: float = 0.0  # target of gaps between tokens; 0: the engine's target
+    sent_at: float | None = None  # time when the last token was sent; None: none was sent
+    engine_seconds: float = 0.0  # the sequence's share of its steps' seconds
+    held_since: float | None = None  # start of the time that single flight delays the sequence
     has_sent_tokens: bool = False
-    scores: list[TokenLogprobs] = field(default_factory=list)  # scores of its prompt so far
-    embeds: bool = False  # True if its end reports its prompt's embedding
-    candidates: bytes = b""  # int32 ids of tokens whose logits its end reports
-    # The embedding and the logits that its end reports, float32, once its prompt is computed.
+    scores: list[TokenLogprobs] = field(default_factory=list)  # scores of the prompt so far
+    embeds: bool = False  # True if the last event reports the prompt's embedding
+    candidates: bytes = b""  # int32 ids of tokens whose logits the last event reports
+    # The embedding and the logits for the last event, float32, once the prompt is computed.
     embedding: bytes = b""
     logits: bytes = b""
     source: FetchSource | None = None  # engine to ask for blocks; None once asked
-    is_fetching: bool = False  # True while it waits for these blocks
+    is_fetching: bool = False  # True while waiting for blocks of `source`
     fetches_only: bool = False  # ends after the fetch: missing blocks are not computed
-    fetched_end: int = 0  # end of the prompt's tokens that were found or fetched at its first start
+    fetched_end: int = 0  # end of the prompt's tokens found or fetched at the first start
     fetch_seconds: float = 0.0  # seconds of waiting for fetched blocks
-    marks: tuple[Mark, ...] = ()  # parts of its prompt to retain
+    marks: tuple[Mark, ...] = ()  # parts of the prompt to retain
     question: int = 0  # tokens before the last message of the user; 0: unknown
-    # Tokens that it put in the cache for each of `marks`, once its prompt is computed.
+    # Tokens put in the cache for each of `marks`, once the prompt is computed.
     written: tuple[int, ...] = ()
     added: list[tuple[int, int]] = field(default_factory=list)  # runs of blocks, by released leases
-    written_tokens: int = 0  # tokens that its released leases put into the cache under its label
+    written_tokens: int = 0  # tokens that released leases put into the cache under `writer`
     first_reads: dict[str, int] = field(default_factory=dict)  # tokens by label (`messages`)
-    drafts: bool = True  # whether tokens may be drafted for it
+    drafts: bool = True  # whether tokens may be drafted
     # The model's head drafted these tokens after so many known tokens.
     head_draft: tuple[int, tuple[int, ...]] = 0, ()
     prediction: TokenIds | None = None  # tokens of an expected answer, to draft from
-    modules: SequenceModules | None = None  # prompt modules that its tokens attend to
+    modules: SequenceModules | None = None  # prompt modules that the tokens attend to
     # The model's positions of all `tokens`; None: from 0 on.
     positions: TokenIds | None = None
     # Tokens drafted and accepted so far, by source (`engine.drafting.draft.DraftSource`).
     draft_counts: DraftCounts = field(default_factory=dict)
-    watch: WatchedAnswer | None = None  # None: its answer is not computed again
+    watch: WatchedAnswer | None = None  # None: the answer is not computed again
 
     def __post_init__(self) -> None:
         self.awaits_constraint = self.constraint is not None and not self.constraint.is_ready
 
     @property
     def is_unready(self) -> bool:
-        """True if its constraint, adapter or modules are not ready, so that it cannot start."""
+        """True if the constraint, adapter or modules are not ready, which prevents a start."""
         modules = self.modules is not None and self.modules.is_awaited
         adapter = self.adapter is not None and not self.adapter_slot
         return self.awaits_constraint or adapter or modules
 
     @property
     def num_before(self) -> int:
-        """Number of its modules' tokens in whole blocks, which come before its own tokens."""
+        """Number of modules' tokens in whole blocks, which come before the own tokens."""
         return 0 if self.modules is None else self.modules.num_tokens
 
     @property
     def is_loading(self) -> bool:
-        """True if it holds its blocks but has not started: some blocks are being loaded."""
+        """True if the sequence has a lease but has not started: some blocks are being loaded."""
         return self.lease is not None and self.batch_slot is None
 
     @property
     def may_start(self) -> bool:
-        """True if it has its blocks, and none of them is still being loaded or fetched."""
+        """True if the sequence has a lease, and no block is still being loaded or fetched."""
         return self.lease is not None and self.lease.ready and not self.is_fetching
 
     @property
     def is_to_score(self) -> bool:
-        """True if the next computed tokens are scored; a prompt's last token never is."""
+        """True if the next computed tokens are scored; a prompt's last token is never scored."""
         return (
             self.sampling.prompt_logprobs is not None
             and self.num_computed < self.prompt_len - 1
@@ -159,12 +159,12 @@ class Sequence:
 
     @property
     def fetched(self) -> int:
-        """Number of its prompt's tokens that another engine sent."""
+        """Number of the prompt's tokens that another engine sent."""
         return max(self.fetched_end - self.found.total, 0)
 
     @property
     def found_with_modules(self) -> TierTokens:
-        """Tokens of its prompt and modules that the cache had at its first start."""
+        """Tokens of the prompt and modules that the cache had at the first start."""
         modules = self.modules
         if modules is None or self.admitted is None:
             return self.found
@@ -173,17 +173,17 @@ class Sequence:
 
     @property
     def prompt_computed(self) -> int:
-        """Number of its prompt's tokens that were computed for it; each token counts once."""
+        """Number of the prompt's tokens that were computed; each token counts once."""
         return max(self.prompt_end - self.found.total - self.fetched, 0)
 
     @property
     def awaits_mask(self) -> bool:
-        """True if its mask is still being made, after a step left its row out."""
+        """True if the mask is still being made, after a step left the sequence's row out."""
         return self.constraint is not None and self.constraint.is_busy
 
     @property
     def num_again(self) -> int:
-        """Number of computed tokens after its state, which the next row computes again."""
+        """Number of computed tokens after the state, which the next row computes again."""
         return max(self.num_verified - self.num_computed, 0)
 
     @property

@@ -28,7 +28,7 @@ class TokenConstraint(Protocol):
     makes masks does.
     """
 
-    is_busy: bool = False  # True while its mask is being made
+    is_busy: bool = False  # True while a mask of this constraint is being made
     flow: str = ""  # the sequence's flow; flows have their masks made in turns
 
     @property
@@ -126,12 +126,12 @@ class MadeOnDemand:
 ConstraintOf = Callable[[SamplingParams, str], TokenConstraint | None]
 
 
-# Drops the cached grammars of a flow; of all flows when it is None.
+# Drops the compiled grammars of a flow; None: of all flows.
 ForgetGrammars = Callable[[str | None], None]
 
 
 def nothing_kept(flow: str | None) -> None:
-    """Forget nothing: no grammars are cached."""
+    """Do nothing: no compiled grammars are kept."""
     del flow
 
 

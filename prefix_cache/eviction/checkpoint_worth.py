@@ -50,7 +50,7 @@ class CheckpointWorth(EvictionPolicy):
         return CheckpointWorth(self._tier)
 
     def used(self, node: Node) -> None:
-        """Note that a request starts from the node's checkpoint, or has just made it."""
+        """Note that a request starts from the node's checkpoint, or has just made one there."""
         self._copy(node).since = self.clock
 
     def evicted(self, node: Node) -> None:

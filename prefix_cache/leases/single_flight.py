@@ -21,13 +21,13 @@ class SingleFlight(Generic[H]):
         self._keys_of: dict[H, set[bytes]] = {}
 
     def begin(self, holder: H, keys: Iterable[bytes]) -> None:
-        """Claim blocks that `holder` starts to compute; keys held by others stay theirs."""
+        """Claim blocks that `holder` starts to compute, unless other sequences hold their keys."""
         mine = {key for key in keys if self._holder_of.setdefault(key, holder) == holder}
         if mine:
             self._keys_of.setdefault(holder, set()).update(mine)
 
     def done(self, holder: H, keys: Iterable[bytes]) -> None:
-        """Free the keys of `holder`'s blocks now in the tree or dropped; others keep theirs."""
+        """Free `holder`'s keys of blocks that are now in the tree or dropped."""
         held = self._keys_of.get(holder)
         if held is None:
             return

@@ -13,7 +13,7 @@ Where tiers are partitioned, sequences have at most half of the device's slots, 
 part of the others, which also gives the slots for its answers' ends. So the states that an owner
 finds again do not depend on how many sequences others run.
 
-Knows: nodes, tiers, owners. Does not know: what is in a slot, or which positions deserve one.
+Knows: nodes, tiers, owners. Does not know: what is in a slot, or which states deserve a slot.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Checkpoints:
         """Return whether `count` device slots can be freed now without the copy of `beside`."""
         free, candidates = self.device.allocator.num_free, self.device.candidates
         if self.is_partitioned and self.num_leased:
-            # others' parts are taken only for a sequence that else would never run
+            # other owners' parts are taken only for a sequence that else would never run
             return free >= count and self.num_leased + count <= self._for_sequences
         if free >= count:
             return True
@@ -189,7 +189,7 @@ class Checkpoints:
         self.offer(node)
 
     def used(self, node: Node) -> None:
-        """Note that the node's checkpoint was of use."""
+        """Note a use of the node's checkpoint, which is then evicted later."""
         checkpoint_of(node).kept = True
         for tier in checkpoint_of(node).copies:
             self.tiers[tier].used(node)

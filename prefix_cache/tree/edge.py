@@ -248,7 +248,7 @@ class Edge:
         return keys
 
     def split(self, at: int) -> Edge:
-        """Cut off and return the first `at` blocks; this edge keeps the rest."""
+        """Cut off and return the first `at` blocks; this edge keeps the later blocks."""
         head_bytes = at * TOKEN_BYTES * self._block_size
         head = Edge(
             np.frombuffer(bytes(self._tokens[:head_bytes]), np.int32),

@@ -1,4 +1,4 @@
-"""Arrivals of flows that come and go beside others, and the lengths of their prompts.
+"""Arrivals of flows that come and go beside other flows, and their prompts' lengths.
 
     always there  ------------------------------------------->
     comes, goes       --asks--   reads ...   --asks--   reads ...
@@ -46,7 +46,7 @@ class Arrivals:
         self._newcomers: list[Sequence] = []
 
     def is_newcomer(self, sequence: Sequence) -> bool:
-        """Return whether a waiting sequence's flow has just arrived, while others run."""
+        """Return whether a waiting sequence's flow has just arrived, while other flows run."""
         if sequence.flow in self._alive:
             return False
         left = self._left.get(sequence.flow)

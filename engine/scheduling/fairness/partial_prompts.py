@@ -44,5 +44,5 @@ def pass_over(waiting: Iterable[Sequence], prompt: Sequence) -> None:
 
 
 def _kin(sequence: Sequence) -> tuple[str, Priority]:
-    """Return a sequence's flow and priority; only sequences with the same two are reordered."""
+    """Return a sequence's flow and priority; sequences with equal pairs are reordered."""
     return sequence.flow, sequence.priority

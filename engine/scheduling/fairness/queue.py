@@ -12,20 +12,20 @@ a flow that returns starts at zero at best.
 
 A flow with no running sequence, and with hardly more debt than the flows with running sequences,
 goes before all others (`newcomer`). So a flow that sends few and small requests does not notice the
-load of the others. A newcomer is charged like every flow, so a flow that sends more than its share
+load of other flows. A newcomer is charged like every flow, so a flow that sends more than its share
 soon owes more and waits its turn.
 
-Within a flow the sequence with the fewest uncached tokens to compute goes first: it delays the
-others least, and its cached blocks are used before they are evicted. In the flow's turn, the
-sequence also goes before a begun prompt of the flow that has more tokens to go (`shorter`). This
-order never crosses flows, so no flow learns about another's prompts. A sequence is passed over a
-bounded number of times, counted while it waits and after it was begun.
+Within a flow the sequence with the fewest uncached tokens to compute goes first: it delays
+other sequences least, and its cached blocks are used before they are evicted. In the flow's turn,
+the sequence also goes before a begun prompt of the flow that has more tokens to go (`shorter`).
+This order never crosses flows, so no flow learns about another's prompts. A sequence is passed over
+a bounded number of times, counted while it waits and after it was begun.
 
 Interactive sequences of any flow go before batch sequences until batch is due its share
 (`classes`). A flow has one credit for both priorities.
 
 A flow may fill only a part of the free places (`_may_wait`). So a flow that floods the queue is
-refused while places remain for others, and the refusal says when a place should be free.
+refused while places remain for other flows, and the refusal says when a place should be free.
 
 Knows: flows, weights, costs in tokens. Does not know: the cache (callers pass a rank), the clock
 (only when sequences arrived), or what a step is.
@@ -269,7 +269,7 @@ class FairQueue:
         return flow
 
     def _forgive(self, flow: FlowQueue) -> None:
-        """Reduce debt by the work that others got without debt while this flow did not wait."""
+        """Reduce debt by other flows' work without debt while this flow did not wait."""
         share = (self._uncontended - flow.forgiven) * flow.weight
         flow.credit = max(flow.credit, min(flow.credit + share, 0.0))
         flow.forgiven = self._uncontended
