@@ -39,7 +39,7 @@ class DroppedAdapter(msgspec.Struct, frozen=True):
 
 
 def adapters_router(store: Records, adapters: TenantAdapters, audit: AuditTrail) -> APIRouter:
-    """Serve the routes, without their guard."""
+    """Serve the routes; `admin_router` guards the routes."""
     router = APIRouter(prefix="/admin/tenants/{tenant_id}/adapters")
 
     @router.post(

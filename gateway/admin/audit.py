@@ -49,7 +49,7 @@ class AuditEntries(msgspec.Struct, frozen=True):
 
 
 def audit_router(log: AuditLog) -> APIRouter:
-    """Serve `GET /admin/audit`, without its guard."""
+    """Serve `GET /admin/audit`; `admin_router` guards the route."""
     router = APIRouter()
 
     @router.get("/admin/audit", openapi_extra=described(AuditEntries))

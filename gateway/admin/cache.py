@@ -47,7 +47,7 @@ def cache_router(
     memories: Sequence[TenantMemory[Any]],
     clock: Callable[[], float],
 ) -> APIRouter:
-    """Serve the routes below `/admin/cache`, without their guard.
+    """Serve the routes below `/admin/cache`; `admin_router` guards the routes.
 
     A flush also empties the `memories` of this worker. Other workers keep their memories for
     minutes, without harm: memories hold only tokens, whose blocks are flushed.

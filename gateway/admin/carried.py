@@ -40,7 +40,7 @@ class FileSignature(msgspec.Struct, frozen=True):
 
 
 def carried_router(out: CarriedOut, into: CarriedIn, clock: Callable[[], float]) -> APIRouter:
-    """Serve the routes of exports and imports, without their guard."""
+    """Serve the routes of exports and imports; `admin_router` guards the routes."""
     router = APIRouter(include_in_schema=False)  # of the command line alone
     _add_exports(router, out)
     _add_imports(router, into, clock)

@@ -131,7 +131,7 @@ def engines_router(
     *,
     finds: bool,
 ) -> APIRouter:
-    """Serve the routes below `/admin/engines`, unguarded. `finds`: engines are in the state."""
+    """Serve the routes below `/admin/engines`. `finds`: engines are registered in the state."""
     router = APIRouter(prefix="/admin/engines")
     engines = _Engines(registry, engine, audit, clock, finds)
 

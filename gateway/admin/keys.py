@@ -70,7 +70,7 @@ class KeyList(msgspec.Struct, frozen=True):
 def keys_router(
     store: Store, keyring: Keyring, audit: AuditTrail, clock: Callable[[], float]
 ) -> APIRouter:
-    """Serve the routes below `/admin/tenants/{id}/keys`, without their guard."""
+    """Serve the routes below `/admin/tenants/{id}/keys`; `admin_router` guards the routes."""
     router = APIRouter(prefix="/admin/tenants/{tenant_id}/keys")
 
     def shown(issued: IssuedKey) -> Response:

@@ -198,7 +198,7 @@ class Publishing:
 
 
 def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], float]) -> APIRouter:
-    """Serve the routes below `/admin/prefixes`, without their guard."""
+    """Serve the routes below `/admin/prefixes`; `admin_router` guards the routes."""
     router = APIRouter(prefix="/admin/prefixes")
 
     @router.post(

@@ -156,7 +156,7 @@ def tenants_router(
     partitions: Partitions,
     clock: Callable[[], float],
 ) -> APIRouter:
-    """Serve the routes below `/admin/tenants`, without their guard."""
+    """Serve the routes below `/admin/tenants`; `admin_router` guards the routes."""
     router = APIRouter(prefix="/admin/tenants")
     tenants = _Tenants(store, keyring, flushing, erasing, audit, partitions)
 
@@ -220,7 +220,7 @@ class DeletedGroup(msgspec.Struct, frozen=True):
 
 
 def groups_router(store: Records, audit: AuditTrail, clock: Callable[[], float]) -> APIRouter:
-    """Serve the routes below `/admin/groups`, without their guard."""
+    """Serve the routes below `/admin/groups`; `admin_router` guards the routes."""
     router = APIRouter(prefix="/admin/groups")
 
     @router.post("", openapi_extra=described(Group, NamedGroup, statuses=(201,)), status_code=201)

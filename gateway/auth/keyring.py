@@ -180,9 +180,9 @@ class Keyring:
     async def rotate(self, key_id: str, *, overlap_s: float) -> IssuedKey:
         """Issue a key's successor and let the old key expire after `overlap_s` seconds; 0: at once.
 
-        The successor lives as long as the old key was issued for, even if that was rotated before
-        and is about to expire. The old key is shortened last, so a crash in between leaves two
-        keys rather than none. Raises NotFound, or Conflict if the key is no longer valid.
+        The successor lives as long as the old key was issued for, even if the old key was rotated
+        before and is about to expire. The old key is shortened last, so a crash in between leaves
+        two keys rather than none. Raises NotFound, or Conflict if the key is no longer valid.
         """
         old = await self._store.get(ApiKey, key_id)
         now = self._clock()

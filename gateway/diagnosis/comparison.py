@@ -197,7 +197,7 @@ def _kind(within: Within, seen: SeenPrompt, new: SeenPrompt) -> PartKind | None:
 
 
 def _tools_change(before: Sequence[str], after: Sequence[str]) -> Change | None:
-    """Name the change in the list of tools; None for equal lists: then a definition changed."""
+    """Name the change in the list of tools; None for equal lists: only a definition changed."""
     if before == after:
         return None
     if sorted(before) == sorted(after):

@@ -38,7 +38,7 @@ from gateway.state.sqlite.file import transaction
 
 T = TypeVar("T")
 
-_OPENING_S = 5.0  # for other workers' transactions to end
+_OPENING_S = 5.0  # seconds for other workers' transactions to end
 _PATIENCE_S = 1.0
 _RETRY_S = 0.002  # another worker's transaction takes a tenth of this
 _PAID_AT_ONCE = 100

@@ -83,7 +83,7 @@ class Spending(msgspec.Struct, array_like=True):
     month: int = 0
 
     def turn(self, month: int) -> None:
-        """Begin a new month if the calendar has moved on; a calendar set back returns nothing.
+        """Begin a new month if the calendar has moved on; a calendar set back keeps the spending.
 
         If the calendar goes back by more than a month, a clock was ahead before: the month is set
         back, so that the next month begins as always.

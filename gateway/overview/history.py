@@ -40,7 +40,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     t: float  # seconds since the epoch
-    seconds: float  # INTERVAL_S, or longer after looks that the engine did not answer
+    seconds: float  # INTERVAL_S, or more after looks that the engine did not answer
     hit_tokens: TokensByTier
     computed_tokens: int  # computed tokens of prompts
     generated_tokens: int

@@ -1,6 +1,6 @@
 """The facts that each worker keeps in memory for the pages, and the sums over all workers.
 
-Knows: which parts are added up how. Does not know: how workers are reached (`siblings.py`).
+Knows: how each part is added up. Does not know: how workers are reached (`siblings.py`).
 """
 
 from collections import Counter

@@ -58,7 +58,7 @@ def overview_router(
     reports: IsolationReports,
     clock: Callable[[], float],
 ) -> APIRouter:
-    """Serve the three routes, without their guard."""
+    """Serve the three routes; `admin_router` guards the routes."""
     router = APIRouter()
 
     @router.get("/admin/overview", openapi_extra=described(OverviewShown))

@@ -21,7 +21,7 @@ from gateway.routing.remote_prefill import answering, computing
 from gateway.routing.route import Route, RouteQuestion, Routing, sent_by
 from gateway.routing.router import RoutingChoice, Sources
 
-RETRY_AFTER_S = 2.0  # seconds after which a replica that died is back
+RETRY_AFTER_S = 2.0  # seconds until a replica that died is usually back
 
 
 class Serving:

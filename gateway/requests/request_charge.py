@@ -40,7 +40,7 @@ class RequestCharge:
             self._add(Counters(), self._added)
 
     def over(self) -> None:
-        """Charge the request and its use, at its end."""
+        """Charge the request and its use, at the request's end."""
         saved_ms = self._request_metrics.saved_ms()
         self._add(Counters(requests=1, saved_ms=saved_ms), TokenCounts())
 

@@ -17,7 +17,7 @@ from gateway.requests.tracing import UNTRACED, RequestTracing, TracedUse
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.tenant_limits import TokenCounts
 
-PREDICTION = "prediction"  # the source of drafts that a request gives itself
+PREDICTION = "prediction"  # the source of drafts from a request's own prediction
 _CANCELLED = "cancelled"
 _GAPS_AT_ONCE = 64  # gaps reported together: single reports cost as much as sending a token
 
@@ -89,7 +89,7 @@ class RequestMetrics:
         self._gaps: list[float] = []
         self._reasoning_tokens = 0
         self._first_token_s: float | None = None  # since the request arrived
-        self._prefill_s: float | None = None  # the first choice's with a token, unless restarted
+        self._prefill_s: float | None = None  # of the first choice that had a token
         self._outcome = "internal_error"
 
     def see(self, event: Event) -> None:

@@ -46,7 +46,7 @@ from gateway.routing.router import Sources
 # A choice takes a quarter of a millisecond at most, and a thousand may be asked for at once. So a
 # router process that takes longer stands still, and a worker waits for such a process only once.
 WAIT_S = 0.25
-TURNS = 10  # turns of the loop's clock in this wait
+TURNS = 10  # turns of the loop's clock in WAIT_S
 RETRY_S = 0.1  # after a connection that ended, or failed
 # A connection that ends early may do so again, for instance if an older process cannot read it.
 RETRY = Backoff(RETRY_S, base_delay_s=2 * RETRY_S, max_delay_s=5.0, healthy_after_s=10.0)
@@ -77,9 +77,9 @@ class RouterClient:
         self._waiting: dict[int, _Answer] = {}
         self._late: set[int] = set()  # numbers of questions whose answers nobody awaits any more
         self._known: dict[str, int] = {}
-        self._is_alone = False  # whether the log says so
+        self._is_alone = False  # whether the log says that this worker chooses alone
         self._heard_at = 0.0  # when the last message came, by the loop's clock
-        self._short_connections = 0  # short connections in a row
+        self._short_connections = 0  # connections in a row that ended early
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:

@@ -89,7 +89,7 @@ class FetchChooser:
     ) -> dict[str, ChosenFetch]:
         """Choose the fetches of replicas, by name; other replicas compute the missing tokens.
 
-        `namespace` is the prompt's own. `now`: seconds, monotonic.
+        `namespace` is the prompt's own namespace; `now` is monotonic seconds.
         """
         fetches: dict[str, ChosenFetch] = {}
         if not offers:

@@ -26,7 +26,7 @@ from prefix_cache.hashing import KEY_BYTES
 TIERS: tuple[TierName, ...] = ("device", "host", "disk")  # the fastest tier first
 _LEVEL = {tier: level for level, tier in enumerate(TIERS)}
 _ON_DEVICE, _ON_DISK = _LEVEL["device"], _LEVEL["disk"]
-_STEPS = 64  # steps of a prompt
+_STEPS = 64  # steps into which `lower` divides a prompt
 _FEW_BYTES = 32 * KEY_BYTES  # bytes of keys up to which keys are shortened singly, which is faster
 
 

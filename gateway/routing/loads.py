@@ -105,7 +105,7 @@ class Loads:
             self._end(request_id)
 
     def forget(self, replica: str) -> None:
-        """Forget a replica, which has nothing to do any more."""
+        """Forget a replica and the requests sent to the replica."""
         for request_id, sent in list(self._sent.items()):
             if sent.replica == replica:
                 self._end(request_id)

@@ -21,7 +21,7 @@ from engine.link.address import is_tcp
 from engine.link.messages import FetchSource, Reused, Timing
 
 KEPT = 0.9  # the weight of earlier measurements at each new measurement
-LEAST_TOKENS = 256  # computed tokens: fewer measure a step's time, not the tokens'
+LEAST_TOKENS = 256  # computed tokens: fewer tokens measure the time of a step
 COMPUTE_S = 1e-4  # seconds a token before any measurement
 HOST_S, DISK_S = COMPUTE_S / 10, COMPUTE_S / 2  # seconds a token before any measurement
 UNTRIED = 0.2  # the highest time of fetching before any measurement, as a share of computing

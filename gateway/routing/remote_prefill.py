@@ -27,7 +27,7 @@ class RemotePrefillLimits:
     """The limits within which a prompt is computed on another engine."""
 
     least_tokens: int = 512  # tokens to compute: fewer hardly lengthen a step
-    patience: float = 4.0  # most time to the first token, as a multiple of the engine's own
+    patience: float = 4.0  # most time to the first token, as a multiple of the answering engine's
 
 
 def answering(names: Sequence[str], role_of: RoleOf) -> Sequence[str]:

@@ -25,7 +25,7 @@ from gateway.state.store import Records
 from gateway.tenant_adapters import MOST_ADAPTERS, TenantAdapter
 from prefix_cache.namespace import Namespace, adapted_fingerprint
 
-LOAD_S = 60.0  # for reading an adapter from a disk
+LOAD_S = 60.0  # seconds to read an adapter from a disk
 MOST_WAITING = 8  # adapters of a tenant that wait to be read
 
 

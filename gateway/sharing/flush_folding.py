@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from gateway.state.records import CacheFlush
 
-KEPT_S = 30 * 86_400.0  # engines away for less keep other tenants' blocks
+KEPT_S = 30 * 86_400.0  # engines away for a shorter time keep other tenants' blocks
 MOST_KEPT = 16_384  # flushes of deleted tenants; an engine remembers four times as many ids
 # Another gateway's flush reaches an engine two seconds later, and clocks may differ.
 APART_S = 3_600.0

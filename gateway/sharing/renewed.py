@@ -1,4 +1,4 @@
-"""The passing of state on to engines: read again on notice and every REFRESH_S.
+"""The renewal of values made from the state: on notice of a change, and every REFRESH_S.
 
 Knows: when to read. Does not know: which records are read.
 """

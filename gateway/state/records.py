@@ -255,7 +255,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     computed_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
-    engine_ms: float | None = None  # time of the accelerator
+    engine_ms: float | None = None  # milliseconds of the accelerator
     saved_ms: float | None = None  # prefill time saved, by the measured rates
     cache_written_tokens: int = 0  # new tokens put into the cache
     cache_read_tokens: int = 0

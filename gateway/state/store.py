@@ -33,7 +33,7 @@ Record = Tenant | ApiKey | Group | PublishedPrefix
 R = TypeVar("R", Tenant, ApiKey, Group, PublishedPrefix)
 D = TypeVar("D", Tenant, Group)  # records that can be deleted
 
-MOST_SCHEMAS = 32  # of a tenant
+MOST_SCHEMAS = 32  # schemas of one tenant
 AUDIT_KEPT = 100_000  # entries; older ones are removed
 _NAMES: dict[type[Record], str] = {
     Tenant: "tenant",

@@ -1,6 +1,6 @@
 """The engine's counters as Prometheus metrics.
 
-No label names a tenant; `/admin/cache` shows the blocks of each tenant's flow.
+No label names a tenant; `/admin/cache` shows each tenant's blocks.
 """
 
 from collections.abc import Iterator, Mapping

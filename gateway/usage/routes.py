@@ -79,7 +79,7 @@ class UsageList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usage_router(usage_store: UsageStore, clock: Callable[[], float]) -> APIRouter:
-    """Serve `GET /admin/usage`, without its guard."""
+    """Serve `GET /admin/usage`; `admin_router` guards the route."""
 
     async def any_tenant(tenant: str | None = None) -> str | None:
         return tenant

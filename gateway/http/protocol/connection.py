@@ -47,7 +47,7 @@ _TOO_SLOW = RequestTimeout("the request did not come whole in time")
 class BoundedConnection(CountedConnection):
     """uvicorn's connection with bounds; a client that exceeds a bound is cut off with an error."""
 
-    rest_s: ClassVar[float] = 0.05  # between discarded pieces of a body, which nobody waits for
+    rest_s: ClassVar[float] = 0.05  # seconds between discarded pieces of a body
     pipelined_s: ClassVar[float] = 0.01  # from an answer to the parsing of a request sent before it
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

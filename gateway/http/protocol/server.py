@@ -26,7 +26,7 @@ from gateway.http.protocol.shared_port import sockets_on
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _KEEP_ALIVE_S = 75  # longer than balancers keep idle connections, so that balancers close first
-_CUT_OFF_S = 2.0  # for sending errors to requests that are cut off; only stuck clients take longer
+_CUT_OFF_S = 2.0  # seconds to send errors to requests that are cut off; stuck clients take longer
 
 
 @dataclass(frozen=True, slots=True)

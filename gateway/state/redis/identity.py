@@ -79,7 +79,7 @@ class StateLink:
                 await self._link.command("SET", at.WRITABLE, "1")
                 self._link.is_full = self._large.is_full = False
         except Unavailable:
-            return  # Redis is away, lost or still full: `fault` and the link tell
+            return  # Redis is away, lost or still full: `fault` and the link say so
 
     def turn_of(self, tenant_id: str | None) -> AbstractAsyncContextManager[None]:
         """Return the turns of a tenant's large calls, which run one at a time."""

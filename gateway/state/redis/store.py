@@ -221,7 +221,7 @@ def _by_key(fields: dict[bytes, bytes]) -> dict[str, Counters]:
 
 @asynccontextmanager
 async def told_of_changes(client: Redis, *listeners: Listener) -> AsyncIterator[None]:
-    """Tell `listeners` of other gateways' changes to tenants and prefixes while this is open.
+    """Tell `listeners` of other gateways' changes of tenants and prefixes while open.
 
     Messages may get lost when a connection breaks or a server restarts. The harm is bounded,
     because keyrings look keys up again after a few seconds anyway, and after each new subscription
