@@ -1,6 +1,6 @@
 """Triton kernels, each with a plain PyTorch reference beside it.
 
-    ops            all of them, as a model calls them; `mxfp4`, a format's numbers
+    ops            all kernels, as a model calls them; `mxfp4`, a format of weights
     adapters       low-rank products of adapters beside a model's
     latents        attention over latents, from which keys and values are computed
     attention, experts, recurrence, sampling
@@ -9,5 +9,5 @@
     launch         how kernels are compiled and launched
     limits, e4m3, errors
 
-Each imports only from those below it.
+Each line's modules import only from the lines below.
 """

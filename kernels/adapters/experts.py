@@ -31,7 +31,7 @@ from kernels.norms.gate import Gate
 
 @dataclass(frozen=True, slots=True)
 class ExpertSlots:
-    """Adapters' matrices beside `gate_up` and `down`: those of slot s from 1 + (s - 1) E on."""
+    """Adapters' matrices beside `gate_up`, `down`; token slot s has E slots from 1 + (s - 1) E."""
 
     gate_up: SlotMatrices
     down: SlotMatrices

@@ -2,11 +2,11 @@
 
 Tokens are ordered by slot once a step (`kernels.experts.order`), in tiles of one slot each. The
 largest number of tiles follows from the sizes alone, so a captured graph serves any mix of slots.
-One kernel multiplies by A, for all parts of the matrix at once; each program takes a slice of the
-columns, since few tokens would otherwise give few programs, each reading a long row. Another kernel
-adds the slices and multiplies by B, part by part. Tiles of slot 0, without an adapter, do nothing.
-As in Punica (Chen et al., 2023) and S-LoRA (Sheng et al., 2023), the model's own product is
-computed once for all tokens.
+One kernel multiplies by A, for all parts of the matrix at once; a program takes a slice of A's
+columns, since few tokens would otherwise give few programs, each with long rows to load. A second
+kernel adds the slices' products and multiplies the sum by B, part by part. Programs of slot 0,
+which has no adapter, do nothing. As in Punica (Chen et al., 2023) and S-LoRA (Sheng et al., 2023),
+the model's own product is computed once for all tokens.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from kernels.experts import order
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import cdiv, next_power_of_2
 
-FEW_TOKENS = 16  # tokens of a tile of few tokens, and of many
+FEW_TOKENS = 16  # tokens of a tile, for a few tokens and for many tokens
 MANY_TOKENS = 64
-_SHRUNK = 64  # rows of A that a program of it computes
-_EXPANDED = 128  # rows of B
+_SHRUNK = 64  # rows of A that a program multiplies
+_EXPANDED = 128  # rows of B that a program multiplies
 FEW_TILES = 64  # tiles that leave most of a device idle, if a program reads all columns of A
-_FEW_COLUMNS = 512  # columns of A that a program reads where there are few tiles, and many
+_FEW_COLUMNS = 512  # columns of A that a program reads, for few tiles and for many tiles
 _MANY_COLUMNS = 4096
 _DEPTH = 128
 
@@ -44,12 +44,12 @@ def launch_slots(slots: Tensor, num_slots: int) -> TokenSlots:
 
 
 def rows_of_tile(tokens: int, num_slots: int) -> int:
-    """Choose the tokens of a tile."""
+    """Choose the number of tokens of a tile."""
     return FEW_TOKENS if tokens <= FEW_TOKENS * num_slots else MANY_TOKENS
 
 
 def reference(product: Tensor, x: Tensor, matrices: SlotMatrices, slots: TokenSlots) -> Tensor:
-    """Add to a product (T, N), or to the first of its parts (S, T, N), in place; return it.
+    """Add to a product (T, N), or to the first of parts (S, T, N), in place; return the product.
 
     x (T, K). Plain PyTorch, float32 inside; waits for the device.
     """

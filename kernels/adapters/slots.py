@@ -2,9 +2,9 @@
 
     a (slots, parts R, K)    b (slots, N, R)        K inputs, N outputs, R the largest rank
 
-A matrix may be several matrices of a checkpoint, one below the other. Each of these parts has an A,
-and the parts' B lie below each other like their rows. Parts that an adapter does not have are 0,
-and so is slot 0.
+A matrix may join several matrices of the model files, one below the other. Each of these parts has
+an A, and the parts' B lie below each other like the rows of the parts. Parts that an adapter does
+not have are 0, and so is slot 0.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SlotMatrices:
         return self.b.shape[2]
 
     def clear(self, slot: int, count: int = 1) -> None:
-        """Empty a slot, or `count` of them from there on."""
+        """Empty `count` slots from `slot` on."""
         self.a[slot : slot + count].zero_()
         self.b[slot : slot + count].zero_()
 

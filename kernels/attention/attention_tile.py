@@ -56,13 +56,13 @@ def attend_tile(
 ) -> tl.tensor:
     """Fold keys [start, start + TILE) into (acc, m, total) and return the new three.
 
-    `kv` points at this KV head in block 0, `scales` at its scales there where SCALED, `table` at
-    this row's block ids. `start` is the start of a block or, where a block is longer than a tile,
-    of a tile. With MASKED, keys from `end` on are not read, and row i of q sees keys up to and
-    including last_key[i], which may lie before the tile; without MASKED the whole tile exists and
-    every row sees it. With WINDOWED too, row i sees no key before first_key[i]. SOFTCAP applies to
-    natural scores; None: no cap. With PAIRS `kv` points at pairs, so D, D_PADDED and the strides
-    count pairs.
+    `kv` points at this KV head in block 0, `scales` (if SCALED) at the head's scales in block 0,
+    `table` at this row's block ids. `start` is the start of a block or, where a block is longer
+    than a tile, of a tile. With MASKED, keys from `end` on are not read, and row i of q sees keys
+    up to and including last_key[i], which may lie before the tile; without MASKED the whole tile
+    exists and every row sees it. With WINDOWED too, row i sees no key before first_key[i]. SOFTCAP
+    applies to natural scores; None: no cap. With PAIRS `kv` points at pairs, so D, D_PADDED and the
+    strides count pairs.
     """
     index = tl.arange(0, TILE)
     key = start + index
@@ -86,7 +86,7 @@ def attend_tile(
         v = tl.load(address + value_stride)
 
     if SCALED:
-        # The scales of values follow the scales of keys, as values follow keys: D numbers a scale.
+        # Scales of values follow scales of keys, as values follow keys. A scale serves D numbers.
         own = scales + slot + block.to(tl.int64) * (block_stride if PAIRS else block_stride // 2)
         of_values = own + value_stride // D
         if MASKED:
@@ -149,7 +149,7 @@ def average(acc: tl.tensor, total: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def average_with_sink(acc: tl.tensor, m: tl.tensor, total: tl.tensor, sink: tl.tensor) -> tl.tensor:
-    """Average like `average`, with the sink's score (M,), finite and natural, in the sum."""
+    """Average like `average`; add the sink's score (M,), finite and natural, to the sum."""
     sink = sink.to(tl.float32) * 1.4426950408889634
     largest = tl.maximum(m, sink)
     shrink = tl.exp2(m - largest)

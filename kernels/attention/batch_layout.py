@@ -17,13 +17,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefix:
-    """Groups of decode rows that share a prefix of keys, which are read once per group: G groups.
+    """G groups of decode rows; a group's rows share a prefix of keys, which is read once per group.
 
     `group_starts` (G + 1,) int32: group g is the decode rows from group_starts[g] up to
     group_starts[g + 1]. Every decode row is in exactly one group; a group may be empty.
     `key_ends` (G,) int32: the number of tokens, in whole blocks, that a group's rows read together.
-    The rows' tables have the same ids for these blocks. 0 where nothing is shared.
-    `own_starts` (R,) int32: the same by row, at most the row's context.
+    The rows' tables have equal ids for these blocks. 0 where nothing is shared.
+    `own_starts` (R,) int32: the `key_ends` of each row's group, at most the row's context.
     """
 
     group_starts: Tensor
@@ -56,9 +56,9 @@ class BatchLayout:
     # (num_decodes * Hkv,) int32 zeros, in which a decode kernel counts the partials written for an
     # output (`decode_attention`); zeros again after each launch. None: allocated at a launch.
     arrivals: Tensor | None = None
-    # (1 or 2, 2) int32, for shared keys if there are any, then for the rows' own: the most keys
-    # in a split of decode attention, and the number of splits beyond one per item, chosen for
-    # these very lengths (`split_sizes`). None: no item is split.
+    # (1 or 2, 2) int32, for shared keys if there are any, then for the rows' own keys: the most
+    # keys in a split of decode attention, and the number of splits beyond one per item, chosen for
+    # this layout's lengths (`split_sizes`). None: no item is split.
     splits: Tensor | None = None
 
     @property

@@ -2,7 +2,7 @@
 
     out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)      lse in base 2
 
-No partial has a sink's score: it is added here, once, to the sum below.
+No partial has a sink's score: the score is added here, once, to the formula's divisor.
 
 There is a kernel for partials at equal distances (`merge_splits`), and device code for a program
 that merges the partials of others (`merge_row`).
@@ -42,8 +42,8 @@ def add_partials(
     """Add `count` partials of MEMBERS rows to acc (MEMBERS, D), m and total (MEMBERS,).
 
     Part i of member j lies at row `first` + i * `step` + `member`[j] of `partial` (rows, D).
-    `member` is repeated AT_ONCE times, (AT_ONCE * MEMBERS,), and so is `inside`, which marks real
-    members.
+    `member` is repeated AT_ONCE times, (AT_ONCE * MEMBERS,), and so is `inside`, which is true for
+    members that exist.
     The loads bypass the L1 cache (.cg), since another program may have just written the parts.
     """
     index = tl.arange(0, AT_ONCE * MEMBERS) // MEMBERS
@@ -87,7 +87,7 @@ def merge_row(
     SHARED: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> None:
-    """Write a row's heads of one KV head from the row's own partials and those of SHARED levels.
+    """Write a row's heads of one KV head from the partials of own keys and of SHARED levels.
 
     `sinks` (Hq,), or None.
     """

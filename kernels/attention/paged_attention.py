@@ -7,9 +7,9 @@ For the token at position t of a row, over the keys at positions 0..t of that ro
 or its variants (`AttentionVariant`): over a window, with capped scores, with sinks.
 
 The KV of the new tokens is already in the pool (`rope_write_kv`). Numbers after a row's context, in
-its last block, in the block table or in other blocks, have no effect on the result: they may be
-NaN, or invalid block ids. A row's result does not depend on the other rows in the batch; in the
-reference not even its last bit does.
+the row's last block, in the block table or in other blocks, have no effect on the result: they may
+be NaN, or invalid block ids. A row's result does not depend on the other rows in the batch; in the
+reference this holds to the last bit.
 
 On the device, `decode_attention` takes the leading rows with one token and
 `prefill_attention` the others; this module only divides the work between them.

@@ -48,13 +48,13 @@ class PrefillTuning:
     stages: int
     programs: int  # concurrent programs: with fewer, the keys are split among programs
     least_keys: int
-    is_for_hopper: bool = False  # use `hopper_prefill`; warps are then those of one consumer
+    is_for_hopper: bool = False  # use `hopper_prefill`; `warps` then counts one consumer's warps
 
 
 def rows_together(group: int) -> int:
-    """Return the decode rows of one program, at `group` query heads per KV head.
+    """Return the number of decode rows of one program, at `group` query heads per KV head.
 
-    A power of two; 1 where the heads of two rows are too many.
+    The number is a power of two; it is 1 if two rows have too many heads.
     """
     return 1 << max((MAX_QUERIES // group).bit_length() - 1, 0)
 

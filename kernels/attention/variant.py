@@ -1,11 +1,11 @@
 """Variants of attention beyond softmax(q k^T) v, as data.
 
-    score = scale * q . k           of keys in the window alone, where there is one
+    score = scale * q . k           for keys in the window alone, where there is a window
     score = softcap * tanh(score / softcap)                            where there is a softcap
     p_j   = exp(score_j) / (exp(sink of the head) + sum_i exp(score_i))  where there are sinks
 
-The sinks themselves are a tensor (Hq,) of the model, passed as another argument. No torch: configs
-of models have an `AttentionVariant`.
+The sinks' scores are a tensor (Hq,) of the model, passed as another argument. Torch is not
+imported, since configs of models have an `AttentionVariant`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernels.errors import UnsupportedShape
 
 @dataclass(frozen=True, slots=True)
 class AttentionVariant:
-    """A variant of attention. `window`: how many keys a token sees, itself included; None: all.
+    """A variant of attention. `window`: the keys that a token sees, including its own; None: all.
 
     Raises UnsupportedShape for a window below 1 or a cap that is not above 0.
     """

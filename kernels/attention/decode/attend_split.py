@@ -1,11 +1,11 @@
 """The decode attention kernel: a program attends to one split of keys, and may merge partials.
 
     schedule    find the split's item and its keys, from a step's inputs
-    [wait]      for the kernel before, which writes queries and the newest keys
+    [wait]      for the previous kernel, which writes queries and the newest keys
     attend      tile after tile
     write       the output, where a row is one split; else a partial, and the last program merges
 
-Device code only. Knows: one split, and where its parts lie. Does not know: how splits are chosen
+Device code only. Knows: one split, its keys and its outputs. Does not know: how splits are chosen
 (`split_sizes`), or how many programs are launched (`decode_attention`).
 """
 
@@ -77,15 +77,15 @@ def attend_split(
 ) -> None:
     """Attend split program_id(1) of KV head program_id(0), as `decode_attention` asks.
 
-    `items` and `partials` are the tensors of `_Items` and `_Output` there; numbers are arguments of
-    their own, since Triton would compile a variant for each 1 and each multiple of 16 in a tuple.
-    WINDOW, SOFTCAP, `window_splits`, `window_tiles` and `sinks` are None where there are none.
+    `items` and `partials` are the tensors of `decode_attention._Items` and `_Output`. Numbers are
+    separate arguments, since Triton would compile a variant for each 1 and each multiple of 16 in a
+    tuple. WINDOW, SOFTCAP, `window_splits`, `window_tiles` and `sinks` may be None.
     """
     group_starts, key_starts, key_ends, splits_of_level = items
     D_PADDED: tl.constexpr = triton.next_power_of_2(D)
     MEMBERS: tl.constexpr = triton.next_power_of_2(GROUP)
     M: tl.constexpr = max(triton.next_power_of_2(GROUP * ROWS), MIN_QUERIES)
-    STEP: tl.constexpr = min(B, TILE)  # keys begin at multiples of it
+    STEP: tl.constexpr = min(B, TILE)  # keys begin at multiples of STEP
     EACH: tl.constexpr = 2 if PAIRS else 1  # numbers in a loaded element
     BLOCKS: tl.constexpr = BLOCK_STRIDE // EACH
     VALUES: tl.constexpr = VALUE_STRIDE // EACH
@@ -104,8 +104,8 @@ def attend_split(
         size = tl.load(splits_of_level + 2 * level) // TILE
         more = tl.load(splits_of_level + 2 * level + 1)
         if more > 0:
-            # In a CUDA graph most programs have no split and end at once, without the wait of
-            # dependent launches. Those with a split wait, so the kernel ends after the previous.
+            # In a CUDA graph most programs have no split and end at once, without waiting for the
+            # previous kernel. Programs with a split wait, so this kernel ends after that kernel.
             item = count + 0
             if split < count + more:
                 item, first = schedule(

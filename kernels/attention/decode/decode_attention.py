@@ -55,7 +55,7 @@ from kernels.launch.rounding import next_power_of_2
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """The items of one launch: item i is slice i % passes, of `rows` rows, of group i // passes."""
+    """The items of one launch: item i is the (i % passes)-th `rows` rows of group i // passes."""
 
     group_starts: Tensor
     key_starts: Tensor | None
@@ -72,7 +72,7 @@ class _Items:
         return {"ROWS": self.rows, "HAS_STARTS": has_starts, "TILE": self.tuning.tile}
 
     def tensors(self, layout: BatchLayout) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the tensors for the kernel; any tensor stands for one that is not read."""
+        """Return the tensors for the kernel; a tensor that is not read may be any other tensor."""
         ends = self.key_ends
         starts = ends if self.key_starts is None else self.key_starts
         return self.group_starts, starts, ends, ends if layout.splits is None else layout.splits
@@ -110,7 +110,7 @@ def launch(
         return
     longest = layout.max_context_len
     targets = [part.target(kv.shape[2], longest) if is_cut else 0 for part in parts]
-    # A partial row for each row of each split.
+    # Each split has a partial output for each of its rows.
     slots = [(n + part.count) * part.rows for n, part in zip(targets, parts, strict=True)]
     last = len(parts) - 1
     memory = _memory(q, kv, layout, sum(slots), last * rows)
@@ -122,7 +122,7 @@ def launch(
 def _launch_window(
     q: Tensor, kv: Tensor, layout: BatchLayout, how: _How, window: int, out: Tensor
 ) -> None:
-    """Launch for a window: the window alone decides whether rows split, so a kernel suffices."""
+    """Launch for a window. One kernel suffices: the window alone decides whether rows split."""
     rows, (kv_heads, block_size) = layout.num_decodes, kv.shape[2:4]
     tuning = window_tuning(q.shape[2], kv.dtype)
     part = _Items(layout.context_lens, None, layout.context_lens, rows, 1, 1, tuning)
@@ -140,7 +140,7 @@ def _launch_window(
 def _memory(
     q: Tensor, kv: Tensor, layout: BatchLayout, slots: int, spans: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Allocate partials for `slots` rows, and the places of those of `spans` rows."""
+    """Allocate `slots` partials, and memory for the places of the partials of `spans` rows."""
     heads, head_dim = q.shape[1:]
     arrivals = layout.arrivals
     if arrivals is None:
@@ -163,7 +163,7 @@ class _How:
 class _Output:
     """The outputs of a launch: unsplit rows in `out`, partials of split rows from `first_slot` on.
 
-    `target` 0: no item is split, and only `out` is written.
+    If `target` is 0, no item is split, and only `out` is written.
     """
 
     out: Tensor

@@ -3,8 +3,8 @@
 Item i is the (i % passes)-th run of ROWS rows of group i // passes, which read the group's keys;
 with ROWS 1 a group is a row. The keys of all items, in tiles, are scheduled into splits of a size
 that the host has chosen (`split_sizes`), each within one item; every item has at least one split,
-so that its output is written. Over a window all rows have about the same number of keys: then each
-row has the same number of splits, and some splits have no work.
+which writes the item's output. Over a window all rows have about as many keys: then all rows have
+equal numbers of splits, and some splits have no work.
 
 Device code only.
 """
@@ -54,7 +54,7 @@ def schedule(
     TILE: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> tl.tensor:
-    """Find (item of `split`, its first split) at `size` tiles a split; item == items: no work."""
+    """Find (item of `split`, this item's first split), of `size` tiles; item == items: no work."""
     lane = tl.arange(0, AT_ONCE)
     behind = split * 0  # splits of the items before `base`
     item, first = behind, behind
@@ -76,7 +76,7 @@ def schedule(
 def keys_in_window(
     start: tl.tensor, end: tl.tensor, WINDOW: tl.constexpr, STEP: tl.constexpr
 ) -> tl.tensor:
-    """Return the first of the last WINDOW keys of [start, end), and that rounded down to STEP."""
+    """Return the first of the last WINDOW keys of [start, end), exact and rounded down to STEP."""
     first_key = tl.maximum(end - WINDOW, start)
     return first_key, first_key // STEP * STEP
 

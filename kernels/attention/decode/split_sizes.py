@@ -1,6 +1,6 @@
 """The number of keys in a split of decode attention, chosen on the host once a step.
 
-Each KV head's keys are cut into splits (`decode_attention`); a fixed number of them run at once.
+Each KV head's keys are cut into splits (`decode_attention`); a fixed number of splits run at once.
 Splits of one size run in waves, the last of which may be partial:
 
     whole     [  split  ][  split  ]           1.5 waves: in the last wave each split runs faster,
@@ -28,7 +28,7 @@ from kernels.launch.rounding import cdiv
 Ints = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.number]
 
-_EVEN = 1.25  # times the mean length: splits up to that length end together
+_EVEN = 1.25  # splits of up to this many mean lengths end together
 _TAIL = 0.45  # share of the longest split's time lost if splits do not end together
 
 
@@ -43,7 +43,7 @@ class SplitSizes:
     def cut(self, own: Ints, shared: Ints | None = None) -> Ints:
         """Choose `BatchLayout.splits` for items of these lengths (I,), in tokens.
 
-        `own` are the lengths that rows read alone, `shared` those that groups read together.
+        `own`: lengths that each row reads alone; `shared`: lengths that each group reads together.
         """
         cuts = [] if shared is None else [best_split(shared, self.shared, self.kv_heads)]
         return np.array([*cuts, best_split(own, self.own, self.kv_heads)], np.int32)
@@ -59,7 +59,7 @@ def split_sizes(kv: Tensor) -> SplitSizes:
 def best_split(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[int, int]:
     """Find the fastest (keys per split, splits beyond one per item) for items of `lengths` (I,).
 
-    The keys are a multiple of `tuning.tile`; there are at most `tuning.most_splits` such splits.
+    Keys per split are a multiple of `tuning.tile`; splits are at most `tuning.most_splits`.
     """
     tiles: Ints = -(-lengths[lengths > 0] // tuning.tile)
     sizes, splits = possible_splits(tiles, tuning, kv_heads)
@@ -73,7 +73,7 @@ def best_split(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[int,
 
 
 def possible_splits(tiles: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[Numbers, Numbers]:
-    """Return the splits that fit into a launch, for `best_split`. `tiles` (I,): of each item.
+    """Return the splits that fit into a launch, for `best_split`. `tiles` (I,): tiles per item.
 
     Returns the tiles of a split and the number of splits, (C,) each: entry i cuts the longest item
     into i + 1 splits of one size.
@@ -117,7 +117,7 @@ def most_window_tiles(window: int, block_size: int, tuning: DecodeTuning) -> int
 def split_window(most_tiles: int, heads: int, tuning: DecodeTuning) -> WindowSplits:
     """Split rows of up to `most_tiles` for `heads` KV heads into as many splits as run at once.
 
-    Such rows have about the same length, so lengths are not needed.
+    Over a window rows have about the same length, so lengths are not needed.
     """
     splits = min(tuning.at_once // heads, most_tiles * tuning.tile // tuning.least_keys)
     tiles = cdiv(most_tiles, max(splits, 1))

@@ -1,7 +1,7 @@
 """Whole-block copies inside one pool: pool[target[i]] = pool[source[i]] for every i, at once.
 
 "At once" is the contract: the copies are made in no particular order, so a target may be neither
-a source nor another target. `DevicePool` splits a plan into calls for which that is true.
+a source nor another target. `DevicePool` splits a plan into calls that keep this contract.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     scale = max(largest of the D numbers, 1e-10) / 448, rounded up to bfloat16
     values = round(x * (1 / scale)) to e4m3
 
-A layer's view of the pool has the numbers; their scales follow in the same block. A token's bytes
-depend on that token alone, so later tokens of a block never quantise it again.
+A layer's view of the pool has the numbers; the numbers' scales follow in the same block. A token's
+bytes depend on this token alone, so later tokens of the block do not change them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_fp8(kv: Tensor) -> bool:
 def scales_of(kv: Tensor) -> Tensor:
     """Return the scales bfloat16 of a layer's view (N, 2 or 1, Hkv, B, D), in the view's memory.
 
-    They are (N, 2, Hkv, B); (N, 1, Hkv, B) of a layer without values.
+    The scales are (N, 2, Hkv, B), or (N, 1, Hkv, B) for a layer without values.
     """
     blocks, planes, heads, size, dim = kv.shape
     memory = kv.new_empty(0, dtype=torch.bfloat16).set_(kv.untyped_storage())
@@ -76,7 +76,7 @@ def head_scales(low: tl.tensor, high: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def rounded_scale(largest: tl.tensor) -> tl.tensor:
-    """Compute the scale (heads, 1) float32, a bfloat16 number, by the largest (heads,)."""
+    """Compute scales (heads, 1), bfloat16 numbers as float32, from the largest numbers (heads,)."""
     scale = tl.div_rn(tl.maximum(largest, 1e-10), tl.full(largest.shape, 448.0, tl.float32))
     bits = (scale.to(tl.int32, bitcast=True) + 0xFFFF) & -0x10000
     return bits.to(tl.float32, bitcast=True)[:, None]

@@ -5,15 +5,15 @@ column in its high byte. So a tile in shared memory has 16-bit numbers, for whic
 instructions that load and transpose fragments, and even and odd columns have separate products.
 
 The bits of e4m3, moved to a wider type's sign, last exponent bits and first fraction bits, are the
-same number times a power of two, also for subnormals. The scales are multiplied by that power:
+same number times a power of two, also for subnormals. The scales make up for this power:
 
     e4m3       s eeee fff      value                       bias 7
     bfloat16   s 0000eeee fff0000        value * 2^-120    bias 127
     float16    s 0eeee fff0000000        value * 2^-8      bias 15
 
-The hardware converts by way of float16, and from there to bfloat16 one number at a time. The gain
-of pairs was not measured on a device yet. Device code only. NaN becomes a number; its scale stays
-NaN.
+The hardware converts e4m3 to float16, and float16 to bfloat16 one number at a time. The gain of
+pairs was not measured on a device yet. Device code only. NaN becomes a number; the scale of its
+head stays NaN.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kernels.attention.kv.fp8_kv import is_fp8
 
 BY_OPERATIONS, PACKED = 1, 2
 
-# Two pairs in a register at once: the signs, and the other bits, each shifted into place.
+# Unpack two pairs in a register at once: shift the signs, and the other bits, into place.
 LOW_BFLOAT16 = tl.constexpr("""{ .reg .b32 s, m;
     shl.b32 s, $1, 8; shl.b32 m, $1, 4;
     and.b32 s, s, 0x80008000; and.b32 m, m, 0x07f007f0; or.b32 $0, s, m; }""")
@@ -51,7 +51,7 @@ def pairs_of(q: Tensor, kv: Tensor) -> int:
 
 @triton.jit
 def pair_pointer(kv: tl.tensor) -> tl.tensor:
-    """Cast the address of numbers to that of their pairs."""
+    """Cast a pointer to numbers to a pointer to pairs."""
     return kv.to(tl.pointer_type(tl.int16), bitcast=True)
 
 
@@ -74,7 +74,7 @@ def shift_of_keys(dtype: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def shift_of_values(dtype: tl.constexpr) -> tl.tensor:
-    """Return the factor's part for the weights of values: the largest that their dtype holds."""
+    """Return the part of the values' factor for the weights: the largest that their dtype holds."""
     return _power_of_2(8 if dtype == tl.float16 else 64)
 
 

@@ -7,12 +7,12 @@
             its first R numbers where the table has R columns; the other numbers do not change
     k, v -> kv[slot // B, 0 and 1, head, slot % B]
 
-A product of (Hq + Hkv) * D numbers has no v heads: v is k before its norm. A product of Hq * D
+A product of (Hq + Hkv) * D numbers has no v heads: v is k before the norm of k. A product of Hq * D
 numbers has queries alone, for a layer that reads another layer's keys, and nothing is written.
 
 The norm rounds as `rms_norm` does. The rotation is float32, from float32 tables, and rounds
 once at the end: in float32 models that is `transformers`' arithmetic, in bf16 and fp16 it is
-more exact than theirs, which rotates in the dtype of the model.
+more exact than `transformers`, which rotates in the dtype of the model.
 
 Knows: tokens, heads and slots. Does not know: how the tables were scaled, which sequence a token
 belongs to, or who may read the slots.
@@ -82,7 +82,7 @@ def reference(
 
 
 def _kinds(width: int, num_q_heads: int, num_kv_heads: int, head_dim: int) -> int:
-    """Return what a product of this width has: 2, keys and values; 1, keys alone; 0, neither."""
+    """Return 2 for a product of this width with keys and values, 1 with keys alone, else 0."""
     kinds, rest = divmod(width - num_q_heads * head_dim, num_kv_heads * head_dim)
     if rest or not 0 <= kinds <= 2:
         raise UnsupportedShape(

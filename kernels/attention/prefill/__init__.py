@@ -1,1 +1,1 @@
-"""Prefill attention: kernels for rows of many new tokens, with a form of its own for Hopper."""
+"""Prefill attention: kernels for rows of many new tokens, with a separate kernel for Hopper."""

@@ -1,12 +1,12 @@
 """Attention of several new tokens over paged keys, for Hopper's TMA and WGMMA.
 
-It computes the same as `prefill_attention`, from the same query blocks and splits to the same
-partial outputs, with the warps of `hopper_warps`. TMA sees the pool as one matrix of slots, and
-copies a head's block as one box, found by its id.
+The kernel computes the partial outputs of `prefill_attention`, for equal query blocks and splits,
+with the warps of `hopper_warps`. TMA sees the pool as one matrix of slots, and copies a head's
+block as one box, found by the block's id.
 
 For 16-bit numbers and head dims 64 and 128, with windows and sinks, without caps. Runs on compute
 capability 9.0 only, and not in the interpreter. Knows: query blocks and boxes. Does not know: when
-it is used (`prefill_attention`).
+the kernel is used (`prefill_attention`).
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Three warp groups that compute 128 query rows and synchronise only at barriers.
 
-    producer     the blocks of a tile of keys, then of values, each by its id from the table
-    consumer   64 query rows: scores of the next tile while values of the last are multiplied
-    consumer   64 more
+    producer   copies a tile's blocks of keys, then of values, by the block ids from the table
+    consumer   64 query rows: scores of a tile while the previous tile's values are multiplied
+    consumer   64 more query rows
 
 A tile in shared memory is `full` when TMA has written it and `free` when both consumers have read
 it. Tiles are walked from the diagonal backwards, so that tiles that need a mask come first; over a
-window, the last tiles need a mask too. A slot after the context may hold NaN, and 0 x NaN is NaN,
-so its values are cleared in shared memory before they are multiplied by their zero weights. Sinks
-are added after the last tile.
+window, the last tiles need a mask too. A slot after the context has a weight of 0 but may hold NaN,
+and 0 x NaN is NaN, so the slot's values are cleared in shared memory first. Sinks are added after
+the last tile.
 
-Device code only, for compute capability 9.0. Knows: tiles, barriers, online softmax
-(`attention_tile` has its formula). Does not know: rows, or how a program gets its own.
+Device code only, for compute capability 9.0. Knows: tiles, barriers, online softmax (with the
+formula of `attention_tile`). Does not know: rows, or how a program finds its query block.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _online_softmax(
     log2_scale: gl.tensor,
     WINDOW: gl.constexpr,
 ) -> gl.tensor:
-    """Apply online softmax to one tile: (weights, m, total, factor of the earlier sums)."""
+    """Apply online softmax to one tile; return (weights, m, total, factor of the earlier sums)."""
     if masked:
         visible = key[None, :] <= last_key[:, None]
         if WINDOW is not None:
@@ -112,7 +112,7 @@ def _online_softmax(
 
 @gluon.jit
 def _share_with_sink(m: gl.tensor, total: gl.tensor, sink: gl.tensor) -> gl.tensor:
-    """Compute the factor from sums (M,) to outputs, with a natural score `sink` (M,) added."""
+    """Return the factor that turns sums into outputs (M,), with natural scores `sink` (M,)."""
     sink = sink.to(gl.float32) * 1.4426950408889634
     largest = gl.maximum(m, sink)
     shrink = gl.exp2(m - largest)
@@ -151,10 +151,10 @@ def consumer(
     SPLIT: gl.constexpr,
     WINDOW: gl.constexpr,
 ) -> None:
-    """Attend M query rows, the `which`-th M of the block, over the copied tiles.
+    """Attend the `which`-th M query rows of the block to the copied tiles.
 
     A row's output goes to `out` at its token counted from `out_start`, and with SPLIT the
-    log-sum-exp to `partial_lse`. With no tiles that is 0 and -inf.
+    log-sum-exp to `partial_lse`. Without tiles the output is 0 and the log-sum-exp -inf.
     """
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, TILE, 16])
     OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, D, 16])

@@ -7,8 +7,8 @@ row's keys tile by tile:
     keys   | tiles that every query of the block sees | tiles across the diagonal |  not read
            |            no mask                       |         masked            |
 
-Over a window it begins with the tile in which the first query's window begins, and masks the tiles
-that not every query sees whole.
+Over a window the program begins with the tile in which the first query's window begins, and masks
+the tiles that some query sees only in part.
 
 Where there are too few query blocks to fill the device, such as for a short suffix of a long
 prefix, the keys of each block are split among several programs, and their partial outputs are
@@ -225,8 +225,9 @@ def launch_tuned(
 def num_splits(programs: int, most_keys: int, tuning: PrefillTuning) -> int:
     """Choose the number of programs that share the keys of a query block, 1..64.
 
-    As many as fill the device, where `programs` is the number without a split; but each program
-    has at least `tuning.least_keys` of a query block's at most `most_keys` keys.
+    Returns as many as fill the device; `programs` is the number of programs without a split. Each
+    program gets at least `tuning.least_keys` of a query block's keys, which are at most
+    `most_keys`.
     """
     to_fill = tuning.programs // programs
     return max(min(to_fill, most_keys // tuning.least_keys, _MAX_SPLITS), 1)

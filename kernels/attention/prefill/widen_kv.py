@@ -1,9 +1,8 @@
 """A copy, from fp8 to 16 bits, of the KV that a step's prompts read, for Hopper's kernel.
 
-Hopper's kernel copies boxes of 16-bit numbers to shared memory. It is so much faster that a copy of
-the KV that it reads pays: some 15 us a layer for 8,192 tokens, whose attention takes 600. The copy
-is a small pool of its own:
-block i of row r lies at (r - first) * blocks of a row + i.
+Hopper's kernel copies boxes of 16-bit numbers to shared memory. The kernel is so fast that a copy
+of the KV pays: the copy takes some 15 us a layer for 8,192 tokens, and their attention takes 600
+us. The copy is a small pool, in which block i of row r lies at (r - first) * blocks of a row + i.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def _kernel(
 def widen(kv: Tensor, layout: BatchLayout, dtype: torch.dtype) -> tuple[Tensor, BatchLayout]:
     """Copy the KV read by rows after the decodes to (n, 2, Hkv, B, D) of `dtype`, with its layout.
 
-    `kv` (N, 2, Hkv, B, D) fp8. The layout returned is for those rows alone.
+    `kv` (N, 2, Hkv, B, D) fp8. The returned layout has only the rows after the decodes.
     """
     _, _, heads, size, dim = kv.shape
     rows, blocks = layout.num_rows - layout.num_decodes, -(-layout.max_context_len // size)
