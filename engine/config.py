@@ -69,7 +69,7 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one step, and how it is launched."""
+    """Bounds of one step, and settings of its launch."""
 
     max_batch_tokens: int | None = None  # tokens of one step; None: 512 on cpu, 8192 on cuda
     # Target of the gaps between an answer's tokens in milliseconds, at the 99th percentile
@@ -138,7 +138,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def part_with(config: msgspec.Struct, name: str) -> msgspec.Struct:
-    """Return the config, or the part of it, that has the setting `name`; raise KeyError."""
+    """Return the config or its part that has the setting `name`; raise KeyError."""
     parts = (config, *(getattr(config, field) for field in config.__struct_fields__))
     for part in parts:
         if isinstance(part, msgspec.Struct) and name in part.__struct_fields__:

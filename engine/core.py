@@ -347,7 +347,7 @@ class EngineCore:
         return is_ahead
 
     def _leaving(self, *, is_ahead: bool) -> int:
-        """Return the number of steps that may stay unsettled; `is_ahead`: one was just launched.
+        """Return the number of steps that may stay unsettled; `is_ahead`: a step was just launched.
 
         If no step could be launched, because sequences wait for their tokens, one more step is
         settled.

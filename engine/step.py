@@ -53,10 +53,10 @@ class NewRequest(msgspec.Struct, frozen=True, array_like=True):
     batch_slot: int
     sampling: SamplingParams
     prompt_len: int
-    num_tokens: int  # known tokens: the prompt's, and those generated before it got this batch slot
+    num_tokens: int  # known tokens: of the prompt, and generated before this batch slot was given
     prompt_ids: bytes  # prompt's tokens, int32; empty without penalties
     output_ids: bytes  # tokens generated before, int32; empty without penalties
-    is_constrained: bool = False  # True if a mask limits its rows' sampled tokens
+    is_constrained: bool = False  # True if a mask limits the tokens that rows sample
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -73,8 +73,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     # True if a token is sampled after the row's last token; in SCORE and VERIFY rows after each
     # token, except the first `num_again`.
     samples: bool
-    is_pending: bool  # True if the host does not know its last token yet
-    token_ids: bytes  # one for each position; a pending token is 0
+    is_pending: bool  # True if the host does not know the row's last token yet
+    token_ids: bytes  # one token for each position; a pending token is 0
     first_block: int  # position of the first of `block_ids`; 0: `block_ids` are all blocks
     block_ids: bytes  # blocks of the batch slot that were not sent before; mostly empty
     new: NewRequest | None = None  # set in the first sampling row of a lease
@@ -86,14 +86,14 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     # are 0 without recurrent layers.
     state_in: int = 0
     state_out: int = 0
-    embeds: bool = False  # True if the hidden state of its last token is reported with its sample
+    embeds: bool = False  # True if the last token's hidden state is reported with the sample
     adapter: int = 0  # slot of the sequence's adapter; 0: none
     adapter_start: int = 0  # position of the sequence's first token that the adapter computes
     # In a VERIFY row with a state: the position of the written state, and the number of leading
     # tokens that an earlier row has computed already.
     state_end: int = 0
     num_again: int = 0
-    candidates: bytes = b""  # tokens whose logits after its last token are reported with its sample
+    candidates: bytes = b""  # tokens whose logits after the last token are reported with the sample
     # The model's positions of the tokens, if they are not `start` up to `end`, which also count
     # the keys of modules.
     positions: bytes = b""

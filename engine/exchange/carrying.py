@@ -36,7 +36,7 @@ from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 
 MOST_IMPORTS = 2  # most imports at once: each holds blocks of the device
 IDLE_S = 60.0  # seconds without a query after which an import is dropped
-MOST_BYTES = 16 << 20  # most bytes of a read of several units, since steps wait for it
+MOST_BYTES = 16 << 20  # most bytes of a read of several units: steps wait for the read
 HELD_S = 30.0  # seconds for which imported blocks are held until they are pinned
 
 
@@ -68,7 +68,7 @@ class CarriedPrefixes:
         return any(one.lease is not None for one in self._imports.values())
 
     def answer(self, query: Carrying, now: float) -> Carried:
-        """Answer one query."""
+        """Answer a query that reads or imports a prefix."""
         kind = PrefixUnits if isinstance(query, ReadPrefix) else ImportState
         try:
             match query:

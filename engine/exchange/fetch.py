@@ -91,10 +91,10 @@ class Fetch:
     arrived: int
     began: float  # start; all times of a fetch are seconds of time.monotonic
     way: Way  # transport of the blocks; a guess until the sender has answered
-    is_closed: bool = False  # True once its slots must not be written any more
-    why: str | None = None  # reason of its end; "": all available blocks have come
+    is_closed: bool = False  # True once the slots must not be written any more
+    why: str | None = None  # reason of the fetch's end; "": all available blocks have come
     answered: float | None = None  # time of the sender's first message
-    ended: float | None = None  # time of its end
+    ended: float | None = None  # time of the fetch's end
     first_reads: dict[str, int] = field(default_factory=dict)  # first reads of blocks, by label
     lock: Lock = field(default_factory=Lock, repr=False)
     writing: CopyEvent = field(default_factory=Passed, repr=False)  # copies begun under `lock`

@@ -126,7 +126,7 @@ class Fetches:
         return {way: counts.stats for way, counts in self._counts.items()}
 
     def _wait(self, sequence: Sequence) -> None:
-        """Postpone a sequence to a later step, so that no partial block is copied for it."""
+        """Postpone a sequence to a later step; for such a sequence no partial block is copied."""
         if sequence.lease is None:
             return
         before, sequence.num_computed = sequence.num_computed, self._cache.postpone(sequence.lease)

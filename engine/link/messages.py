@@ -116,7 +116,7 @@ class FetchSource(msgspec.Struct, frozen=True, array_like=True):
     A hint: blocks that do not come from there are computed. A wrong hint costs a bounded wait.
     """
 
-    address: str  # address of its exchange of blocks (`Welcome.exchange_address`)
+    address: str  # address of the other engine's exchange (`Welcome.exchange_address`)
     num_tokens: int  # leading tokens of the prompt that the other engine probably has
     # A request of the other engine that computes this prompt: new blocks are sent until its prompt
     # is computed. None: only present blocks are sent.
@@ -353,7 +353,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     reused: Reused = Reused()
     computed_tokens: int = 0  # computed tokens of the prompt; recomputed tokens count once
     completion_tokens: int  # all sampled tokens, also tokens that were not sent
-    engine_seconds: float = 0.0  # its share, by tokens, of the seconds of its steps
+    engine_seconds: float = 0.0  # the sequence's share, by tokens, of its steps' seconds
     cache: WrittenAndRead = WrittenAndRead()
     prompt_logprobs: PromptLogprobs = None  # set here if no Tokens came before
     drafts: DraftCounts = {}

@@ -156,11 +156,11 @@ class AdapterRead(Reply, frozen=True, kw_only=True, tag="adapter_read"):
 class ReadAdapter(Query[AdapterRead], frozen=True, kw_only=True, tag="read_adapter"):
     """Read and check a LoRA adapter; it stays in host memory for requests that follow."""
 
-    path: str  # its folder, below the engine's folder of adapters
+    path: str  # the adapter's folder, below the engine's folder of adapters
 
 
 class AdapterDropped(Reply, frozen=True, kw_only=True, tag="adapter_dropped"):
-    """The reply to `DropAdapter`: the number of its blocks that left the cache."""
+    """The reply to `DropAdapter`: the number of the adapter's blocks that left the cache."""
 
     blocks: int
 

@@ -96,8 +96,8 @@ class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
     refused: int  # writes refused because the file or its disk was full
     late: int  # reads that missed their deadline
     quarantines: int
-    failures: int  # deaths of its process
-    disk_full: bool = False  # no writes: its file system has too little space
+    failures: int  # deaths of the disk tier's process
+    disk_full: bool = False  # no writes: the file system has too little space
     given_up: int = 0  # times the file was removed to free space on the disk
 
 

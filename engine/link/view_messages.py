@@ -131,9 +131,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     host: int
     disk: int
     hits: int  # requests that found the node
-    last_used_s: float  # seconds since its last use
+    last_used_s: float  # seconds since the node's last use
     children: int
-    pins: list[str] = []  # the pinned prefixes that contain it
+    pins: list[str] = []  # the pinned prefixes that contain the node
 
 
 class TreeLevel(Reply, frozen=True, kw_only=True, tag="tree_level"):

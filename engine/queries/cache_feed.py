@@ -47,11 +47,11 @@ Send = Callable[[bytes, CacheEvents], bool]
 class _Subscriber:
     """One subscribed gateway."""
 
-    snapshot: Snapshot | None = None  # the part of its snapshot that is not sent yet
+    snapshot: Snapshot | None = None  # the part of a snapshot that is not sent yet
     is_behind: bool = True  # True if the gateway needs a new snapshot next
     sent: int = 0  # number of messages
     taken: int = 0
-    turns: int = 0  # number of turns since it has fallen behind
+    turns: int = 0  # number of turns since the gateway has fallen behind
 
     @property
     def can_take(self) -> bool:

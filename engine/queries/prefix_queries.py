@@ -37,7 +37,7 @@ class PrefixQueries:
     def answer(
         self, query: Probe | ListMarked | ForgetMarked, now: float
     ) -> Probed | MarkedPrefixes | MarkedForgotten:
-        """Answer one query."""
+        """Answer a query about a flow's prefixes."""
         match query:
             case Probe():
                 return self._probed(query)
@@ -59,7 +59,7 @@ class PrefixQueries:
                 return MarkedForgotten(query_id=query.query_id, blocks=self._forget(query, now))
 
     def _forget(self, query: ForgetMarked, now: float) -> int | None:
-        """Forget a prefix, and stop the flow's fetches: another engine may still have it."""
+        """Forget a prefix; stop the flow's fetches, since another engine may have the prefix."""
         flow, is_marked = query.flow, query.is_marked
         blocks = self._cache.forget_prefix(flow, query.prefix_id, now=now, is_marked=is_marked)
         if blocks is not None or not is_marked:

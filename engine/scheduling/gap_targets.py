@@ -25,7 +25,7 @@ from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import StepShape, StepTimes
 from engine.sequences.sequence import Sequence
 
-PERIOD_S = 5.0  # seconds of one count
+PERIOD_S = 5.0  # seconds over which gaps are counted together
 NUM_PERIODS = 12  # counts that are remembered: a minute
 FEWEST_GAPS = 100  # with fewer gaps in the last minute, nothing is logged
 _log = logging.getLogger(__name__)

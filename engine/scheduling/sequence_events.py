@@ -55,7 +55,7 @@ class SequenceEvents:
     def tokens(
         self, sequence: Sequence, token_id: int, result: Sampled, now: float
     ) -> AddressedEvent:
-        """Make the event of one sampled token; a sequence's first has its timing as well."""
+        """Make the event of one sampled token; a sequence's first event has its timing too."""
         first = not sequence.has_sent_tokens
         sequence.has_sent_tokens = True
         tokens = Tokens(
@@ -76,7 +76,7 @@ class SequenceEvents:
     def finished(
         self, sequence: Sequence, reason: FinishReason, stopped_by: StoppedBy | None = None
     ) -> AddressedEvent:
-        """Make the event of an end; its `completion_tokens` include the token `stopped_by`.
+        """Make the event of a sequence's end; `completion_tokens` include the token `stopped_by`.
 
         The token that the last step of a prompt samples does not count if `max_tokens` is 0.
         """

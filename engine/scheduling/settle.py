@@ -234,7 +234,7 @@ class Settler:
         return join_tokens(replies)
 
     def _continue_after(self, sequence: Sequence, end: int) -> None:
-        """Continue a sequence after its verified tokens, or after its state among these.
+        """Continue a sequence after its verified tokens, or after a state before their end.
 
         The keys and values of tokens after the state are written again, and committed only then.
         """

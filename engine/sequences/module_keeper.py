@@ -61,9 +61,9 @@ class _Computing:
     blocks: ModuleBlocks
     flow: str  # flow of the computing sequence
     payer: Sequence  # sequence that is charged
-    sequence: Sequence | None = None  # None until it is accepted
+    sequence: Sequence | None = None  # None until the sequence is accepted
     waiting: list[Sequence] = field(default_factory=list)  # includes the payer, until it ends
-    next: list[Sequence] = field(default_factory=list)  # may begin other modules when this one ends
+    next: list[Sequence] = field(default_factory=list)  # may begin modules when this one ends
 
 
 class ModuleKeeper:

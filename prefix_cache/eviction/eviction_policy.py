@@ -145,7 +145,7 @@ class Candidates:
     def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:  # noqa: ARG002 - quotas ask
         """Return the leaf to evict first, and how many of its blocks; None if no leaf is left.
 
-        `owner` ("": none in particular) wants room for `more` blocks that it does not hold yet; up
+        `owner` ("": none in particular) wants room for `more` blocks beyond its present blocks; up
         to `wanted` blocks are to be evicted now.
         """
         while (retained := self._top(self._retained)) and retained[0] <= self._retention.now:
@@ -216,7 +216,7 @@ class RedundantCopies:
         self._by_owner.setdefault(self._key(node.owner), {})[node] = None
 
     def discard(self, node: Node) -> None:
-        """Remove a node, if present; its owner must be the owner it was added with."""
+        """Remove a node, if present; its owner must not have changed since `add`."""
         key = self._key(node.owner)
         noted = self._by_owner.get(key)
         if noted is not None:

@@ -122,7 +122,7 @@ class LoadOrRecompute:
     ) -> bool:
         """Decide whether to load all of `found`, with its state.
 
-        If not, the tokens after block `without` are computed.
+        If not all are loaded, the tokens after block `without` are computed.
         """
         if asked != "auto" or not self._times.is_measured:
             return asked != "never"

@@ -17,7 +17,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Refusals(Generic[K]):
-    """Counts of refused loads by key, which names a flow: flows stay apart. One owner thread."""
+    """Counts of refused loads by key; as keys name flows, flows stay apart. One owner thread."""
 
     def __init__(self, most: int = MOST_COUNTED) -> None:
         """Count for `most` keys at a time: flows come and go as tenants do."""

@@ -35,7 +35,7 @@ COPIED, DOUBLE, NO_ROOM = Reason.COPIED, Reason.DOUBLE, Reason.NO_ROOM  # the fr
 
 
 class Eviction(NamedTuple):
-    """A kind of eviction: tier, reason, the blocks' owner, and the owner it served ("": none)."""
+    """A kind of eviction: tier, reason, the blocks' owner, and the owner served ("": none)."""
 
     tier: Tier
     reason: Reason

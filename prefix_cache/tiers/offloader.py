@@ -185,7 +185,7 @@ class Offloader:
                 return 0
             if coming:
                 return coming
-        if node.transfers:  # its own lower blocks make room for these blocks
+        if node.transfers:  # the node's copies under way make room for these blocks
             return wanted
         self._removals.lose(tier, node, wanted, owner, refusal or NO_ROOM)
         return 0
@@ -227,7 +227,7 @@ class Offloader:
     def _room(
         self, tier: Tier, wanted: int, node: Node, must: bool, owner: str, awaited: int
     ) -> tuple[int, int]:
-        """Return the slots of `tier`, up to `wanted`, that `node` may take now, and those to come.
+        """Return the slots of `tier`, up to `wanted`, that `node` may take now, and later.
 
         `awaited` of the slots to come are for other nodes.
         """

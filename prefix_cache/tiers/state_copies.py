@@ -76,7 +76,7 @@ class StateCopies:
                     self._copy_down(node, at)
 
     def save(self, node: Node) -> bool:
-        """Start to copy the node's state to disk before a stop; False: it cannot go there now."""
+        """Start to copy the node's state to disk before a stop; False: not possible now."""
         disk, checkpoint = self._tiers.get(DISK_TIER), node.checkpoint
         if disk is None or checkpoint is None or DISK_TIER in checkpoint.coming:
             return False

@@ -48,7 +48,7 @@ class Tiers:
 
 
 class BlockAllocator:
-    """A stack of free slots: the slot freed last is taken first. Fresh, it gives 0, 1, 2, ..."""
+    """A stack of free slots: the slot freed last is taken first. Initially they are 0, 1, 2, ..."""
 
     def __init__(self, total: int) -> None:
         self.total = total

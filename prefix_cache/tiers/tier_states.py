@@ -149,7 +149,7 @@ class TierStates:
             self._divide()
 
     def partition(self, parts: Mapping[str, float], beside: int) -> None:
-        """Give each owner a part of all slots but `beside` slots, and a policy of its own."""
+        """Give each owner a part of all slots except `beside` slots, and its own policy."""
         self.usage.partition(parts, beside)
         self._policies = {}
         self._divide()

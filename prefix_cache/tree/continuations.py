@@ -1,4 +1,4 @@
-"""The tokens that the tree holds below a prefix: they followed it before.
+"""The tokens that the tree holds below a prefix, which followed the prefix before.
 
 Drafts read these tokens, which does not count as a use of blocks: no node is split, refreshed,
 counted or held. At each block the search goes on in the path's namespace for that block or in the

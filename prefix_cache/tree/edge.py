@@ -98,7 +98,7 @@ class Edge:
 
     @property
     def states(self) -> States:
-        """The residency states of the blocks, (n,); a view, not to be kept: it blocks growth."""
+        """A view of the blocks' residency states, (n,); a kept view prevents growth."""
         return np.frombuffer(self._states, np.uint8)
 
     def states_of(self, start: int, end: int) -> bytearray:

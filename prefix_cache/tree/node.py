@@ -130,7 +130,7 @@ class Checkpoint:
 
     @property
     def device_slot(self) -> int | None:
-        """Slot of the device that has the state, or gets it; None: it lies lower."""
+        """Slot of the device that has the state, or gets it; None: only lower tiers have it."""
         if DEVICE_TIER in self.copies:
             return self.copies[DEVICE_TIER].slot
         coming = self.coming.get(DEVICE_TIER)
@@ -157,10 +157,10 @@ class Node:
     held_children: int = 0  # children that are held, detached children too
     attached: bool = True  # False: flushed or discarded; no match finds it any more
     hits: int = 0  # requests that found the node since it was added
-    trims: int = 0  # times that blocks were removed from its end
+    trims: int = 0  # times that blocks were removed from the node's end
     num_read: int = 0  # leading blocks that a request has found since they were added
-    writer: str = ""  # the label of the request that wrote its blocks; "": no label
-    seen: int = 0  # uses of its blocks before `hits`, as far as the policy remembers
+    writer: str = ""  # the label of the request that wrote the blocks; "": no label
+    seen: int = 0  # uses of the blocks before `hits`, as far as the policy remembers
     priority: float = 0.0  # the eviction policy's number, set when a request uses the node
     kept: bool = True  # False: copying it down has failed since its last use
     retained_until: float = 0.0  # evicted after other nodes until then; 0: never marked
@@ -173,7 +173,7 @@ class Node:
     counted_in_parent: tuple[bool, bool] | None = None
     candidate_tiers: tuple[Tier, ...] = NO_TIERS  # the tiers in which the node is a candidate
     first_key: bytes = b""  # namespace and tokens of the first block; its key in the parent
-    checkpoint: Checkpoint | None = None  # the state after its last block, where one is kept
+    checkpoint: Checkpoint | None = None  # the state after the last block, where one is kept
 
     @property
     def end(self) -> int:

@@ -67,7 +67,7 @@ class RadixTree:
         return deepest
 
     def nodes(self, top: Node | None = None) -> Iterator[Node]:
-        """Yield `top` and the nodes below it (or all nodes but the root), parents first."""
+        """Yield `top` and the nodes below it (or all except the root), parents first."""
         waiting = list(self.root.children.values()) if top is None else [top]
         while waiting:
             node = waiting.pop()
@@ -167,7 +167,7 @@ class RadixTree:
         The lower part stays the same object, so references to `node` stay valid.
         """
         parent = node.parent
-        upper = copy(node)  # same hits, writer and priority as the node
+        upper = copy(node)  # hits, writer and priority are those of `node`
         upper.edge, upper.children, upper.transfers = node.edge.split(at), Children(), []
         upper.num_read, upper.candidate_tiers = min(node.num_read, at), NO_TIERS
         upper.leases, upper.held_children = 0, int(node.is_held)

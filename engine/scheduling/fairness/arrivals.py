@@ -56,7 +56,7 @@ class Arrivals:
         return any(came - flow.since >= AWAY_S for flow in self._alive.values())
 
     def came(self, sequence: Sequence, *, is_newcomer: bool) -> None:
-        """Record that a sequence got blocks; `is_newcomer`: the sequence goes before all others."""
+        """Record that a sequence got blocks; `is_newcomer`: it goes before all other sequences."""
         flow = self._alive.get(sequence.flow)
         if flow is None:
             left = self._left.pop(sequence.flow, None)
