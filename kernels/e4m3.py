@@ -24,5 +24,5 @@ def fits(largest: Tensor) -> Tensor:
 
 @triton.jit
 def to_e4m3(x: tl.tensor, inverse: tl.tensor) -> tl.tensor:
-    """Convert x float32, times the reciprocal of its scale, like `rounded`."""
+    """Round x float32, times the reciprocal of the scale, to e4m3 like `rounded`."""
     return tl.minimum(tl.maximum(x * inverse, -448.0), 448.0).to(tl.float8e4nv)

@@ -83,8 +83,8 @@ def check_conv(width: int) -> None:
 def check_state(*, heads: int, groups: int, columns: int, products: int) -> None:
     """Raise UnsupportedShape unless kernels can keep a state of this geometry.
 
-    `heads` share `groups` of keys (or of B and C). A head's state is `products` x `columns`: an
-    output is a sum over the products, and there are `columns` outputs.
+    `heads` share `groups` of keys (or of B and C). A head's state is `products` x `columns`: the
+    head has `columns` outputs, each a sum of `products` products.
     """
     if not (groups > 0 and heads > 0 and heads % groups == 0):
         raise UnsupportedShape(

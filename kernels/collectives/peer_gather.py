@@ -1,7 +1,7 @@
 """Gathers of all ranks' numbers over peer memory (`peer_rows`), and broadcasts from rank 0.
 
     gather    x (R, C) of each rank -> (R, ranks * C), the ranks' columns side by side
-    share     x gets the values that it has on rank 0; all ranks send, as a turn waits for all
+    share     x gets rank 0's values of x; all ranks send, as a turn waits for all ranks
 
 A program takes a piece of a row of x, as wide as a row of the buffers.
 

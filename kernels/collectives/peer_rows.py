@@ -6,34 +6,35 @@
                         fills its own [(t - 1) % 3, row] with the sentinel again
     or, two-shot        writes its row to the row's owner alone: rank row % ranks
                         the owner polls its own [t % 3, row], and writes the sum as its row
-                        the others poll their own [t % 3, row, owner]
+                        other ranks poll their own [t % 3, row, owner]
 
 One-shot sends each of N ranks N - 1 times the rows, two-shot 2 (N - 1) / N times. Two-shot crosses
 the link once more, so it is used for many rows of more than two ranks.
 
-The sentinel is a number with all bits set: a NaN that no kernel computes (such a NaN in the input
-is sent as another NaN), or an integer that is never sent. So each number shows by itself that it
-has arrived, in whatever order and pieces writes arrive, without flags or fences. NCCL's LL and
-TensorRT-LLM's Lamport kernels do the same.
+The sentinel is a number with all bits set: a NaN that no kernel computes (this NaN in the input is
+sent as another NaN), or an integer that is never sent. So a place without the sentinel has its
+number, in whatever order and pieces writes arrive, without flags or fences. NCCL's LL and
+TensorRT-LLM's Lamport kernels use this method too.
 
 Each row counts its own turns, on each rank. So a replayed graph continues from the last turn, and
-collectives may have different numbers of rows. The count is 0, 1, 2, 0: a server takes so many
-turns that an unbounded count would overflow after days.
+collectives may have different numbers of rows. The count repeats 0, 1, 2, since an unbounded count
+of turns would overflow after days.
 
-Why three turns: a part that is filled with the sentinel in turn t was read in turn t - 1. Another
-rank writes there in turn t + 2, after its turn t + 1 has ended. That turn needs numbers that this
-rank sends in turn t + 1, after its own kernel of turn t has ended. So in every turn every rank
-waits for every other rank; two-shot it waits for the row's owner, whose sum needs every rank's row.
-A rank reads all that it is sent, so nothing arrives after it has ended the turn. A turn needs
-nothing else of its neighbours, so each turn may be one-shot or two-shot, if all ranks choose alike.
+Why three turns: a rank fills, in turn t, the part that it read in turn t - 1. Another rank writes
+to this part in turn t + 2, after the other rank's turn t + 1 has ended. Turn t + 1 needs numbers
+that the first rank sends in turn t + 1, after its kernel of turn t has ended. So in every turn
+every rank waits for every other rank; in a two-shot turn it waits for the row's owner, whose sum
+needs every rank's row. A rank reads all numbers that are sent to it, so no number arrives after the
+rank has ended the turn. Turns have no other dependencies, so each turn may be one-shot or two-shot,
+if all ranks choose alike.
 
 A program keeps its place on the device while it polls, so the other ranks' programs of the same row
 must be able to begin. Programs begin in the order of their numbers (CUB's scans need that too), so
 on each rank the first row that is not done has begun. The first row that is not done on all ranks
-has begun or is done on each, and each rank sends its row before it waits; so the owner gets its
-sum.
+has begun or is done on each rank, and each rank sends the row before it waits; so the owner can
+compute the sum.
 
-A rank that is gone is waited for until `PeerRows.abandon`, or until the process ends.
+The other ranks wait for a lost rank until `PeerRows.abandon`, or until their processes end.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ TURNS = 3
 # two-shot at 576, because another trip over the link takes 1.3 to 1.7 us.
 LEAST_SAVED_BYTES = 512 << 10
 _SENTINEL = -1
-_ABANDONED = -(1 << 30)  # far from both ends: running kernels still add to it
+_ABANDONED = -(1 << 30)  # far from 0 and from overflow, since running kernels still add to it
 _INTS = {2: torch.int16, 4: torch.int32}
 
 
@@ -59,9 +60,9 @@ _INTS = {2: torch.int16, 4: torch.int32}
 class PeerRows:
     """The exchange buffers of all ranks, mapped into one rank's address space.
 
-    `own` (3, rows, ranks, columns) int16 or int32, of this rank; `addresses` (ranks,) int64, where
-    each rank's buffer begins for this one; `turns` (rows,) int32, the next turn of each row, 0 to
-    2; `least_saved`: bytes that a two-shot sum must save, equal on all ranks.
+    `own` (3, rows, ranks, columns) int16 or int32: this rank's buffer; `addresses` (ranks,) int64:
+    the begin of each rank's buffer in this address space; `turns` (rows,) int32: the next turn of
+    each row, 0 to 2; `least_saved`: bytes that a two-shot sum must save, equal on all ranks.
     """
 
     rank: int
@@ -107,7 +108,7 @@ class PeerRows:
 class PeerProduct:
     """A rank's part of a product; its reader sums the parts of all ranks.
 
-    `part` (T, H), or split-K parts (S, T, H). Is read once, by the same kernel on all ranks.
+    `part` (T, H), or split-K parts (S, T, H). Each rank reads it once, all in the same kernel.
     """
 
     part: Tensor
@@ -122,7 +123,7 @@ def ints_of(dtype: torch.dtype) -> torch.dtype | None:
 def open_rows(rank: int, buffers: Sequence[Tensor]) -> PeerRows:
     """Open the mapped buffers of all ranks; fill this rank's buffer with the sentinel.
 
-    All ranks have to have done so, on the device too, before the first collective.
+    All ranks must have filled their buffers, on the device too, before the first collective.
     """
     own = buffers[rank].fill_(_SENTINEL)
     addresses = torch.tensor([one.data_ptr() for one in buffers], dtype=torch.int64)
@@ -206,7 +207,7 @@ def mark_again(
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Fill the numbers read in the turn before with the sentinel."""
+    """Overwrite the numbers that were read in the previous turn with the sentinel."""
     place = row_of_turn(turn + 2, row, num_rows, RANKS * WIDTH)
     marks = tl.full(column.shape, -1, own.dtype.element_ty)
     for peer in tl.static_range(RANKS):
@@ -217,8 +218,8 @@ def mark_again(
 def end_turn(turn: tl.tensor, row: tl.tensor, turns: tl.tensor) -> None:
     """Advance the row to the next turn, after all other ranks' numbers have arrived.
 
-    Adds to the count rather than storing it, so that it stays below 0 if `abandon` has set it
-    meanwhile. All threads have read the count before they wait.
+    The new count is added, not stored, so that the count stays below 0 if `abandon` has set it
+    meanwhile. All threads load the count before they wait.
     """
     tl.atomic_add(turns + row, tl.where(turn == 2, -2, 1), sem="relaxed")
 
@@ -239,7 +240,7 @@ def summed_over_ranks(
 ) -> tl.tensor:
     """Sum all ranks' rows in rank order, like `load_summed` sums gathered rows.
 
-    Float32 that the caller rounds to the dtype of `mine`; a two-shot sum is rounded already.
+    Returns float32, which the caller rounds to the dtype of `mine`; a two-shot sum is rounded.
     """
     inside = column < WIDTH
     turn = tl.load(turns + row)

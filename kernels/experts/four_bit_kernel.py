@@ -43,9 +43,9 @@ def product_kernel(
     STAGES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Multiply a tile of pairs by FEATURES of N outputs, as in `product_kernel`.
+    """Multiply a tile of pairs by FEATURES rows of the matrix, as `kernels.experts.product_kernel`.
 
-    The matrix is the first operand: its numbers go from registers to the product.
+    The matrix is the first operand: the product takes its unpacked numbers from registers.
     """
     launch_dependents_and_wait(DEPENDENT)
     tile = tl.program_id(1)

@@ -2,7 +2,7 @@
 
     values    (E, K / 128, N, 32) int16    a word has four numbers of a row, 32 columns apart
     mxfp4     a number is e2m1, and 32 columns share a power of two (e8m0)
-              scales (E, K / 128, N) int32: those of a span's four groups, the first in its low byte
+              scales (E, K / 128, N) int32: a span's four scales, the first in the low byte
     int4      (q - zero) * scale, rounded once to `dtype`, in groups of 32, 64 or 128 columns
               scales (E, K / G, N) int32: a scale in float32, whose lowest 8 bits are the zero point
 
@@ -56,7 +56,7 @@ class FourBitMatrix:
         return self.values.shape[2]
 
     def dequantised(self, expert: int) -> Tensor:
-        """Dequantise one expert -> (N, K) float32, of numbers of `dtype`. Plain PyTorch."""
+        """Dequantise one expert -> (N, K) float32, rounded to `dtype`. Plain PyTorch."""
         parts = _numbers_of_words(self.kind, self.values.device)[_as_index(self.values[expert])]
         steps, zeros = self._of_places(self.scales[expert])
         if zeros is not None:
@@ -152,7 +152,7 @@ def mxfp4_scales(exponents: Tensor) -> Tensor:
 def int4_scales(scales: Tensor, zeros: Tensor | int) -> Tensor:
     """Pack scales of any float dtype with zeros from 0 to 255 -> words int32, of the same shape.
 
-    Exact for scales of 16 bits; those of float32 keep 16 significant bits.
+    Scales of 16 bits are kept exactly; scales in float32 keep 16 significant bits.
     """
     bits = scales.float().view(torch.int32)
     return (bits + (ZERO_BITS + 1) // 2) & ~ZERO_BITS | zeros

@@ -1,17 +1,18 @@
 """Device code that widens four-bit numbers (`four_bit_matrices`) by bit shifts.
 
 The bits of e2m1, moved to a wider type's sign, last exponent bits and first fraction bits, are the
-same number times a power of two, also for 0.5, which is subnormal. For bfloat16 the scale takes
-that power, 2^-126. Words are laid out so that unpacking takes few instructions. Their bits, from
-the highest, by the place of the number and its sign s, exponent e or fraction f:
+same number times a power of two, also for 0.5, which is subnormal. For bfloat16 the scale makes up
+for this power, 2^-126. Words are laid out so that unpacking takes few instructions. A word's bits,
+from the highest, by the place of the number, and sign s, exponent e or fraction f:
 
     15 14 13 12 11 10  9  8  7  6  5  4  3  2  1  0
     0s 3s 3e 1s 3e 3f 2s 0e 0e 0f 1e 1e 1f 2e 2e 2f       bfloat16    s 000000ee f000000
 
 So the first number takes a mask, the second and third a shift and a mask each, the fourth six
-instructions, and each number one more for its scale: 15 for 4 numbers, or for 8, since the words of
-two columns share a register. Integers are put into the last bits of 128 (of 1024 in float16) by a
-shift and one logical instruction; the difference to the zero point, put there too, is exact.
+instructions, and each number a multiplication by its scale: 15 instructions for 4 numbers, or for
+8, since the words of two columns share a register. A shift and one logical instruction put an
+integer into the last bits of 128 (of 1024 in float16). The zero point is put into the last bits as
+well, and the difference of the two is exact.
 
 Both ways of unpacking give the numbers of `FourBitMatrix.dequantised` to the bit.
 """
@@ -76,7 +77,7 @@ def scale_of_place(
 ) -> tuple[tl.tensor, tl.tensor]:
     """Return the factor for the numbers at a place, and the offset that `numbers` subtracts.
 
-    PACKED: their bits in both halves, int32. BY_OPERATIONS: float32.
+    PACKED: int32, with the 16 bits of factor or offset in both halves. BY_OPERATIONS: float32.
     """
     if MXFP4:
         exponent = (words >> (8 * PLACE)) & 0xFF

@@ -1,8 +1,8 @@
 """GEMMs of four-bit experts for many tokens, with Hopper's WGMMA.
 
-It computes the same as `four_bit_kernel`, in the same order. That kernel waits for each product
-before it unpacks the next numbers, since Triton's compiler does not let a product run on while its
-registers change in a loop. Here products and unpacking overlap:
+The kernel computes the sums of `four_bit_kernel`, in the same order. `four_bit_kernel` waits for
+each product before the next numbers are unpacked, since Triton's compiler does not let a product
+run on while its registers change in a loop. Here products and unpacking overlap:
 
     copies      span s + 2: inputs of 128 pairs, words and scales
     registers   | unpack 0 | unpack 1 | unpack 2 | unpack 3 | unpack 0 of s + 1
@@ -12,7 +12,8 @@ A program takes 128 pairs and 256 rows of the matrix: 128 each of gate and up, o
 Each of two groups of four warps takes half of the rows, and unpacks its own numbers.
 
 For 16-bit numbers that are unpacked in pairs. Runs on compute capability 9.0 only, and not in the
-interpreter. Knows: one tile. Does not know: how tiles are made (`order`), or when it is used.
+interpreter. Knows: one tile. Does not know: how tiles are made (`order`), or when the kernel is
+used.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _copy_span(
     STAGES: gl.constexpr,
     PLACES: gl.constexpr,
 ) -> None:
-    """Start to copy the operands of a span's GEMMs; PLACES: of 32 columns, of 4 in a span."""
+    """Start to copy the operands of a span's GEMMs; PLACES: its runs of 32 columns, 1 to 4."""
     stage = span % STAGES
     inputs, words, scales = memory
     from_inputs, from_words, from_scales = sources
@@ -196,7 +197,7 @@ def product_kernel(
         )
         memory = (inputs, words, given)
 
-        # Missing rows and features are read as existing ones, and not written.
+        # For missing rows and features, existing ones are read, and nothing is written.
         start = gl.program_id(0) * (H if FACTORS == 2 else 2 * H)
         pair = gl.load(pairs + tile * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, COPY)))
         pair = gl.where(pair < tokens * TOP_K, pair, 0)

@@ -1,6 +1,6 @@
 """The matrices of all experts of a layer, stacked, and their dequantisation.
 
-    gate_up (E, 2 I, H), or nothing but `up`: [gate | up]        down (E, H, I)
+    gate_up (E, 2 I, H): [gate | up], or (E, I, H): up alone      down (E, H, I)
 
 Fp8 matrices have scales like `Fp8Matrix`: by channel (E, N, 1), by block (E, ceil(N / 128), K /
 128). Four-bit matrices have another layout (`four_bit_matrices`).

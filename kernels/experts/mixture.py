@@ -2,7 +2,7 @@
 
     order -> gate(x @ gate_up.T) -> h @ down.T, times its weight -> sum over a token's experts
 
-With matrices in fp8 both inputs are quantised, at every number of tokens, as for other products.
+If the matrices are fp8, the inputs of both products are quantised, at every number of tokens.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate:
 
 
 def tiles_of(matrix: AnyMatrix, pairs: int) -> MixtureTiles:
-    """Choose the tiles for such matrices and `pairs` pairs of token and expert."""
+    """Choose the tiles for these matrices and `pairs` pairs of token and expert."""
     if isinstance(matrix, FourBitMatrix):
         return four_bit_tiles_for(
             pairs,
@@ -64,7 +64,7 @@ def tiles_of(matrix: AnyMatrix, pairs: int) -> MixtureTiles:
 
 
 def scaling_of(matrix: AnyMatrix) -> Scaling | None:
-    """Return how to quantise the inputs of matrices with such scales; None: not at all."""
+    """Return how to quantise the inputs of matrices with these scales; None: not quantised."""
     if isinstance(matrix, FourBitMatrix):
         return None
     found: dict[Scales, Scaling | None] = {"none": None, "channel": "token", "block": "group"}

@@ -23,8 +23,8 @@ from kernels.launch.dependent_launch import dependent_launch, launch_dependents_
 from kernels.launch.rounding import cdiv, next_power_of_2
 
 _CHUNKS_AT_ONCE = 64  # chunks whose counts are added at once
-COUNTED_ALONE = 512  # each program counts all pairs, up to so many
-# (pairs, chunk): for up to so many pairs a program places a chunk of pairs.
+COUNTED_ALONE = 512  # up to this many pairs, each program counts all pairs
+# (pairs, chunk): up to this many pairs, a program places `chunk` pairs.
 CHUNKS = ((16, 16), (COUNTED_ALONE, 128), (8192, 128))
 _LARGEST_CHUNK = 512
 
@@ -38,7 +38,7 @@ class PairTiles:
 
 
 def most_tiles(pairs: int, num_experts: int, rows: int) -> int:
-    """Bound the number of tiles of `rows`: each used expert's last tile may be partial."""
+    """Bound the number of tiles of `rows` pairs: each used expert's last tile may be partial."""
     return min(cdiv(pairs, rows) + min(num_experts, pairs), pairs)
 
 
@@ -114,7 +114,7 @@ def _place_kernel(
 ) -> None:
     """Place the pairs of one chunk, and pad one expert's last tile.
 
-    The last program also marks the tiles that no expert needs.
+    The last program also writes -1 as the expert of tiles that no expert needs.
     """
     launch_dependents_and_wait(DEPENDENT)
     program, expert = tl.program_id(0), tl.arange(0, E_PADDED)

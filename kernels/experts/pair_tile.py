@@ -24,7 +24,7 @@ def rows_of_tile(
     GATED: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Load the pairs of a tile, whether each exists, and the rows they read; all (ROWS,)."""
+    """Load a tile's pairs, whether each pair exists, and the rows that pairs read; all (ROWS,)."""
     pair = tl.load(pairs + tile * ROWS + tl.arange(0, ROWS))
     real = pair < tokens * TOP_K
     row = (pair // TOP_K if GATED else pair).to(tl.int64)
@@ -67,7 +67,7 @@ def store_products(
     LIMITED: tl.constexpr,
     WEIGHT_FIRST: tl.constexpr,
 ) -> None:
-    """Gate `acc` with `up`, or multiply it by the pairs' weights, and write it."""
+    """Gate `acc` with `up`, or multiply `acc` by the pairs' weights; write the result."""
     if GATED:
         acc = gated(acc, up, limit, alpha, ACT, LIMITED)
         goal = pair.to(tl.int64) * N

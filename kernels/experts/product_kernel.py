@@ -105,7 +105,7 @@ def product_kernel(
 ) -> None:
     """Multiply a tile of pairs by FEATURES of N outputs.
 
-    GATED: the first GEMM, which ends in a gate. FACTORS 2: by as many rows each of gate and of up.
+    GATED: the first GEMM, which ends in a gate. FACTORS 2: by FEATURES rows of gate and of up each.
     """
     launch_dependents_and_wait(DEPENDENT)
     tile = tl.program_id(1)

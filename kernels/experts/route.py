@@ -1,8 +1,8 @@
 """The router's choice of experts for each token: those with the k largest scores.
 
     scores  = softmax(logits), of all experts, or sigmoid(logits), in float32
-    chosen  = the k largest of scores + bias, where there is one, in the best groups (`Scoring`)
-    weights = scores of the chosen ones, without the bias
+    chosen  = the k largest of scores (+ bias, if any) in the best groups (`Scoring`)
+    weights = scores of the chosen experts, without the bias
               with `renormalise` divided by their sum, and then times `factor`
 
 Among equal scores the expert with the lowest number is chosen. The chosen experts exist whatever
@@ -64,7 +64,7 @@ def reference(
 
 
 def _within_groups(ranked: Tensor, scoring: Scoring) -> Tensor:
-    """Return -inf for experts of all but the best groups."""
+    """Replace the scores of experts outside the best groups by -inf."""
     if scoring.groups == 1:
         return ranked
     grouped = ranked.view(len(ranked), scoring.groups, -1)
@@ -84,7 +84,7 @@ def _within_best_groups(
     GROUP_BEST: tl.constexpr,
     TOP_GROUPS: tl.constexpr,
 ) -> tl.tensor:
-    """Return -inf for experts of all but the best groups, of SIZE experts each."""
+    """Replace the scores of experts outside the best groups, of SIZE experts each, by -inf."""
     group = tl.arange(0, GROUPS_PADDED)
     sums = tl.full([GROUPS_PADDED], float("-inf"), tl.float32)
     for index in tl.static_range(GROUPS):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """Scores of experts: a softmax over all, or with `sigmoid` each by itself (DeepSeek V3).
+    """Scores of experts: a softmax over all experts, or the sigmoid of each logit (DeepSeek V3).
 
     Experts are divided into `groups` of equal size, and chosen from the `top_groups` groups with
     the largest sum of their `group_best` (one or two) best scores. Weights are multiplied by

@@ -1,8 +1,8 @@
 """Tile sizes of the experts' GEMMs, chosen by the number of tokens alone.
 
-As with other products, a row's result depends only on how many tokens are computed beside it, not
-on which. Few rows are bound by reading the experts' matrices, so these are the first operand, 64 of
-their rows at a time. Many rows are bound by arithmetic.
+As with other products, a row's result depends on the number of tokens in the step, not on the other
+tokens. Few rows are bound by reading the experts' matrices, so the matrices are the first operand,
+with 64 rows at a time. Many rows are bound by arithmetic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ExpertTile:
     weight_first: bool  # the matrix is the first operand of a product
     warps: int
     stages: int
-    is_overlapped: bool = False  # use `hopper_four_bit`, with these sizes
+    is_overlapped: bool = False  # use `hopper_four_bit` with this tile
 
 
 FEW = ExpertTile(16, 64, 256, weight_first=True, warps=4, stages=4)
@@ -46,12 +46,12 @@ class MixtureTiles:
         return self.gated.rows
 
     def inner(self, factors: int) -> ExpertTile:
-        """Return the tile of the first GEMM: without a gate it has one product, like `down`."""
+        """Return the tile of the first GEMM, which has one product without a gate, like `down`."""
         return self.gated if factors == 2 else self.down
 
 
 def _four_bit(rows: int, gated: tuple[int, int, int], down: tuple[int, int, int]) -> MixtureTiles:
-    """Make tiles for four-bit matrices: features, warps and stages; words determine the depth."""
+    """Make tiles of (features, warps, stages) for four-bit matrices; words fix the depth."""
     of_gated, of_down = (
         ExpertTile(rows, features, 64, weight_first=True, warps=warps, stages=stages)
         for features, warps, stages in (gated, down)
@@ -82,9 +82,9 @@ def tile_for(pairs: int, num_experts: int) -> ExpertTile:
 def four_bit_tiles_for(
     pairs: int, num_experts: int, *, is_float32: bool = False, can_overlap: bool = False
 ) -> MixtureTiles:
-    """Choose the tiles for four-bit matrices; float32 numbers have no room for more rows.
+    """Choose the tiles for four-bit matrices; in float32, tiles of more rows do not fit.
 
-    `can_overlap`: whether `hopper_four_bit` serves the device and the numbers.
+    `can_overlap`: whether `hopper_four_bit` supports the device and the numbers.
     """
     if is_float32:
         return FOUR_BIT_FEW

@@ -1,11 +1,11 @@
 """Attention over latents (multi-head latent attention, arXiv 2405.04434).
 
 In place of keys and values a token keeps a latent c of R numbers and a rotated key of P numbers,
-which all heads share. Keys and values are products of c; the same factors can be multiplied into
-queries and outputs instead.
+which all heads share. Keys and values are products of c and two matrices; instead, queries and
+outputs can be multiplied by these matrices.
 
     latent_attention   attention of a step; chooses the way for each row
-    absorbed           queries of R + P numbers attend to latents as they are
+    absorbed           queries of R + P numbers attend to unchanged latents
     expanded           keys and values are computed from the latents, then usual attention
     write_latents      norm, rotation, the write to the pool
     scratch            memory that both ways take

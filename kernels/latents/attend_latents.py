@@ -1,9 +1,9 @@
-"""The kernel that attends to latents as they are: keys are whole latents, values their first R.
+"""The kernel that attends to unchanged latents: a key is a latent, a value its first R numbers.
 
 One program takes a query block: BLOCK_Q new tokens of a row with GROUP of their heads. All heads
-read the same latents, tile by tile, each of which is loaded once for scores and sums. The softmax
-is that of `attention_tile`. Where query blocks do not fill the device, their latents are split
-among several programs, whose partial outputs `merge_attention` adds.
+read the same latents, tile by tile; a tile is loaded once for scores and sums. The softmax is
+computed as in `attention_tile`. If query blocks do not fill the device, each block's latents are
+split among several programs, whose partial outputs `merge_attention` adds.
 
 Decodes are query blocks of one token. Device code, and its launch; tile sizes are untuned.
 """

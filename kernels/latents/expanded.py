@@ -1,8 +1,8 @@
-"""Attention to keys and values that are made of a step's latents, in a pool of their own.
+"""Attention to keys and values that are computed from a step's latents into a temporary pool.
 
-Worth it for many new tokens (`LatentShape`). The kernels are those of attention with keys and
-values for each head, as for a copy of KV in another dtype (`widen_kv`): block i of row r lies at
-(r - first) * blocks of a row + i. The smaller of keys and values is filled up with zeros.
+This pays for many new tokens (`LatentShape`). The kernels are those of attention with keys and
+values for each head, and blocks are placed as in `widen_kv`: block i of row r lies at
+(r - first) * blocks of a row + i. Keys or values, whichever are smaller, are filled up with zeros.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEAST_TOKENS = 1_025
 
 
 def pays(layout: BatchLayout, tokens: int, shape: LatentShape) -> bool:
-    """Return whether to make keys and values for the `tokens` of rows after the decodes."""
+    """Return whether making keys and values pays for the `tokens` of rows after the decodes."""
     rows, context = layout.num_rows - layout.num_decodes, layout.max_context_len
     if tokens < LEAST_TOKENS or rows * context > MOST_EXPANDED:
         return False
@@ -36,9 +36,9 @@ def pays(layout: BatchLayout, tokens: int, shape: LatentShape) -> bool:
 def launch(
     q: Tensor, kv: Tensor, weight: Tensor, layout: BatchLayout, shape: LatentShape
 ) -> Tensor:
-    """Attend the rows after the decodes of q (T, H, N + P) -> (T, H, V), of those rows alone.
+    """Attend the rows after the decodes of q (T, H, N + P) -> (T, H, V); leave decodes unwritten.
 
-    Arguments as of `latent_attention`. The outputs of decodes are not written.
+    Arguments have the meaning that they have in `latent_attention.launch`.
     """
     pool, own = _expand(kv, weight, layout, shape)
     size = pool.shape[4]
@@ -52,7 +52,7 @@ def launch(
 def _expand(
     kv: Tensor, weight: Tensor, layout: BatchLayout, shape: LatentShape
 ) -> tuple[Tensor, BatchLayout]:
-    """Make a pool (n, 2, H, B, D) of keys and values, with the layout that finds them in it."""
+    """Make a pool (n, 2, H, B, D) of keys and values, and the layout with its block ids."""
     heads, block_size, size = weight.shape[0], kv.shape[3], shape.padded_dim
     rows, blocks = layout.num_rows - layout.num_decodes, -(-layout.max_context_len // block_size)
     ids = _block_ids(layout, blocks, block_size)
@@ -73,7 +73,7 @@ def _expand(
 
 
 def _block_ids(layout: BatchLayout, blocks: int, block_size: int) -> Tensor:
-    """Return the blocks of each row after the decodes, (rows * blocks,) int64; 0 after its last."""
+    """Return the blocks of each row after the decodes, (rows * blocks,) int64; else 0."""
     tables = layout.block_tables[layout.num_decodes :, :blocks].long()
     starts = torch.arange(blocks, device=tables.device) * block_size
     used = starts < layout.context_lens[layout.num_decodes :, None]

@@ -1,11 +1,12 @@
-"""Causal attention of each row's new tokens over latents, in two ways that give the same.
+"""Causal attention of each row's new tokens over latents, in two equivalent ways.
 
     k_j = [c_j W_k | r_j],  v_j = c_j W_v     of a latent c_j and its rotated key r_j, for a head
     out = sum_j softmax_j(scale q . k_j) v_j                          expanded
         = (sum_j softmax_j(scale [q_n W_k^T | q_r] . [c_j | r_j]) c_j) W_v      absorbed
 
-`LatentShape.absorbs` says which takes fewer products. The latents of the new tokens are already in
-the pool (`write_latents`). What lies after a row's context has no effect, as in `paged_attention`.
+`LatentShape.absorbs` says which way takes fewer products. The latents of the new tokens are already
+in the pool (`write_latents`). As in `paged_attention`, numbers after a row's context have no
+effect.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def reference(
 ) -> Tensor:
     """Attend q (T, H, N + P) to one layer of the pool, by weight (H, N + V, R) -> (T, H, V).
 
-    kv is of q's dtype, or fp8 with its scales (`fp8_kv`). Of each head's rows in `weight` the first
-    N make keys, the others values.
+    kv is of q's dtype, or fp8 with its scales (`fp8_kv`). A head's first N rows in `weight` make
+    keys, the other V rows make values.
 
     Plain PyTorch, float32 inside, one row after the other: this is what serves on a CPU.
     Raises UnsupportedShape.
@@ -64,7 +65,7 @@ def _gather(kv: Tensor, table: Tensor, context: int) -> Tensor:
 def _absorbed(
     q: Tensor, latents: Tensor, of_keys: Tensor, of_values: Tensor, shape: LatentShape
 ) -> Tensor:
-    """Attend q (n, H, N + P) to latents (context, R + P) as they are -> (n, H, V)."""
+    """Attend q (n, H, N + P) to unchanged latents (context, R + P) -> (n, H, V)."""
     queries, keys = _absorb(q, of_keys, shape), latents[None]
     sums = attend_keys(queries, keys, keys[..., : shape.rank], AttentionVariant(shape.scale), None)
     return torch.einsum("thr,hvr->thv", sums, of_values)
@@ -73,7 +74,7 @@ def _absorbed(
 def _expanded(
     q: Tensor, latents: Tensor, of_keys: Tensor, of_values: Tensor, shape: LatentShape
 ) -> Tensor:
-    """Make keys and values of latents (context, R + P), and attend q (n, H, N + P) to them."""
+    """Make keys and values of latents (context, R + P); attend q (n, H, N + P) to these keys."""
     compressed, rotated = latents.split([shape.rank, shape.rope], dim=1)
     plain, values = compressed @ of_keys.mT, compressed @ of_values.mT
     keys = torch.cat((plain, rotated.expand(len(plain), -1, -1)), dim=2)
@@ -83,7 +84,7 @@ def _expanded(
 def launch(
     q: Tensor, kv: Tensor, weight: Tensor, layout: BatchLayout, shape: LatentShape
 ) -> Tensor:
-    """Compute `reference` on the device, for contiguous q and slots of kv; never waits for it."""
+    """Compute `reference` without waiting for the device, for contiguous q and slots of kv."""
     _check(kv, shape)
     decodes, tokens = layout.num_decodes, len(q)
     if tokens > decodes and expanded.pays(layout, tokens - decodes, shape):
@@ -104,7 +105,7 @@ def launch(
 
 
 def _absorb(q: Tensor, of_keys: Tensor, shape: LatentShape) -> Tensor:
-    """Multiply queries (n, H, N + P) by what makes keys (H, N, R) -> (n, H, R + P)."""
+    """Multiply queries (n, H, N + P) by the keys' weight (H, N, R) -> (n, H, R + P)."""
     plain, rotated = q.split([shape.nope, shape.rope], dim=2)
     return torch.cat((torch.einsum("thn,hnr->thr", plain, of_keys), rotated), dim=2)
 

@@ -1,10 +1,11 @@
-"""The sizes of latent attention, and the number of products that each way to compute it takes.
+"""The sizes of latent attention, and the number of products of each way to compute it.
 
     absorbed    q W_k (a token), then scores over R + P and sums over R numbers (a pair)
     expanded    c W_k, c W_v (a key), then scores over N + P and sums over V numbers (a pair)
 
 A latent is expanded once and attended to by many tokens, so computing keys and values from latents
-pays from some hundred new tokens on. No torch: configs of models have a `LatentShape`.
+pays from some hundred new tokens on. Torch is not imported, since configs of models have a
+`LatentShape`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class LatentShape:
 
     @property
     def padded_dim(self) -> int:
-        """Numbers of a head whose keys and values are of one size."""
+        """Numbers of a head's key or value, once both are filled up to one size."""
         return max(self.head_dim, self.values)
 
     def absorbs(self, tokens: int, context: int) -> bool:

@@ -6,13 +6,13 @@ import torch
 
 from kernels.latents.latent_shape import LatentShape
 
-MOST_EXPANDED = 32_768  # most latents of which keys and values are made at once
+MOST_EXPANDED = 32_768  # most latents whose keys and values exist at one time
 
 
 def most_scratch_bytes(shape: LatentShape, heads: int, dtype: torch.dtype) -> int:
     """Bound the bytes of one layer: keys and values of MOST_EXPANDED latents, and their product.
 
-    Decodes take less: partial outputs of some hundred programs.
+    Decodes take less memory: partial outputs of some hundred programs.
     """
     numbers = shape.nope + shape.values + 2 * shape.padded_dim
     return MOST_EXPANDED * heads * numbers * max(dtype.itemsize, 2)

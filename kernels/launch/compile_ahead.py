@@ -1,12 +1,12 @@
 """Parallel compilation of kernels before their first use.
 
-Triton compiles a variant of a kernel when it is first launched, so a process compiles one variant
-after the other. Here a dry run first finds the variants that the process will launch:
+Triton compiles a variant of a kernel at the variant's first launch, so a process compiles one
+variant after the other. Here a dry run first finds the variants that the process will launch:
 
     dry run    no launch is made, and each variant that is not in memory is noted      milliseconds
     compile    each noted variant in a thread of its own, into memory and Triton's cache,
                once the compiler's key is there (`compiler_key`)
-    start      finds them all
+    start      finds all variants in memory
 
 Triton's passes, LLVM, ptxas and the C compiler run without Python's lock. A variant that does not
 compile is left to its first use, which compiles it again or raises the error.
@@ -68,13 +68,13 @@ class Variant:
 
 
 class Notes:
-    """A `jit_cache_hook` of Triton's that notes each variant not in memory."""
+    """A `jit_cache_hook` for Triton, which notes each variant that is not in memory."""
 
     def __init__(self) -> None:
         self._variants: dict[tuple[int, str], Variant] = {}
 
     def __call__(self, **what: Any) -> bool:
-        """Note a variant once; True makes Triton continue without it."""
+        """Note a variant once; return True, so that Triton continues without this variant."""
         kernel, key = what["fn"].jit_function, str(what["key"])
         if (id(kernel), key) not in self._variants:
             data = what["compile"]["specialization_data"]
@@ -93,8 +93,9 @@ def compile_ahead(dry_run: Callable[[], object], key: Future[str] | None = None)
     `key` is the compiler's key, if `compiler_key.begin_key` has begun it; without it each thread
     computes the key itself.
 
-    No kernel runs in `dry_run`, so the kernels' outputs are undefined: they may be computed with,
-    but must not become an index or a loop's bound. Meanwhile no other thread may launch kernels.
+    No kernel runs in `dry_run`, so the kernels' outputs are undefined: they may be used in
+    computations, but not as an index or a loop's bound. No other thread may launch kernels
+    meanwhile.
     """
     if not _can_take_notes():
         return 0
@@ -123,7 +124,7 @@ def _can_take_notes() -> bool:
 
 @contextmanager
 def leaving_out_launches(hook: Callable[..., bool]) -> Iterator[None]:
-    """Make launches only look up their kernels, and call `hook` for missing kernels.
+    """Make each launch only look up its kernel, and call `hook` for missing kernels.
 
     The hook alone is not enough: a kernel that is in memory already would run, on inputs that the
     skipped kernels have not written.
@@ -139,7 +140,7 @@ def leaving_out_launches(hook: Callable[..., bool]) -> Iterator[None]:
 
 
 def _asked_for(kernel: Any, grid: object) -> Callable[..., object]:
-    """Return a substitute for `kernel[grid]` that takes its arguments but does not launch."""
+    """Return a substitute for `kernel[grid]` that takes equal arguments and launches nothing."""
     return partial(kernel.warmup, grid=grid)
 
 

@@ -1,8 +1,8 @@
 """Triton's key of its own compiler, hashed in a thread while the start waits for other work.
 
-Triton finds a compiled kernel on disk by a key that covers the compiler too: some 400 MB, which are
-hashed when a process looks for its first kernel. Threads that look for theirs meanwhile do not wait
-for that hash: each computes it again, and they slow each other down.
+Triton finds a compiled kernel on disk by a key that includes a hash of the compiler's 400 MB. The
+hash is computed when a process looks for its first kernel. Other threads that look for kernels
+meanwhile do not wait for the hash: each thread computes it again, and they slow each other down.
 
     hashed by eight threads    load, dry run | hash x 8        | kernels
     hashed ahead               load, dry run | kernels

@@ -3,14 +3,14 @@
     before    [ last programs ....]|                        [ last programs ....]
     after                          | launch | [ begins ]      launched [waits]   [ goes on ]
 
-The kernel itself waits for the kernel before, with `griddepcontrol.wait`. From compute capability
-9.0 on this hides the latency of a launch, which is most of a small kernel's time. After the wait
-all earlier kernels have ended, and their results may be read. Kernels that are launched without PDL
-wait for whole kernels, as always.
+The kernel's own code waits for the previous kernel, with `griddepcontrol.wait`. From compute
+capability 9.0 on this hides the latency of a launch, which is most of a small kernel's time. After
+the wait all earlier kernels have ended, and their results may be read. Kernels that are launched
+without PDL begin after earlier kernels have ended, as always.
 
 Before its wait a kernel may run beside earlier kernels, back to the last one that was launched
-without PDL. So it may read only data written before all of these: a model's tables and a step's
-inputs, since a step begins with copies that are launched without PDL.
+without PDL. So before its wait a kernel may read only data written before all these kernels: a
+model's tables and a step's inputs, since a step begins with copies that are launched without PDL.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def launch_dependents(DEPENDENT: tl.constexpr) -> None:
 
 @triton.jit
 def wait_for_previous(DEPENDENT: tl.constexpr) -> None:
-    """Wait for the previous kernel, whose results are read and overwritten from here on."""
+    """Wait for the previous kernel; only after this call may its results be read or overwritten."""
     if DEPENDENT:
         tl.extra.cuda.gdc_wait()
 

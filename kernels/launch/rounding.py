@@ -1,7 +1,8 @@
 """Rounding of sizes on the host.
 
 Triton has functions of the same names, which kernels use while they are compiled. Called from the
-host they unwrap constants and take microseconds, and a step that is launched calls some 290.
+host, Triton's functions take microseconds to unwrap constants, and a launched step has some 290
+calls.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     tokens   | a  a  a  a  a | b  b | c  c  c |         rows of 5, 2 and 3 tokens, SIZE 2
     block    |   0    1   2  |  3   |  5   6  |         4 has no tokens
 
-Row r begins with number (tokens before it) // SIZE + r. The host needs only the numbers of tokens
-and rows for that, so a captured launch follows lengths that change on the device. Fewer than one
-number per row is unused.
+Row r begins with block number (tokens before row r) // SIZE + r. The host needs only the numbers of
+tokens and rows to bound the block numbers, so a captured launch follows lengths that change on the
+device. Fewer than one block number per row is unused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import triton.language as tl
 
 
 def count_row_blocks(tokens: int, rows: int, size: int) -> int:
-    """Count the numbers of blocks of `size` tokens that `rows` rows of `tokens` tokens may have."""
+    """Count the numbers that blocks of `size` may have, for `rows` rows of `tokens` in all."""
     return (tokens - 1) // size + rows
 
 
