@@ -1,4 +1,4 @@
-"""Matrices in the checkpoint format mxfp4: groups of 32 four-bit floats share a power of two.
+"""Matrices in mxfp4, a format of model files: groups of 32 four-bit floats share a power of two.
 
     blocks (N, K / 32, 16) uint8    a byte has two numbers (e2m1), the first in its lower half
     scales (N, K / 32) uint8        2 ** (scale - 127) (e8m0)

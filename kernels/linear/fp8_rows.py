@@ -1,15 +1,15 @@
 """Activations in fp8 (e4m3): rows of numbers with scales computed row by row.
 
-    by "token"    one scale a row              scale = max(largest / 448, 1 / (448 * 512))
-    by "group"    one scale 128 columns        scale = max(largest, 1e-10) / 448
-    static        one scale for all rows, which the checkpoint brings
+    by "token"    one scale per row            scale = max(largest / 448, 1 / (448 * 512))
+    by "group"    one scale per 128 columns    scale = max(largest, 1e-10) / 448
+    static        one scale for all rows, from the model files
 
     values = round(x * (1 / scale)) to e4m3, cut off at 448        x = values * scale, nearly
 
 Scales are computed as vLLM does (`dynamic_per_token_scaled_fp8_quant`,
 `per_token_group_quant_fp8`). x is multiplied by the scale's reciprocal, since divisions would take
 most of the kernel's time; so a few numbers near the middle of two e4m3 numbers round to the other
-one. A row's values depend on that row alone.
+of the two. A row's values depend on this row alone.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def store_scaled(
 ) -> None:
     """Quantise columns of a row, x (1, PADDED) float32 from column `first` on, zero after WIDTH.
 
-    GROUP 0: they are all of the row, and have one scale. Writes their part of row `row` of
+    GROUP 0: x is the whole row, and has one scale. Writes these columns' part of row `row` of
     `values` (T, WIDTH) and `scales` (T, WIDTH / GROUP or 1).
     """
     SIZE: tl.constexpr = GROUP if GROUP else PADDED
@@ -97,7 +97,7 @@ def store_scaled(
         scale = tl.maximum(tl.div_rn(largest, 448.0), 1.0 / (448.0 * 512.0))
     inverse = tl.div_rn(tl.full([NUM], 1.0, tl.float32), scale)[:, None]
     column = first + tl.arange(0, NUM)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
-    # As many numbers a thread as it loaded: with 16, as many bytes, numbers would change threads.
+    # A thread stores 8 numbers, as it loaded: with 16, numbers would move between GPU threads.
     goal = values + tl.max_contiguous(row * WIDTH + column, [1, 8])
     tl.store(goal, to_e4m3(grouped, inverse), mask=column < WIDTH)
     REAL: tl.constexpr = WIDTH // SIZE if GROUP else 1

@@ -2,11 +2,12 @@
 
 A program takes one or several strips of rows of the weight, some rows of x and a share of K. Two
 groups of four warps multiply half of a strip each. One warp copies tiles to shared memory ahead of
-them, and goes on with the next strip while they write the last strip's result.
+these groups, and goes on with the next strip while they write the last strip's result.
 
-Scales: 0 none; 1 for rows of x and rows of the weight, multiplied at the end; 2 for blocks of
-128 x 128 of the weight and 128 columns of a row of x, by which each tile's sum is multiplied. The
-matrix units add fp8 products in few bits, so the sums of tiles are added in float32 registers.
+SCALES 0: no scales. 1: scales of rows of x and of rows of the weight, which multiply the final sum.
+2: scales of 128 x 128 blocks of the weight and of 128 columns of a row of x, which multiply each
+tile's sum. The matrix units add fp8 products in few bits, so the sums of tiles are added in float32
+registers.
 """
 
 from __future__ import annotations
@@ -114,11 +115,11 @@ def _multiply_strip(
 ) -> None:
     """Multiply the `which`-th M rows of a strip; write the result to `out` (rows, N).
 
-    `copied`: how many tiles were copied before those of this strip.
+    `copied`: how many tiles were copied before the tiles of this strip.
     """
     K: gl.constexpr = 256 // halves.dtype.primitive_bitwidth
     ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, ROWS, K])
-    EARLY: gl.constexpr = SCALES == 1 and ROWS <= 32  # there are registers to keep scales in
+    EARLY: gl.constexpr = SCALES == 1 and ROWS <= 32  # enough registers are free for scales
     acc = gl.zeros([M, ROWS], gl.float32, ACC)
     feature = first_row + which * M + gl.arange(0, M, gl.SliceLayout(1, ACC))
     row = first_of_x + gl.arange(0, ROWS, gl.SliceLayout(0, ACC))

@@ -1,8 +1,8 @@
 """A Hopper GEMM of few rows that starts to read its weight before its input is written.
 
 y = x @ weight.T of up to 8 rows takes as long as reading the weight, and the memory is idle while a
-kernel waits for the one before it. Here, with TMA copies and PDL (`dependent_launch`), reading the
-weight does not wait:
+kernel waits for the previous kernel. Here, with TMA copies and PDL (`dependent_launch`), reading
+the weight does not wait:
 
     before   | norm, attention ... |
     producer | weight tiles until shared memory is full ... | tiles of x | weight and x ...
@@ -11,9 +11,9 @@ weight does not wait:
 With several shares of K the product is left as split-K partials (`split_k`).
 
 For 16-bit numbers of up to 8 rows, and for fp8 with scales of up to 128 rows. Runs on compute
-capability 9.0 only, and not in the interpreter. Knows: one GEMM. Does not know: its device code
-(`hopper_gemm`), how it is cut among programs (`hopper_tile_configs`), or when it is faster than the
-alternatives (`linear`, `fp8_linear`).
+capability 9.0 only, and not in the interpreter. Knows: the launch of one GEMM. Does not know: the
+GEMM's device code (`hopper_gemm`), how the GEMM is cut among programs (`hopper_tile_configs`), or
+when it is faster than the alternatives (`linear`, `fp8_linear`).
 """
 
 from __future__ import annotations

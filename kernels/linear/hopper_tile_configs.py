@@ -7,11 +7,11 @@ A program has a strip of 128 rows of the weight, `rows` rows of x, and one of `s
 With more rows in a program the weight is read fewer times. More shares use more multiprocessors,
 but leave more parts for the next kernel to add. One multiprocessor reads some 47 GB/s, so many must
 read a weight that does not fit into shared memory; for a weight that fits, few parts are best.
-Where there are more strips than multiprocessors, a program may have several strips in turn: it goes
-on reading where a new program would have to begin.
+Where there are more strips than multiprocessors, a program may compute several strips in turn: it
+goes on reading, while a new program would have to start first.
 
-Registers are as few as the compiler can do with, so that a program of this kernel fits beside one
-of the kernel before, and the weight is read while that kernel runs.
+Registers are as few as the compiler allows, so that a program of this kernel fits beside a program
+of the previous kernel, and reads the weight while that kernel runs.
 
 Measurements chose the configs, and the shapes left to the library (decisions 163 and 182).
 """
@@ -34,8 +34,8 @@ _TILE_ROW_BYTES = 128
 _MIN_TILES = 8  # least tiles in a share of K, 16 bits
 _MAX_SHARES = 8
 _FILLED = 96  # fp8 programs: the other multiprocessors are left to the kernels before and after
-_FEW_ROWS, _FILLED_BY_FEW = 4, 128  # few rows: little to reduce, and x is small
-_MOST_ROUNDS = 2  # rounds of programs with a strip each; 1 for fp8 with few rows
+_FEW_ROWS, _FILLED_BY_FEW = 4, 128  # few rows: x is small, and so are parts to add
+_MOST_ROUNDS = 2  # most rounds of programs of one strip each; 1 for fp8 with few rows
 _FEW_STRIPS = 48  # with more strips and more than 64 rows, the library fills the device
 
 
@@ -52,9 +52,9 @@ class TileConfig:
         return min(MOST_STAGES, _SHARED_BYTES // ((STRIP + self.rows) * _TILE_ROW_BYTES))
 
     def registers(self, *, by_block: bool) -> tuple[int, int]:
-        """Return registers per thread at launch, and of a multiplying thread; copying ones have 40.
+        """Return registers per thread at launch and in multiplying warps; copying warps have 40.
 
-        `by_block`: scales are multiplied by in the loop, which takes some.
+        `by_block`: the loop multiplies by scales, which takes more registers.
         """
         if self.rows <= (32 if by_block else 64):
             return 80, 104
@@ -77,7 +77,7 @@ def programs_for(strips: int, rows: int, *, is_fp8: bool) -> int:
 
 
 def plain_config(features: int, tiles: int) -> TileConfig:
-    """Choose for up to MIN_ROWS rows of 16 bits, in parts; `tiles` of 128 bytes per weight row."""
+    """Choose the config for up to MIN_ROWS rows of 16 bits; `tiles` of 128 bytes per weight row."""
     most = min(_MAX_SHARES, tiles // _MIN_TILES)
     return TileConfig(MIN_ROWS, max(min(PROCESSORS // strips_of(features), most), 1))
 
@@ -85,7 +85,7 @@ def plain_config(features: int, tiles: int) -> TileConfig:
 def fp8_config(
     rows: int, features: int, tiles: int, *, by_block: bool, in_parts: bool
 ) -> TileConfig | None:
-    """Choose for fp8, in parts only if `in_parts`; None: the library's GEMM is faster."""
+    """Choose the config for fp8, with parts if `in_parts`; None: the library's GEMM is faster."""
     at_once = _rows_at_once(rows, features, by_block=by_block, in_parts=in_parts)
     if at_once is None:
         return None

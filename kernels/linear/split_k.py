@@ -1,9 +1,9 @@
 """Split-K partials: partial sums of a product, before their addition.
 
-    whole (T, N), of the model's dtype        parts (S, T, N) float32, whose sum over S it is
+    whole (T, N), of the model's dtype        parts (S, T, N) float32; whole = sum of parts over S
 
-The next kernel, which reads the product, adds the partials in order as it loads them. That saves a
-kernel in between, and the partials are still in the L2 cache.
+The next kernel, which reads the product, adds the partials in order as it loads them. So no
+separate kernel adds them, and the partials are still in the L2 cache.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def load_summed(
 ) -> tl.tensor:
     """Load the product's elements at `source`: one part in its dtype, several summed in float32.
 
-    Parts of several ranks may have 16 bits; their sum is rounded once, too.
+    Parts of several ranks may have 16 bits; their sum is rounded once, like sums of float32 parts.
     """
     total = tl.load(source, mask=inside, other=0.0)
     if PARTS > 1:

@@ -1,10 +1,9 @@
 """Residual add and RMS norm in one pass: r' = x + residual, y = rms_norm(r', weight, eps).
 
-The sum is rounded to the dtype of x before it is normed, as it is when the two steps run one after
-the other; x in parts (`split_k`) is rounded too. Where an fp8 product reads y next, this kernel
-quantises y, from the rounded numbers that it would have written. Where x is one rank's part of a
-product, this kernel exchanges the parts with the other ranks (`peer_rows`) and adds them in the
-same order as gathered parts.
+The sum is rounded to the dtype of x before the norm, as by two separate kernels; x in parts
+(`split_k`) is rounded too. If an fp8 product reads y next, this kernel quantises y, after rounding
+y to the dtype of x. If x is one rank's part of a product, this kernel exchanges the parts with the
+other ranks (`peer_rows`) and adds them in the order of ranks, like gathered parts.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ def reference(
 ) -> tuple[Tensor, Tensor]:
     """Add and norm x, residual (T, H) by weight (H,) like `rms_norm` -> (normed, residual), (T, H).
 
-    x may come in parts (S, T, H) float32, or in the gathered parts of ranks, of its dtype. Neither
-    input is changed. Raises UnsupportedShape.
+    x may come in parts (S, T, H) float32, or in the ranks' gathered parts, of the model's dtype. x
+    and residual are not changed. Raises UnsupportedShape.
     """
     assert isinstance(x, Tensor), "what is exchanged in a kernel is gathered for the reference"
     total = parts.whole(x, residual.dtype) + residual
@@ -151,7 +150,7 @@ def _launch_rows(
     by: Scaling | None,
     peers: PeerRows | None,
 ) -> None:
-    """Write `outputs` (normed, scales, sum), for no more rows than are exchanged at once."""
+    """Write `outputs` (normed, scales, sum), for at most the rows that are exchanged at once."""
     tokens, hidden = residual.shape
     padded = next_power_of_2(hidden)
     num_parts, *strides = parts.layout(part)
@@ -178,7 +177,7 @@ def _launch_rows(
 
 
 def _buffers(peers: PeerRows | None, unread: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Return the kernel's arguments for peers; without peers, tensors that it does not read."""
+    """Return the kernel's arguments for peers; without peers, tensors that the kernel ignores."""
     if peers is None:
         return unread, unread, unread, 0
     return peers.own, peers.addresses, peers.turns, peers.num_rows

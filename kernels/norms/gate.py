@@ -12,8 +12,8 @@ Activation = Literal["silu", "gelu_tanh", "relu2"]
 class Gate:
     """The gate act(gate) * up; with a `limit`, gpt-oss's form.
 
-    Then gate is at most `limit`, up within +- `limit`, and gate * sigmoid(alpha * gate) * (up + 1)
-    is computed, whatever `act`. With "relu2" there is no gate: relu(up)^2 of one inner product.
+    With a `limit`, gate is cut to at most `limit`, up to +- `limit`, and the result is
+    gate * sigmoid(alpha * gate) * (up + 1), for any `act`. "relu2" has no gate: relu(up)^2.
     """
 
     limit: float | None = None

@@ -6,9 +6,8 @@
 
 or with a limit, as `Gate` says; or relu(up)^2 of up (T, I) alone, without a gate.
 
-Computed in float32 and rounded once; two separate steps would round twice in bf16 and fp16. Where
-an fp8 product reads y, this kernel quantises y, from the rounded numbers that it would have
-written.
+y is computed in float32 and rounded once; two separate steps would round twice in bf16 and fp16. If
+an fp8 product reads y, this kernel quantises y, after rounding y to the dtype of its input.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from kernels.linear import fp8_rows
 from kernels.linear.fp8_rows import Fp8Rows, Scaling, store_scaled
 from kernels.norms.gate import Gate
 
-FP8_WARPS = 16  # warps of a program for a row: few, so that other programs run beside it
+FP8_WARPS = 16  # warps of a program for a row: few, so that more programs run at the same time
 _COLUMNS = 1024
 
-# Multiplies by the reciprocal; may flush numbers that are negligible beside 1.
+# Multiply by the reciprocal; numbers that are negligible beside 1 may become 0.
 SILU = tl.constexpr("""{ .reg .f32 t;
     mul.f32 t, $1, 0fBFB8AA3B; ex2.approx.ftz.f32 t, t; add.f32 t, t, 0f3F800000;
     rcp.approx.ftz.f32 t, t; mul.f32 $0, $1, t; }""")

@@ -5,7 +5,7 @@ multiplied by the weight, as in Llama's reference code. With a float32 weight th
 too, whatever the dtype of x, and is rounded once, as in the code of Gemma and gpt-oss.
 
 Knows: one tensor and one weight. Does not know: the residual stream (`add_rms_norm`), or heads
-(`rope_write_kv` norms those).
+(`rope_write_kv` norms heads).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decay of a state by a token: exp(-rate * step), step = softplus(x); over tokens, a product.
 
-The logarithms of decays are summed. A logarithm below LEAST_DECAY means a decay of 0 in float32, as
-LEAST_DECAY itself does, but in a sum it would cost the digits of the logarithms after it.
+The logarithms of decays are summed. LEAST_DECAY, and any lower logarithm, means a decay of 0 in
+float32. A lower logarithm in a sum would cost digits of the later logarithms, so it is raised.
 """
 
 from __future__ import annotations

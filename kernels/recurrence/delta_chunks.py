@@ -7,7 +7,7 @@ not yet normed, with r_q = 1 / (|q| sqrt(K)) and r_k = 1 / |k|.
     scores      r_q (Q K^T * D) r_k
     factors     exp(G) r_k, exp(G) r_q, exp(G_last - G) r_k, exp(G)
 
-Rows of q and k are scaled by float32 factors, outside of products: they are never rounded anew.
+Products of rows of q and k are multiplied by float32 factors, so scaled rows need no rounding.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _kernel(
 
 
 def prepare(inputs: DeltaInputs, shape: DeltaShape, rows: StateRows, num_chunks: int) -> Chunks:
-    """Compute the parts of `num_chunks` chunks; numbers that no row has are left undefined."""
+    """Compute the parts of `num_chunks` chunks; the parts of chunks of no row are undefined."""
     dtype, device = inputs.qkv.dtype, inputs.qkv.device
     square = (num_chunks, shape.heads, CHUNK, CHUNK)
     chunks = Chunks(

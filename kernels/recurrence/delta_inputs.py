@@ -16,8 +16,8 @@ NORM_EPS = 1e-6
 class DeltaInputs:
     """Inputs of T tokens, for Hv heads of values and Hk of queries and of keys.
 
-    `qkv` (T, 2 Hk K + Hv V): heads of queries, of keys, of values. `a`, `b` (T, Hv). All three of
-    any row stride. `a_log`, `dt_bias` (Hv,).
+    `qkv` (T, 2 Hk K + Hv V): heads of queries, of keys, of values. `a`, `b` (T, Hv). `qkv`, `a`
+    and `b` may have any row stride. `a_log`, `dt_bias` (Hv,).
     """
 
     qkv: Tensor
@@ -29,7 +29,7 @@ class DeltaInputs:
 
 @dataclass(frozen=True, slots=True)
 class DeltaShape:
-    """The heads of a rule: of values, of keys, and the sizes of each."""
+    """The numbers of value heads and key heads of a rule, and the sizes of a head."""
 
     heads: int
     key_heads: int

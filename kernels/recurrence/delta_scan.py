@@ -2,7 +2,7 @@
 
 A program keeps some columns of the state of one value head of one row in registers, from the row's
 first token to its last. The parts that need no state are computed before (`delta_chunks`). No other
-program reads or writes its part of the state, so the new state may go to the slot of the old one.
+program reads or writes these columns, so the new state may go to the slot of the old state.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def launch_tuned(
     tuning: ScanTuning,
     out: Tensor,
 ) -> None:
-    """Launch by `tuning`, whose columns divide the state's."""
+    """Launch by `tuning`; the state's columns are a multiple of the tuning's columns."""
     tokens = inputs.qkv.shape[0] - rows.num_decodes
     num_chunks = count_row_blocks(tokens, rows.num_prompts, CHUNK)
     chunks = delta_chunks.prepare(inputs, shape, rows, num_chunks)

@@ -1,8 +1,8 @@
 """Decodes by the gated delta rule, alone or in runs: a state is read and written once.
 
-A program has COLUMNS columns of the state of one value head of one run. Its part of the state is
-written by no other program, so the new state may go to the slot of the old one. The state is read
-before the kernel waits for the kernel before it, since no kernel of the step writes the state.
+A program computes COLUMNS columns of the state of one value head of one run. No other program
+writes these columns, so the new state may go to the slot of the old state. The state is read before
+the kernel waits for the previous kernel, since no earlier kernel of the step writes the state.
 Programs of the rows after a run's first row have nothing to do.
 """
 

@@ -16,8 +16,8 @@ D_ij = exp(G_i - G_j) for i >= j, 0 otherwise, and S the state before the chunk,
     O = (diag(exp G) Q S + (Q K^T * D) U) / sqrt(K)
     S <- exp(G_last) S + (diag(exp(G_last - G)) K)^T U
 
-Row i of U is added by token i to the state, along its key. The chunks of a row begin at its first
-token of the step, so the place where a prompt is cut into rows changes only roundings.
+Token i adds row i of U to the state, along the token's key. The chunks of a row begin at the row's
+first token of the step, so the place where a prompt is cut into rows changes only roundings.
 
 Sources: Yang, Kautz and Hatamizadeh, Gated Delta Networks, 2024; the triangular system, Yang et
 al., Parallelizing Linear Transformers with the Delta Rule over Sequence Length, 2024.
@@ -82,7 +82,7 @@ class _Tokens:
     beta: Tensor
 
     def part(self, at: slice) -> _Tokens:
-        """Return the tokens at `at`."""
+        """Return the tokens that the slice `at` selects."""
         return _Tokens(*(each[:, at] for each in (self.q, self.k, self.v, self.g, self.beta)))
 
 

@@ -4,7 +4,7 @@
     gate first    weight * rms_norm(x * silu(gate))         Mamba-2, by group
 
 with rms_norm(x) = x / sqrt(mean of x^2 over the group + eps). Inside is float32; as in `rms_norm`
-the quotient is rounded to the dtype of the weight before it is multiplied by it.
+the quotient is rounded before the multiplication by the weight, here to the weight's dtype.
 """
 
 from __future__ import annotations

@@ -17,15 +17,16 @@ class ScanTuning:
 
 
 def scan_tuning(dtype: torch.dtype) -> ScanTuning:
-    """Choose for inputs of this dtype, and states of any multiple of 16 columns.
+    """Choose the tuning for inputs of this dtype, and states of any multiple of 16 columns.
 
-    Two warps, since four take Hopper's own matrix instructions, and Triton 3.6 and 3.7 compile
-    several products in a loop wrongly with those: states were off by 3, and some launches read
-    memory of others (triton-lang/triton#11366). In more than 16 columns two warps keep the state on
-    the stack: 8,192 tokens of Qwen3.5-27B took 12.9 ms in 32 of them, and 2.3 in 16.
+    There are two warps, since four warps use Hopper's own matrix instructions, and with these
+    instructions Triton 3.6 and 3.7 compile several products in a loop wrongly: states were off by
+    3, and some launches read other memory (triton-lang/triton#11366). With more than 16 columns two
+    warps keep the state on the stack: 8,192 tokens of Qwen3.5-27B took 12.9 ms with 32 columns, and
+    2.3 ms with 16.
 
-    A product of float32 numbers is computed as three of TF32, since the compiler has no instruction
-    for float32 and would keep whole tiles on the stack. Its operands leave no shared memory to load
-    ahead.
+    A product of float32 numbers is computed as three products of TF32, since the compiler has no
+    instruction for float32 and would keep whole tiles on the stack. The operands of the three
+    products leave no shared memory to load chunks ahead.
     """
     return ScanTuning(columns=16, warps=2, stages=1 if dtype == torch.float32 else 2)

@@ -13,8 +13,8 @@ and S the state before the chunk,
     Y = (C B^T * D) diag(dt) X + diag(exp G) C S^T + skip X
     S <- exp(G_last) S + (diag(exp(G_last - G) dt) X)^T B
 
-The limits hold for prompts and decodes alike: a cut changes roundings alone. (`transformers` 5 has
-them for prompts only.)
+The limits of dt hold for prompts and decodes alike, so where a row is cut changes only roundings.
+(`transformers` 5 has the limits for prompts only.)
 
 Source: Dao and Gu, Transformers are SSMs, 2024.
 """

@@ -15,8 +15,9 @@ CHUNK = 64  # tokens of a prompt that are computed together
 class SsdInputs:
     """Inputs of T tokens, for H heads of P numbers and G groups of B and C of N numbers.
 
-    `xbc` (T, H P + 2 G N): heads of x, groups of B, groups of C. `dt` (T, H). Both of any row
-    stride. `a_log`, `dt_bias`, `skip` (H,). `dt_limit`: the least and the largest time step.
+    `xbc` (T, H P + 2 G N): heads of x, groups of B, groups of C. `dt` (T, H). `xbc` and `dt` may
+    have any row stride. `a_log`, `dt_bias`, `skip` (H,). `dt_limit`: the least and the largest time
+    step.
     """
 
     xbc: Tensor
@@ -29,7 +30,7 @@ class SsdInputs:
 
 @dataclass(frozen=True, slots=True)
 class SsdShape:
-    """The heads and groups of a model, the size of a head and of a group's B and C."""
+    """The numbers of heads and groups of a model, and the sizes of a head and of a group's B."""
 
     heads: int
     groups: int

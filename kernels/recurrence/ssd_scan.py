@@ -1,8 +1,8 @@
 """Prompts by Mamba-2: the chunks of a row one after the other.
 
 A program keeps some lines of the state of one head of one row in registers, transposed (N x lines),
-from the row's first token to its last. No other program reads or writes its part of the state, so
-the new state may go to the slot of the old one.
+from the row's first token to its last. No other program reads or writes these lines, so the new
+state may go to the slot of the old state.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def launch_tuned(
     tuning: ScanTuning,
     out: Tensor,
 ) -> None:
-    """Launch by `tuning`, whose columns are lines here and divide the state's."""
+    """Launch by `tuning`; the state's lines are a multiple of the tuning's columns."""
     _kernel[(rows.num_prompts, shape.heads, shape.head_dim // tuning.columns)](
         inputs.xbc,
         inputs.dt,

@@ -1,15 +1,15 @@
 """The rows of a step and the slots of their states, for layers whose state has a fixed size.
 
-    row starts at zero     its context is its new tokens: its read slot is not read
-    row goes on            its context is more: the state at `read_slots` is of the tokens before
-    row is padding         its context is 0: no state is read or written, its outputs are 0
+    row starts at zero     context = new tokens; the row's read slot is not read
+    row goes on            context > new tokens; `read_slots` has the state after earlier tokens
+    row is padding         context = 0; no state is read or written, and outputs are 0
 
 A state is read before the row's first token and written after its last token. With two slots the
 old state stays, so a repeated launch reads the same state again.
 
-Successive decodes of one sequence make a run: its tokens are computed in order, from one state, and
-the state after some of them is written. Drafts are verified this way: the state that is written
-includes no token that may be rejected.
+Successive decodes of one sequence make a run: the run's tokens are computed in order, from one
+state, and the state after its first `kept` tokens is written. Drafts are verified this way: the
+written state includes no token that may be rejected.
 
     row    | 5 | 6 . . | 9 |      a decode; a run of three tokens; a decode
     runs   | 1 | 3 -1 -2 | 1 |
@@ -31,11 +31,11 @@ class StateRows:
     `row_starts` (R + 1,) int32: where each row's tokens start, as `BatchLayout.query_starts`.
     `context_lens` (R,) int32: tokens of the row after this step, its new ones included.
     `read_slots`, `write_slots` (R,) int32: slots of the state before and after the step, equal for
-    all rows of a run. The two may be the same slot, except for runs of several tokens. A slot that
-    a row writes is read or written by no other row; several rows may read a slot that none writes.
-    `runs` (R,) int32, for decodes: a run's first row has the run's number of tokens, a later row
-    minus the number of rows since the first. `kept` (R,) int32: the first row of a run has the
-    number of tokens after which the state is written.
+    all rows of a run. A row may read and write one slot, except in runs of several tokens. A slot
+    that a row writes is read or written by no other row; several rows may read a slot that no row
+    writes. `runs` (R,) int32, for decodes: for a run's first row, the run's number of tokens; for a
+    later row, minus the number of rows since the first. `kept` (R,) int32: for a run's first row,
+    the number of tokens after which the state is written.
     """
 
     row_starts: Tensor
@@ -48,7 +48,7 @@ class StateRows:
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """All of them, in order: one argument of a kernel."""
+        """All tensors of the rows, in order: one argument of a kernel."""
         return (
             self.row_starts,
             self.context_lens,
@@ -71,7 +71,7 @@ class StateRows:
 
 @dataclass(frozen=True, slots=True)
 class StateRow:
-    """One row or run on the host; without `read_slot` it starts at zero.
+    """One row or run on the host; without `read_slot` its state starts at zero.
 
     The state after `kept` tokens is written. `by_token`: computed one token after the other.
     """
@@ -84,7 +84,7 @@ class StateRow:
 
     @property
     def parts(self) -> Iterator[slice]:
-        """Yield the tokens that are computed together: each token, or all."""
+        """Yield the tokens that are computed together: each token by itself, or all tokens."""
         if not self.by_token:
             yield self.tokens
             return
@@ -93,7 +93,7 @@ class StateRow:
 
 
 def each_row(rows: StateRows) -> Iterator[StateRow]:
-    """Yield the rows that are not padding, runs as one. Waits for the device."""
+    """Yield the rows that are not padding; a run counts as one row. Waits for the device."""
     starts, contexts = rows.row_starts.tolist(), rows.context_lens.tolist()
     slots = zip(rows.read_slots.tolist(), rows.write_slots.tolist(), strict=True)
     runs, kept = rows.runs.tolist(), rows.kept.tolist()

@@ -2,7 +2,7 @@
 
     I + L, L strictly lower, 64 x 64 = 4 x 4 blocks of 16 x 16
 
-The blocks B of the diagonal are inverted by forward substitution, all at once. Then
+The blocks B of the diagonal are inverted by forward substitution, all in parallel. Then
 inv(B) (I + L) = I + M, where M has blocks below the diagonal only, so that M^4 = 0 and
 
     inv(I + M) = I - M + M^2 - M^3 = (I - M) (I + M^2)

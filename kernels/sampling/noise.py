@@ -2,7 +2,7 @@
 
 With the logs of exponential variables subtracted from logits, the argmax is a sample of their
 softmax (the Gumbel-max trick): nothing has to be normalised, and a token with -inf cannot win. The
-noise is a hash, not a generator's stream: there is no state to keep. The hash is lowbias32 (Chris
+noise is a hash, not a generator's stream, so no state is kept. The hash is lowbias32 (Chris
 Wellons, "Prospecting for Hash Functions", 2018), with the key's second word mixed in half-way.
 """
 
@@ -19,7 +19,7 @@ def log_exponential(keys: Tensor, token_ids: Tensor) -> Tensor:
     """
     bits = _mixed(keys, token_ids)
     uniform = bits.bitwise_and_(0x7FFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-31)
-    # log1p is exact for small variables, which win draws; the bound keeps the largest finite.
+    # log1p is exact for small variables, which win draws; the bound keeps large variables finite.
     return uniform.clamp_(max=1.0 - 2.0**-24).neg_().log1p_().neg_().log_()
 
 

@@ -1,7 +1,7 @@
 """Penalties that lower the logits of tokens already in the row.
 
-A table on the device, `seen` (S, V) int32, has a row's tokens: for each token twice the number of
-times that it is in the output, and 1 more if it is in the prompt.
+A table on the device, `seen` (S, V) int32, has a row's tokens: for each token twice the token's
+count in the output, plus 1 if the token is in the prompt.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def reference(
 ) -> None:
     """Penalise `rows` (K,) int64 of `logits` (R, V) float32, by `batch_slots` (K,) of `seen`.
 
-    The logit of a token in prompt or output is divided by `repetition` if positive, multiplied by
-    it if negative. A token that is in the output n > 0 times loses `presence` + n x `frequency`.
-    The three are (K,) float32.
+    The logit of a token in prompt or output is divided by `repetition` if the logit is positive,
+    multiplied if it is negative. The logit of a token that is in the output n > 0 times is lowered
+    by `presence` + n x `frequency`. `repetition`, `presence` and `frequency` are (K,) float32.
     """
     chosen, state = logits[rows], seen[batch_slots]
     counts = (state >> 1).float()

@@ -3,9 +3,10 @@
     token = argmax_v logit_v / temperature - log_exponential(key, v)      the first of equals
     token = argmax_v logit_v                                              where temperature is 0
 
-That is the Gumbel-max trick (`noise`). Also returned is whether all of the row's logits are finite;
-if not, the token is some id of the vocabulary. Everything is float32 inside. There are two
-launches: one finds the best token of each part of the vocabulary, the other the best of these.
+This is the Gumbel-max trick (`noise`). A second result tells whether all logits of a row are
+finite; if they are not, the row's token is some id of the vocabulary. Everything is float32 inside.
+There are two launches: the first finds the best token of each part of the vocabulary, the second
+the best of these tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def reference(logits: Tensor, temperature: Tensor, keys: Tensor) -> tuple[Tensor
 
     logits (R, V) of any float dtype, contiguous; temperature (R,) float32; keys (R, 2) int32.
     """
-    least, greatest = logits.aminmax(dim=-1)  # both are NaN if any logit is
+    least, greatest = logits.aminmax(dim=-1)  # both are NaN if any logit is NaN
     finite = least.isfinite() & greatest.isfinite()
     best = logits.argmax(-1)
     random_rows = temperature > 0

@@ -7,7 +7,7 @@ eight passes without a result, they divide it evenly by key, so no row takes mor
 The range's ends move to scores that occur, so few distinct scores take few passes. All sums are of
 whole numbers, so the order of adding changes nothing.
 
-Knows: scores and what they weigh. Does not know: filters (`top_k_top_p`).
+Knows: scores and their weights. Does not know: filters (`top_k_top_p`).
 """
 
 from __future__ import annotations
@@ -108,8 +108,9 @@ def find_threshold(
 ) -> tl.tensor:
     """Find the key of the token that reaches the sum, the sum above it, and the sum to reach.
 
-    All keys are from `low` to `high`. The sum counts tokens and is to reach `wanted`; with WEIGHED
-    it adds weights and is to reach `share` of all weight: that above `low`, and `mass_at_low`.
+    All keys are from `low` to `high`. The sum counts tokens and is to reach `wanted`. If WEIGHED,
+    the sum adds weights and is to reach `share` of all weight, which is the weight above `low` plus
+    `mass_at_low`.
     """
     number: tl.constexpr = tl.int64 if WEIGHED else tl.int32
     above = tl.full([], 0, number)

@@ -1,14 +1,15 @@
 """Top-k, top-p and min-p filters, which set the logits of excluded tokens to -inf.
 
     1. top-k keeps the k likeliest tokens,
-    2. top-p keeps the fewest likeliest of these tokens that have p of their probability,
-    3. min-p keeps those with at least p times the likeliest token's probability.
+    2. top-p keeps as few of these tokens, likeliest first, as have p of these tokens' probability,
+    3. min-p keeps tokens with at least p times the likeliest token's probability.
 
 Among tokens with equal scores the lower id counts as likelier. Probabilities are compared as whole
-numbers: a token weighs its probability over the likeliest token's, in units of 2^-27. The sum of
-whole numbers does not depend on their order, and a weight comes from operations that are rounded
-alike everywhere. So the reference, which sorts, and the device, which searches for the score at
-which the sum is reached (`threshold_search`), keep the very same set, ties included.
+numbers: a token's weight is its probability divided by the likeliest token's probability, in units
+of 2^-27. A sum of whole numbers does not depend on their order, and a weight comes from operations
+that every device rounds alike. So the reference, which sorts, and the device, which searches for
+the score at which the sum is reached (`threshold_search`), keep equal sets of tokens, ties
+included.
 
 On the device one program filters a row: it reads the row once for its range, a few times for each
 threshold, and once to apply the thresholds.
@@ -126,7 +127,7 @@ def _kernel(
         return  # the row has no usable score
     top = key_of(greatest)
     wanted, nothing = tl.load(top_k + index), tl.full([], 0, tl.int64)
-    # Kept are the tokens above a key, and the first tokens by id at that key, as many as needed.
+    # Keep the tokens above a key, and the needed number of tokens at this key, lowest ids first.
     there = key_of(tl.maximum(least, greatest - _WEIGHTLESS)) - 1
     if share > 1.0:
         there = tl.full([], -2147483648, tl.int32)
@@ -152,7 +153,7 @@ def _kernel(
 def _range(
     logits: tl.tensor, inverse: tl.tensor, V: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr
 ) -> tl.tensor:
-    """Find the least finite score, the greatest, the count above -inf, and NaN or infinity."""
+    """Find the least finite and the greatest score, and the counts above -inf and of NaN or inf."""
     least = tl.full([LANES], float("inf"), tl.float32)
     greatest = tl.full([LANES], float("-inf"), tl.float32)
     count, broken = tl.zeros([LANES], tl.int32), tl.zeros([LANES], tl.int32)
@@ -178,7 +179,7 @@ def _apply(
     LANES: tl.constexpr,
     EACH: tl.constexpr,
 ) -> None:
-    """Exclude all tokens but those above a key and the first `needed` at it, from a score on."""
+    """Keep tokens above key `there` and the first `needed` at it; drop scores below `lowest`."""
     seen = tl.full([], 0, tl.int32)
     for start in tl.range(0, V, LANES * EACH):
         score, token, logit = load_scores(logits, start, inverse, V, LANES, EACH)
