@@ -161,7 +161,7 @@ class GenerationRequest:
     prompts: tuple[Prompt, ...]
     choices: int  # choices of each prompt
     sampling: SamplingParams
-    max_tokens_may_shrink: bool  # the maximum is the default: cut it to what the context leaves
+    max_tokens_may_shrink: bool  # the maximum is the default: cut it to the context's free tokens
     text: TextRules
     salt: str | None = None
     adapter: TenantAdapter | None = None  # None: the model alone
@@ -170,7 +170,7 @@ class GenerationRequest:
     form: AnswerForm = AnswerForm()
     explain: Explain | None = None  # explain why a prompt missed the cache
     marks: tuple[CacheMark, ...] = ()  # breakpoints of each prompt, in order
-    drafts: bool = True  # whether tokens may be drafted; the answer is the same
+    drafts: bool = True  # whether tokens may be drafted; drafts do not change the answer
     prediction: str = ""  # text that the answer is expected to repeat; "": none
     embeds: bool = False  # the answer is each prompt's embedding
     # Packed token ids whose logits after each prompt are the answer; empty: another answer.
@@ -255,7 +255,7 @@ class AdmittedRequest:
         return self.prompt_tokens * self.sharing
 
     def shortened(self, most: int) -> AdmittedRequest:
-        """Return the same request with answers of at most `most` tokens."""
+        """Return a copy of the request with answers of at most `most` tokens."""
         return replace(self, generates=tuple(_shortened(one, most) for one in self.generates))
 
 

@@ -1,10 +1,10 @@
-"""A mixture of experts with adapters' matrices beside those of each expert.
+"""A mixture of experts with adapters' matrices beside each expert's matrices.
 
     pair of token and expert    its slot: 1 + (slot of the token - 1) * E + expert; 0: no adapter
     inner   x of each pair -> gate_up, + B A x -> gate
     outer   down, times the pair's weight, + B A of the weighted input -> sum over a token's pairs
 
-Each matrix of an expert has slots of its own. So the low-rank products are computed as for other
+Each matrix of an expert has separate slots. So the low-rank products are computed as for other
 matrices (`low_rank`), with pairs in place of tokens. The inner product is written before its gate,
 which costs memory traffic that a mixture without adapters does not have.
 

@@ -36,7 +36,7 @@ def reference(
 
     kv is of q's dtype, or fp8 with its scales (`fp8_kv`). sinks (Hq,) of any float dtype.
 
-    Plain PyTorch, float32 inside, one row after the other: this is what serves on a CPU.
+    Plain PyTorch, float32 inside, one row after the other: CPU servers use this function.
     Raises UnsupportedShape.
     """
     _check(q, kv)

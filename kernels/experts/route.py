@@ -1,4 +1,4 @@
-"""The router's choice of experts for each token: those with the k largest scores.
+"""The router's choice of experts for each token: the experts with the k largest scores.
 
     scores  = softmax(logits), of all experts, or sigmoid(logits), in float32
     chosen  = the k largest of scores (+ bias, if any) in the best groups (`Scoring`)

@@ -36,7 +36,7 @@ def reference(
     kv is of q's dtype, or fp8 with its scales (`fp8_kv`). A head's first N rows in `weight` make
     keys, the other V rows make values.
 
-    Plain PyTorch, float32 inside, one row after the other: this is what serves on a CPU.
+    Plain PyTorch, float32 inside, one row after the other: CPU servers use this function.
     Raises UnsupportedShape.
     """
     _check(kv, shape)

@@ -4,7 +4,7 @@ Triton compiles a variant of a kernel at the variant's first launch, so a proces
 variant after the other. Here a dry run first finds the variants that the process will launch:
 
     dry run    no launch is made, and each variant that is not in memory is noted      milliseconds
-    compile    each noted variant in a thread of its own, into memory and Triton's cache,
+    compile    each noted variant in a separate thread, into memory and Triton's cache,
                once the compiler's key is there (`compiler_key`)
     start      finds all variants in memory
 

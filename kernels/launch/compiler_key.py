@@ -1,4 +1,4 @@
-"""Triton's key of its own compiler, hashed in a thread while the start waits for other work.
+"""The key of Triton's compiler, hashed in a thread while the start waits for other work.
 
 Triton finds a compiled kernel on disk by a key that includes a hash of the compiler's 400 MB. The
 hash is computed when a process looks for its first kernel. Other threads that look for kernels

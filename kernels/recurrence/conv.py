@@ -2,7 +2,7 @@
 
     y[t, c] = silu(bias[c] + sum_j weight[c, j] x[t - W + 1 + j, c])
 
-Inputs before a row's first token are those in its state (W - 1 of each channel, the oldest first),
+Inputs before a row's first token come from the row's state (W - 1 per channel, the oldest first),
 or zeros where the row starts. Computed in float32, rounded once. The state is of the inputs' dtype,
 so a row that is cut anywhere gives the same bits.
 
@@ -101,7 +101,7 @@ def _kernel(
         begin = begin * TOKENS
     start = tl.load(row_starts + row)
     new = tl.load(row_starts + row + 1) - start
-    if TOKENS == 1:  # a token of a run finds those before it in the run beside it
+    if TOKENS == 1:  # earlier tokens of a run are in the neighbouring rows
         begin = tl.maximum(-tl.load(runs + row), 0)
         start, new = start - begin, new + begin
     context = tl.load(context_lens + row)

@@ -36,7 +36,7 @@ class Parameter(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModuleSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A module: a `text`, or `parts` of text and parameters; or a union of such modules."""
+    """A module: a `text`, or `parts` of text and parameters; or a union of modules."""
 
     name: Name | None = None
     text: str | None = None

@@ -177,7 +177,7 @@ class Admission:
         )
 
     def _with_hidden_stops(self, rules: TextRules) -> TextRules:
-        """Add the tokens of those stop strings that are special tokens."""
+        """Add the tokens of stop strings that are special tokens."""
         if not rules.stops:
             return rules
         return replace(rules, hidden_stops=self.tokenizer.special_ids(rules.stops))

@@ -33,7 +33,7 @@ _RANK = {key: place for place, key in enumerate(_FIRST)}
 
 
 def canonical_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Order the keys of `tool`: first the keys that most tools have, then the others by name."""
+    """Order the keys of `tool`: first the keys that most tools have, then other keys by name."""
     return {key: _value(key, tool[key]) for key in sorted(tool, key=_rank)}
 
 

@@ -101,7 +101,7 @@ class VerbatimTurns:
     ) -> SplicedChat:
         """Render `chat` with the remembered turns that may be put back.
 
-        `ends` are the tokens at which the model stops. Raises what `render` raises.
+        `ends` are the tokens at which the model stops. Raises the errors of `render`.
         """
         found = self._found(keys)
         for _ in range(_RENDERINGS if found else 0):
@@ -164,7 +164,7 @@ class VerbatimTurns:
         if not keeps_thoughts:
             return found
         known = 0 if prompt.parent is None else len(prompt.splices[0].token_ids)
-        since = token_ids[known : len(token_ids) - len(ids)].copy()  # frees the rest
+        since = token_ids[known : len(token_ids) - len(ids)].copy()  # frees other tokens
         return replace(found, since=since, parent=prompt.parent)
 
     def remember(self, origin: Origin, pieces: Sequence[Piece], token_ids: Sequence[int]) -> None:

@@ -21,8 +21,8 @@ split's item from the lengths in device memory (`attend_split`). So the launch c
 CUDA graph. The output of a row whose context is 0 is 0.
 
 Over a window a row reads only the window's keys, and rows read no keys together: shared keys lie
-before the window of most rows, and a window's keys are few. All such rows are cut into the same
-number of splits (`split_window`).
+before the window of most rows, and a window's keys are few. Over a window all rows are cut into
+equal numbers of splits (`split_window`).
 
 Knows: decode rows, their groups and lengths. Does not know: rows with several new tokens
 (`prefill_attention`).
