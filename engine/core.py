@@ -322,7 +322,7 @@ class EngineCore:
             self._clients.post([self._settler.fail(sequence, error, self._clock())])
 
     def _give_adapters(self) -> None:
-        """Give adapter slots to sequences that wait for one; answer ended reads of adapters."""
+        """Give waiting sequences adapter slots; answer clients whose adapters were read."""
         for sequence, error in self._adapters.give(self._clients.alive, self._clock()):
             self._clients.post([self._settler.fail(sequence, error, self._clock())])
         self._clients.answer(self._adapters.answers())

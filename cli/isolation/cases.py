@@ -12,7 +12,7 @@ Kind = Literal["chat", "text", "ids"]
 
 
 class TierCase(StrEnum):
-    """The tier of the first request's blocks at the other request, or what happened in between."""
+    """Place of the first request's blocks when the other comes, or what happened before."""
 
     DEVICE = "device"
     HOST = "host"

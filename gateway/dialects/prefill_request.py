@@ -147,7 +147,7 @@ def naming(param: str) -> Iterator[None]:
 async def answered(
     asked: DialectRequest, num_bytes: int, answering: Answering, param: str
 ) -> Response:
-    """Answer a request, and count the `num_bytes` of its prompts as held until its end.
+    """Answer a request; its prompts take `num_bytes` of the memory for answers until it ends.
 
     Errors in the prompts name the field `param`.
     """

@@ -62,7 +62,7 @@ class LeaseStates:
     # Nodes whose checkpoints rows of the lease may still read, by the checkpoint's slot.
     read: dict[int, Node] = field(default_factory=dict)
     given: list[Node] = field(default_factory=list)  # nodes that got a checkpoint of this lease
-    holds: bool = False  # whether one of `owned` is charged to the owner's part
+    holds: bool = False  # whether the slot for the answer's end is charged to the owner's part
     in_place: bool = False  # True if the states are rings
     keeps_answer: bool = False  # True if it got a third slot, for its answer's end
     overwrites: bool = False  # True if decodes overwrite the recurrent state that they read

@@ -194,7 +194,7 @@ class Channel:
         return content
 
     def send(self, content: bytes, flags: int = 0) -> bool:
-        """Send; return whether the socket had room (always, without MSG_DONTWAIT). WireBroken."""
+        """Send; return False where MSG_DONTWAIT finds a full socket. Raises WireBroken."""
         try:
             self.socket.send(content, flags | socket.MSG_NOSIGNAL)
         except BlockingIOError:

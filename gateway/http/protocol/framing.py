@@ -108,7 +108,7 @@ class BodyFraming:
         self._left = length
         self._credit = _MAX_CREDIT
         self._trailers = 0
-        self._in_slice = 0  # bytes of the body in the slice
+        self._in_slice = 0  # bytes of the body, without framing, in the bytes parsed last
         self.pieces = 0  # pieces of the body so far
         self._tail = b""  # the last parsed bytes: the end of the message may have begun in them
 

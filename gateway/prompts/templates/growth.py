@@ -74,7 +74,7 @@ def indented(text: Any, width: Any = 4, *_: Any, **__: Any) -> None:
 
 
 def as_json(value: Any, *_: Any, indent: Any = None, **__: Any) -> None:
-    """Check the size of JSON, perhaps of many lines."""
+    """Check the size of `value` as JSON, indented or not."""
     each = indent if isinstance(indent, int) else len(indent or "")
     if each > _MOST_INDENT:
         raise TooMuchWork
