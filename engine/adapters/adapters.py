@@ -52,6 +52,9 @@ class AdapterParts(NamedTuple):
     device: DeviceSlots
 
 
+_Used = defaultdict[bytes, set[str]]  # digests of adapters that requests use: the requests' flows
+
+
 class _Asked(NamedTuple):
     client: bytes
     query: ReadAdapter
@@ -107,6 +110,7 @@ class Adapters:
         self._parts.host.forget_unwanted(self._wanted(waiting))
         failed, self._waiting = list[tuple[Sequence, EngineError]](), []
         since: float | None = None  # arrival of the first sequence that waits for a slot
+        used = _used(there)
         for sequence in waiting:
             assert sequence.adapter is not None, "others do not wait"
             is_behind = since is not None and now - since > PATIENCE_S
@@ -116,10 +120,10 @@ class Adapters:
                 failed.append((sequence, AdapterNotServed(str(error))))
                 continue
             if adapter is not None and not is_behind:
-                sequence.adapter_slot = self._slot(adapter, sequence.flow, there)
+                sequence.adapter_slot = self._slot(adapter, sequence.flow, used)
             if not sequence.adapter_slot:
                 self._waiting.append(sequence)
-                if adapter is not None and since is None and self._may_take(sequence.flow, there):
+                if adapter is not None and since is None and self._may_take(sequence.flow, used):
                     since = sequence.arrived
         return failed
 
@@ -129,23 +133,24 @@ class Adapters:
         asked = {one.result().digest for one in read if one.exception() is None}
         return asked | {one.adapter.digest for one in waiting if one.adapter}
 
-    def _may_take(self, flow: str, alive: Collection[Sequence]) -> bool:
+    def _may_take(self, flow: str, used: _Used) -> bool:
         """Return whether a flow may have one more slot, if one is free."""
         assert self._parts is not None
-        used = _used(alive)
         free = self._parts.device.num_slots - 1 - len(used)
         has_any = any(flow in flows for flows in used.values())
         return free > 1 or not (has_any and self._is_shared)
 
-    def _slot(self, adapter: Adapter, flow: str, alive: Collection[Sequence]) -> int:
-        """Return the adapter's slot; copy the adapter to one if needed. 0: no slot is free."""
+    def _slot(self, adapter: Adapter, flow: str, used: _Used) -> int:
+        """Return the adapter's slot for a flow's request, and note in `used` that it has it.
+
+        Copies the adapter to a slot if needed. 0: no slot is free.
+        """
         assert self._parts is not None
         digest = adapter.digest
         if digest not in self._slots:
-            if not self._may_take(flow, alive):
+            if not self._may_take(flow, used):
                 return 0
             if not self._free:
-                used = _used(alive)
                 unused = next((one for one in self._slots if one not in used), None)
                 if unused is None:
                     return 0
@@ -153,6 +158,7 @@ class Adapters:
             self._parts.device.load(self._free[-1], adapter)
             self._slots[digest] = self._free.pop()
         self._slots.move_to_end(digest)
+        used[digest].add(flow)
         return self._slots[digest]
 
     @property
@@ -208,7 +214,7 @@ class Adapters:
         return {one for one, used_with in self._namespaces.items() if used_with == digest}
 
 
-def _used(alive: Collection[Sequence]) -> dict[bytes, set[str]]:
+def _used(alive: Collection[Sequence]) -> _Used:
     """Return the digests of adapters in slots that requests use, and the requests' flows."""
     used = defaultdict[bytes, set[str]](set)
     for one in alive:
