@@ -151,7 +151,7 @@ class ActiveSequences:
             if sequence.is_counted:
                 self._count(sequence, now)
                 if self._sentinel is not None:
-                    self._sentinel.started(sequence)
+                    self._sentinel.started(sequence, now)
         builder.moves.extend(lease.moves)
         builder.copies.extend(self._sequence_cache.copies(sequence))
         builder.started.append(sequence)

@@ -40,6 +40,7 @@ from engine.sequences.sequence import Sequence, WatchedAnswer
 NOBODY = ""  # flow of checks: it has no quota and no part of any tier
 LATE_S = 30.0  # seconds without an idle moment after which few decodes may run beside a check
 BESIDE = 8  # at most one in 8 batch slots may decode beside a check
+WATCHED_S = 60.0  # seconds after which another answer may be watched
 KEPT_S = 300.0  # seconds after which an answer that was not checked is dropped
 TRIES = 5  # most starts of one check
 REQUEST_ID = "sentinel-"
@@ -95,6 +96,7 @@ class Sentinel:
         self._dtype = dtype
         self._due = 0.0  # sum of `share` since the last picked answer
         self._watched: Sequence | None = None
+        self._watched_since = 0.0
         self._check: _Check | None = None
         self._numbers = count()
         self._running: str | None = None  # id of the request that computes an answer again
@@ -110,21 +112,30 @@ class Sentinel:
         """True if an answer waits to be computed again, or is being computed."""
         return self._check is not None
 
-    def started(self, sequence: Sequence) -> None:
-        """Watch a sequence that starts for the first time, if its answer is to be checked."""
+    def started(self, sequence: Sequence, now: float) -> None:
+        """Watch a sequence that starts for the first time, if its answer is to be checked.
+
+        An answer that has been watched for too long is checked as far as it has come, so that no
+        long stream keeps all other answers from being checked.
+        """
         if not self._share or not self._may_check(sequence):
             return
         self._due = min(self._due + self._share, 1.0)
-        if self._due < 1.0 or self._watched is not None or self._check is not None:
+        if self._due < 1.0:
+            return
+        if self._watched is not None and now - self._watched_since > WATCHED_S:
+            self.ended(self._watched, now)
+        if self._watched is not None or self._check is not None:
             return
         self._due = 0.0
         is_told = sequence.sampling.num_logprobs is not None
         if not is_told:
             sequence.sampling = msgspec.structs.replace(sequence.sampling, num_logprobs=0)
         sequence.watch, self._watched = WatchedAnswer(is_told), sequence
+        self._watched_since = now
 
     def ended(self, sequence: Sequence, now: float) -> None:
-        """Keep the answer of a watched sequence that has ended, if it has one and may be kept."""
+        """Keep a watched sequence's answer so far, if it has one and may be kept."""
         watch = sequence.watch
         if sequence is not self._watched or watch is None:
             return

@@ -11,7 +11,7 @@ import pytest
 from engine.link.messages import Cancel, Finished, SamplingParams, Tokens
 from engine.link.query_messages import Flush
 from engine.link.stats_messages import SentinelStats
-from engine.sentinel.sentinel import KEPT_S, LATE_S, TRIES
+from engine.sentinel.sentinel import KEPT_S, LATE_S, TRIES, WATCHED_S
 from engine.step import SCORE
 from prefix_cache.eviction.shares import Quota
 from prefix_cache.namespace import NamespacePath
@@ -186,6 +186,23 @@ def test_it_waits_while_others_run_and_then_starts_beside_few() -> None:
     made.step(20)
     assert stats(made).checked == 1
     assert made.scheduler.running
+
+
+@pytest.mark.parametrize(("waited", "checked"), [(0.0, 0), (2 * WATCHED_S, 2)])
+def test_a_long_stream_does_not_keep_later_answers_from_being_checked(
+    waited: float, checked: int
+) -> None:
+    made = rig(max_running=16, num_blocks=256)
+    answered(made, "cold")
+    ask(made, "long", max_tokens=400)
+    made.step(20)
+    made.wait(waited)
+    for later in ("second", "third"):  # at `second` the tokens so far of `long` are taken
+        answered(made, later)
+        made.wait(LATE_S + 1)
+        made.step(20)
+    assert made.scheduler.running
+    assert stats(made).checked == checked
 
 
 def test_it_does_not_start_beside_many() -> None:
