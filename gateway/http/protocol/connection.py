@@ -26,7 +26,13 @@ from gateway.http.answers.whole_answer import GatheredAnswers
 from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects
 from gateway.http.protocol.counted_connection import CountedConnection, uncounted
-from gateway.http.protocol.framing import FRAMING_TOO_LARGE, UNREADABLE, BodyFraming, HeadFraming
+from gateway.http.protocol.framing import (
+    FRAMING_TOO_LARGE,
+    UNREADABLE,
+    BodyFraming,
+    HeadFraming,
+    names_one_host,
+)
 from gateway.http.protocol.holders import Holders
 from gateway.http.protocol.own_cookies import own_cookies
 from gateway.http.protocol.state import State
@@ -195,6 +201,8 @@ class BoundedConnection(CountedConnection):
         """Start the application, since the request's head is complete."""
         if self.parser.should_upgrade():
             raise httptools.HttpParserError("CONNECT is for proxies")
+        if not names_one_host(self.headers, self.parser.get_http_version()):
+            raise httptools.HttpParserError("not one host")
         owner_told_to(cast("Scope", self.scope), partial(self.holders.tell, self))
         super().on_headers_complete()
         self._framing = BodyFraming.of(self.headers)

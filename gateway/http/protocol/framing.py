@@ -14,6 +14,7 @@ decides whether a head is valid.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from urllib.parse import unquote
 
 from gateway.errors import BadRequest, HeadTooLarge, UriTooLong
@@ -23,6 +24,7 @@ MAX_FIELDS = 100  # fields of a head, as with Apache and HAProxy
 MAX_PARAMETERS = 100
 _END = re.compile(rb"\n\r?\n")
 _UPGRADE = re.compile(rb"(\nupgrad)e:", re.IGNORECASE)
+_HOST = re.compile(rb"[\w.~!$&'()*+,;=%:\[\]-]*", re.ASCII)  # characters of a host and a port
 SLICE = 4 << 10  # bytes of a chunked body parsed at once: in chunks of one byte they take 0.7 ms
 _MAX_CREDIT = 1 << 10  # bytes of framing without any byte of the body
 _EARNED = 8  # bytes of framing credit for each byte of the body
@@ -90,6 +92,18 @@ def path_in(received: bytes | bytearray) -> str:
     """Return the received part of the path that a head asks for; empty if none was received."""
     words = bytes(received).partition(b"\n")[0].split(b" ", 2)
     return "" if len(words) < 2 else unquote(words[1].partition(b"?")[0].decode("latin-1"))
+
+
+def names_one_host(fields: Iterable[tuple[bytes, bytes]], version: str) -> bool:
+    """Return whether a head has the one field `Host` that HTTP 1.1 requires (RFC 9112, 3.2).
+
+    `fields` have names in lower case. Two servers could take two such fields for different hosts.
+    HTTP 1.0 does not require the field.
+    """
+    hosts = [value for name, value in fields if name == b"host"]
+    if not hosts:
+        return version == "1.0"
+    return len(hosts) == 1 and _HOST.fullmatch(hosts[0]) is not None
 
 
 def _without_upgrade(head: bytes) -> bytes:

@@ -180,6 +180,28 @@ def test_bytes_that_are_no_http(served: Served, engine: FakeEngine) -> None:
     assert (answer.status, answer.error["code"]) == (400, "invalid_http")
 
 
+@pytest.mark.parametrize(
+    ("version", "hosts", "status"),
+    [
+        ("1.1", ["example.com:8000"], 200),
+        ("1.1", ["[::1]:8000"], 200),
+        ("1.1", [""], 200),
+        ("1.1", [], 400),
+        ("1.1", ["a", "a"], 400),
+        ("1.1", ["a b"], 400),
+        ("1.1", ["a/b"], 400),
+        ("1.1", ["a@b"], 400),
+        ("1.0", [], 200),
+        ("1.0", ["a", "b"], 400),
+    ],
+)
+def test_a_head_names_one_host(served: Served, version: str, hosts: list[str], status: int) -> None:
+    lines = [f"GET /healthz HTTP/{version}", *(f"Host: {host}" for host in hosts), "", ""]
+    with connected(served) as connection:
+        connection.sendall("\r\n".join(lines).encode())
+        assert read_answer(connection).status == status
+
+
 H2C = ("connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAAB")
 
 
