@@ -21,7 +21,7 @@ from gateway.dialects.gemini.embedding_schema import (
     EmbedContentRequest,
     EmbedContentResponse,
 )
-from gateway.dialects.gemini.reading import GeminiReader
+from gateway.dialects.gemini.reading import GeminiReader, check_model
 from gateway.dialects.gemini.spelling import EitherDecoder
 from gateway.dialects.lazy_json import LazyList
 from gateway.dialects.prefill_request import (
@@ -90,7 +90,7 @@ async def embedding_request(
         raise BadRequest(f"there are more than {most} requests", param="requests")
 
     def understand() -> PrefillRequest:
-        return _request(wanted, request_id, hidden_size, is_batch=is_batch)
+        return _request(wanted, name, request_id, hidden_size, is_batch=is_batch)
 
     size = permit.body.size // BYTES_PER_CHARACTER
     admission = reader.admission
@@ -101,13 +101,19 @@ async def embedding_request(
 
 
 def _request(
-    wanted: Sequence[EmbedContentRequest], request_id: str, hidden_size: int, *, is_batch: bool
+    wanted: Sequence[EmbedContentRequest],
+    model: str,
+    request_id: str,
+    hidden_size: int,
+    *,
+    is_batch: bool,
 ) -> PrefillRequest:
     texts, salt = list[str](), wanted[0].cache_salt
     for place, one in enumerate(wanted):
         where = f"requests[{place}]." if is_batch else ""
         dimensions, name = one.output_dimensionality, "outputDimensionality"
         refuse_unsupported(one, where)
+        check_model(one.model, model, f"{where}model")
         check_dimensions(dimensions, hidden_size, name, f"{where}{name}")
         if one.cache_salt != salt:
             raise BadRequest("all requests have one `cacheSalt`", param=f"{where}cacheSalt")

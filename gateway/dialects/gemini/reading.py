@@ -62,6 +62,7 @@ class GeminiReader:
         """Read a request for the model `name`."""
         model = self.card.named(name, permit.caller)
         wire = await read_wire(request, permit, _GENERATE, self.bounds, self.admission)
+        check_model(wire.model, name, "model")
         request_id = request_id_of(request.scope)
         found = await self._named(wire, permit)
         if found is not None:
@@ -102,6 +103,7 @@ class GeminiReader:
         wire = await read_wire(request, permit, _COUNT, self.bounds, self.admission)
         alone = GeminiPrompt(contents=wire.contents or [], ratoon=wire.ratoon)
         asked = wire.generate_content_request or alone
+        check_model(asked.model, name, "generateContentRequest.model")
         found = await self._named(asked, permit)
 
         def understand() -> ChatPrompt:
@@ -162,6 +164,12 @@ def generation_request(
         modules=modules_of(wire.ratoon),
         drafts=wire.drafts is not False,
     )
+
+
+def check_model(given: str | None, name: str, param: str) -> None:
+    """Raise BadRequest if a body names another model than its path, which is called `name`."""
+    if given is not None and given.removeprefix("models/") != name:
+        raise BadRequest("the model is not the one of the path", param=param)
 
 
 def check_use(found: NamedContent, model: str, salt: str | None) -> None:

@@ -102,6 +102,7 @@ class GeminiPrompt(GeminiPrefix, frozen=True, kw_only=True, rename="camel"):
     """The fields of a prompt; `cachedContent` names a content that comes before them."""
 
     contents: list[GeminiContent] | GeminiContent
+    model: str | None = None  # the model of the path, if given
     generation_config: GeminiGenerationConfig | None = None
     cached_content: str | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None

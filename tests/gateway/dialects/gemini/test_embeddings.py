@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -84,4 +85,34 @@ def test_another_model_is_not_found(gemini: genai.Client, engine: FakeEngine) ->
     with pytest.raises(errors.ClientError) as refused:
         gemini.models.embed_content(model="other", contents="one")
     assert refused.value.code == 404
+    assert not engine.requests
+
+
+CHAT = {"contents": [{"parts": [{"text": "hi"}]}]}
+NAMED: dict[str, tuple[str, Callable[[str], dict[str, Any]], str]] = {
+    "a batch's item": (
+        "batchEmbedContents",
+        lambda name: {"requests": [body(), body(model=name)]},
+        "requests[1].model",
+    ),
+    "one content": ("embedContent", lambda name: body(model=name), "model"),
+    "a chat": ("generateContent", lambda name: {**CHAT, "model": name}, "model"),
+    "a counted chat": (
+        "countTokens",
+        lambda name: {"generateContentRequest": {**CHAT, "model": name}},
+        "generateContentRequest.model",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_a_body_names_the_model_of_its_path(
+    http: httpx.Client, engine: FakeEngine, case: str
+) -> None:
+    method, body_of, param = NAMED[case]
+    for name in (MODEL, f"models/{MODEL}"):
+        assert http.post(f"{PATH}:{method}", json=body_of(name)).status_code == 200
+    engine.requests.clear()
+    refused = http.post(f"{PATH}:{method}", json=body_of("models/other"))
+    assert param_of(error_of(refused, 400, "INVALID_ARGUMENT")) == param
     assert not engine.requests
