@@ -82,6 +82,9 @@ NAMING_A_MODEL = [
     "MessagesRequest",
     "PromptRequest",
     "CachedContentRequest",
+    "GeminiPrompt",
+    "GenerateContentRequest",
+    "EmbedContentRequest",
 ]
 
 
