@@ -32,7 +32,7 @@ from engine.link.messages import Welcome
 from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import CacheParts, EngineLimits, LoadedRunner, assemble
-from engine.startup.lower_tiers import GIB, open_tiers
+from engine.startup.memory.lower_tiers import GIB, open_tiers
 from engine.startup.warm_up import warm_up
 from prefix_cache.hashing import KEY_BYTES, ROOT_KEY, block_keys
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath

@@ -38,9 +38,9 @@ from engine.ranks.tiers import ranks_tiers
 from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import CacheParts, EngineLimits, assemble
-from engine.startup.enough_memory import enough_memory
 from engine.startup.loading import OpenedModel, open_model
-from engine.startup.lower_tiers import HostAhead, host_ahead, open_tiers
+from engine.startup.memory.enough_memory import enough_memory
+from engine.startup.memory.lower_tiers import HostAhead, host_ahead, open_tiers
 from engine.startup.metadata import read_metadata
 from engine.startup.own_step import measure_step
 from engine.startup.warm_up import warm_up

@@ -10,7 +10,7 @@ from cli.plan.decoder import BLOCK_SIZE, DecoderCounts
 from cli.plan.units import gib
 from engine.config import CacheSettings, StepSettings
 from engine.models.errors import PoolTooSmall
-from engine.startup.pool_size import (
+from engine.startup.memory.pool_size import (
     CUDA_BATCH_TOKENS,
     PoolBudget,
     PoolSizes,

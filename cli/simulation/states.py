@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cli.plan.decoder import DecoderCounts
-from engine.startup.pool_size import PoolBudget, StateSizes, state_slots
-from engine.startup.pool_size import cache_ratio as ratio_of
+from engine.startup.memory.pool_size import PoolBudget, StateSizes, state_slots
+from engine.startup.memory.pool_size import cache_ratio as ratio_of
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.checkpoint_positions import prompt_positions
 from prefix_cache.leases.lease import Lease

@@ -21,9 +21,9 @@ from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
 from engine.ranks.ring import RingReader
 from engine.startup.adapters import open_rank_adapters
-from engine.startup.enough_memory import enough_memory
 from engine.startup.loading import open_part
-from engine.startup.lower_tiers import host_ahead, open_tiers
+from engine.startup.memory.enough_memory import enough_memory
+from engine.startup.memory.lower_tiers import host_ahead, open_tiers
 from engine.startup.metadata import read_metadata
 from storage.disk.wire import Channel, WireBroken
 

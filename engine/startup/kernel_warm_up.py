@@ -38,7 +38,7 @@ from engine.models.weight_formats.fp8 import Fp8Linear
 from engine.models.weight_formats.int4 import Int4Linear
 from engine.models.weight_formats.plain import PlainLinear
 from engine.sampling.sampler import Sampler
-from engine.startup.activation import StepBounds, activation_bytes, small_rings, small_states
+from engine.startup.memory.activation import StepBounds, activation_bytes, small_rings, small_states
 from kernels.adapters.low_rank import FEW_TILES, FEW_TOKENS, MANY_TOKENS
 from kernels.experts.tiles import telling_tokens
 from kernels.linear import hopper_tile_configs, int4_linear, linear

@@ -26,9 +26,7 @@ from engine.link.messages import Welcome
 from engine.models.adapters.adapted import AdapterSlots
 from engine.models.config import ModelConfig, reads_modules
 from engine.models.decoder import Decoder
-from engine.models.errors import PoolTooSmall
 from engine.offload.host_layers import HostLayers
-from engine.offload.placement import GIB
 from engine.ranks.groups import RankGroups
 from engine.ranks.leader import Ranks
 from engine.ranks.peer_memory import RowShape
@@ -38,41 +36,21 @@ from engine.ranks.stage_runners import EarlierStageRunner, of_rank_0
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
-from engine.startup.activation import StepBounds, activation_bytes
 from engine.startup.adapters import open_adapters
 from engine.startup.assembly import LoadedRunner
 from engine.startup.decoder import adapted_decoder, load_decoder, open_host_layers
-from engine.startup.device import (
-    dtype_name,
-    free_bytes,
-    usual_threads,
-)
-from engine.startup.enough_memory import warn_of_little_room
+from engine.startup.device import dtype_name, usual_threads
 from engine.startup.kernel_warm_up import compute_each_once, dry_run
+from engine.startup.memory.pool_size import PoolSizes
 from engine.startup.metadata import ModelMetadata, read_metadata
 from engine.startup.model_runner import open_runner, sharing_rule
 from engine.startup.origin import origin_of
-from engine.startup.pool_size import (
-    PoolBudget,
-    PoolSizes,
-    StateSizes,
-    blocks_for_tokens,
-    budget_on_cpu,
-    budget_on_cuda,
-    cache_ratio,
-    pool_sizes,
-    scratch_blocks,
-    state_slots,
-)
+from engine.startup.pools import open_pool, open_state_pool, sizes_of_pools, step_bounds
 from engine.startup.timed import timed
 from engine.startup.unchanged import check_unchanged, weight_states
 from engine.step import Runner
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.launch.compiler_key import begin_key
-from prefix_cache.tiers.checkpoints import ANSWER_SLOTS, SEQUENCE_SLOTS
-from storage.errors import PoolDoesNotFit
-from storage.layouts.kv_layout import KvLayout
-from storage.layouts.window_layout import WindowLayout
 from storage.pools.device_pool import DevicePool
 from storage.pools.state_pool import StatePool
 from storage.pools.window_pool import WindowPool
@@ -203,17 +181,19 @@ def open_part(
     sampler = _sampler(config, metadata.model, decoder)
     if compiler_key is not None:
         _make_kernels_ready(config, decoder, sampler, metadata, compiler_key)
-    sizes = _pool_sizes(config, decoder, metadata)
+    sizes = sizes_of_pools(config, decoder, metadata)
     if groups is not None:
         least = groups.least(sizes.num_blocks), groups.least(sizes.num_states)
         sizes = PoolSizes(*least)
     num_blocks = sizes.num_blocks
-    pool = _pool(metadata.layout, num_blocks + SCRATCH_BLOCKS, device, _late_bytes(decoder, groups))
+    pool = open_pool(
+        metadata.layout, num_blocks + SCRATCH_BLOCKS, device, _late_bytes(decoder, groups)
+    )
     _log.info("%d tokens of KV fit", num_blocks * config.cache.block_size)
     decoder = replace(decoder, late=pool.late)
     max_model_len = min(metadata.model_len, num_blocks * config.cache.block_size)
     sharing = sharing_rule(config, metadata.part, metadata.layout, device)
-    states = _state_pool(config, metadata, sizes.num_states)
+    states = open_state_pool(config, metadata, sizes.num_states)
     runner = open_runner(
         config, decoder, sampler, pool, sharing, max_model_len=max_model_len, states=states
     )
@@ -255,106 +235,8 @@ def _make_kernels_ready(
     compiler_key: Future[str],
 ) -> None:
     """Compile our kernels by a dry run, and load cuBLAS's kernels by using them."""
-    dry_run_of_model = partial(dry_run, decoder, sampler, _bounds(config, metadata))
+    dry_run_of_model = partial(dry_run, decoder, sampler, step_bounds(config, metadata))
     compile_ahead(dry_run_of_model, compiler_key)
     with timed("GEMM warm-up"):
         most = metadata.batch_tokens
         compute_each_once(decoder, max_rows=config.steps.max_running, batch_tokens=most)
-
-
-def _bounds(config: EngineConfig, metadata: ModelMetadata) -> StepBounds:
-    """Return the bounds of future steps that are known before the pool."""
-    sharing = sharing_rule(config, metadata.part, metadata.layout, metadata.device)
-    return StepBounds(
-        batch_tokens=metadata.batch_tokens if config.cache.cache_tokens is None else 0,
-        max_running=config.steps.max_running,
-        max_model_len=min(metadata.model_len, config.cache.cache_tokens or metadata.model_len),
-        layout=metadata.layout,
-        graph_tokens=config.steps.graph_tokens,
-        group_rows=0 if sharing is None else sharing.most_rows,
-        states=metadata.states,
-    )
-
-
-def _pool(
-    layout: KvLayout, num_blocks: int, device: torch.device, layerwise_bytes: int
-) -> DevicePool:
-    try:
-        return DevicePool(layout, num_blocks, device, layerwise_bytes)
-    except PoolDoesNotFit as error:
-        raise PoolTooSmall(str(error)) from error
-
-
-def _state_pool(
-    config: EngineConfig, metadata: ModelMetadata, num_slots: int
-) -> StatePool | WindowPool | None:
-    layout = metadata.states
-    if layout is None:
-        return None
-    given = num_slots, metadata.device, metadata.layout.block_bytes
-    states: StatePool | WindowPool
-    try:
-        if isinstance(layout, WindowLayout):
-            states = WindowPool(layout, *given, _scratch_blocks(config, metadata))
-        else:
-            states = StatePool(layout, *given)
-    except PoolDoesNotFit as error:
-        raise PoolTooSmall(str(error)) from error
-    what = "states" if metadata.rings is None else "windows"
-    _log.info("%d %s of %.1f MiB", num_slots, what, layout.state_bytes / 2**20)
-    return states
-
-
-def _scratch_blocks(config: EngineConfig, metadata: ModelMetadata) -> int:
-    most = config.steps.max_running
-    return scratch_blocks(metadata.batch_tokens, most, config.cache.block_size)
-
-
-def _pool_sizes(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata) -> PoolSizes:
-    block_bytes, states = metadata.layout.block_bytes, _state_sizes(config, metadata)
-    if config.cache.cache_tokens is None:
-        return pool_sizes(_budget(config, decoder, metadata), block_bytes, states)
-    num_blocks = blocks_for_tokens(config.cache.cache_tokens, config.cache.block_size)
-    kv_bytes = num_blocks * block_bytes
-    if metadata.device.type == "cpu":
-        warn_of_little_room(kv_bytes)
-        beside = _cpu_budget(config, metadata)
-    else:  # steps are not measured; memory outside the fraction must be enough for steps
-        free = int(free_bytes(metadata.device) * config.cache.memory_fraction)
-        beside = PoolBudget(free - kv_bytes, f"{free} bytes free")
-    return PoolSizes(num_blocks, state_slots(beside, kv_bytes, states))
-
-
-def _state_sizes(config: EngineConfig, metadata: ModelMetadata) -> StateSizes | None:
-    if metadata.states is None:
-        return None
-    layout, rings = metadata.layout, metadata.rings
-    state_bytes, scratch = metadata.state_blocks * layout.block_bytes, 0
-    if rings is not None:
-        scratch = rings.scratch_slots(_scratch_blocks(config, metadata)) * state_bytes
-    ratio = cache_ratio(config.cache.state_cache_ratio, metadata.states, layout.token_bytes)
-    slots = ANSWER_SLOTS if rings is None else SEQUENCE_SLOTS
-    return StateSizes(state_bytes, config.steps.max_running, ratio, scratch, slots)
-
-
-def _cpu_budget(config: EngineConfig, metadata: ModelMetadata) -> PoolBudget:
-    free = free_bytes(torch.device("cpu"), config.process.host_memory_bytes)
-    return budget_on_cpu(int(free * metadata.share))
-
-
-def _budget(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata) -> PoolBudget:
-    device = metadata.device
-    if device.type == "cpu":
-        return _cpu_budget(config, metadata)
-    free, weights = free_bytes(device), decoder.parameters.num_bytes
-    activations = activation_bytes(decoder, _bounds(config, metadata))
-    _log.info(
-        "device memory: %.1f GiB of weights, %.1f for a step of %d tokens, %.1f free",
-        *(weights / GIB, activations / GIB, metadata.batch_tokens, free / GIB),
-    )
-    return budget_on_cuda(
-        free=free,
-        weights=weights,
-        activations=activations,
-        fraction=config.cache.memory_fraction,
-    )

@@ -26,7 +26,7 @@ from engine.models.shards import shard_model
 from engine.models.stages import split_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.startup.device import check_fp8, dtype_name, resolve_device, resolve_dtype
-from engine.startup.pool_size import CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS
+from engine.startup.memory.pool_size import CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS
 from kernels.launch.capability import capability
 from storage.layouts.kv_layout import FP8, KvLayout
 from storage.layouts.stage import Stage

@@ -46,7 +46,7 @@ from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
 from engine.startup import kernel_warm_up
-from engine.startup.activation import StepBounds, largest_batch, small_states, state_rows
+from engine.startup.memory.activation import StepBounds, largest_batch, small_states, state_rows
 from kernels.launch import capability as capabilities
 from kernels.launch.compile_ahead import Notes, Variant, leaving_out_launches
 from kernels.ops import triton_ops

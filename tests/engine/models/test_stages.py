@@ -21,8 +21,8 @@ from engine.models.stages import split_layers, split_model
 from engine.offload.host_layers import HostLayers
 from engine.offload.placement import Placement
 from engine.offload.prefetch import prefetch_of
-from engine.startup.activation import largest_batch
 from engine.startup.decoder import weight_sizes
+from engine.startup.memory.activation import largest_batch
 from kernels.ops import torch_ops
 from storage.layouts.stage import Stage
 from storage.pools.device_pool import DevicePool

@@ -24,7 +24,7 @@ from engine.models.shards import check_shards, shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.ranks.collectives import Collectives
-from engine.startup.activation import largest_batch, small_states, state_rows
+from engine.startup.memory.activation import largest_batch, small_states, state_rows
 from kernels.ops import Ops, torch_ops
 from storage.pools.device_pool import DevicePool
 from storage.pools.state_pool import StepStates

@@ -27,8 +27,8 @@ from engine.models.architectures.registry import read_model_config
 from engine.models.decoder import Decoder, build_decoder
 from engine.models.parameters import empty_parameters
 from engine.models.shortened_decoder import shortened
-from engine.startup.activation import StepBounds
 from engine.startup.kernel_warm_up import dry_run_buckets, small_machine, telling
+from engine.startup.memory.activation import StepBounds
 from kernels.launch.compile_ahead import Notes, leaving_out_launches
 from kernels.ops import triton_ops
 from tests.doubles.engine.no_device import NoDevice

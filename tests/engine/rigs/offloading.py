@@ -19,9 +19,9 @@ from engine.models.shards import shard_model
 from engine.offload.host_layers import HostLayers
 from engine.offload.placement import Placement, evenly_spaced
 from engine.offload.prefetch import PlainLayerCopies, prefetch_of
-from engine.startup.activation import largest_batch, small_states, state_rows
 from engine.startup.decoder import weight_sizes
 from engine.startup.device import dtype_name
+from engine.startup.memory.activation import largest_batch, small_states, state_rows
 from kernels.ops import ops_for
 from storage.pools.device_pool import DevicePool
 from storage.pools.state_pool import StepStates

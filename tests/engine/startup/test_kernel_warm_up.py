@@ -20,7 +20,6 @@ from engine.models.modules import walk
 from engine.models.shortened_decoder import shortened
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.models.weight_formats.plain import PlainLinear
-from engine.startup.activation import StepBounds
 from engine.startup.kernel_warm_up import (
     EVERY,
     MOST_S,
@@ -31,6 +30,7 @@ from engine.startup.kernel_warm_up import (
     row_counts,
     telling,
 )
+from engine.startup.memory.activation import StepBounds
 from kernels.attention.batch_layout import BatchLayout
 from kernels.linear import fp8_linear, hopper_tile_configs, int4_linear, linear
 from kernels.linear.fp8_matrix import Fp8Matrix

@@ -11,9 +11,9 @@ import pytest
 from engine.config import DtypeName, EngineConfig
 from engine.execution.runner import ModelRunner
 from engine.models.errors import CheckpointError, PoolTooSmall, UnsupportedModel, WrongSetting
-from engine.startup.activation import largest_batch
 from engine.startup.device import resolve_device
 from engine.startup.loading import SCRATCH_BLOCKS, OpenedModel, open_model
+from engine.startup.memory.activation import largest_batch
 from engine.startup.metadata import read_metadata
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import HandDriven, output, random_prompt, sampling

@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 from engine.link.tcp.curve import LinkKey
-from engine.startup.lower_tiers import GIB
+from engine.startup.memory.lower_tiers import GIB
 from engine.startup.warm_up import warm_up
 from prefix_cache.eviction.shares import Quota
 from prefix_cache.namespace import NamespacePath

@@ -23,8 +23,8 @@ from engine.execution.runner import ModelRunner
 from engine.models.decoder import Decoder
 from engine.ranks.collectives import Rendezvous
 from engine.ranks.groups import RankGroups
-from engine.startup.activation import largest_batch
 from engine.startup.loading import OpenedPart, open_part
+from engine.startup.memory.activation import largest_batch
 from engine.startup.metadata import read_metadata
 from storage.pools.device_pool import DevicePool
 from tests.doubles.engine.rerun import Rerun

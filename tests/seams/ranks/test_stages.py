@@ -15,7 +15,7 @@ from engine.models.architectures.registry import read_model_config
 from engine.models.stages import split_model
 from engine.ranks.runner import RanksRunner
 from engine.ranks.stage_runners import DeferringRunner
-from engine.startup.lower_tiers import RANK_PREFIX
+from engine.startup.memory.lower_tiers import RANK_PREFIX
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, make_checkpoint
 from tests.examples import in_the_zoo
 from tests.seams.ranks.test_tiers import DOWN, FURTHER_DOWN, TWO, ask_for, engine_on, found_on

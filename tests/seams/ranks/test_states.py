@@ -11,7 +11,7 @@ import pytest
 
 from engine.link.messages import SamplingParams
 from engine.sequences.sequence import Sequence
-from engine.startup.lower_tiers import RANK_PREFIX
+from engine.startup.memory.lower_tiers import RANK_PREFIX
 from engine.startup.warm_up import warm_up
 from tests.doubles.engine.scripted_drafting import ScriptedDrafting
 from tests.engine.rigs.checkpoints import RECIPES, VOCAB_SIZE, Checkpoint, make_checkpoint

@@ -13,7 +13,7 @@ import pytest
 from engine.link.messages import SamplingParams
 from engine.link.query_messages import Flush
 from engine.ranks.tiers import RanksDisk
-from engine.startup.lower_tiers import RANK_PREFIX
+from engine.startup.memory.lower_tiers import RANK_PREFIX
 from engine.startup.warm_up import warm_up
 from storage.disk.file.done_flushes import read_done
 from storage.disk.tier import DiskTier

@@ -35,7 +35,7 @@ from engine.scheduling.step_builder import StepLimits
 from engine.sequences.token_constraint import ConstraintOf, MaskMaker
 from engine.startup.assembly import CacheParts, EngineLimits, assemble
 from engine.startup.loading import OpenedModel, open_model
-from engine.startup.lower_tiers import GIB, open_tiers
+from engine.startup.memory.lower_tiers import GIB, open_tiers
 from engine.startup.metadata import read_metadata
 from engine.step import Forward, Launched, Runner, Step
 from prefix_cache.hashing import Digest, block_keys, xxh3_128_digest

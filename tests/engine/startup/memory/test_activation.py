@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.execution.shared_prefixes import Sharing, most_groups
 from engine.models.config import ModelConfig
 from engine.models.layers.attention import AttentionConfig
-from engine.startup.activation import partial_bytes
+from engine.startup.memory.activation import partial_bytes
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
 from kernels.attention.decode import decode_attention
 from kernels.attention.tuning import rows_together

@@ -24,7 +24,7 @@ from engine.config import EngineConfig
 from engine.copies import LowerTiers
 from engine.ranks.groups import RankGroups
 from engine.startup.device import host_bytes
-from engine.startup.pool_size import (
+from engine.startup.memory.pool_size import (
     ALL,
     below,
     blocks_ahead,

@@ -8,7 +8,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.models.errors import PoolTooSmall
-from engine.startup.pool_size import (
+from engine.startup.memory.pool_size import (
     CPU_LIMIT,
     OPENING_BYTES,
     PoolBudget,

@@ -16,9 +16,9 @@ import torch
 from engine.config import EngineConfig
 from engine.models.errors import NotEnoughMemory
 from engine.process import EXIT_CANNOT_START
-from engine.startup.enough_memory import enough_memory, warn_of_little_room
+from engine.startup.memory.enough_memory import enough_memory, warn_of_little_room
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 MIB = 1 << 20
 
 

@@ -15,8 +15,8 @@ import torch
 from engine.config import EngineConfig
 from engine.copies import NoTiers
 from engine.models.errors import BadConfig
-from engine.startup.lower_tiers import HostAhead, OpenTiers, host_ahead, open_tiers
-from engine.startup.pool_size import HOST_SHARE, OPENING_BYTES
+from engine.startup.memory.lower_tiers import HostAhead, OpenTiers, host_ahead, open_tiers
+from engine.startup.memory.pool_size import HOST_SHARE, OPENING_BYTES
 from storage.errors import PoolDoesNotFit
 from storage.free_memory import host_free_bytes
 from storage.pools.device_pool import DevicePool
