@@ -51,8 +51,8 @@ class FoundPrefix(NamedTuple):
     """The part of a prompt that a lease would find."""
 
     found: Whereabouts
-    partial: int  # tokens to copy of the next block
-    matched: int  # tokens in the tree; if no state is kept at their end, fewer tokens are found
+    partial: int  # leading tokens of the next block that a lease would copy
+    matched: int  # tokens in the tree; a lease finds fewer if no state is kept at their end
 
 
 class PrefixCache:
@@ -70,11 +70,12 @@ class PrefixCache:
         max_running: int = 0,
         in_place: bool = False,
     ) -> None:
-        """Key generated blocks by `digest`, the hash that also made the prompts' keys.
+        """Create an empty cache; `digest` makes generated blocks' keys, as it made the prompts'.
 
         `num_states`: state slots on the device of a model with recurrent layers; no sequence gets
         the first one. `max_running`: number of leases for which state slots are reserved; 0:
-        reserve half of the slots. `in_place`: states are rings of windows (`leases.lease_states`).
+        reserve half of the slots. `in_place`: each state is the ring buffer of a window
+        (`leases.lease_states`).
         """
         self.block_size = block_size
         self.tree = RadixTree(block_size, needs_state=num_states > 0)
@@ -105,7 +106,7 @@ class PrefixCache:
         return -(-num_tokens // self.block_size)
 
     def is_free_for(self, num_tokens: int) -> bool:
-        """Return whether a lease of so many tokens, none cached, would evict nothing now."""
+        """Return whether `num_tokens` uncached tokens would fit now without an eviction."""
         states = self.checkpoints.device.allocator if self.tree.needs_state else None
         has_states = states is None or states.num_free > ANSWER_SLOTS
         return has_states and self.blocks_for(num_tokens + 1) <= self.capacity.allocator.num_free
@@ -206,10 +207,10 @@ class PrefixCache:
         return lease
 
     def postpone(self, lease: Lease) -> int:
-        """Give up the tokens that a lease would copy, since its sequence does not start now.
+        """Cancel the lease's copy of part of a block, since its sequence does not start now.
 
-        Their block may be evicted before the sequence starts. Return the number of cached tokens
-        left.
+        The source block may be evicted before the sequence starts. Returns how many cached tokens
+        the lease still has.
         """
         lease.check_open()
         lease.moves, lease.cached_tokens = (), lease.num_shared * self.block_size
@@ -254,10 +255,10 @@ class PrefixCache:
     def forget_prefix(
         self, owner: str, prefix_id: bytes, *, now: float, is_marked: bool = True
     ) -> int | None:
-        """Forget a marked prefix, unless another mark needs it, and all blocks built on it.
+        """Forget a marked prefix and the blocks built on it, but no block of another marked prefix.
 
-        Returns the number of blocks; None if there is no such prefix. With `is_marked` false a
-        prefix without a mark is forgotten too.
+        Returns the number of forgotten blocks; None if there is no such prefix. With `is_marked`
+        false a prefix without a mark is forgotten too.
         """
         self._at(now)
         return self._retained.forget(owner, prefix_id, is_listed=is_marked)

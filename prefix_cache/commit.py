@@ -101,9 +101,9 @@ class Committer:
                 lease.add_duplicates(first, lower)
 
     def _place_lower(self, lease: Lease) -> int:
-        """Hand the lease's copies to tree blocks of lower tiers; return the first such position.
+        """Give tree blocks of lower tiers the lease's device copies; return the first position.
 
-        Returns the end of the shared blocks if no copy was handed over.
+        Returns the end of the shared blocks if no block of a lower tier is shared.
         """
         node, first = lease.node, lease.num_shared
         while not node.edge.is_on_device and node.parent is not None:
@@ -135,8 +135,8 @@ class Committer:
                 tokens[start * size : end * size], lease.block_ids[start:end], run_keys, size
             )
             lease.note_added(start)
-            # Only at the path's end: earlier nodes are shared with other leases, of whose writers
-            # this lease would learn when those blocks are loaded.
+            # Label only the path's last namespace: other leases share the earlier ones, and this
+            # lease would be told the labels of their writers.
             writer = label if span_end is None else ""
             self._reuse_accounting.wrote(lease.owner, len(run))
             if writer:

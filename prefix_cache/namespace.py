@@ -33,12 +33,12 @@ def derive_namespace(secret: bytes, fingerprint: bytes, scope: tuple[str, ...]) 
 def adapted_fingerprint(
     fingerprint: bytes, digest: bytes | None, start: int | None = None
 ) -> bytes:
-    """Return the fingerprint of blocks that are computed with an adapter; None: the model's own.
+    """Return the fingerprint of blocks computed with an adapter, or the model's own without one.
 
     SHA-256 of its name, the model's fingerprint and the adapter's digest, each after its length:
-    all that decides the bits of a block. So each adapter has namespaces of its own.
-    `start`: the position from which an activated adapter computes; the same tokens may be before it
-    in one prompt and after it in another.
+    everything on which a block's bits depend. So each adapter has namespaces of its own. `start`:
+    the position from which an activated adapter computes; the same tokens may be before it in one
+    prompt and after it in another.
     """
     if digest is None:
         return fingerprint
@@ -56,8 +56,9 @@ class NamespacePath:
     `spans` holds (first block, namespace); the first span starts at block 0, starts rise,
     and the last span runs on without end. A private prompt has one span.
 
-    `switch`: position from which tokens are computed with something else, such as an adapter, than
-    in the namespace before the last; no block of that namespace is read beyond it. None: no switch.
+    `switch`: position from which the last namespace's tokens are computed with something else, such
+    as an adapter, than those of the namespace before it. From there on, no block of the namespace
+    before is read. None: no switch.
     """
 
     spans: tuple[tuple[int, Namespace], ...]

@@ -74,7 +74,7 @@ class Restart:
         for slot, record in sound:
             below[record.parent_key].append((slot, record))
         taken: list[int] = []
-        kept: list[int] = []  # disk slots of states
+        kept: list[int] = []  # disk slots of the states that are restored
         waiting = [(self._tree.root, first) for first in below[ROOT_KEY]]
         while waiting:
             parent, first = waiting.pop()

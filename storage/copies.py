@@ -150,7 +150,9 @@ class OnStream:
 
 
 class StreamCopies:
-    """Copies on two streams of a GPU, one for each direction. Unpinned host memory blocks calls.
+    """Copies on two streams of a GPU, one for each direction.
+
+    If host memory is not pinned, calls wait for their copies.
 
     With `late` and `batched` the late layers of blocks are copied to the device last.
     """
@@ -217,7 +219,7 @@ def copies_for(device: torch.device, late: LayerwiseLoad | None = None) -> CopyS
 
 
 def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> CopyPieces:
-    """Return a piece for each run: all its bytes, or of one-block runs [first_byte, end_byte)."""
+    """Return a piece for each run: the run, or bytes [first_byte, end_byte) of a one-block run."""
     size = runs.targets.shape[1]
     behind = 0 if end_byte is None else size - end_byte
     return CopyPieces(
@@ -230,8 +232,8 @@ def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> C
 def pieces_in_order(runs: Runs, late: LayerwiseLoad) -> tuple[CopyPieces, CopyPieces]:
     """Return the pieces that must arrive before an early release, then the late layers' pieces.
 
-    The last blocks are cut in two pieces, as many blocks as the late bytes allow; all earlier
-    blocks are one piece each.
+    As many of the last blocks as the late bytes allow are cut in two pieces; all earlier blocks are
+    one piece each.
     """
     blocks, cut = runs.single(), late.bytes_before
     split = min(late.max_bytes // (runs.targets.shape[1] - cut), len(blocks))

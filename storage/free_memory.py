@@ -17,7 +17,7 @@ _LIMITS = {"RLIMIT_AS": (resource.RLIMIT_AS, 0), "RLIMIT_DATA": (resource.RLIMIT
 
 @dataclass(frozen=True, slots=True, order=True)
 class FreeMemory:
-    """Bytes that may still be taken, and the bound on them, in words for the operator."""
+    """Bytes that may still be taken, and the limit that they come from, in words."""
 
     bytes: int
     bound: str

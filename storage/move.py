@@ -28,15 +28,15 @@ class Tier(Enum):
 DEVICE_TIER, HOST_TIER, DISK_TIER = Tier
 
 # Slots of recurrent states on the device.
-NO_STATE = 0  # named by rows from the first token on and by padding: neither read nor written
+NO_STATE = 0  # slot of padding, and of rows from a first token: neither read nor written
 FIRST_SLOT = 1  # the first slot for states of running sequences and cached states
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
     """Copy the whole block in slot `source` of `source_tier` to slot `target` of `target_tier`.
 
-    Each moved block has a `Move`: these are made, hashed and compared without any Python code.
-    `is_state`: a recurrent state, whose slots are counted apart from those of blocks.
+    There is a `Move` for each moved block, so making, hashing and comparing them runs no Python
+    code. `is_state`: a recurrent state, whose slots are counted apart from those of blocks.
     """
 
     source_tier: Tier
@@ -82,7 +82,8 @@ class BlockRecord:
     owner: str  # the owner whose data key encrypts the block
     token_ids: bytes  # block_size int32, little endian
     hits: int = 0  # requests that had found the block when it was written; not compared
-    state_part: int | None = None  # part of the state after the block; None: the block's KV
+    # which part of the state after the block this is; None: the block's KV
+    state_part: int | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):

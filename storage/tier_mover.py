@@ -76,7 +76,7 @@ class TierMover:
         copies: CopyStream | None = None,
         states: tuple[StatePool | WindowPool, StateSlots] | None = None,
     ) -> None:
-        """Copy to and from the device with `copies`, or with `copies_for` the device if None.
+        """Copy to and from the device with `copies`; None: with those that `copies_for` returns.
 
         `states`: the pool of states or rings, if there is one, and their slots in lower tiers.
         """
@@ -176,7 +176,7 @@ class TierMover:
             self._batches.append(_CopyBatch(flow.moves, len(flow.source_slots), copying, slots))
 
     def _sound(self, flow: _Direction) -> _Direction:
-        """Return the moves of `flow` whose blocks are sound; the others are lost."""
+        """Return the moves of `flow` whose blocks are sound; count the other moves as lost."""
         if self._digests is None or flow.ends[0] is not Tier.HOST:
             return flow
         damaged = self._digests.damaged(flow.source_slots.tolist())

@@ -49,9 +49,9 @@ def rows_of_tile(tokens: int, num_slots: int) -> int:
 
 
 def reference(product: Tensor, x: Tensor, matrices: SlotMatrices, slots: TokenSlots) -> Tensor:
-    """Add to a product (T, N), or to the first of parts (S, T, N), in place; return the product.
+    """Add the adapters' products to `product`, (T, N) or the first of parts, in place; return it.
 
-    x (T, K). Plain PyTorch, float32 inside; waits for the device.
+    x (T, K), parts (S, T, N). Plain PyTorch, float32 inside; waits for the device.
     """
     own = product if product.dim() == 2 else product[0]
     for slot in slots.slots.unique().tolist():

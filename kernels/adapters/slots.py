@@ -1,4 +1,4 @@
-"""The matrices of the adapters that lie beside a model's matrix, by slot; tokens' slots.
+"""Adapters' matrices beside a model's matrix, by slot, and the slot of each token.
 
     a (slots, parts R, K)    b (slots, N, R)        K inputs, N outputs, R the largest rank
 

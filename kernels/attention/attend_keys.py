@@ -15,7 +15,7 @@ from kernels.attention.variant import AttentionVariant
 def attend_keys(
     q: Tensor, keys: Tensor, values: Tensor, variant: AttentionVariant, sinks: Tensor | None
 ) -> Tensor:
-    """Attend q (n, Hq, D), last tokens, to keys, values (Hkv, context, D) -> (n, Hq, D) float32."""
+    """Attend the last n tokens' q (n, Hq, D) to keys, values (Hkv, context, D) -> (n, Hq, D)."""
     if variant.window is not None:
         first = max(keys.shape[1] - q.shape[0] + 1 - variant.window, 0)
         keys, values = keys[:, first:], values[:, first:]

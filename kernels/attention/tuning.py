@@ -29,7 +29,7 @@ class DecodeTuning:
     stages: int  # tiles in flight, plus one
     at_once: int  # programs that run concurrently
     alone: float  # time of a program alone, relative to its time on a fully used device
-    begin_keys: int  # keys that could be read in a split's fixed time
+    begin_keys: int  # time that a split takes beside its keys, in keys that could be read meanwhile
     least_keys: int  # least keys of a split; a multiple of `tile`
     splits: int  # most splits of all KV heads, beyond one per item
 

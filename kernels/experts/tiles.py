@@ -46,7 +46,7 @@ class MixtureTiles:
         return self.gated.rows
 
     def inner(self, factors: int) -> ExpertTile:
-        """Return the tile of the first GEMM, which has one product without a gate, like `down`."""
+        """Return the tile of the first GEMM; without a gate it is one product, like `down`."""
         return self.gated if factors == 2 else self.down
 
 

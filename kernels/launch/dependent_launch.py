@@ -46,7 +46,7 @@ def wait_for_previous(DEPENDENT: tl.constexpr) -> None:
 
 
 def dependent_launch(device: torch.device) -> dict[str, bool]:
-    """Return the launch arguments of a kernel that begins with a function above."""
+    """Return the launch arguments of a kernel that begins with one of the functions above."""
     if capability(device) < _MIN_CAPABILITY:
         return {"DEPENDENT": False}
     return {"DEPENDENT": True, "launch_pdl": True}

@@ -15,7 +15,7 @@ import triton.language as tl
 
 
 def count_row_blocks(tokens: int, rows: int, size: int) -> int:
-    """Count the numbers that blocks of `size` may have, for `rows` rows of `tokens` in all."""
+    """Return one more than the highest block number of `rows` rows with `tokens` tokens in all."""
     return (tokens - 1) // size + rows
 
 

@@ -72,7 +72,7 @@ def product_kernel(
     STAGES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Run a program (rows of x, strip of the matrix, share of K): x @ weight.T to out (S, T, N)."""
+    """Compute a program's part of out (S, T, N): rows of x, a strip of the matrix, a share of K."""
     launch_dependents_and_wait(DEPENDENT)
     STRIDE: tl.constexpr = SPAN // 4
     share, shares = tl.program_id(2), tl.num_programs(2)

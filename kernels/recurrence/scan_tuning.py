@@ -9,7 +9,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class ScanTuning:
-    """Columns of a state that a program has, its warps, and the chunks that it loads ahead."""
+    """Sizes of a scan: state columns of a program, its warps, the chunks that it loads ahead."""
 
     columns: int
     warps: int

@@ -13,7 +13,7 @@ much sinks ten times as slowly. Each tier has a policy of its own, which orders 
 
 A conversation leaves a checkpoint at each turn, and later turns start from each checkpoint only
 once. So a checkpoint counts for an eighth once a single request has started from it and has left
-another checkpoint behind it.
+another checkpoint after it.
 
 Knows: nodes with checkpoints. Does not know: slots, owners, or who reads a checkpoint.
 """
@@ -26,7 +26,8 @@ from prefix_cache.tree.match import last_checkpoint
 from prefix_cache.tree.node import Checkpoint, Node, Position, StateCopy
 from storage.move import Tier
 
-PASSED_PART = 1 / 8  # part of a checkpoint's blocks that count once its conversation has gone on
+# share of a checkpoint's blocks that still counts once its conversation went on
+PASSED_PART = 1 / 8
 
 
 class CheckpointWorth(EvictionPolicy):
@@ -54,11 +55,11 @@ class CheckpointWorth(EvictionPolicy):
         self._copy(node).since = self.clock
 
     def evicted(self, node: Node) -> None:
-        """Move the clock on to the priority of a checkpoint that is evicted."""
+        """Set the clock to the priority of a checkpoint that is evicted."""
         self.clock = max(self.clock, self._copy(node).priority)
 
     def priority(self, node: Node) -> float:
-        """Return the present priority, which grows when the checkpoint before is evicted."""
+        """Return the present priority, which grows when the previous checkpoint is evicted."""
         return self._copy(node).since + worth(node)
 
     def _copy(self, node: Node) -> StateCopy:

@@ -34,8 +34,8 @@ _IS_DOUBLE = {
 class EvictionPolicy(ABC):
     """Order in which leaves are evicted.
 
-    A policy must define `sort_key`. The methods below have defaults: they answer questions about
-    new and pushed-down nodes, or are told what happens to nodes.
+    A policy must define `sort_key`. The methods below have defaults: some answer questions about
+    new nodes and nodes to be copied down, others note what happened to a node.
     """
 
     @abstractmethod

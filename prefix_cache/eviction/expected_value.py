@@ -23,14 +23,14 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.tree.node import Node
 
 GHOSTS = 8  # remembered evicted blocks for each block in the tree
-MOST_USES = 6  # uses of a block that are told apart
+MOST_USES = 6  # blocks used more often are counted as used this often
 
 
 class ReuseTable:
     """Table of how often blocks used n times were used again, n = 1, 2, ... and "many"."""
 
     def __init__(self, trust: float = 30.0) -> None:
-        """Count uses separately for each number of uses seen with at least `trust` blocks."""
+        """Learn the chance of reuse for each number of uses that at least `trust` blocks had."""
         self._most = most = MOST_USES
         self._trust = trust
         self._stamped = [0.0] * (most + 1)
@@ -93,7 +93,7 @@ class Ghosts:
         self.num_blocks += len(keys) // KEY_BYTES
 
     def uses(self, keys: bytes) -> int:
-        """Return the uses of the ghost that starts with these blocks; 0: not remembered."""
+        """Return how often the ghost that starts with these blocks was used; 0: not remembered."""
         ghost = self._by_first.get(keys[:KEY_BYTES])
         return 0 if ghost is None else ghost.uses
 

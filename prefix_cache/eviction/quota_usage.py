@@ -46,7 +46,7 @@ class Rank(NamedTuple):
     """An owner's place in the eviction order: the owner of least rank gives up blocks first."""
 
     sort: Class
-    held: float  # blocks held divided by weight, negated
+    held: float  # minus the blocks held, divided by the weight
     is_other: bool  # False for the owner who needs the room, who goes before an equal
     owner: str
 
@@ -77,7 +77,7 @@ class QuotaUsage:
                 self.exceeding.add(owner)
 
     def leaving(self, owner: str, blocks: int) -> None:
-        """Count `blocks` more (or fewer) of `owner`'s blocks as leaving at the end of copies."""
+        """Count `blocks` more of `owner`'s blocks as leaving when copies end (negative: fewer)."""
         self._leaving[owner] += blocks
         self.moved.add(owner)
 
@@ -182,9 +182,9 @@ class QuotaUsage:
 class OwnerUse:
     """One owner's part of the device, in blocks.
 
-    Every block that is not free is charged to exactly one owner, whose lease took the block, until
-    the block is free again, in the tree or not. An owner that evicts its own blocks counts as
-    causing and as suffering these evictions.
+    Every block that is not free, in the tree or not, is charged to one owner: to the owner whose
+    lease took it. An owner that evicts its own blocks counts as causing and as suffering these
+    evictions.
     """
 
     blocks_held: int  # held now

@@ -1,7 +1,7 @@
 """Reference counts of leases on tree nodes, and so the blocks that may be evicted.
 
 A lease is counted at its deepest node alone. A node is held if it has a lease or a held child. When
-a node becomes held or is no longer held, its parent is updated, and so on up to the first ancestor
+a node becomes held or is no longer held, its parent is updated, and so on, up to the first ancestor
 for which this changes nothing. The device blocks of all other attached nodes are evictable: as
 later blocks are evicted, each becomes the tail of a leaf that is not held.
 
@@ -222,7 +222,8 @@ class RefCounts:
 
     def offer(self, node: Node) -> None:
         """Make a node a candidate in tiers where it is an unheld leaf; withdraw it from others."""
-        # A node with a child on the device is on the device whole, so it is a leaf in no tier.
+        # A node with a child on the device has all its blocks on the device, so it is a leaf in no
+        # tier.
         if node.leases or node.held_children or node.device_children or node.transfers:
             tails = NO_TIERS
         else:

@@ -6,7 +6,7 @@ first. So retention changes which of an owner's blocks are evicted, not whose, a
 
 A prefix is retained as a whole: the blocks before a retained block are retained as long.
 
-Knows: times of nodes. Does not know: marks, or owners' rooms.
+Knows: times of nodes. Does not know: marks, or how many blocks an owner may keep.
 """
 
 from __future__ import annotations

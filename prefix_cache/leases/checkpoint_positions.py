@@ -1,4 +1,4 @@
-"""The positions of a prompt whose states the tree is to keep.
+"""The choice of positions in a prompt at which the tree keeps the model's state.
 
     0 .. parts from what is cached .. published ends, marks .. question .. tail .. the last block
 

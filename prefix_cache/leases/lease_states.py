@@ -1,4 +1,4 @@
-"""The state slots of a lease of a model with recurrent layers, and the versions of its state there.
+"""The state slots of one lease, for recurrent layers, and the version of the state in each slot.
 
 A row reads the state at its start from one slot, and writes the state at its end to another. So a
 launch that failed is launched again from the same state, and a checkpoint is made by handing a slot
@@ -12,16 +12,16 @@ A row that verifies drafts writes one state as well, at a position that may turn
 rejected token: then the sequence continues from the state before (`verified_end`).
 
 A sequence owns two slots. It owns a third while sequences have less than half of all slots, or,
-where tiers are partitioned, while its owner's part has one (`holds`). When its next row is decided,
-only the newest row may be unsettled. So of three slots one is free beside the newest row's state
-and the kept state; with two slots the row overwrites the kept state. When the tree gets a state
-before the sequence ends, the sequence gets another slot. States of the tree that a lease reads are
-not evicted (`read`).
+where tiers are partitioned, while its owner's partition has a free one (`holds`). When its next row
+is decided, only the newest row may be unsettled. So of three slots one is free beside the newest
+row's state and the kept state; with two slots the row overwrites the kept state. When the tree gets
+a state before the sequence ends, the sequence gets another slot. States of the tree that a lease
+reads are not evicted (`read`).
 
-Where the state is a window's ring (`in_place`), decodes write the slot that they read: the ring
-stays whole at every position up to two blocks before the row's end. All rows of prompts write
-another slot, and so does a decode after which the tree gets the ring as it is. So an answer's end
-needs no third slot, and no token is computed again after rejected drafts (`cut_back`).
+Where the state is the ring buffer of a window (`in_place`), decodes write the slot that they read:
+the ring stays whole at every position up to two blocks before the row's end. All rows of prompts
+write another slot, and so does a decode after which the tree gets the ring as it is. So an answer's
+end needs no third slot, and no token is computed again after rejected drafts (`cut_back`).
 
 Once a sequence has to wait for slots, running sequences write recurrent states in place too, until
 they end (`overwrites`). A sequence then has one slot, and a second for its answer's end if it had
@@ -59,12 +59,14 @@ class LeaseStates:
     wanted: set[int] = field(default_factory=set)  # positions of states that the tree is to keep
     kept: StateAt | None = None
     coming: list[StateAt] = field(default_factory=list)
-    # Nodes whose checkpoints rows of the lease may still read, by the checkpoint's slot.
+    # By slot: nodes whose checkpoint in that slot may still be read by rows of the lease.
     read: dict[int, Node] = field(default_factory=dict)
     given: list[Node] = field(default_factory=list)  # nodes that got a checkpoint of this lease
-    holds: bool = False  # whether the slot for the answer's end is charged to the owner's part
-    in_place: bool = False  # True if the states are rings
-    keeps_answer: bool = False  # True if it got a third slot, for its answer's end
+    # whether the owner's partition is charged with the slot for the answer's end
+    holds: bool = False
+    in_place: bool = False  # True if each state is a ring buffer
+    # True if the lease got a third slot, for the state at its answer's end
+    keeps_answer: bool = False
     overwrites: bool = False  # True if decodes overwrite the recurrent state that they read
 
     @property
@@ -126,7 +128,7 @@ class LeaseStates:
         return whole if is_cut and whole > start else end
 
     def most_end(self, start: int) -> int:
-        """Return how far a row of drafts from `start` on may reach: past no second block's end.
+        """Return the furthest end of a row of drafts from `start`: past one block's end, not two.
 
         The row writes one state, and an answer that ends needs the state at its last block's end.
         """

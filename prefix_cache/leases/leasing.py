@@ -67,9 +67,10 @@ class Leasing:
         load_blocks: int | None,
         match: PrefixMatch | None,
     ) -> Lease | None:
-        """Lease blocks for all of `token_ids`, at most `known` of the tree; None if no room now.
+        """Lease blocks for `token_ids`, of which the tree has at most `known`; None if no room now.
 
-        `match`: an earlier match of these tokens.
+        `known` are the leading tokens that may come from the cache. `match`: an earlier match of
+        them.
         """
         match = self._tree.match(path, known, match)
         at = match.at.cut(reachable(match.at, load_blocks))

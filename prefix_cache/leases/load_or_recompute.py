@@ -82,7 +82,8 @@ class LoadOrRecompute:
         self._times = times
         self.state_blocks = state_blocks
         self.copies = {tier: CopyRate(block_bytes / rate) for tier, rate in FIRST_GUESS.items()}
-        # Decisions on lower blocks that requests found, in blocks by tier.
+        # Blocks that requests found in lower tiers: how many were loaded, how many recomputed, by
+        # tier.
         self.chosen = dict.fromkeys(LOWER, 0)
         self.refused = dict.fromkeys(LOWER, 0)
         self.block_bytes = block_bytes

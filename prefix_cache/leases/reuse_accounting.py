@@ -1,4 +1,4 @@
-"""Counts of the blocks that each owner wrote into the cache, and of its never read blocks.
+"""Counts, by owner, of the blocks written into the cache, and of those that no request has read.
 
 A block counts as read once a request, of any owner, has found it in the tree; a sequence that
 resumes after a preemption reads its own blocks. It does not matter in which tier a block lies, or

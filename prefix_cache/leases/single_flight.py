@@ -21,7 +21,7 @@ class SingleFlight(Generic[H]):
         self._keys_of: dict[H, set[bytes]] = {}
 
     def begin(self, holder: H, keys: Iterable[bytes]) -> None:
-        """Claim blocks that `holder` starts to compute, unless other sequences hold their keys."""
+        """Claim the keys of blocks that `holder` starts to compute, except keys already claimed."""
         mine = {key for key in keys if self._holder_of.setdefault(key, holder) == holder}
         if mine:
             self._keys_of.setdefault(holder, set()).update(mine)

@@ -29,7 +29,7 @@ class StateLeasing:
     def __init__(
         self, ref_counts: RefCounts, capacity: Capacity, *, in_place: bool = False
     ) -> None:
-        """`in_place`: the states are rings (`lease_states`)."""
+        """`in_place`: each state is a ring buffer (`lease_states`)."""
         self._in_place = in_place
         self._ref_counts = ref_counts
         self._capacity = capacity
@@ -158,7 +158,7 @@ class StateLeasing:
         states.coming = [one for one in states.coming if one.position <= states.at.position]
 
     def committed(self, lease: Lease, end: int) -> None:
-        """Keep the states up to position `end`, up to which the lease's blocks are committed."""
+        """Keep the states up to position `end`: the lease's blocks up to there are committed."""
         states = lease.states
         if states is None:
             return
@@ -183,7 +183,7 @@ class StateLeasing:
         states = lease.states
         if states is None:
             return
-        if states.holds:  # what the tree gets is charged to its node's owner
+        if states.holds:  # the checkpoint that the tree gets is charged to its node's owner
             self._checkpoints.end_hold(lease.owner)
             states.holds = False
         if states.kept is not None and not lease.failed:
@@ -231,7 +231,7 @@ class StateLeasing:
     def _give(
         self, lease: Lease, states: LeaseStates, one: StateAt, *, at_end: bool = False
     ) -> bool:
-        """Make a state the checkpoint of the node that ends there; False: it is not kept.
+        """Make `one` the checkpoint of the node that ends at its position; False if it is not kept.
 
         The lease gets another slot for it, unless it is `at_end`.
         """
@@ -265,7 +265,7 @@ class StateLeasing:
         return self._ref_counts.split_at(at)
 
     def _unread(self, states: LeaseStates) -> None:
-        """End the reads of checkpoints that neither the next row nor a repeated one needs."""
+        """End the reads of checkpoints that neither the next row nor a repeated row needs."""
         for slot in [one for one in states.read if one not in (states.at.slot, states.before.slot)]:
             self._checkpoints.unread(states.read.pop(slot))
 

@@ -1,6 +1,6 @@
 """The checkpoints of recurrent states: which tiers have copies, and which give up slots.
 
-    device slot 0   never holds a state: rows from the first token on name it, and padding
+    device slot 0   never holds a state: rows of a first token and padding rows name it
     from 1 on       free, a running sequence's (`leases.lease_states`), or a node's checkpoint
     below           free, a node's checkpoint, or being filled with one
 
@@ -10,8 +10,8 @@ share already), the checkpoint that is worth least gives up its slot. Checkpoint
 still read or that are being copied (`state_copies`) keep theirs.
 
 Where tiers are partitioned, sequences have at most half of the device's slots, and each owner has a
-part of the others, which also gives the slots for its answers' ends. So the states that an owner
-finds again do not depend on how many sequences others run.
+partition of the others, and takes the slots for its answers' ends from it. So the states that an
+owner finds again do not depend on how many sequences others run.
 
 Knows: nodes, tiers, owners. Does not know: what is in a slot, or which states deserve a slot.
 """
@@ -45,12 +45,12 @@ class CheckpointCounts:
 
     made: int = 0
     hits: int = 0  # sequences that started from a checkpoint
-    cut_tokens: int = 0  # tokens matched after the checkpoint from which their sequence started
+    cut_tokens: int = 0  # matched tokens after the checkpoint from which a sequence started
     evicted: int = 0  # from the device, because their slots were needed
     refused: int = 0  # states that were not kept for lack of a slot
     copied_down: int = 0
     loaded: int = 0  # copied back to the device
-    failed: int = 0  # copies that came to nothing
+    failed: int = 0  # copies that failed
 
 
 class Checkpoints:
@@ -78,14 +78,14 @@ class Checkpoints:
         self.num_pinned = 0  # checkpoints of pinned prefixes
         self.grown: set[str] = set()  # owners with new copies in any tier since last cleared
         self._sizes = tiers
-        # Slots that nobody has a part of, where tiers are partitioned.
+        # Slots outside all owners' partitions, where tiers are partitioned.
         half = self.device.usage.total - self.device.usage.total // 2
         self._for_sequences = max(min(SEQUENCE_SLOTS * max_running or half, half), LEAST_SLOTS)
         self._in_flight = in_flight
 
     @property
     def num_leased(self) -> int:
-        """Number of device slots that sequences hold, not counting slots of owners' parts."""
+        """Number of device slots that sequences hold, not counting slots of owners' partitions."""
         device = self.device
         return device.usage.total - device.allocator.num_free - device.num_used - device.num_held
 
@@ -96,7 +96,7 @@ class Checkpoints:
 
     @property
     def is_partitioned(self) -> bool:
-        """True if each owner has a part of the device's slots of its own."""
+        """True if each owner has its own partition of the device's slots."""
         return bool(self.device.usage.parts)
 
     def can_take(self, count: int, beside: Node | None = None) -> bool:
@@ -120,7 +120,8 @@ class Checkpoints:
         """Return one more slot for the state at an answer's end, or none.
 
         Only while sequences have less than half of the slots, so that no sequence waits for it.
-        Where tiers are partitioned, the slot is of the owner's part (`end_hold`) in any case.
+        Where tiers are partitioned, the slot is charged to the owner's partition (`end_hold`) in
+        any case.
         """
         if not self.is_partitioned:
             is_rich = 2 * self.num_leased < self.device.usage.total
@@ -130,7 +131,7 @@ class Checkpoints:
         return [self.device.hold(owner)]
 
     def end_hold(self, owner: str) -> None:
-        """Stop charging a slot of `take_for_answer` to the owner's part; it stays taken."""
+        """Stop charging a slot of `take_for_answer` to the owner's partition; it stays taken."""
         self.device.end_hold(owner)
 
     def free(self, count: int, owner: str) -> bool:
@@ -152,20 +153,20 @@ class Checkpoints:
         return self.device.take(1) if self.device.allocator.num_free else None
 
     def may_put(self, owner: str) -> bool:
-        """Return whether `owner` may have one more checkpoint; evicts own ones if need be."""
+        """Return whether `owner` may have one more checkpoint, after evicting some of its own."""
         return self.device.is_exempt(owner) or self._trim(self.device, owner, 1)
 
     def put(self, node: Node, slot: int, *, parts: bool = False) -> None:
         """Make the state in a sequence's `slot` the checkpoint of `node`, which is in the tree.
 
-        `parts`: the sequence's tokens differ from another sequence's from there on.
+        `parts`: from the end of `node` on, the sequence's tokens differ from another sequence's.
         """
         if node.checkpoint is None:
             node.checkpoint = Checkpoint(starts=int(parts))
         self.counts.made += 1
         self.device.put(node, slot)
         self.grown.add(node.owner)
-        if node.parent is not None:  # the one before may be worth less now
+        if node.parent is not None:  # the checkpoint before this one may be worth less now
             self.offer(last_checkpoint(Position.after(node.parent)).node)
 
     def drop(self, node: Node) -> None:
@@ -228,7 +229,7 @@ class Checkpoints:
             at.set_quota(owner, quota)
 
     def partition(self, parts: Mapping[str, float]) -> None:
-        """Give each owner a part of the slots that are not for sequences; owners are set apart."""
+        """Give each owner its own partition of the slots that are not for sequences."""
         for at in self.tiers.values():
             at.partition(parts, self._for_sequences if at is self.device else 0)
 

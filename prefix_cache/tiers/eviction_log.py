@@ -1,5 +1,6 @@
-"""Counts of copies between tiers and of evictions, in blocks since the start; and the last
-evictions between different owners: whose block, for whom, from where and why.
+"""Counts of copies between tiers and of evictions, in blocks, and the last evictions.
+
+The last evictions between different owners are listed: whose block, for whom, from which tier, why.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Reason(Enum):
     __hash__ = object.__hash__  # members are singletons, and Enum's hash is far slower
 
 
-COPIED, DOUBLE, NO_ROOM = Reason.COPIED, Reason.DOUBLE, Reason.NO_ROOM  # the frequent ones
+COPIED, DOUBLE, NO_ROOM = Reason.COPIED, Reason.DOUBLE, Reason.NO_ROOM  # the frequent reasons
 
 
 class Eviction(NamedTuple):

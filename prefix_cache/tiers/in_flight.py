@@ -142,7 +142,7 @@ class InFlight:
                 yield transfer
 
     def _ending(self, ended: list[Move], at: int) -> tuple[Transfer, int]:
-        """Return the transfer of the move at `at`, and how many next moves it also has."""
+        """Return the transfer of the move at `at`, and how many of the next moves it has too."""
         move = ended[at]
         transfer = self._whole.get(move)
         if transfer is not None and ended[at : at + len(transfer.moves)] == transfer.moves:

@@ -201,7 +201,9 @@ class Offloader:
         self._ref_counts.withdraw(node)
 
     def _refusal(self, below: Tier, node: Node, must: bool) -> Reason | None:
-        """Return why a node may not go down. `must`: without the copy, lower blocks would be lost.
+        """Return why a node may not be copied to `below`; None: it may.
+
+        `must`: without the copy, blocks in lower tiers would be lost.
 
         The host takes any block; the disk takes blocks that were asked for twice or are retained,
         and only while it has few writes under way.
@@ -227,9 +229,9 @@ class Offloader:
     def _room(
         self, tier: Tier, wanted: int, node: Node, must: bool, owner: str, awaited: int
     ) -> tuple[int, int]:
-        """Return the slots of `tier`, up to `wanted`, that `node` may take now, and later.
+        """Return how many slots of `tier`, up to `wanted`, `node` may take now, and how many later.
 
-        `awaited` of the slots to come are for other nodes.
+        Of the slots that become free later, `awaited` are for other nodes.
         """
         if tier is DISK_TIER:
             wanted = min(wanted, self._disk_writes_left(node.owner))

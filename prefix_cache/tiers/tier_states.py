@@ -36,7 +36,7 @@ class TierStates:
         self.usage = QuotaUsage(num_slots - nobodys)
         self.num_kept = 0  # copies of checkpoints
         self.num_coming = 0  # slots that copies under way fill
-        self.num_held = 0  # slots that sequences have of their owners' parts
+        self.num_held = 0  # slots of owners' partitions that sequences hold
         self._retention = retention
         self._policy = CheckpointWorth(tier)
         self._policies: dict[str, CheckpointWorth] | None = None  # by owner, if they are set apart
@@ -72,18 +72,18 @@ class TierStates:
         self._add(node, slot)
 
     def hold(self, owner: str) -> int:
-        """Take a free slot for a sequence of `owner`, charge its owner, and return it."""
+        """Take a free slot for a sequence of `owner`, charge `owner`, and return the slot."""
         self.num_held += 1
         self.usage.charge(owner, 1)
         return self.take(1)[0]
 
     def end_hold(self, owner: str) -> None:
-        """Charge one held slot to nobody; its sequence still has it."""
+        """Stop charging one held slot to `owner`; its sequence keeps the slot."""
         self.num_held -= 1
         self.usage.charge(owner, -1)
 
     def begin(self, node: Node) -> int:
-        """Take a free slot for a copy of the node's state, charge its owner, and return it."""
+        """Take a free slot for a copy of the node's state, charge the node's owner, return it."""
         self.num_coming += 1
         self.usage.charge(node.owner, 1)
         return self.take(1)[0]
@@ -100,7 +100,7 @@ class TierStates:
         self.give_back([slot])
 
     def forget(self, node: Node) -> int:
-        """Free the slot of the node's copy here, and return it."""
+        """Free the slot of the node's copy in this tier, and return the slot."""
         self.candidates.discard(node)
         slot = checkpoint_of(node).copies.pop(self.tier).slot
         self.num_kept -= 1
@@ -114,7 +114,7 @@ class TierStates:
         self.offer(node)
 
     def offer(self, node: Node) -> None:
-        """Make the node's copy here a candidate at its present place, unless it is in use."""
+        """Make the node's copy in this tier a candidate at its present place, unless in use."""
         checkpoint = checkpoint_of(node)
         is_read = self.tier is DEVICE_TIER and checkpoint.readers
         if is_read or checkpoint.coming or not node.attached:
@@ -149,7 +149,7 @@ class TierStates:
             self._divide()
 
     def partition(self, parts: Mapping[str, float], beside: int) -> None:
-        """Give each owner a part of all slots except `beside` slots, and its own policy."""
+        """Give each owner a partition of all slots except `beside` slots, and its own policy."""
         self.usage.partition(parts, beside)
         self._policies = {}
         self._divide()
@@ -167,7 +167,7 @@ class TierStates:
         )
 
     def _is_up_to_date(self, node: Node) -> bool:
-        """Return whether the node stands at its present place; else put it there."""
+        """Return whether the node is at the right place in the order; else put it there."""
         priority = checkpoint_of(node).copies[self.tier].priority
         if self.policy_of(node.owner).priority(node) <= priority:
             return True

@@ -98,7 +98,7 @@ class Edge:
 
     @property
     def states(self) -> States:
-        """A view of the blocks' residency states, (n,); a kept view prevents growth."""
+        """A view of the blocks' residency states, (n,); the edge cannot grow while one is kept."""
         return np.frombuffer(self._states, np.uint8)
 
     def states_of(self, start: int, end: int) -> bytearray:
@@ -207,7 +207,7 @@ class Edge:
     def begin(self, start: int, ends: tuple[Tier, Tier], slots: BlockIds) -> list[int]:
         """Note that blocks from `start` on are being copied to `slots`; return their source slots.
 
-        `ends` is (source tier, target tier); the sources are slots. Raises IllegalTransition.
+        `ends` is (source tier, target tier). Raises IllegalTransition.
         """
         source, target = ends
         places = slice(start, start + len(slots))

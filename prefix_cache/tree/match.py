@@ -138,7 +138,7 @@ def reachable(at: Position, load_blocks: int | None) -> int:
     loadable = ~there & (states & MOVING == 0)
     if load_blocks is not None:
         loadable &= np.cumsum(loadable) <= load_blocks
-    # A loading block behind a block that is not loading will not arrive: loads go in order.
+    # Loads end in order, so a loading block after a block that is not loading will not arrive.
     gap = there & ~np.logical_and.accumulate(there)
     wrong = np.flatnonzero(~(there | loadable) | gap)
     return int(wrong[0]) if len(wrong) else len(states)

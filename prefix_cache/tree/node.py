@@ -20,7 +20,7 @@ from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Move, Tier
 TIERS = {flags: tuple(compress(Tier, flags)) for flags in product((False, True), repeat=len(Tier))}
 NO_TIERS: tuple[Tier, ...] = ()
 LOWER_TIERS = (HOST_TIER, DISK_TIER)
-FEW = 8  # so few children are searched without sorting them
+FEW = 8  # up to so many children are searched without sorting them
 
 
 class Children(dict[bytes, "Node"]):
@@ -120,13 +120,14 @@ class StateCopy:
 
 @dataclass(slots=True, eq=False)
 class Checkpoint:
-    """A recurrent state at a node's end: its copies, and those being made, by tier."""
+    """A recurrent state at a node's end: its copies in each tier, and the copies being written."""
 
     copies: dict[Tier, StateCopy] = field(default_factory=dict)
     coming: dict[Tier, Transfer] = field(default_factory=dict)
     readers: int = 0  # leases that may still read the device's copy, which then stays
     kept: bool = True  # False: copying it down has failed since its last use
-    starts: int = 0  # leases that began here, or that made it where two sequences parted
+    # leases that began at this checkpoint, or that made it where two sequences parted
+    starts: int = 0
 
     @property
     def device_slot(self) -> int | None:

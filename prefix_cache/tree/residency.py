@@ -39,8 +39,8 @@ BIT = {Tier.DEVICE: DEVICE, Tier.HOST: HOST, Tier.DISK: DISK}
 IN_FLIGHT = 8  # times a tier's bit: a copy into that tier is under way
 MOVING = IN_FLIGHT * (DEVICE | HOST | DISK)
 RESIDENT = DEVICE | HOST | DISK
-# The tiers a copy may be read from, by target: device blocks go down a tier or, without a
-# host tier, two; nothing is staged upwards in the host: disk reads go to the device.
+# The tiers from which a copy to each tier may read. Device blocks are copied down to the host, or
+# to disk without a host tier. Blocks on disk are read to the device, never to the host.
 SOURCES = {Tier.DEVICE: HOST | DISK, Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
 ILLEGAL = 255
 

@@ -51,7 +51,7 @@ def hit_blocks(node: Node) -> int:
 
 
 def waste(node: Node) -> float:
-    """Rate how wasteful a node is: blocks per use, counting its computation as the first use."""
+    """Rate how wasteful a node is: blocks per use, counting its computing as the first use."""
     return node.edge.num_blocks / (1 + node.hits)
 
 

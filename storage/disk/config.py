@@ -8,7 +8,7 @@ from pathlib import Path
 from storage.disk.file.head_room import slots_in
 
 PAGE_BYTES = 4096  # bytes of a page of an LMDB file
-HEADER_ROOM = 1024  # bytes for a block in the table of headers, with half-empty pages
+HEADER_ROOM = 1024  # bytes of a block's header in the file, if pages are half empty
 MIB = 1 << 20
 
 

@@ -31,7 +31,7 @@ class OpenRequests:
         return ticket
 
     def refused(self) -> int:
-        """Note a read or write that could not be sent as failed; return its ticket."""
+        """Record as failed a read or write that could not be sent; return its ticket."""
         ticket = self._ticket()
         self._fail(ticket)
         return ticket

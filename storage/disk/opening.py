@@ -109,7 +109,7 @@ def blocks_of(directory: Path) -> Path:
 
 
 def set_apart(blocks: Path) -> bool:
-    """Move the file, if any, to quarantine, over an older one; return whether it was moved."""
+    """Move the file, if any, to quarantine, in place of an older one; return whether it moved."""
     if not blocks.exists():
         return False
     remove_quarantine(blocks.parent)

@@ -29,7 +29,7 @@ class DiskProcess:
         keep: bool,
         num_slots: int | None = None,
     ) -> None:
-        """Start the process and send it the file to open (`wire.Open`); no wait. Raises OSError."""
+        """Start the process and send it the file to open, without waiting. Raises OSError."""
         ours, its_own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = wire.Channel(ours)
         self._outbox: deque[bytes] = deque()

@@ -60,7 +60,7 @@ class DiskCounters:
             self._gave_up()
 
     def died(self, *, disk_full: bool) -> None:
-        """Count the end of the process, and its records as lost.
+        """Count the end of the process, and count all of its records as lost.
 
         `disk_full`: the process ended because its file system was nearly full, which is no failure.
         """

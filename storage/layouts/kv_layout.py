@@ -23,7 +23,8 @@ from storage.errors import UnevenSlices
 from storage.layouts.stage import Stage
 
 FP8 = "float8_e4m3fn"
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, FP8: 1}  # by the dtype names of configs
+# bytes of a number, by the dtype names of configs
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, FP8: 1}
 ALIGNMENT = 16  # bytes that kernels load at once; no dtype is wider
 
 

@@ -37,7 +37,7 @@ _THREADS = 8
 
 
 class HostPool:
-    """(num_blocks, block_bytes) uint8, allocated once, all pages present.
+    """Memory of the host tier, (num_blocks, block_bytes) uint8, allocated once, all pages present.
 
     Concurrency: allocated by any thread, used and dropped by the one owner thread; copies on the
     device's streams read and write it, so a slot is used again only once its copy is known to be

@@ -2,7 +2,7 @@
 
 The first dimension is the slot, so that a state is one contiguous run of all layers
 (`state_layout`). Does not know who owns a slot, or at which position its state is: the prefix cache
-does.
+knows.
 """
 
 from __future__ import annotations

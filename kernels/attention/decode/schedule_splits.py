@@ -54,7 +54,10 @@ def schedule(
     TILE: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> tl.tensor:
-    """Find (item of `split`, this item's first split), of `size` tiles; item == items: no work."""
+    """Find the item of `split`, and the item's first split.
+
+    Splits have `size` tiles. A split without work gets the item number `items`.
+    """
     lane = tl.arange(0, AT_ONCE)
     behind = split * 0  # splits of the items before `base`
     item, first = behind, behind

@@ -28,7 +28,7 @@ from kernels.launch.rounding import cdiv
 Ints = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.number]
 
-_EVEN = 1.25  # splits of up to this many mean lengths end together
+_EVEN = 1.25  # splits end together if the longest is up to this many times the mean
 _TAIL = 0.45  # share of the longest split's time lost if splits do not end together
 
 

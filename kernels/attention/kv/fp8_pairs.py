@@ -74,7 +74,7 @@ def shift_of_keys(dtype: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def shift_of_values(dtype: tl.constexpr) -> tl.tensor:
-    """Return the part of the values' factor for the weights: the largest that their dtype holds."""
+    """Return the part of the values' power of two that the weights are multiplied by."""
     return _power_of_2(8 if dtype == tl.float16 else 64)
 
 

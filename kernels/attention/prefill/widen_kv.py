@@ -79,6 +79,7 @@ def widen(kv: Tensor, layout: BatchLayout, dtype: torch.dtype) -> tuple[Tensor, 
         D=dim,
         D_PADDED=next_power_of_2(dim),
     )
-    first = -layout.num_decodes * blocks  # the blocks of decodes, which are never looked up
+    # blocks of decodes have numbers below 0, which nothing reads
+    first = -layout.num_decodes * blocks
     ids = torch.arange(first, rows * blocks, dtype=torch.int32, device=kv.device)
     return out, replace(layout, block_tables=ids.view(layout.num_rows, blocks))

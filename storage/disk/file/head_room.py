@@ -27,7 +27,7 @@ _STEPS = 256  # bounds are multiples of 1/256, so that they seldom change while 
 
 
 class DiskUse(NamedTuple):
-    """Size of a disk and how much of it this process may still take, in bytes."""
+    """Size of a disk, and how much of the disk this process may still take, in bytes."""
 
     size: int
     left: int

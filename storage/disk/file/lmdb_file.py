@@ -118,7 +118,7 @@ class LmdbFile:
         with self._mapped.alone():  # a concurrent reader would read unmapped memory
             try:
                 self._env.set_mapsize(bound)
-            except lmdb.Error as error:  # then the file may be unmapped
+            except lmdb.Error as error:  # after this error the file may be unmapped
                 raise FileDamaged(f"{type(error).__name__}: {error}") from error
         self._bound = bound
 

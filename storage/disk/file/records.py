@@ -149,7 +149,7 @@ class DiskRecords:
             if kept is None or kept.payload is None or len(kept.payload) != len(held):
                 raise RecordNotSound
             header = self._seal.open_header(kept.header)
-            # The block's hits may have grown since it was written.
+            # The block's hits may have grown since the block was written.
             if header.slot != slot or replace(header.record, hits=record.hits) != record:
                 raise RecordNotSound
             # numpy's copy releases the GIL; a memoryview's does not.
