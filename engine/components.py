@@ -51,4 +51,4 @@ class Components:
     pause: Callable[[float], None]  # waits for the given seconds
     out_of_memory: type[Exception]  # error of the runner when the device has no memory
     overlap_scheduling: bool  # whether a step is decided while the step before runs
-    stages: int  # number of pipeline stages that each compute a step at the same time
+    stages: int  # number of pipeline stages; each computes another step at the same time

@@ -49,12 +49,13 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int = 16
     kv_dtype: KvDtype = "auto"  # auto: the dtype of the weights
     cache_tokens: int | None = None  # tokens of the device tier; None: sized from free memory
-    memory_fraction: float = 0.9  # part of the free memory on cuda, when cache_tokens is None
+    memory_fraction: float = 0.9  # share of the free memory on cuda, when cache_tokens is None
     # GiB of the host tier; None: a quarter of the free host memory, at most 0.25 (cpu), 64 (cuda).
     host_cache_gib: float | None = None
     host_cache_tokens: int | None = None  # tokens of the host tier, instead of host_cache_gib
-    # KV of layers with a sliding window. freed: only the last window's KV is kept, of a sequence
-    # and at the places in the cache where later prompts begin. auto: freed if that saves memory.
+    # KV of layers with a sliding window. freed: a sequence keeps only the KV of its last window,
+    # and the cache keeps a window's KV only where later prompts begin. auto: freed if that saves
+    # memory.
     windows: WindowsName = "auto"
     # Bytes for cached states or windows on the device, for each byte of KV there.
     state_cache_ratio: float = 0.25
@@ -64,7 +65,7 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     spill_grace_s: float = 5.0  # seconds for writing blocks to disk at a stop, hottest first
     cache_policy: PolicyName = "lru"
     single_flight_deadline_s: float = 10.0
-    # Part of the answers to cached prompts that are computed again without the cache; 0: none.
+    # Share of the answers to cached prompts that are computed again without the cache; 0: none.
     sentinel_share: float = 0.001
 
 
@@ -106,7 +107,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     socket: str  # path of the Unix socket that the engine serves, or tcp://host:port
     link_key_file: str | None = None  # required over TCP (`link/curve.py`)
-    role: Role = "both"  # phase of requests that gateways send this engine, beside others
+    # requests or parts of requests that gateways send this engine, if there are other engines
+    role: Role = "both"
     # Address where other engines fetch blocks: a path, tcp://host:port, or tcp://host:* for any
     # port. None: other engines fetch nothing, as with several ranks.
     exchange: str | None = None

@@ -141,7 +141,8 @@ class CopyCounts:
 
     moves: int = 0
     failed: int = 0
-    seconds: float = 0.0  # seconds of ended copies; if untimed, with any copy under way
+    # seconds that ended copies took; of untimed copies, the seconds with any copy under way
+    seconds: float = 0.0
     under_way: int = 0
     busy_since: float = 0.0  # start of the first copy under way, or end of a later copy
 

@@ -14,12 +14,12 @@ With several pipeline stages (`ranks`), each stage computes a step of other sequ
 steps are under way as there are stages.
 
 The sampling of a step with constrained rows is launched last, since their masks are made meanwhile
-(`in_flight/masked_step.py`). Before a step is scheduled, asks of other engines are answered and
-fetched blocks are committed.
+(`in_flight/masked_step.py`). Before a step is scheduled, blocks are sent to the engines that asked
+for them, and fetched blocks are committed.
 
-Knows: the order of a turn's parts. Does not know: living requests, their clients' events, steps'
-times (`in_flight`), answers to queries (`queries`), how copies run (`copies.py`), or the process's
-end (`process.py`).
+Knows: the order of a turn of the loop. Does not know: living requests, their clients' events,
+steps' times (`in_flight`), answers to queries (`queries`), how copies run (`copies.py`), or the
+process's end (`process.py`).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ MOST_SAID = 1000  # characters of an error's message, which may quote the reques
 
 
 def cut(text: str, most: int = MOST_SAID) -> str:
-    """Shorten `text` to `most` characters: its beginning, the number cut out, its end."""
+    """Shorten `text` to `most` characters: both ends, and the number left out between them."""
     if len(text) <= most:
         return text
     gap = f" [{len(text) - most} characters more] "
@@ -128,7 +128,7 @@ class EngineDied(EngineFailure):
 
 
 class NumericFailure(EngineFailure):
-    """The model produced NaN or infinity; nothing of this request is kept in the cache."""
+    """Output with NaN or infinity; nothing of its request is kept in the cache."""
 
     code = "numeric_failure"
 

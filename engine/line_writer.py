@@ -20,7 +20,7 @@ class LineWriter:
     """The lines for one stream. For one thread."""
 
     def __init__(self, descriptor: int) -> None:
-        """Write to a descriptor: the process's end would wait for a stream."""
+        """Write to a descriptor and not to a stream: the process's end would wait for a stream."""
         self._descriptor = descriptor
         self._waiting: queue.Queue[str | threading.Event] = queue.Queue(MAX_WAITING)
         self._lock = threading.Lock()  # guards `_lost`

@@ -128,7 +128,7 @@ class Adapters:
         return failed
 
     def _wanted(self, waiting: Iterable[Sequence]) -> set[bytes]:
-        """Return the digests of adapters that requests wait for, or clients have asked to read."""
+        """Return the digests of adapters that requests or clients wait for."""
         read = (one.reading for one in self._asked if one.reading.done())
         asked = {one.result().digest for one in read if one.exception() is None}
         return asked | {one.adapter.digest for one in waiting if one.adapter}
@@ -141,9 +141,9 @@ class Adapters:
         return free > 1 or not (has_any and self._is_shared)
 
     def _slot(self, adapter: Adapter, flow: str, used: _Used) -> int:
-        """Return the adapter's slot for a flow's request, and note in `used` that it has it.
+        """Return the slot of the adapter of `flow`'s request, and note in `used` the flow's use.
 
-        Copies the adapter to a slot if needed. 0: no slot is free.
+        Copies the adapter to a slot unless it is in one. Returns 0 if no slot is free.
         """
         assert self._parts is not None
         digest = adapter.digest

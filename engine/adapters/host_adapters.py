@@ -22,7 +22,7 @@ class OtherHosts(Protocol):
     """Host memory of the other ranks."""
 
     def hold(self, digest: bytes, path: str) -> bool:
-        """Make all ranks read an adapter, unless told before; return whether all ranks hold it.
+        """Make all ranks read an adapter, unless already ordered; return whether all ranks hold it.
 
         Raises AdapterRefused if a rank could not read the adapter, until the adapter is forgotten.
         """

@@ -3,8 +3,8 @@
     rank 0     hold --all ranks hold it--> place in a slot, any number of times --> forget
     others       read by a thread, report    copy
 
-Only rank 0 decides which adapters are in host memory and in slots. Commands go through the ring of
-steps, so slots change between the same two steps on all ranks.
+Only rank 0 decides which adapters are in host memory and in slots. Commands go through the same
+ring of messages as steps, so slots change between the same two steps on all ranks.
 
 Knows: digests and messages. Does not know: tensors, or which requests use an adapter.
 """

@@ -1,4 +1,6 @@
-"""The place in a text that a sequence repeats, which moves on with the sequence.
+"""The place in a text that a sequence repeats.
+
+The place moves on with the sequence.
 
 While the sequence's new tokens equal the text's next tokens, nothing is searched. After a
 divergence the longest match anywhere counts. If this match has only `RUN` tokens, or if there is no
@@ -84,7 +86,7 @@ class Alignment:
             self._place, self._matched = found
 
     def _find_nearby(self, known: int, end: int) -> tuple[int, int] | None:
-        """Return the next place nearby after the last known token, as a match of one token."""
+        """Return the place after the next nearby token that equals the last known token, and 1."""
         if self._lost is None:
             return None
         place, parted = self._lost

@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple, Protocol
 
 from engine.sequences.sequence import Sequence
 
-# The sequence's own text; the cached tree below its node; earlier answers to other prompts; the
-# request's `prediction`; tokens that its grammar forces; the checkpoint's draft head.
+# Sources in the order of these names: the sequence's own text; the cached tree below its node;
+# earlier answers to other prompts; the request's `prediction`; tokens that its grammar forces; the
+# checkpoint's draft head.
 DraftSource = Literal["own", "tree", "answers", "prediction", "grammar", "mtp"]
 
 

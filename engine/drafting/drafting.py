@@ -1,8 +1,8 @@
 """The choice of a step's drafts: their sources, rows and lengths.
 
 Each row has a guess: the draft of its best source, verified or not. The row's next tokens show how
-much of the guess was right, so a source's acceptance is learned even while its drafts do not pay.
-Rows with wrong guesses or none are drafted for less often.
+much of the guess was right, so a source's acceptance is learned even while its drafts do not pay. A
+row whose guesses were wrong, or that had none, gets guesses less often.
 
 Nothing learned from one row is used for another row, or kept after the row's end.
 
@@ -19,7 +19,7 @@ from engine.drafting.draft import BeginDrafts, Draft, DraftSource
 from engine.drafting.lengths import Payoff
 from engine.sequences.sequence import Sequence
 
-PATIENCE = 24  # tokens without a right guess before a row is drafted for less often
+PATIENCE = 24  # tokens without a right guess, after which a row gets guesses less often
 OUTWEIGHS = 4  # tokens without a right guess that one rightly guessed token makes up for
 LONGEST_REST = 16  # most tokens between two guesses for a row
 GOOD = 0.5  # acceptance from which on a full draft is taken without asking other sources
@@ -118,7 +118,7 @@ class ChosenDrafts:
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
         if self._has_paid:
-            self._has_paid = False  # a second call before the next decision checks
+            self._has_paid = False  # so that a second call before the next decision checks
             return True
         if not self._payoff.can_pay(len(decodes)):
             return False

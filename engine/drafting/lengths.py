@@ -124,16 +124,17 @@ class _Table:
     def __init__(self, pending: int) -> None:
         """Tabulate drafts whose first `pending` tokens will be known before any is verified."""
         levels = (np.arange(LEVELS)[:, None] + 0.5) / LEVELS
-        # (levels, tokens) probabilities that all of the first tokens are accepted; their sums
+        # chances (levels, tokens): that all of the first tokens are accepted; gains: their sums
         chances = levels ** np.arange(1, 2 * MOST_DRAFTS + 1)
         gains = np.pad(np.cumsum(chances, axis=1), ((0, 0), (1, 0)))
-        # (thresholds, levels) longest drafts; (thresholds, levels, sizes) lengths within each size
+        # longest (thresholds, levels); lengths (thresholds, levels, sizes), also bound by a draft's
+        # size
         longest = np.array([(chances >= least).sum(axis=1) for least in THRESHOLDS])
         room = np.maximum(np.arange(SIZES) - pending, 0)
         lengths = np.minimum(np.maximum(longest - pending, 0)[:, :, None], room)
         at = np.arange(LEVELS)[:, None]
         gained = gains[at, lengths + pending] - gains[at, pending]
-        # (thresholds of lengths, then of gains; places)
+        # rows: first the lengths, then the gains, by threshold; columns: places (`_place`)
         self.both: npt.NDArray[np.float64] = np.concatenate((lengths, gained)).reshape(
             2 * COUNT, -1
         )

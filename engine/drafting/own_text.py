@@ -12,5 +12,5 @@ from engine.sequences.sequence import Sequence
 
 
 def own_text(sequence: Sequence) -> Alignment:
-    """Return a source that continues the sequence's longest (then latest) repetition of itself."""
+    """Return a source of what followed when the sequence's last tokens occurred in it before."""
     return Alignment("own", TextIndex(sequence.tokens), sequence.tokens)

@@ -69,7 +69,7 @@ class TreeWalk:
         return tuple(followed.ahead[followed.place : followed.place + most].tolist())
 
     def _find(self, known: int) -> _Followed | None:
-        """Copy tokens below the sequence's node; None if there are no such tokens."""
+        """Copy the tokens below the sequence's node; None if the tree has none there."""
         start = self._lease.node
         seen = (start, len(start.children))
         sequence = self._sequence

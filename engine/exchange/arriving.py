@@ -44,7 +44,8 @@ class Arriving:
         self.fetch = fetch
         self.taken = fetch.arrived  # blocks that have arrived, or are copied and not yet confirmed
         self._begun = fetch.arrived  # blocks that have arrived or are being copied
-        self._end = fetch.wanted.end  # end of the blocks to come; with states, as in `Found`
+        # end of the blocks to come; for a model with states, the end that `Found` names
+        self._end = fetch.wanted.end
         self._copies: deque[tuple[CopyEvent, int]] = deque()  # running copies, and the blocks' end
         self._fingerprint, self._salt = fingerprint, salt
         self._writer = writer

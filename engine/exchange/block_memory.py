@@ -69,7 +69,7 @@ class SlotRows:
         return self._states[after]
 
     def of_state(self, state_slot: int) -> range:
-        """Return the slots of a state's units."""
+        """Return the slots of the units that make up a state."""
         first = len(self.blocks) + state_slot * self.state_units
         return range(first, first + self.state_units)
 
@@ -83,7 +83,7 @@ class BlockMemory(Protocol):
         ...
 
     def units_of_state(self, state_slot: int) -> range:
-        """Return the slots of a state's units; none where the model has no states."""
+        """Return the slots of the units that make up a state; none if the model has no states."""
         ...
 
     def record_event(self) -> CopyEvent:
@@ -107,7 +107,7 @@ class HostMemory:
         self.block_bytes = pool.block_bytes
 
     def units_of_state(self, state_slot: int) -> range:
-        """Return the slots of a state's units."""
+        """Return the slots of the units that make up a state."""
         return self.rows.of_state(state_slot)
 
     def record_event(self) -> CopyEvent:
@@ -146,7 +146,7 @@ class CudaMemory:
         self.block_bytes = pool.block_bytes
 
     def units_of_state(self, state_slot: int) -> range:
-        """Return the slots of a state's units."""
+        """Return the slots of the units that make up a state."""
         return self.rows.of_state(state_slot)
 
     def record_event(self) -> CopyEvent:

@@ -48,7 +48,7 @@ from engine.link.tcp.curve import LinkKey, Socket, connect_with
 from storage.copies import CopyEvent
 
 SILENCE_S = 2.0  # longest silence of a living engine, in seconds
-WORD_S = 0.5  # seconds between our messages, which the other engine answers
+WORD_S = 0.5  # seconds between our messages to an engine that we fetch from, which answers each
 UNUSED_S = 30.0  # seconds until an unused connection is closed
 LOOK_S = 0.1
 FRAMES_AT_ONCE = 32
@@ -109,7 +109,7 @@ class BlockClient:
         return self._memory.block_bytes
 
     def units_of_state(self, state_slot: int) -> range:
-        """Return the slots of a state's units."""
+        """Return the slots of the units that make up a state."""
         return self._memory.units_of_state(state_slot)
 
     def record_event(self) -> CopyEvent:

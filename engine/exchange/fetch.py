@@ -36,10 +36,10 @@ class Patience:
 
     least: float = 1.0
     times: float = 2.0  # multiple of the predicted time to compute the blocks
-    unmeasured: float = 10.0  # least bound without a prediction
+    unmeasured: float = 10.0  # least bound in seconds, where there is no prediction
     stream: float = 30.0  # instead of `least`, for blocks that are still being computed
-    # Pause of fetching after a flush. Gateways wait for less time until all engines have flushed,
-    # before they report that the flush failed.
+    # Seconds after a flush in which nothing is fetched. They are more than the seconds that
+    # gateways wait for all engines to flush before they report a failed flush.
     flush: float = 10.0
 
 

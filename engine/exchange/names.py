@@ -9,7 +9,8 @@ from engine.exchange.seal import name_of
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tree.tree import RadixTree
 
-FORGET = 2  # multiple of the namespaces at which names of removed namespaces are dropped
+# names of removed namespaces are dropped once there are so many times more names than namespaces
+FORGET = 2
 
 
 class NamespaceNames:

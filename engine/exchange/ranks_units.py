@@ -4,7 +4,7 @@
 
 For a read, rank 0 reads its own part and waits for the other ranks' parts; steps wait meanwhile. A
 write is sent to all ranks, and each takes its part. The parallel shape is in the fingerprint of
-blocks, so units of another division of the model are never read.
+blocks, so units of a model that is divided otherwise are never read.
 
 Knows: parts of bytes. Does not know: prefixes, or their owners.
 """

@@ -66,7 +66,7 @@ class BlocksToSend:
         return self.slots[start * SLOT_BYTES : end * SLOT_BYTES]
 
     def alike(self, start: int) -> int:
-        """Return the end of the blocks from `start` on that share a namespace."""
+        """Return the end of the run of blocks from `start` on that have one namespace."""
         _, end = self.path.span_at(self.first + start)
         return len(self) if end is None else min(end - self.first, len(self))
 
@@ -88,7 +88,7 @@ class Sending:
         self._seal = Seal(ask.fingerprint, ask.salt, self._salt)
         self._waiting: deque[BlocksToSend] = deque()
         self._ahead = 0  # number of sent blocks of the first waiting run
-        self._sent = self._taken = self._first = ask.first  # counted in the prompt's blocks
+        self._sent = self._taken = self._first = ask.first  # counted in blocks of the prompt
 
     @property
     def is_over(self) -> bool:
@@ -121,7 +121,7 @@ class Sending:
             self._ahead = 0
 
     def take(self, blocks: int) -> int:
-        """Record that the asker has the first `blocks` blocks; return how many are confirmed."""
+        """Record that the asker has the first `blocks` blocks; return how many it has confirmed."""
         self._taken = min(max(self._taken, blocks), self._sent)
         return self._taken
 

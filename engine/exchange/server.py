@@ -140,7 +140,7 @@ class BlockServer:
         self._order(lambda: self._say_found(asker, blocks, first_reads, has_state=has_state))
 
     def units_of_state(self, state_slot: int) -> range:
-        """Return the slots of a state's units."""
+        """Return the slots of the units that make up a state."""
         return self._memory.units_of_state(state_slot)
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:

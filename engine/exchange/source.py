@@ -59,7 +59,7 @@ class Askers(Protocol):
         ...
 
     def units_of_state(self, state_slot: int) -> range:
-        """Return the slots of a state's units."""
+        """Return the slots of the units that make up a state."""
         ...
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
@@ -184,7 +184,7 @@ class Source:
         self._load(sending, path, tokens, now)
         if not self._cache.tree.needs_state:
             self._send(sending, path, tokens, now)
-        elif not (sending.may_load or sending.loading):  # the last look
+        elif not (sending.may_load or sending.loading):  # once nothing is left to load
             self._send_with_state(sending, path, tokens, now)
 
     def _load(self, sending: _Sending, path: NamespacePath, tokens: TokenIds, now: float) -> None:

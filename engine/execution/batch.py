@@ -3,7 +3,7 @@
 The tensors are built on the host with numpy, with loops over rows but not over tokens, and are
 copied to the device at once.
 
-The device fills in a pending token (`feed`) from the sample that the step before wrote for the
+The device fills in a pending token (`feed`) from the sample that the previous step wrote for the
 row's batch slot.
 """
 

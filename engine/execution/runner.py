@@ -178,7 +178,8 @@ class EagerForward:
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
         """Launch the sampling, and keep the sampled tokens for the next step."""
         hidden, rows = self.hidden, self.sampling
-        readings = None if hidden is None else read(hidden, self.logits, rows)  # before sampling
+        # before the sampling, which changes logits
+        readings = None if hidden is None else read(hidden, self.logits, rows)
         sampled = self.sampler.launch(self.logits, rows, self.inputs, allowed)
         # A row with several samples may keep any of them here: its sequence waits until all samples
         # are on the host.

@@ -17,7 +17,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def tie_to(parent: int, name: str) -> bool:
-    """Let this process end with `parent`; return if `parent` lives. `name` is for log lines."""
+    """Make this process end when `parent` ends; return only if `parent` still lives.
+
+    `name` is for log lines.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         return False

@@ -1,9 +1,9 @@
-"""The loop of a rank other than 0: execute the ring's messages in order, and report results.
+"""The loop of a rank other than 0: execute rank 0's messages in order, and report results.
 
-    ring    step n | copies | step n+1 | ...      each is launched; a GPU is not waited for
+    steps   step n | copies | step n+1 | ...      each is launched; a GPU is not waited for
     poll    copies that have ended are reported       between messages, as soon as they are seen
 
-The loop ends after `Close`, or once rank 0 is gone. Any error ends the process, and so the engine.
+The loop ends after `Close`, or once rank 0 is gone. An error ends the process, and so the engine.
 
 Knows: messages. Does not know: why a step has its rows or why blocks move.
 """

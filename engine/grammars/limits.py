@@ -18,8 +18,8 @@ CHECK_BYTES = 512 << 20  # address space of a checking worker, beside its vocabu
 # Less than the stack of the engine's threads: a grammar that passes this check fits there too.
 CHECK_STACK_BYTES = 1 << 20
 COMPILE_STACK_BYTES = 16 << 20
-# Bytes of compiled grammars. A grammar grows with new states of its masks: by at most 64 MiB for
-# each second of masks, with the kinds in `benchmarks.engine.grammar_check`.
+# Bytes of compiled grammars. A grammar grows while its masks reach new states: with the kinds in
+# `benchmarks.engine.grammar_check`, by at most 64 MiB for each second spent on masks.
 LEAST_BYTES = 100_000  # least charge for a grammar; each takes 80 kB or more
 REFUSED_BYTES = 8192  # least charge for a refused grammar: a digest and up to 4,000 bytes of error
 MAX_BYTES = 64 << 20  # size beyond which a grammar is compiled again
@@ -36,7 +36,8 @@ STEP_S = 0.002  # all calls in a step
 LEAST_SHARE_S = 0.0001  # calls of a flow in a step, however many flows there are
 LONGEST_S = 0.005  # one call; MOST_LONG successive longer calls end their request
 MOST_LONG = 3
-LATE_REST = 3  # a pause lasts 3 times as long as late tokens took, which get a quarter of time
+# after late tokens, a pause of 3 times the time they took: they get a quarter of the time
+LATE_REST = 3
 MOST_FORCED = 256  # most forced tokens kept from one call, which may find tens of thousands
 
 

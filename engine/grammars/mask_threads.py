@@ -9,9 +9,9 @@ flows take turns. It takes several sequences' masks if no other flow waits. No f
 threads. So however slow a flow's masks are, another flow does not wait for them while a thread is
 free, and otherwise waits at most for the masks that the threads are making.
 
-A constraint that is behind first follows the tokens for which their step had no time, with Python's
-lock. One constraint catches up at a time, flows in turn; then no constraint may catch up for
-LATE_REST times as long.
+A constraint is behind if a step had no time to follow its tokens. It first follows these tokens,
+with Python's lock. One constraint catches up at a time, flows in turn; then no constraint may catch
+up for LATE_REST times as long.
 
 Waking a thread takes longer than most masks, so few threads are woken at first.
 

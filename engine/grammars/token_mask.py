@@ -140,7 +140,8 @@ class GrammarConstraint(TokenConstraint):
         began = clock()
         self._own().consume_token(token_id)
         took = clock() - began
-        if took > LEAST_SHARE_S and not compilation.is_slow:  # or the thread had to wait
+        # or the grammar is not slow, and the thread waited
+        if took > LEAST_SHARE_S and not compilation.is_slow:
             compilation.is_slow, took = True, LEAST_SHARE_S
         self._followed(took)
 

@@ -26,7 +26,7 @@ NUM_REMEMBERED = 8  # number of recent launches that predict the next launch's t
 MARGIN_S = 0.001  # seconds beyond the predicted time of a launch
 SHORT = 4  # a step shorter than so many launches is not worth a delay
 
-# Seconds that a step waits for masks while step times are unknown; later, its longest wait.
+# Seconds that a step waits for masks: while step times are unknown, and at most.
 UNKNOWN_S = 0.005
 MOST_PATIENCE_S = 0.05
 
@@ -147,7 +147,7 @@ class Launches:
         now = self._clock()
         self._copies.complete_released(now)
         started_at = self._started_at(launched_at)
-        # If no step is launched ahead, the host has waited since the launch, and sees the end.
+        # If no step is launched ahead, the host waits from the launch on, so it sees the step end.
         is_end_seen = now - looked >= OVER_S or not self._overlaps
         # The time of a step that waited for masks is not learned, or later steps would wait longer.
         is_held = isinstance(launched, MaskedStep) and launched.is_held
@@ -218,7 +218,7 @@ class Launches:
         return min(max(idle_at - self._ahead() - now, 0.0), MOST_PATIENCE_S), takes
 
     def _ahead(self) -> float:
-        """Return how many seconds before the device's end the host must begin the next step."""
+        """Return how many seconds before the device is idle the host must begin the next step."""
         return median(self._launches) + MARGIN_S if self._launches else MARGIN_S
 
     def _started_at(self, launched_at: float) -> float | None:

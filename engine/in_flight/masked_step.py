@@ -24,7 +24,7 @@ from engine.sequences.token_constraint import Drafts, Making, MaskMaker, WantedM
 from engine.step import Bitmask, Forward, Launched, Sampled
 
 LOST_STEPS = 2  # a left-out row's sequence loses this step, and the next, which has no row for it
-LONGEST_PART = 1 / 4  # longest wait for late masks, as a part of a step's time
+LONGEST_PART = 1 / 4  # longest wait for late masks, as a share of a step's time
 LEFT_OUT = Sampled(None, is_left_out=True)
 
 

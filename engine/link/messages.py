@@ -92,7 +92,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     repetition_penalty: float = 1.0
     logit_bias: LogitBias = LogitBias()
     seed: int | None = None
-    num_logprobs: int | None = None  # None: no logprobs; 0: the sampled token's alone
+    num_logprobs: int | None = None  # None: no logprobs; 0: only the sampled token's
     prompt_logprobs: int | None = None  # as `num_logprobs`, for prompt tokens after the first
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
@@ -177,7 +177,8 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     question: int = 0  # tokens before the user's last message (`Welcome.has_states`); 0: unknown
     source: FetchSource | None = None  # engine to fetch uncached blocks from
     is_counted: bool = True  # whether the prompt counts as looked up: one engine counts it
-    drafts: bool = True  # whether several tokens a step may be verified; the answer is the same
+    # whether drafts of several tokens may be verified in a step; the answer is the same
+    drafts: bool = True
     # With `embeds` or `candidates` `max_tokens` is 0, and the end reports for the last token:
     embeds: bool = False  # the hidden state
     candidates: bytes = b""  # int32, little endian: tokens whose logits are reported
@@ -195,7 +196,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
 
 
 class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
-    """Quota of a flow in each tier, as parts of 1, and its weight."""
+    """Quota of a flow in each tier, as shares of the tier, and its weight."""
 
     floor: Annotated[float, Meta(ge=0, le=1)] = 0.0
     ceiling: Annotated[float, Meta(ge=0, le=1)] = 1.0
@@ -333,7 +334,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
 
 
 class WrittenAndRead(msgspec.Struct, frozen=True, array_like=True):
-    """A request's changes of the counts of written tokens that were never read.
+    """The tokens that a request wrote to the cache, and those that it was the first to read.
 
     Only tokens written under a label (`Generate.writer`) are counted, in whole blocks.
     """

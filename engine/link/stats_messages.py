@@ -93,7 +93,7 @@ class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     records: int
     lost: int  # reads that returned another record than the requested one
-    refused: int  # writes refused because the file or its disk was full
+    refused: int  # writes refused because the file was full or its disk had no space
     late: int  # reads that missed their deadline
     quarantines: int
     failures: int  # deaths of the disk tier's process

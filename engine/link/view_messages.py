@@ -160,7 +160,7 @@ class Prefixes(Reply, frozen=True, kw_only=True, tag="prefixes"):
     """The reply to `PrefixesQuery`, from the last survey of the tree or a part of the tree."""
 
     prefixes: list[NodeView]
-    surveyed: int  # nodes that the survey looked at
+    surveyed: int  # nodes that the survey has counted
     nodes: int  # nodes of the tree
     age_s: float | None  # since the survey began; None: the first survey is under way
 

@@ -20,8 +20,7 @@ StepMemory = StepStates | StepWindows | None  # None: all layers keep KV in the 
 
 @dataclass(frozen=True, slots=True)
 class LayerPlace:
-    """Place of a layer's memory: the layer's number among this stage's layers with that kind of
-    memory.
+    """Place of a layer's memory: its number among the stage's layers with memory of that kind.
 
     A layer that reads another layer's KV has that layer's place.
 

@@ -1,4 +1,4 @@
-"""Rank 0's end of the ring and the sockets: its messages to all other ranks, and their reports.
+"""Rank 0's end of the message ring and the sockets: its messages to other ranks, and their reports.
 
 Knows: messages, in their order. Does not know: steps or copies (`runner`, `tiers`), or processes.
 """
@@ -25,7 +25,7 @@ class RankGone(AnotherRankIsGone):
 
 
 class OtherRanks:
-    """The ranks from 1 on, in order. One owner thread."""
+    """The ranks from 1 on, in the order of their numbers. One owner thread."""
 
     def __init__(self, ring: RingWriter, channels: Sequence[Channel]) -> None:
         self._ring = ring

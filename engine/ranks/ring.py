@@ -1,4 +1,4 @@
-"""Messages from one process to several, through shared memory.
+"""A ring buffer in shared memory that carries messages from one process to several.
 
     memory    ...| frame | frame | free ...      used again from the start once it is full
     frame     4 bytes: the number of bytes that follow, and whether the message goes on | bytes

@@ -105,7 +105,7 @@ class ActiveSequences:
         self._start(sequence, builder, now)
 
     def start_over(self, sequence: Sequence, now: float) -> None:
-        """Return a sequence whose loads failed to the front of its flow, to compute its blocks."""
+        """Put a sequence whose loads failed at the front of its flow, to compute its blocks."""
         self.stop(sequence, now)
         self.num_failed_loads += 1
         sequence.loads = "never"  # a second load might fail too: the blocks are computed

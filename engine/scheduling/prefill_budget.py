@@ -42,15 +42,15 @@ from engine.scheduling.step_times import StepShape, StepTimes
 from engine.step import PREFILL
 
 PART_OF_BACKLOG = 1 / 15
-PART_OF_RETURNING = 1 / 8  # part of a returning flow's prompt time
+PART_OF_RETURNING = 1 / 8  # share of the time that a returning flow's prompt takes
 FEWEST_TIMES = 2.5  # least bound, as a multiple of the step's time without prompts
 LEAST_SHARE = 1 / 5  # least share of prompts in a step's time, whatever the target
 WAITING_COUNTS = 2  # a waiting prompt counts as so many decodes, since it will need many steps
 LEAST = 64  # least tokens, where more fit
 ALIKE = 0.05  # sizes whose prices differ by less count as equal
-LAUNCH_COUNTS = 1 / 5  # counted part of a launch's time, where most decode
+LAUNCH_COUNTS = 1 / 5  # share of a launch's time that counts, where most sequences decode
 MOSTLY = 1 / 2  # share of decodes above which the smallest of equal sizes is taken
-MOST_ANYWAY = 0.9  # part of the decodes' time that is not charged to prompts
+MOST_ANYWAY = 0.9  # share of the decodes' time that is not charged to prompts, at most
 ADAPTS = 0.5  # weight of the last admitted prompt in the mean
 
 

@@ -44,15 +44,16 @@ _OTHERS = len(ROWS)
 _KEYS = 2 * len(ROWS)
 _PAIRS = _KEYS + 2
 
-LEARNS = 0.3  # part of an error that is corrected at once, after the first corrections
+LEARNS = 0.3  # share of an error that is corrected at once, after the first corrections
 MEASURED_TOKENS = 64  # prompt tokens; fewer say little about the cost of a prompt's token
 NUM_REMEMBERED = 8  # steps whose ratio to the prediction is remembered
-MISSED = 7 / 8  # time of a step that ended before the host looked, as part of the time until then
+# time assumed for a step that ended before the host looked, as a share of the time until then
+MISSED = 7 / 8
 FORGETS = 1000  # captured steps until launch times are forgotten: a launch may have stalled
 HIDDEN = 1.2  # a step shorter than so many launch times says little of the device
 SHORTEST_CONTEXT = 256  # tokens, of contexts whose rates are reported
 LATE = 0.005  # share of steps whose gaps exceed the predicted seconds times `late_ratio`
-LATE_STEP = 0.03  # part by which a late step raises `late_ratio`
+LATE_STEP = 0.03  # share by which a late step raises `late_ratio`
 MOST_LATE = 2.0  # largest `late_ratio`
 
 
@@ -93,7 +94,7 @@ class StepTimes:
         `weights`: a first estimate of a step's fixed cost, in rows of a large step.
         """
         self.is_measured = False  # whether steps taught the cost of a prompt's token
-        # Ratio of a gap to the predicted seconds of its step, with prompts, that few gaps exceed.
+        # Ratio that few gaps exceed, of a gap to the predicted seconds of its step with prompts.
         self.late_ratio = 1.0
         self._most_captured = most_captured
         self._weights = weights

@@ -104,7 +104,7 @@ class SequenceCache:
         if not self._lease_modules(sequence, lease, now):
             return False
         self._want_states(sequence, lease)
-        if sequence.constraint is None:  # constrained rows left out need the old state
+        if sequence.constraint is None:  # rows left out for lack of a mask need the old state
             self._cache.let_start_over(lease)
         self._note(sequence, lease, found)
         sequence.hold(lease, next(self._lease_ids))
@@ -268,7 +268,7 @@ class SequenceCache:
         self._cache.want_states(lease, positions)
 
     def _want_state_of(self, sequence: Sequence, holder: Sequence) -> None:
-        """Let `holder` keep its state where `sequence`, which waits for it, parts from it."""
+        """Make `holder` keep its state at the place where the waiting `sequence` parts from it."""
         if holder.lease is None or holder.lease.states is None:
             return
         mine, theirs = (np.frombuffer(one.block_keys, np.int32) for one in (sequence, holder))

@@ -54,7 +54,7 @@ from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 # Assumed seconds for which the device waits while a step with drafts is settled and the next step
 # is decided. The launch is not included: the measured time of a step without overlap includes it.
 WAITS_S = 0.0006
-MODULES_IN_QUEUE = 1 / 16  # part of the queue that one flow's modules may take
+MODULES_IN_QUEUE = 1 / 16  # share of the queue that one flow's modules may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class EngineLimits:
     overlap_scheduling: bool = False  # True: a step is decided while the step before is computed
     graph_tokens: int = MOST_NEW  # prompt tokens of steps that are padded to a captured size
     drafts: bool = False  # True: tokens are drafted if that pays
-    sentinel_share: float = 0.0  # part of the answers from cached prompts that are computed again
+    sentinel_share: float = 0.0  # share of the answers from cached prompts that are computed again
 
 
 @dataclass(frozen=True, slots=True)

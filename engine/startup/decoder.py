@@ -33,7 +33,7 @@ from engine.startup.origin import DUMMY_SEED
 from kernels.ops import ops_for
 from storage.layouts.stage import Stage, whole
 
-ROOM_PART = 0.8  # largest part of the device's memory that an error advises for weights
+ROOM_PART = 0.8  # largest share of the device's memory that an error advises for weights
 
 _log = logging.getLogger(__name__)
 

@@ -206,7 +206,7 @@ def dry_run_copies(decoder: Decoder, bounds: StepBounds) -> None:
 
 
 def telling(buckets: Sequence[GraphBucket]) -> list[GraphBucket]:
-    """Choose the buckets that launch all kernels: few decodes alone, or fewest beside new tokens.
+    """Choose the buckets with few decodes, which together launch all kernels.
 
     More decodes, beside other rows or beyond a few decodes alone, launch the same kernels for more
     rows. Buckets with the most new tokens come first: their attention takes longest to compile.

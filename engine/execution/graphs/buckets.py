@@ -27,7 +27,8 @@ FEW_DECODES, MANY_DECODES = 32, 64  # between these decode counts, decode-only b
 FEW_PREFILLS = (1, 2)
 MIN_PREFILLS, MAX_PREFILLS = 8, 32  # rows of several tokens in mixed buckets
 SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # numbers of decodes that share
-SHARING_BESIDE = (16, 64, 128, 256)  # decodes that share in buckets with other rows
+# numbers of decodes that share, in buckets that also have other rows
+SHARING_BESIDE = (16, 64, 128, 256)
 TOKENS_PER_PREFILL = 16
 
 

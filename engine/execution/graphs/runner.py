@@ -45,7 +45,7 @@ class GraphRunner:
         return self._forward(captured, step, draw, sharing)
 
     def _prepare(self, step: Step) -> tuple[Step, Sharing | None, CapturedStep | None]:
-        """Return the step by token, the order of shared reads, and the captured graph that fits."""
+        """Return the step with one row per token, how rows share reads, and the graph that fits."""
         self.eager.tables.update(step.rows)
         sharing = self.eager.sharing(step.rows)
         step = by_token(step)

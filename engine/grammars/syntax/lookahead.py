@@ -85,7 +85,7 @@ class _Machine:
         self._classes = classes  # all characters of a class lead to one condition
         self._steps = MAX_STEPS
         self._is_start = False
-        self._open: set[_Rest] = set()  # rests being looked at before a character is read
+        self._open: set[_Rest] = set()  # rests that are being followed before a character is read
 
     def expression(self, whole: _Rest) -> Expression:
         """Find all states; write the paths from the first state to those where a text may end."""

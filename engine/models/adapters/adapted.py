@@ -70,7 +70,7 @@ class AdaptedLinear(Linear):
 
 
 class RankPart(NamedTuple):
-    """A rank that holds a part of each layer of a stage; an only rank holds whole layers."""
+    """A rank that holds a part of each layer of a stage; a single rank holds whole layers."""
 
     rank: int
     num_ranks: int

@@ -50,7 +50,7 @@ Pair = tuple[Tensor, Tensor]  # A (rank, in), and B (out, rank) times the scale
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter of one model. `digest` (32 bytes) differs for adapters of different products."""
+    """An adapter of one model. Adapters of different products have different digests (32 bytes)."""
 
     digest: bytes
     rank: int

@@ -1,5 +1,4 @@
-"""Small tensors of a layer that stay plain in every weight format: a number for each head,
-convolutions.
+"""Small tensors of a layer that are plain in every weight format: vectors and convolutions.
 
 Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know: the
 computation with these tensors.

@@ -98,7 +98,7 @@ class FairQueue:
         self._enter(sequence).waiting(sequence.priority).append(sequence)
 
     def push_front(self, sequence: Sequence) -> None:
-        """Return a preempted sequence to the front of its flow, whatever the capacity."""
+        """Put a preempted sequence back at the front of its flow, whatever the capacity."""
         flow = self._enter(sequence)
         sequence.passed_over = self._limits.patience
         flow.waiting(sequence.priority).insert(0, sequence)
@@ -269,7 +269,7 @@ class FairQueue:
         return flow
 
     def _forgive(self, flow: FlowQueue) -> None:
-        """Reduce debt by other flows' work without debt while this flow did not wait."""
+        """Reduce a flow's debt by other flows' debt-free work while this flow did not wait."""
         share = (self._uncontended - flow.forgiven) * flow.weight
         flow.credit = max(flow.credit, min(flow.credit + share, 0.0))
         flow.forgiven = self._uncontended

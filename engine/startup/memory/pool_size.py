@@ -16,9 +16,9 @@ from storage.move import FIRST_SLOT
 
 ALL = Fraction(1)
 CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS = 512, 8192  # tokens of the largest step by default
-CPU_SHARE = 0.25  # part of free memory: other programs and mapped weights need memory too
+CPU_SHARE = 0.25  # share of free memory: other programs and mapped weights need memory too
 CPU_LIMIT = 4 * 1024**3
-HOST_SHARE = 0.25  # part of free memory for the host tier
+HOST_SHARE = 0.25  # share of free memory for the host tier
 HOST_LIMIT = 64 * 1024**3  # host tier below a GPU: pinning takes about a second for a few GiB
 AHEAD_PART = 8  # at most one in 8 device blocks is kept free by copying down early
 AHEAD_TOKENS = 16_384  # and at most blocks for this many tokens, which two large steps fill
@@ -27,7 +27,7 @@ AHEAD_TOKENS = 16_384  # and at most blocks for this many tokens, which two larg
 # reclaimed, and weights that stay in host memory are counted separately.
 OPENING_BYTES = 2 * 1024**3
 TOKENS_PER_WINDOW = 2048  # least tokens of KV in the cache for each cached ring
-RUNNING_PART = 0.5  # largest part of the device tier for running sequences' states
+RUNNING_PART = 0.5  # largest share of the device tier for running sequences' states
 CPU_HOST_BYTES = 256 * 1024**2  # small, since on a CPU the device's pool takes the same memory
 
 
