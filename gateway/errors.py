@@ -167,7 +167,7 @@ class UnsupportedType(GatewayError):
 
 
 class HeadTooLarge(GatewayError):
-    """The error of too large a head, or of too large chunk extensions or trailers."""
+    """The error of a request whose headers, chunk extensions or trailers are too large."""
 
     status = 431
     code = "head_too_large"
@@ -257,7 +257,7 @@ def from_engine(error: EngineError) -> GatewayError:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Raise this context's engine errors as the gateway's, which are answered and counted."""
+    """Convert the engine's errors in this context to the gateway's, which are counted."""
     try:
         yield
     except EngineError as error:

@@ -12,7 +12,7 @@ from msgspec import Meta
 Period = Literal["month", "total"]
 Reason = Literal["requests", "tokens", "concurrent", "budget"]  # the limit that refuses a request
 
-# Within these bounds every number of `token_bucket.py` is exact in a double, as Lua has them.
+# Within these bounds every number of `token_bucket.py` is exact as a double, Lua's only number.
 MAX_RATE = 100_000_000  # requests or tokens a minute
 MAX_BURST_S = 60.0
 MAX_UNITS = 1_000_000_000.0
@@ -62,8 +62,8 @@ class CacheQuota(
 ):
     """A tenant's shares of every tier; raises ValueError for a floor above the ceiling."""
 
-    floor: Share = 0.0  # the share that other tenants cannot take from it
-    ceiling: Share = 1.0  # the largest share that it keeps
+    floor: Share = 0.0  # the share that other tenants cannot take from the tenant
+    ceiling: Share = 1.0  # the largest share that the tenant keeps
 
     def __post_init__(self) -> None:
         """Raise ValueError for a floor above the ceiling."""

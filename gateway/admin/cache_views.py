@@ -1,4 +1,4 @@
-"""The operator's views of the cache's counters, in which each flow of the engine is a tenant."""
+"""The operator's views of the cache's counters; each flow of the engine is shown as a tenant."""
 
 import msgspec
 
@@ -24,7 +24,7 @@ class WindowView(WindowStats, frozen=True, kw_only=True):
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of the block pool in one unit; used = evictable + leased."""
+    """The parts of the block pool, in blocks or in tokens; used = evictable + leased."""
 
     total: int
     free: int
@@ -104,8 +104,8 @@ class TiersView(msgspec.Struct, frozen=True, kw_only=True):
     lower: dict[str, LowerTierView]
     moves: list[MovesView]
     evictions: dict[str, dict[str, int]]  # blocks by tier and reason
-    loading: int  # sequences
-    failed_loads: int  # sequences
+    loading: int  # sequences whose prefix is being loaded from a lower tier
+    failed_loads: int  # sequences that were restarted because a load failed
     prefill_tokens_per_s: dict[int, float]  # by length of context
     disk: DiskStats | None
 

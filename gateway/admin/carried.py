@@ -41,7 +41,8 @@ class FileSignature(msgspec.Struct, frozen=True):
 
 def carried_router(out: CarriedOut, into: CarriedIn, clock: Callable[[], float]) -> APIRouter:
     """Serve the routes of exports and imports; `admin_router` guards the routes."""
-    router = APIRouter(include_in_schema=False)  # of the command line alone
+    # not in OpenAPI: only the command line uses these routes
+    router = APIRouter(include_in_schema=False)
     _add_exports(router, out)
     _add_imports(router, into, clock)
     return router

@@ -143,7 +143,8 @@ class Keyring:
         self._known: TtlCache[bytes, Identity] = TtlCache(IDENTITY_TTL_S, monotonic)
         self._unknown: TtlCache[bytes, bool] = TtlCache(IDENTITY_TTL_S, monotonic)
         self._while_away: TtlCache[bytes, Identity] = TtlCache(OUTAGE_TTL_S, monotonic)
-        self._issued: TtlCache[bytes, bool] = TtlCache(math.inf, monotonic)  # found, or made here
+        # keys found in the store, or issued by this keyring
+        self._issued: TtlCache[bytes, bool] = TtlCache(math.inf, monotonic)
         self._strange = asyncio.Semaphore(STRANGE_AT_ONCE)
         self._changes = 0
 

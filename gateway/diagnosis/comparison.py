@@ -29,7 +29,8 @@ _LATEST = 64  # latest prompts that are compared
 _ALIKE_OF = 16  # latest prompts whose sets of tokens are compared
 _ALIKE = 0.5  # fraction of distinct tokens that two alike prompts share
 _WHOLE = PromptPart("prompt", "messages", "")
-_BYTES_PER_CHARACTER = 64  # bytes of a prompt that cost as much to read as a character to tokenise
+# bytes of a prompt that take as long to read as one character takes to tokenise
+_BYTES_PER_CHARACTER = 64
 _WINDOW = 96  # tokens on each side of the first difference whose text is compared
 
 
@@ -110,7 +111,7 @@ def common_tokens(one: TokenIds, other: TokenIds) -> int:
 def _most_alike(
     latest: Sequence[SeenPrompt], ids: TokenIds, block_size: int
 ) -> Reading[SeenPrompt | None]:
-    """Find the latest prompt with most common blocks, or else the latest of similar tokens."""
+    """Find the prompt with most common blocks, or else the latest with similar tokens."""
     best, most = None, 0
     for one in latest:
         yield 0  # at most the tokens of `ids` are read
@@ -206,6 +207,6 @@ def _tools_change(before: Sequence[str], after: Sequence[str]) -> Change | None:
 
 
 def _change(before: str, after: str, at: int) -> Change:
-    """Name the volatile kind of a change if both texts have it; else "text"."""
+    """Name the kind of volatile thing that changed, if both texts have one; else "text"."""
     kind = kind_at(after, at)
     return kind if kind is not None and kind == kind_at(before, at) else "text"

@@ -16,7 +16,7 @@ _ANCHOR = 64  # characters by which to find a text that the template changed
 _FIND = 256  # characters that are read in the time that a search takes to begin
 _STEP = 1 << 18  # characters read in a step
 _MOST_IN_VAIN = 1 << 28  # characters: a second of reading, two if all text nearly matches
-_PER_CHARACTER = 64  # characters that are read in the time to tokenise one
+_PER_CHARACTER = 64  # characters that are read in the time that tokenising one takes
 
 
 class PromptPart(NamedTuple):

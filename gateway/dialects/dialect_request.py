@@ -32,7 +32,7 @@ from gateway.tenant_limits import RateStatus
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-BYTES_PER_CHARACTER = 16  # JSON bytes that cost as much to parse as a character to tokenise
+BYTES_PER_CHARACTER = 16  # JSON bytes that take as long to parse as one character takes to tokenise
 _FLAT_BYTES_PER_CHARACTER = 64  # for flat JSON: 256 KiB are parsed in at most 3 ms
 
 

@@ -47,7 +47,7 @@ class RatoonReply(Struct, frozen=True, kw_only=True):
 class ModulesReply(Struct, frozen=True, kw_only=True):
     """The modules of a prompt; only modules listed `together` attended to each other.
 
-    `cached_tokens` of the modules' `tokens` were not computed for this request.
+    Of the modules' `tokens`, the `cached_tokens` were not computed for this request.
     """
 
     schema: str

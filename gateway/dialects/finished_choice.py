@@ -44,7 +44,8 @@ FinishedPiece = TextPiece | ReasoningPiece | FinishedCall
 
 _PIECE_BYTES = 128  # bytes of a piece beside its text
 _CHARACTER_BYTES = 4  # most bytes of a character in memory
-_BYTES_PER_CHARACTER = 16  # bytes of text that cost as much to encode as a character to tokenise
+# bytes of text that take as long to encode as one character takes to tokenise
+_BYTES_PER_CHARACTER = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ _TWO_BYTES = "utf-16-le"
 # Templates have two names for thinking. Thinking is off, since the answer's first token is read.
 WITHOUT_THOUGHTS: Mapping[str, Scalar] = {"enable_thinking": False, "thinking": False}
 _PROMPT_PARAMS = ("prompt", "messages")  # names of a prompt in errors of admission
-_SMALLEST = 1e-12  # length of a vector that is not scaled further
+_SMALLEST = 1e-12  # a vector of at most this length is not scaled
 _DIGITS = 9  # decimals of a number, more than a float32 of at most 1 has
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_MAX_HELD = 16  # tokens; a character has at most 4 bytes, so more never become one character
+# tokens held back; a character has at most 4 bytes, so more tokens never become one character
+_MAX_HELD = 16
 
 
 class TokenDecoder(Protocol):

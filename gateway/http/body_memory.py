@@ -97,7 +97,7 @@ class BodyMemory:
             queue = self._waiting.pop(waiter.tenant_id)
             queue.remove(waiter)
             if queue:
-                self._waiting[waiter.tenant_id] = queue  # behind the other tenants
+                self._waiting[waiter.tenant_id] = queue  # after the other tenants
             self._held[waiter.tenant_id] += waiter.size
             waiter.granted.set_result(None)
 

@@ -1,4 +1,4 @@
-"""The head of every request while it is answered, and the fields that every answer has.
+"""The id, task and end of every request, and the header fields of every answer.
 
 A request has an id, a start time, a dialect, and a task. The gateway cancels the task to cut the
 request off, at the end of the grace period or of the request's key. If nothing was sent yet, the

@@ -16,7 +16,7 @@ def at_once(limits: Limits) -> int | None:
 
 
 def within_rate(limits: Limits, prompt_tokens: int, answers: int) -> int | None:
-    """Return the tokens that each of `answers` may have, at least 1; None: any number of tokens."""
+    """Return how many tokens each of `answers` may have, at least 1; None: any number."""
     room = at_once(limits)
     return None if room is None else max(1, (room - prompt_tokens) // answers)
 

@@ -115,7 +115,7 @@ class GuardedLimiter:
         if isinstance(verdict, Granted):
             if demand.begun is None:
                 self._owe(demand.tenant_id, requests=1)
-            else:  # Redis may hold the request's beginning
+            else:  # Redis may hold the amount with which the request began
                 begun = Hold(as_begun(demand, demand.begun))
                 self._uncharged.append(_Uncharged(begun, Amount()))
             return Granted(Hold(verdict.hold.demand, _STAND_IN), verdict.standing)

@@ -1,4 +1,4 @@
-"""The delay of refusals: the first ones of a tenant are answered at once, many of them slowly.
+"""The delay of a tenant's refusals: some are answered at once, the others slowly.
 
 Knows: tenants and times. Does not know: why a request is refused.
 """

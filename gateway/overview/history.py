@@ -108,7 +108,7 @@ def _by_engine(overview: Overview) -> dict[str, Overview]:
 
 
 def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
-    """Make the look that precedes the first: zeros when the oldest engine that counts started.
+    """Make the look before the first one: zero counts, when the oldest engine that counts started.
 
     Engines older than KEPT_S do not count: they did most of their work before the shown hour.
     """

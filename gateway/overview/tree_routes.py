@@ -1,4 +1,4 @@
-"""`/admin/cache/tree`, a level at a time, and `/admin/cache/prefixes`, the hot and the wasteful."""
+"""The tree's levels at `/admin/cache/tree`, and its top prefixes at `/admin/cache/prefixes`."""
 
 from typing import Annotated, Any, get_args
 

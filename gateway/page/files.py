@@ -63,7 +63,7 @@ class PageFiles:
             for path in folder.rglob("*")
             if _kind(path) in _TYPES and path.is_file()
         }
-        self._packed: dict[str, Packed] = {}  # files that were asked for
+        self._packed: dict[str, Packed] = {}  # the compressed form of files that were asked for
 
     def answer(self, name: str, request: Request) -> Response:
         """Answer with the file, or 304 for a client that has it; NotFound for an unknown path."""

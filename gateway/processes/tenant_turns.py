@@ -30,7 +30,7 @@ class TenantTurns:
     """The turns of all tenants at one resource. For one event loop."""
 
     def __init__(self, most_waiting: int = sys.maxsize) -> None:
-        """Let `most_waiting` pieces of a tenant's work wait behind the running one."""
+        """Let `most_waiting` pieces of a tenant's work wait while one of its pieces runs."""
         self._most_takers = most_waiting + 1
         self._turns: WeakValueDictionary[str | None, _Turn] = WeakValueDictionary()
 

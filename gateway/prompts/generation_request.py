@@ -227,7 +227,8 @@ class AdmittedRequest:
 
     generates: tuple[Generate, ...]
     choices: int
-    prompt_tokens: int  # counted once for `sharing` choices, as `usage` does
+    # counted once for all choices that share a prompt (`sharing`), as `usage` does
+    prompt_tokens: int
     text: TextRules
     parser: Callable[[], TurnParser] | None = None  # a maker of parsers; None: plain text
     origin: Origin | None = None  # for answers that are remembered

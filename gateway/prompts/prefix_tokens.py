@@ -1,4 +1,4 @@
-"""The tokens of a published source that every prompt continuing it begins with.
+"""The leading tokens that all prompts which continue a published source have in common.
 
 The tokens at a text's end depend on the text that follows, and a template may write something
 between messages. So the source is rendered with several continuations, and the tokens with which

@@ -55,7 +55,8 @@ class Leases:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._seen: dict[str, tuple[float | None, float]] = {}  # by address: last beat, since when
+        # by address: the last heartbeat, and the time since which it has not changed
+        self._seen: dict[str, tuple[float | None, float]] = {}
 
     def alive(self, registered: list[RegisteredEngine]) -> set[str]:
         """Return the addresses of engines added by an operator, or whose heartbeats still come."""

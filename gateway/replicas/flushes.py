@@ -29,7 +29,7 @@ class FlushReader:
         self._monotonic = monotonic
         self._log: FlushLog | None = None
         self._is_found = asyncio.Event()
-        self._seen: dict[str, float] = {}  # when each flush with a second time was seen first
+        self._seen: dict[str, float] = {}  # when each flush that engines repeat was first seen
 
     def found(self, log: FlushLog) -> None:
         """Use the log of flushes from now on: the state is open."""
@@ -37,7 +37,7 @@ class FlushReader:
         self._is_found.set()
 
     async def read(self) -> dict[str, str | None]:
-        """Map flush ids to tenants, None for all tenants; wait until the state answers."""
+        """Map ids of recorded flushes to tenants, None for all; wait until the state answers."""
         while True:
             await self._is_found.wait()
             try:

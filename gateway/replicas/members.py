@@ -74,8 +74,10 @@ class Members:
         self._ids: dict[str, str | None] = dict.fromkeys(self.engines)  # ids of connected engines
         self._stopping: dict[str, str] = {}  # ids of stopping engines, by name
         self._leaving: set[str] = set()  # names of leaving replicas
-        self._last: dict[str, bytes] = {}  # the last fingerprints, also of engines gone
-        self._roles: dict[str, Role] = {}  # the last roles, also of engines gone
+        # the last fingerprint of each replica, also after its engine has gone
+        self._last: dict[str, bytes] = {}
+        # the last role of each replica, also after its engine has gone
+        self._roles: dict[str, Role] = {}
         self._fingerprint: bytes | None = None
 
     def join(self, name: str, engine: ReplicaEngine) -> None:
@@ -193,7 +195,7 @@ class Members:
                 _LOG.error("replica %s is refused: %s", name, self._why(name, "refused"))
 
     def _agree(self, fingerprint: bytes) -> None:
-        """Make this fingerprint the common one if no replica has the former common one."""
+        """Make `fingerprint` the common one if no replica has the former common one any more."""
         if self._fingerprint not in self._last.values():
             self._fingerprint = fingerprint
 

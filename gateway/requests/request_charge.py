@@ -1,4 +1,4 @@
-"""The charge of one request to its caller's usage, made at its end and after later engine ends.
+"""The charge of one request to its caller's usage: at its end, and for choices that end later.
 
 Normally the engine ends a choice before its request is over. If the engine stands still just then,
 its end of the choice comes later, and is charged when it comes.

@@ -28,7 +28,8 @@ class Balance:
 
     spread: float = 1.5  # the most running requests of a replica, as a multiple of the mean
     slack: int = 4  # running requests allowed beyond `spread`, for small numbers
-    others: float = 0.75  # cost to waiting requests, as a multiple of the seconds of computing
+    # price of keeping other requests waiting, as a multiple of the seconds of computing
+    others: float = 0.75
     ahead: float = 4.0  # computing's price factor, per cache size computed beyond others
     least_prompts: int = 16  # prompts that an empty cache is taken to hold
     copies: float = 0.3  # price of fetching tokens, as a share of computing them

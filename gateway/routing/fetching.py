@@ -42,7 +42,7 @@ class Offer(NamedTuple):
     source: FetchSource
     is_over_tcp: bool
     uncached: int  # prompt tokens that are left to compute after the fetch
-    begins_s: float  # seconds before the first token is on the way
+    begins_s: float  # seconds before the source begins to send
     shared_by: int  # fetches from this replica, the new fetch included
 
 

@@ -5,8 +5,8 @@
 
 When a gateway connects to an engine, it sends all recorded flushes (`gateway.replicas.flushes`),
 before the engine serves. To connected engines a gateway passes on the flushes that other gateways
-have recorded: at once if the gateways notify each other (Redis), else within REFRESH_S. For an
-engine may be connected to this gateway, and not to the gateway that recorded the flush. A flush
+have recorded: at once if the gateways notify each other (Redis), else within REFRESH_S. The reason:
+an engine may be connected to this gateway, and not to the gateway that recorded the flush. A flush
 that is due again later is made by the gateways that run by then.
 """
 

@@ -54,7 +54,8 @@ async def open_state(
     with needed_to_start():
         files = read_start_files(config)
         room = ReservedRoom(data_dir)
-        stack.callback(room.fill)  # at the end: grows into space that closed files freed
+        # at the end: the reserve grows into space that closed files have freed
+        stack.callback(room.fill)
         home = await stack.enter_async_context(open_home(data_dir, config, room))
         processes = config.gateways * (config.workers or default_workers(cores()))
         limits = open_limits(data_dir, room, home.link, processes=processes, on_lost=on_lost)

@@ -297,5 +297,5 @@ class IsolationReport(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float  # seconds since the epoch
     verdict: str
-    samples: int  # samples a class of the timing test; 0: left out
+    samples: int  # samples of each class in the timing test; 0: the test was left out
     report: str  # in Markdown

@@ -42,7 +42,8 @@ class GrammarText:
         self._tokens = re.compile(f"({'|'.join(tokens)})" if tokens else "(?!)")
         self._rules: list[str] = []
         self._once: dict[str, str] = {}
-        self._roots: dict[str, Any] = {}  # schemas that refer beyond definitions, by tool
+        # schemas that refer to parts outside their definitions, by tool
+        self._roots: dict[str, Any] = {}
         self._chars = 0
 
     def spelled(self, text: str, quote: Callable[[str], str] | None = None) -> str:

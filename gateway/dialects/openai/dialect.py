@@ -15,7 +15,7 @@ from gateway.http.error_dialect import RenderedError
 
 
 class OpenAI:
-    """The default dialect, which serves all paths of no other dialect, also the operator's."""
+    """The default dialect: it serves every path that no other dialect has, the operator's too."""
 
     prefixes: ClassVar[tuple[str, ...]] = (
         "/v1",

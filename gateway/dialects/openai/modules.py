@@ -80,7 +80,7 @@ class ModulesList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModulesDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """A deleted schema: no request reaches its blocks, and engines dropped the blocks."""
+    """A deleted schema: no request can reach its blocks, and the engines have dropped them."""
 
     id: str
     object: Literal["modules.deleted"] = "modules.deleted"

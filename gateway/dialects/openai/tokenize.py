@@ -23,7 +23,8 @@ from gateway.prompts.pipeline.tokenised import check_ids
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 
 _AT_ONCE = 1 << 12  # tokens decoded in some milliseconds
-_BYTES_PER_CHARACTER = 4  # bytes of token ids' JSON that cost as much as a character to tokenise
+# bytes of token ids' JSON that take as long as one character takes to tokenise
+_BYTES_PER_CHARACTER = 4
 
 
 class _Alone(msgspec.Struct, frozen=True):

@@ -68,7 +68,7 @@ def responses_router(parts: RouteParts) -> APIRouter:
 
 @dataclass(frozen=True, slots=True)
 class ResponsesCreation:
-    """A reader of request bodies; `held` counts the memory of a response until it ends."""
+    """A reader of request bodies; `held` counts a response's memory until the response ends."""
 
     reader: ResponsesReader
     held: BodyMemory

@@ -143,7 +143,7 @@ class Backlog:
 
 
 def let_wait(scope: Scope, backlogs: Backlogs, flow: Flow) -> None:
-    """Queue the messages sent in this scope in the backlogs when `flow` says so."""
+    """Queue the messages of this scope's answer in `backlogs` while `flow` has no room."""
     scope[_KEY] = backlogs, flow
 
 

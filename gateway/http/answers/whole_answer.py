@@ -72,7 +72,7 @@ def let_gather(scope: Scope, memory: AnswerMemory) -> None:
 
 
 def gathered(scope: Scope) -> Gathered:
-    """Return the memory of this scope's whole answer, held until its request is over."""
+    """Return the memory that this scope's unstreamed answer takes until the request is over."""
     memory: AnswerMemory | None = scope.get(_KEY)
     if memory is None:  # the server does not bound memory
         memory = GatheredAnswers(Bounds())

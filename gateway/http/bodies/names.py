@@ -24,7 +24,7 @@ def check_all_names(spelled: bytes | bytearray) -> None:
 
 
 def name_given_twice(spelled: bytes | bytearray) -> str:
-    """Return the most frequent first-level name in a valid JSON object."""
+    """Return the name that occurs most often at the first level of a valid JSON object."""
     names: list[str] = [name for name, _ in _read(spelled, list)]
     return _most_often(names)
 

@@ -28,7 +28,7 @@ from gateway.http.protocol.state import State
 from gateway.http.request_head import abandon_if_stranger
 
 _ASKED = (State.HEAD, State.BODY, State.ANSWERING)
-_GONE_S = 0.05  # at most, until the last bytes of a connection that made room have been sent
+_GONE_S = 0.05  # longest wait for the last bytes of a connection that is closed to make room
 _TOO_MANY_CONNECTIONS = Unavailable(
     "the server has too many connections", code="too_many_connections", retry_after_s=1.0
 )

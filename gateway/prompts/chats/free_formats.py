@@ -33,7 +33,7 @@ class FreeFormat(Struct, frozen=True, kw_only=True):
 
 
 class TextBounds(Struct, frozen=True):
-    """The pattern, as in JSON Schema, or the Lark grammar of a free-text tool's texts.
+    """The pattern (as in JSON Schema) or the Lark grammar that a free-text tool's texts match.
 
     Without a pattern and a grammar, any text is allowed, and `why` gives the reason.
     """

@@ -70,7 +70,7 @@ class FreeInput:
         self._state: Literal["start", "inside", "other", "over"] = "start"
 
     def feed(self, arguments: str) -> str:
-        """Return the text that is certain after `piece`."""
+        """Return the text that is certain once `arguments` have come."""
         if self._state == "other":
             self._other.append(arguments)
             return ""

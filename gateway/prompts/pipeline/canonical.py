@@ -91,7 +91,8 @@ def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
 def _canonical_mark(mark: CacheMark, environment: str) -> CacheMark:
     """Convert a breakpoint's chat like the prompt, so that both still begin with the same text.
 
-    `environment` is the prompt's: a breakpoint may cover only the system text, which has lost it.
+    `environment` is the prompt's: a breakpoint may cover only the system text, from which the
+    environment is moved.
     """
     if mark.chat is None:
         return mark

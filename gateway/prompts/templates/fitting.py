@@ -43,7 +43,7 @@ def fitted(messages: Sequence[Message], traits: TemplateTraits) -> list[Message]
 
 
 def with_system(messages: Sequence[Message], text: str, traits: TemplateTraits) -> list[Message]:
-    """Add a system text to a fitted chat, behind the system texts at its beginning."""
+    """Add a system text to a fitted chat, after the system texts at its beginning."""
     leading = list(takewhile(lambda one: one.role == "system", messages))
     system = Message("system", (Text(text),))
     return list(_systems([*leading, system, *messages[len(leading) :]], traits))

@@ -28,7 +28,7 @@ from gateway.prompts.tokens.tokenizer import Pipeline, TokenIds, Tokenizer
 
 CHUNK = 1 << 14  # characters: some milliseconds
 KNOWN_CHUNK = 1 << 9  # characters of remembered chunks: on average half a chunk is tokenised anew
-_FOUND = 16  # remembered characters that cost as much as tokenising one
+_FOUND = 16  # remembered characters that take as long to look up as tokenising one character
 LONGEST_RUN = 1 << 18  # characters without a place to cut
 
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -50,7 +50,7 @@ _KNOWN = {
     *(rf"{_SHORT_FORMS}|{_WORDS}|\p{{N}}{some}{_REST}" for some in ("{1,3}", "")),
     _by_case("", ""),  # Mistral since Nemo
     _by_case(f"{_SHORT_FORMS}?", "{1,3}"),  # gpt-oss
-    # handbook
+    # handbook, the demo model
     r"\p{N}|\p{Lu}+\p{Ll}*| ?[\p{Ll}\p{Lo}\p{Lm}\p{M}]+| ?[^\s\p{L}\p{N}]|\s",
 }
 # Characters that every version of Unicode calls letters or digits, then space or punctuation.

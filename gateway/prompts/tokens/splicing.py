@@ -45,7 +45,8 @@ class SplicedChat:
 
     rendered: Rendered
     splices: tuple[Splice, ...] = ()
-    parent: bytes | None = None  # key of the last turn, if one splice has all up to its end
+    # key of the last turn, if one splice replaces everything up to the turn's end
+    parent: bytes | None = None
 
     def parts(self) -> Iterator[Rendered | TokenIds]:
         """Yield the chat's parts in order: texts to be tokenised, and tokens."""

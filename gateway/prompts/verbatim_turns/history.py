@@ -118,9 +118,9 @@ def _changed(chat: ChatPrompt, place: int) -> ChatPrompt:
 
 
 def _end_of_change(rendered: Rendered, other: Rendered, marks: Marks) -> Place | None:
-    """Find the first control token after the last difference that does not belong to the turn.
+    """Find the first control token that is after the last difference and outside the turn.
 
-    Returns None without a difference, or if no control token outside the turn follows.
+    Returns None without a difference, or if no such token follows.
     """
     pieces = rendered.pieces
     pairs = zip(reversed(pieces), reversed(other.pieces), strict=False)

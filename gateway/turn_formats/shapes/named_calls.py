@@ -26,7 +26,8 @@ _MAX_NAME = 256
 class NamedCallFormat(BlockFormat):
     """The base of formats with named calls; a subclass gives its `marks`."""
 
-    marks: ClassVar[tuple[str, str, str, str, str]]  # section, its end, call, its end, separator
+    # markers: of a section, of its end, of a call, of its end; then the separator
+    marks: ClassVar[tuple[str, str, str, str, str]]
     between_calls = ""
     id_end: ClassVar[str] = ""  # between a call's id and its name; "": calls have no id
     around_text: ClassVar[tuple[str, ...]] = ()  # markers around texts, which are dropped

@@ -73,7 +73,7 @@ def joined(texts: Sequence[TextBlock]) -> str:
 
 
 def _by_role(turns: Sequence[InputMessage]) -> Iterator[tuple[str, list[_Placed]]]:
-    """Yield the role and the blocks of each run of turns of one role."""
+    """Group adjacent turns of one role: yield the role, and the blocks of all these turns."""
     said = [(place, turn) for place, turn in enumerate(turns) if turn.content is not None]
     for role, same in groupby(said, key=lambda one: one[1].role):
         yield role, [placed for place, turn in same for placed in _blocks(turn, place)]

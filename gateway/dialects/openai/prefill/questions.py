@@ -50,7 +50,7 @@ PICK = "Answer with the letter of one of these:"
 
 @dataclass(frozen=True, slots=True)
 class PosedQuestion:
-    """A question as text, and the tokens that answer it."""
+    """A question as text, and the tokens that may answer it."""
 
     text: str
     candidates: list[int]
