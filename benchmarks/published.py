@@ -1,4 +1,4 @@
-"""Time to first token behind a published system prompt, compared with sharing everything.
+"""Time to first token after a published system prompt, compared with sharing everything.
 
     python -m benchmarks.published [--tenants 60] [--system 714] [--question 15]
 

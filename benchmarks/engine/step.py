@@ -48,7 +48,7 @@ class BenchShape:
     chunks: tuple[tuple[int, int], ...] = ()  # new tokens, context
     group: int = 1  # rows that share one prefix
     shared: int = 0  # tokens of the shared prefix
-    drafts: int = 0  # tokens that each decode row verifies beyond its last
+    drafts: int = 0  # draft tokens that each decode row verifies after its last token
 
 
 def quick_shapes() -> list[BenchShape]:

@@ -56,7 +56,7 @@ class Bench:
         return self.random.integers(0, 150_000, count, dtype=np.int32)
 
     def prompt(self) -> TokenIds:
-        """Make a new long prompt behind the published prefix."""
+        """Make a new long prompt that begins with the published prefix."""
         return np.concatenate([self.system, self.draw(self.num_tokens - len(self.system))])
 
     def acquire(self, ids: TokenIds, owner: str = "bench") -> Lease:
@@ -145,7 +145,7 @@ def insert(bench: Bench, repeats: int) -> Times:
 
 
 def commit_one_block(bench: Bench, repeats: int) -> Times:
-    """Commit one block after another behind a long prompt, as a decode does."""
+    """Commit one block after another after a long prompt, as a decode does."""
     ids = np.concatenate([bench.prompt(), bench.draw(repeats * BLOCK_SIZE)])
     prompt = ids[: bench.num_tokens]
     keys, lease = block_keys(PATH, prompt, BLOCK_SIZE), bench.acquire(prompt)

@@ -28,7 +28,8 @@ ROUTES: dict[Dialect, str] = {
     "completions": "/v1/completions",
     "messages": "/v1/messages",
 }
-_WARM_S = 600.0  # nothing is sent while the prompt is computed
+# seconds of silence that are allowed: the server sends nothing while it computes the prompt
+_WARM_S = 600.0
 
 
 def probe(

@@ -32,7 +32,7 @@ def chat(
         typer.Option(help="0 always takes the likeliest token.", min=0, max=2, show_default=False),
     ] = None,
 ) -> None:
-    """Talk to the model; after each turn it shows the cached tokens and the speed.
+    """Talk to the model; the cached tokens and the speed are shown after each turn.
 
     Each line of standard input is a turn; /exit or the end of the input ends the conversation.
     Answers are on standard output, numbers and the prompt on standard error.

@@ -23,7 +23,7 @@ class Turn:
     usage: dict[str, Any] = field(default_factory=dict)
 
     def hear(self, line: bytes, at: float) -> str:
-        """Read a line of the stream; return its text. ServerRefused if the line is an error.
+        """Read a line of the stream and return its text. ServerRefused for a line that is an error.
 
         Raises msgspec.DecodeError if the line is not JSON.
         """

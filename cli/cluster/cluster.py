@@ -43,10 +43,10 @@ DrainS = Annotated[
 def up(file: SettingsFile) -> None:
     """Run engines on the machines of a Ray cluster, and print changes of their states.
 
-    Ray chooses a machine for each engine, and another one when that is lost. Engines register
-    themselves; gateways with --find-engines find them. Ctrl-C leaves engines running in a Ray that
-    was there before ('ratoon cluster down' ends them); one that was started here ends with them.
-    With a section 'gateway' in the file a gateway runs beside the command, and ends with it.
+    Ray chooses a machine for each engine, and another machine when that one is lost. Engines
+    register themselves; gateways with --find-engines find them. If Ray ran before, Ctrl-C leaves
+    the engines running ('ratoon cluster down' ends them); otherwise it ends them and Ray. With a
+    section 'gateway' in the file a gateway runs beside the command, and ends with it.
 
     Example:
 

@@ -23,7 +23,7 @@ def engine(
     """Run the engine alone: it owns the accelerator and the cache.
 
     For your own process supervisor. It serves the gateways that connect to --socket, and has no
-    HTTP interface. With --register gateways find it; it leaves them when it is asked to end.
+    HTTP interface. With --register, gateways find the engine until it is asked to end.
 
     Examples: for a gateway on this machine; for gateways on others:
 

@@ -1,4 +1,4 @@
-"""A check that Ray's head answers at an address: Ray itself would retry for ever, silently.
+"""A check that Ray's head node answers at an address: Ray itself would retry for ever, silently.
 
     nothing listens     refused at once
     another server      refused if it does not answer in HTTP/2, as the head does, within ANSWER_S

@@ -100,7 +100,8 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineConfig  # engine settings without the model, the address and the key
     shared: Shared
     engines: int  # engines at the start
-    prefill_engines: int  # first engines, which only prefill; if above 0, the others only decode
+    # number of engines, the first ones, that only prefill; above 0: the others only decode
+    prefill_engines: int
     scaling: ScalingBounds | None  # None: the number of engines is fixed
     num_gpus: float
     num_cpus: float

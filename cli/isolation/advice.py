@@ -17,7 +17,7 @@ from cli.isolation.verdict import (
 )
 
 _STEP = 100  # numbers of samples are rounded up to multiples of this
-# Half an interval may take this part of the tolerance, because chance also moves the interval's
+# Share of the tolerance that half an interval may take, because chance also moves the interval's
 # middle. So a server that leaks nothing passes 99 times in a hundred.
 _ROOM = 0.4
 

@@ -129,7 +129,8 @@ class PairedTest:
             is_full = cell.case.publishes is not None and refusal.status == _CONFLICT
             if not is_full and not (cell.case.is_module and refusal.status == _BAD_REQUEST):
                 raise
-            # No room for another published prefix, or in the tenant's part for the module.
+            # No room for another published prefix, or none for the module in the tenant's
+            # partition.
             return untested(cell, Outcome.INCONCLUSIVE, str(refusal))
 
     async def _prepared(self, cell: Cell, stack: AsyncExitStack) -> Fixture:

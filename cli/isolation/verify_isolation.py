@@ -92,13 +92,12 @@ class VerifyFlags:
 def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
     """Test a running server: can a tenant learn anything about another tenant's prompts?
 
-    Creates temporary tenants, keys, groups and published prefixes, and removes them at the end.
-    Through every entry point and in every tier, a request that differs in one thing must find
-    nothing where its equal finds everything; what one tenant marks or stores another must not
-    probe, list, use, prolong or delete; a hit must not be told from a miss by its first token or
-    by the gaps between the tokens after it, nor others' tokens by what is evicted. Exits with 0
-    only if all held, the controls show that a leak would have been noticed, and there was time for
-    nine cells in ten.
+    Creates temporary tenants, keys, groups and published prefixes, and removes them at the end. At
+    every entry point and in every tier, a request that differs from an earlier one in one property
+    must find nothing of it in the cache. A tenant must not probe, list, use, prolong or delete what
+    another has marked or stored. Times of tokens must not tell hits from misses, nor evictions how
+    many tokens others sent. Exits with 0 only if all of this held, the controls show that a leak
+    would have been noticed, and there was time for nine cells in ten.
 
     Examples: everything that can be tested without a restart; the same with one, for which the
     command asks and waits:

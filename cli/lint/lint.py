@@ -27,9 +27,9 @@ def lint(
 ) -> None:
     """Find what will keep a request from the cache, before it is sent.
 
-    Dates, times, ids and Claude Code's billing header (but where it does no harm) in tools, system
-    texts and all messages but the last; with '--against' also what differs from an earlier request.
-    Takes requests of all dialects and sends nothing. Exits with 1 if anything is found.
+    Dates, times, ids and Claude Code's billing header (except where it does no harm) in tools,
+    system texts and all messages but the last; with '--against' also what differs from an earlier
+    request. Takes requests of all dialects and sends nothing. Exits with 1 if anything is found.
 
     Examples:
 

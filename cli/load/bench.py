@@ -29,11 +29,12 @@ def bench(target: TargetFlags, load: LoadFlags, arrivals: ArrivalFlags, goal: Sl
 
     A closed loop: each of --concurrency callers sends its next request when its last has ended.
     With --rate, --arrivals or --batching an open loop: requests arrive at their times. All prompts
-    begin with the same --shared-tokens; every run draws new ones unless --seed is given.
+    begin with the same --shared-tokens; every run draws new prompts unless --seed is given.
 
-    TTFT is the time to the first chunk with text, reasoning or a call, ITL every gap between two,
-    TPOT from the first to the last / (output tokens - 1), E2E the whole request; from when it is
-    sent, in an open loop from when it arrives. Exits with 1 if no request succeeded.
+    TTFT is the time to the first chunk with text, reasoning or a call; ITL is each gap between two
+    such chunks; TPOT is the time from the first to the last such chunk, divided by the output
+    tokens after the first; E2E is the time of the whole request. TTFT and E2E begin when a request
+    is sent, in an open loop when it arrives. Exits with 1 if no request succeeded.
 
     Examples: 200 requests by 16 callers, three quarters of each prompt shared; ten requests a
     second with the lengths of a data set; the highest rate that keeps an SLO:

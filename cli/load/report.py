@@ -11,7 +11,8 @@ from cli.load.sender import RequestOutcome
 from cli.load.slo import Goodput, Slo, goodput
 from cli.output import print_table
 
-LATE_S = 0.01  # the client cannot keep the rate if it sends 1 % of the requests later than this
+# seconds; a client that sends 1 % of the requests later than this cannot keep the rate
+LATE_S = 0.01
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,8 +56,8 @@ class RequestOutcome:
     def tpot_s(self) -> float | None:
         """Time per output token after the first; None if there is no second token.
 
-        It ends with the last chunk that has content, as in AIPerf and vLLM's `bench serve`: the
-        usage and the end of the stream come later.
+        The time ends with the last chunk that has content, as in AIPerf and vLLM's `bench serve`:
+        the usage and the end of the stream come later.
         """
         if self.ttft_s is None or self.output_tokens < 2:
             return None

@@ -110,15 +110,14 @@ def models(
     tool_format: ToolFormatName = None,
     json: Json = False,
 ) -> None:
-    """List the models that are served, or say whether one is.
+    """List the models that are served, or tell whether MODEL would be served.
 
-    Architectures, formats of weights, types of KV and scalings of rope, as config.json names them,
-    and what is missing for the other causal models of transformers.
-    With MODEL, whether it would be served; if not, the line is the one that 'ratoon serve' would
-    end with, and the exit status is 1. Its tensors are not opened, and of a hub id no weights are
-    downloaded. Of a directory or a hub id, also which formats of calls and reasoning are
-    recognised, and what its chat template does not take and what becomes of that. The flags of
-    'ratoon serve' for chats can be tried here.
+    The list has architectures, formats of weights, types of KV and scalings of rope, as config.json
+    names them, and what the other causal models of transformers lack. If MODEL would not be served,
+    prints the line with which 'ratoon serve' would end, and exits with 1. Opens no tensors, and
+    downloads no weights. For a directory or a hub id, also prints the formats of calls and
+    reasoning, and how chats are changed that the template does not take. The flags of 'ratoon
+    serve' for chats can be tried here.
 
     Examples:
 

@@ -37,7 +37,8 @@ class AdminClient:
         self._url = url
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._headers = {"Authorization": f"Bearer {key}"}
-        self.beside_a_tenants_key = {"X-Ratoon-Operator": key}  # an operator's request, too
+        # adds the operator's rights to a request with a tenant's key
+        self.beside_a_tenants_key = {"X-Ratoon-Operator": key}
 
     async def __aenter__(self) -> AdminClient:
         self._session = aiohttp.ClientSession(headers=self._headers, timeout=self._timeout)

@@ -28,8 +28,8 @@ def audit(
 ) -> None:
     """Show the changes made over the admin routes, newest first.
 
-    What 'ratoon verify-isolation' made and removed, some hundred changes a run, is one row unless
-    --all or --json asks for each.
+    Each run of 'ratoon verify-isolation', with some hundred changes, is one row unless --all or
+    --json is given.
 
     Example:
 

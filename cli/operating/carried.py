@@ -45,9 +45,10 @@ def export(
     file: Annotated[Path, argument("FILE", "The file to write, which must not exist yet.")],
     key_file: KeyFile,
 ) -> None:
-    """Write a published prefix, with all that was computed of it, into a file.
+    """Write a published prefix, with the KV computed for it, into a file.
 
-    It is sealed with the key and signed; 'ratoon prefixes import' reads it elsewhere.
+    The file is sealed with the key and signed; 'ratoon prefixes import' reads it at another
+    installation.
 
     Example:
 

@@ -39,7 +39,7 @@ def add(admin: AdminFlags, address: AddressArgument) -> None:
 def remove(admin: AdminFlags, address: AddressArgument) -> None:
     """Remove an engine: gateways send it no new requests; its running requests go on.
 
-    One that registers itself is ended where it was started, and leaves the list.
+    An engine that registers itself is ended where it was started, and leaves the list.
 
     Example:
 

@@ -42,11 +42,11 @@ def create(
 ) -> None:
     """Publish a prefix: a file with a system message, with messages in JSON, or with a text.
 
-    --tools is a file with a list of tools in JSON, as chats send them: beside a system message or
-    messages, or alone, for what all conversations with these tools begin with.
+    --tools is a file with a list of tools in JSON, as chats send them. Given without a system
+    message or messages, it publishes the beginning of all conversations with these tools.
 
-    It is computed at once and kept on the device, so it is cached for the first request of every
-    tenant that may share it.
+    The prefix is computed at once and kept on the device, so it is cached for the first request of
+    every tenant that may share it.
 
     Example:
 

@@ -29,7 +29,8 @@ def create(
 ) -> None:
     """Write a signed receipt of a deleted tenant's erasure into a file.
 
-    It waits some seconds for the erasure's end, and lists what is open then.
+    The command waits some seconds for the erasure's end. The receipt lists what is not erased by
+    then.
 
     Example:
 
@@ -63,7 +64,7 @@ def verify(
 ) -> None:
     """Check that a receipt was signed by the installation with this key, and show it.
 
-    It asks no server. A receipt that was changed is refused.
+    No server is asked. A receipt that was changed is refused.
 
     Example:
 

@@ -50,8 +50,9 @@ def usage(
 ) -> None:
     """Show tenants' usage by key and day (UTC), and in all; by default of the last 31 days.
 
-    Tokens are computed, cached (and the seconds saved so), generated, written into the cache, and
-    of those unread: no request has found them to this day. --json has exact numbers.
+    The columns count tokens: computed, cached (with the seconds that this saved), generated,
+    written into the cache, and unread: written, but found by no request so far. --json has exact
+    numbers.
 
     Example:
 

@@ -64,7 +64,7 @@ def _finite(value: Any) -> Any:
 
 
 def field(default: Value, help_text: str | None, **more: Any) -> Value:
-    """Make a field of a group, with its default and its flag; `more` goes to `flag`."""
+    """Make a field of a group from its default and its flag's help; `more` is passed to `flag`."""
     return _with_option(default, flag(help_text, **more))
 
 

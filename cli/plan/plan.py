@@ -47,12 +47,12 @@ def plan(
 ) -> None:
     """Show what a model costs, what fits each tier, and when loading beats computing.
 
-    Weights in each format, KV and FLOPs, the times of a batch of requests, how many tokens fit each
-    tier, and from what length on loading beats computing. All follows from config.json and the
-    flags, by default an H200's; nothing is measured. Loading takes --setup-ms and bytes by
-    bandwidth, computing FLOPs by --tflops times --gpus, a step of decoding weights and KV by
-    --device-gb-s times --gpus, and copies of --cpu-offload-gb by --host-gb-s. Stages compute one
-    after the other: several requests at once gain by them.
+    Shows weights in each format, KV and FLOPs, the times of a batch of requests, how many tokens
+    fit each tier, and from what length on loading beats computing. All numbers follow from
+    config.json and the flags, whose defaults describe an H200; nothing is measured. A load takes
+    --setup-ms plus bytes / bandwidth; computing, FLOPs / (--tflops x --gpus); a decode step, bytes
+    of weights and KV / (--device-gb-s x --gpus); copies of --cpu-offload-gb, bytes / --host-gb-s.
+    Stages compute one after the other, so only several requests at once gain by them.
 
     Examples: an 8B on one H200 with 256 GiB of host memory and a terabyte of disk; on one L4;
     32 requests of 4,096 tokens at once; a 70B divided between two ranks, and between two stages;
@@ -87,7 +87,7 @@ def plan(
 def as_served(made: CachePlan, config: Path) -> CachePlan:
     """Add the model's context to the plan, or the error with which a start would end."""
     if config.name != CONFIG:
-        return made  # beside a file of another name other models' files may lie
+        return made  # beside a config of another name there may be files of other models
     try:
         model = check_served(config.parent, has_weights=False)
     except ModelNotServed as error:

@@ -102,10 +102,11 @@ def gateway(
     """Run the gateway alone: HTTP, keys, tenants, prompts. Needs no torch.
 
     For your own process supervisor, or to keep the gateway up while the engine is replaced. It
-    waits for an engine at --socket, and answers 503 until there is one. Of several engines --socket
-    has all sockets, with commas. With --find-engines it also finds those that are registered.
+    waits for an engine at --socket, and answers 503 until there is one. For several engines,
+    --socket lists their sockets, separated by commas. With --find-engines the gateway also finds
+    registered engines.
 
-    Examples: before one engine; before two; before those that come and go:
+    Examples: for one engine; for two; for engines that come and go:
 
         ratoon gateway --model ~/models/qwen3-8b --socket /run/ratoon/engine.sock
 

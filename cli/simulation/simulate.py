@@ -83,7 +83,7 @@ def simulate(
         ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --plot chat.svg
 
     With --replicas each router sends requests to one of several engines with caches of their own;
-    times and gaps between tokens are estimated. With fetching and prompts on engines of their own:
+    times and gaps between tokens are estimated. With fetches, and two engines for prompts alone:
 
         ratoon simulate chat.jsonl --replicas 8 --fetch-gb-s 20 --prefill-replicas 2 --speed 10
 

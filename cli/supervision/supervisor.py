@@ -59,7 +59,7 @@ def decide(state: ServingState, event: Event, at: float, policy: Policy) -> Deci
 
 
 def the(name: ChildName) -> str:
-    """Name a child in a sentence: an engine among several by its name alone."""
+    """Name a child in a sentence; an engine that is one of several has its name alone."""
     return name if name.startswith(f"{ENGINE}-") else f"the {name}"
 
 

@@ -31,7 +31,7 @@ def top(
 ) -> None:
     """Watch hit rates by tier, tokens a second, the queue, and each tenant, until Ctrl-C.
 
-    In a pipe, and with --json, it is read once.
+    In a pipe, and with --json, the state is read once.
 
     Example:
 

@@ -39,7 +39,7 @@ class ErrorDialect(Protocol):
 
     prefixes: ClassVar[tuple[str, ...]]  # the dialect's paths, each with all paths below it
     suffixes: ClassVar[tuple[str, ...]]  # ends of paths that are the dialect's, with any beginning
-    elsewhere: ClassVar[Mapping[str, str]]  # patterns of other paths' beginnings, with the routes'
+    elsewhere: ClassVar[Mapping[str, str]]  # beginnings of other paths, as patterns, and of routes
     error_schema: ClassVar[type[Struct]]  # the type of an error's body
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:

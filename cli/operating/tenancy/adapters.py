@@ -17,7 +17,7 @@ def load(
     name: NameArgument,
     path: Annotated[str, argument("PATH", "Its folder, below --adapters-dir of the engine.")],
 ) -> None:
-    """Load a PEFT adapter for a tenant, in place of one of the same name.
+    """Load a PEFT adapter for a tenant, in place of an adapter of the same name.
 
     Example:
 

@@ -129,9 +129,9 @@ def quota(
 ) -> None:
     """Show or change a tenant's share of the cache.
 
-    What is left above the floors is divided by weight. By default each tenant has the share that
-    follows from that for itself. With '--cache-sharing pooled' others may use what a tenant does
-    not; then a tenant whose ceiling equals its floor has a fixed part, and learns little of others.
+    The room above all floors is divided by weight. By default the resulting share is the tenant's
+    alone. With '--cache-sharing pooled', other tenants may use what a tenant does not use; then a
+    tenant whose ceiling equals its floor has a fixed share, and learns little about other tenants.
 
     Example:
 

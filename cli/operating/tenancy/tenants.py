@@ -94,8 +94,9 @@ def usage_tiers(
 ) -> None:
     """Choose whether a tenant's usage says from which tiers its cached tokens came.
 
-    They are hidden at first: where tenants share the room of the cache ('--cache-sharing pooled')
-    they tell one how much the others ask. Requests that bear the operator's key are always told.
+    The tiers are hidden by default: where tenants share the room of the cache ('--cache-sharing
+    pooled'), they would tell a tenant how much other tenants ask. Answers to requests with the
+    operator's key always show them.
 
     Example:
 

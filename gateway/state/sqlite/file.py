@@ -147,7 +147,9 @@ def is_whole(connection: sqlite3.Connection, within_s: float) -> bool:
 
 
 def _make_private(path: Path) -> None:
-    """Create the file 0600 before SQLite creates it otherwise; -wal and -shm inherit its mode.
+    """Create the file 0600, before SQLite would create it with another mode.
+
+    The files -wal and -shm inherit the mode.
 
     An existing file is not opened, only its mode is read: closing any descriptor of the file would
     drop the locks that another connection of this process holds.
