@@ -99,8 +99,7 @@ def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
     many tokens others sent. Exits with 0 only if all of this held, the controls show that a leak
     would have been noticed, and there was time for nine cells in ten.
 
-    Examples: everything that can be tested without a restart; the same with one, for which the
-    command asks and waits:
+    Examples: all tests without a restart; also with one, for which the command asks and waits:
 
         ratoon verify-isolation --report isolation.md
 

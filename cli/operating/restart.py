@@ -31,9 +31,9 @@ def restart(
 ) -> None:
     """Restart the engines of the server that runs in DATA_DIR, one after the other.
 
-    Each engine first finishes its requests, while the others take all new requests. So no request
-    is lost if there are several engines (--replicas); a single engine takes no requests until it
-    has restarted. Run this on the server's machine, as the server's user.
+    Each engine first finishes its requests, while the others take all new requests: none is lost if
+    there are several engines (--replicas). A single engine takes no requests until it has
+    restarted. Run this on the server's machine, as its user.
 
     Example:
 

@@ -54,9 +54,8 @@ def plan(
     of weights and KV / (--device-gb-s x --gpus); copies of --cpu-offload-gb, bytes / --host-gb-s.
     Stages compute one after the other, so only several requests at once gain by them.
 
-    Examples: an 8B on one H200 with 256 GiB of host memory and a terabyte of disk; on one L4;
-    32 requests of 4,096 tokens at once; a 70B divided between two ranks, and between two stages;
-    on one H100:
+    Examples: an 8B on an H200, on an L4, and for 32 requests; a 70B on two ranks, in two stages,
+    and on one H100:
 
         ratoon plan --model Qwen/Qwen3-8B --gpu-gib 141 --host-gib 256 --disk-gib 1000
 
