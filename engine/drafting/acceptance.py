@@ -42,11 +42,14 @@ class Acceptance:
         """Learn that `accepted` leading tokens were right, and whether the next token was wrong."""
         kept = _KEPT_AFTER[accepted + is_rejected]
         self.accepted = right = self.accepted * kept + accepted
-        self.rejected = self.rejected * kept + is_rejected
-        known = right + self.rejected + PRIOR_WEIGHT
-        probability = (right + PRIOR_WEIGHT * self.prior) / known
-        self.probability = min(max(probability, LEAST), MOST)
-        self.most_expected = self.expected(MOST_DRAFTS)
+        self.rejected = wrong = self.rejected * kept + is_rejected
+        probability = (right + PRIOR_WEIGHT * self.prior) / (right + wrong + PRIOR_WEIGHT)
+        if not LEAST < probability < MOST:
+            probability = LEAST if probability <= LEAST else MOST
+        self.probability = probability
+        self.most_expected = (
+            probability * (1.0 - probability**MOST_DRAFTS) / (1.0 - probability)
+        )  # as `expected`
 
     def expected(self, size: int) -> float:
         """Return the mean number of accepted tokens in a draft of `size` tokens."""

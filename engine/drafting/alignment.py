@@ -26,6 +26,18 @@ class Alignment:
     Implements `Drafter`.
     """
 
+    __slots__ = (
+        "_is_own",
+        "_known",
+        "_lost",
+        "_matched",
+        "_place",
+        "_text",
+        "_tokens",
+        "index",
+        "source",
+    )
+
     def __init__(self, source: DraftSource, index: TextIndex, tokens: TokenIds) -> None:
         """Start without a place in the text of `index`, which may be `tokens` itself.
 
@@ -47,49 +59,53 @@ class Alignment:
         """Return at most `most` tokens that probably follow the sequence's first `known` tokens."""
         end = known if self._is_own else self.index.end
         if known > self._known:
-            self._follow(known)
-        if self._place is None:
-            self._search(known, end)
-        place = self._place
-        if place is None or place >= end:
-            return ()
-        size = min(most, self._matched)
-        found = self._text[place : min(place + size, end)].tolist()
-        if self._is_own and len(found) < size:  # continue a text that repeats its own end
-            found = (found * (size // len(found) + 1))[:size]
-        return tuple(found)
-
-    def _follow(self, known: int) -> None:
-        """Move the place past the sequence's new tokens; lose the place if they differ."""
-        before, self._known = self._known, known
+            if self._place is not None:
+                self._follow(self._place, known)
+            self._known = known
         place = self._place
         if place is None:
-            return
-        count = known - before
-        here, there = self._tokens[before:known], self._text[place : place + count]
+            place = self._search(known, end)
+        if place is None or place >= end:
+            return ()
+        size = most if most < self._matched else self._matched
+        found = self._text[place : place + size].tolist()
+        if place + size > end:
+            del found[end - place :]
+            if self._is_own:  # continue a text that repeats its own end
+                found = (found * (size // len(found) + 1))[:size]
+        return tuple(found)
+
+    def _follow(self, place: int, known: int) -> None:
+        """Move the place past the sequence's new tokens; lose the place if they differ."""
+        before = self._known
+        here = self._tokens[before:known].tolist()
+        there = self._text[place : place + known - before].tolist()
         if here == there:
-            self._place, self._matched = place + count, self._matched + count
+            self._place, self._matched = place + len(here), self._matched + len(here)
             return
-        same = next(
-            (i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), len(there)
-        )
+        same = 0
+        for token_id in there:
+            if token_id != here[same]:
+                break
+            same += 1
         self._place, self._lost = None, (place + same, before + same)
 
-    def _search(self, known: int, end: int) -> None:
-        """Find the place after the last known tokens in the text, which has `end` tokens."""
+    def _search(self, known: int, end: int) -> int | None:
+        """Find and return the place after the last known tokens in the text of `end` tokens."""
+        index = self.index
         if self._is_own:
-            self.index.extend(end - 1)
-        found = self.index.find(self._tokens, known)
-        if found is None or found[1] == RUN:
-            found = self._find_nearby(known, end) or found
-        if found is not None:
-            self._place, self._matched = found
-
-    def _find_nearby(self, known: int, end: int) -> tuple[int, int] | None:
-        """Return the place after the next nearby token that equals the last known token, and 1."""
-        if self._lost is None:
+            index.extend(end - 1)
+        found = index.find(self._tokens, known)
+        if self._lost is not None and (found is None or found[1] == RUN):
+            found = self._find_nearby(self._lost, known, end) or found
+        if found is None:
             return None
-        place, parted = self._lost
+        self._place, self._matched = found
+        return self._place
+
+    def _find_nearby(self, lost: tuple[int, int], known: int, end: int) -> tuple[int, int] | None:
+        """Return the place after the next nearby token that equals the last known token, and 1."""
+        place, parted = lost
         if known - parted > NEARBY:
             self._lost = None
             return None

@@ -41,9 +41,9 @@ class EarlierAnswers:
                 answer, lease.node, lease.num_shared
             )
 
-    def text_for(self, sequence: Sequence) -> AnswerText | None:
-        """Return the answers that a sequence may repeat; None if there are none."""
-        return self._texts.get(self.scope(sequence.path.last)) if self._texts else None
+    def text_in(self, scope: Namespace) -> AnswerText | None:
+        """Return the answers in a scope; None if there are none."""
+        return self._texts.get(scope)
 
     def scope(self, namespace: Namespace) -> Namespace:
         """Return `namespace`: its requests may read only the answers of this namespace."""
@@ -66,11 +66,12 @@ class FollowedAnswer:
 
     def __init__(self, answers: EarlierAnswers, sequence: Sequence) -> None:
         self._answers, self._sequence = answers, sequence
+        self._scope = answers.scope(sequence.path.last)
         self._alignment: Alignment | None = None
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
         """Return the tokens that followed the sequence's last tokens in an earlier answer."""
-        text, alignment = self._answers.text_for(self._sequence), self._alignment
+        text, alignment = self._answers.text_in(self._scope), self._alignment
         if text is None or not self._sequence.use_cache:
             return ()
         if alignment is None or alignment.index is not text.index:

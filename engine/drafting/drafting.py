@@ -28,6 +28,8 @@ GOOD = 0.5  # acceptance from which on a full draft is taken without asking othe
 class DraftedRow:
     """One sequence's guess, and the acceptance of each of its sources."""
 
+    __slots__ = ("_guessed", "_missed", "_sources", "_tokens", "guess", "known", "rests_until")
+
     def __init__(self, sequence: Sequence, sources: Iterable[BeginDrafts]) -> None:
         """Draft for a sequence from `sources`, which are asked in order."""
         drafters = [drafter for begin in sources if (drafter := begin(sequence)) is not None]
@@ -41,12 +43,13 @@ class DraftedRow:
 
     def look(self, known: int) -> bool:
         """Learn from new tokens, and guess the next tokens; return whether there is a guess."""
-        if known != self.known:
-            if self.known:
-                self._learn(self._tokens[self.known : known].tolist())
+        before = self.known
+        if known != before:
+            if before:
+                self._learn(self._tokens[before:known].tolist())
             self.known, self.guess = known, ()
             if known >= self.rests_until:
-                self._ask()
+                self._ask(known)
                 if self._missed > PATIENCE:
                     self.rests_until = known + 1 + min(self._missed // PATIENCE, LONGEST_REST)
         return bool(self.guess)
@@ -59,7 +62,8 @@ class DraftedRow:
         assert self._guessed is not None
         source, acceptance = self._guessed
         size = len(self.guess) + (pending if source == "mtp" else 0)
-        return acceptance.probability, min(size, len(self._tokens) - self.known - 1)
+        left = len(self._tokens) - self.known - 1
+        return acceptance.probability, size if size < left else left
 
     def draft(self, length: int) -> Draft:
         """Return the first `length` tokens of the guess."""
@@ -69,35 +73,38 @@ class DraftedRow:
 
     def _learn(self, token_ids: list[int]) -> None:
         """Learn the acceptance of the guess's source from the new tokens."""
-        right = 0
-        if self._guessed is not None and self.guess:
-            guessed = self.guess[: len(token_ids)]
-            right = count = len(guessed)
-            if guessed != tuple(token_ids[:count]):
-                right = next(at for at in range(count) if guessed[at] != token_ids[at])
-            self._guessed[1].learn(right, is_rejected=right < count)
+        right, guess = 0, self.guess
+        if guess and self._guessed is not None:
+            for expected, token_id in zip(guess, token_ids, strict=False):
+                if expected != token_id:
+                    break
+                right += 1
+            is_rejected = right < len(token_ids) and right < len(guess)
+            self._guessed[1].learn(right, is_rejected=is_rejected)
         if right:
-            self._missed, self.rests_until = max(self._missed - OUTWEIGHS * right, 0), 0
+            missed = self._missed - OUTWEIGHS * right
+            self._missed, self.rests_until = missed if missed > 0 else 0, 0
         else:
             self._missed += len(token_ids)
 
-    def _ask(self) -> None:
+    def _ask(self, known: int) -> None:
         """Take the first good guess of full length, else the guess with most tokens expected."""
-        highest, known = 0.0, self.known
+        highest = 0.0
         for drafter, acceptance in self._sources:
-            expected = acceptance.most_expected
-            if expected <= highest:
+            if acceptance.most_expected <= highest:
                 continue
             token_ids = drafter.draft(known, MOST_DRAFTS)
             if not token_ids:
                 continue
-            is_whole = len(token_ids) == MOST_DRAFTS
-            if not is_whole:
-                expected = acceptance.expected(len(token_ids))
+            if len(token_ids) == MOST_DRAFTS:
+                expected = acceptance.most_expected
+                is_good = acceptance.probability >= GOOD
+            else:
+                expected, is_good = acceptance.expected(len(token_ids)), False
             if expected > highest:
                 highest, self.guess = expected, token_ids
                 self._guessed = drafter.source, acceptance
-                if is_whole and acceptance.probability >= GOOD:
+                if is_good:
                     return
 
 

@@ -11,7 +11,7 @@ Knows: probabilities, predicted seconds. Does not know: sequences, tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +60,8 @@ class Payoff:
 
     def can_pay(self, rows: int) -> bool:
         """Return whether drafts for `rows` rows would pay if every token were accepted."""
-        return any(self._speed(rows, rows * n, rows * n) > GAIN for n in (1, 4, MOST_DRAFTS))
+        most = ((rows * n, rows * n) for n in (1, 4, MOST_DRAFTS))
+        return self._fastest(rows, most) is not None
 
     def lengths(
         self, rows: int, chances: Sequence[tuple[float, int]], pending: int = 0
@@ -78,30 +79,37 @@ class Payoff:
         if table is None:
             table = self._tables[pending] = _Table(pending)
         places = [_place(probability, size) for probability, size in chances]
-        sums: list[float] = table.both[:, places].sum(axis=1).tolist()
-        fastest, best = GAIN, -1
-        for at, (drafted, gained) in enumerate(zip(sums[:COUNT], sums[COUNT:], strict=True)):
-            speed = self._speed(rows, int(drafted), gained)
-            if speed > fastest:
-                fastest, best = speed, at
-        if best < 0:
+        sums: list[float] = np.add.reduce(table.both.take(places, axis=0)).tolist()
+        best = self._fastest(rows, zip(sums[:COUNT], sums[COUNT:], strict=True))
+        if best is None:
             return [0] * len(chances)
         lengths = table.lengths[best]
         return [lengths[place] for place in places]
 
-    def _speed(self, rows: int, drafted: int, accepted: float) -> float:
-        """Return the speed with these drafted and accepted tokens, relative to no drafts."""
-        if not drafted:
-            return 1.0
-        if self._most_rows is not None and rows + drafted > self._most_rows:
-            return 0.0
-        computed = rows + drafted + (int(accepted) if self._has_states else 0)
-        plain, longer = self._seconds(rows), self._seconds(computed)
-        if plain is None or longer is None:
-            plain, longer = UNKNOWN_ROWS + rows, UNKNOWN_ROWS + computed
-        else:
-            longer += self._host_seconds()
-        return (rows + accepted) / rows * plain / longer
+    def _fastest(self, rows: int, choices: Iterable[tuple[float, float]]) -> int | None:
+        """Return the place of the fastest of `choices`; None if none is faster than no drafts.
+
+        A choice is the number of drafted tokens, and the number of expected accepted tokens.
+        """
+        plain, most_rows = self._seconds(rows), self._most_rows
+        waits = self._host_seconds()
+        fastest, best, before = GAIN, None, 0.0
+        for at, (drafted, accepted) in enumerate(choices):
+            if drafted == before:  # the same lengths as in the choice before
+                continue
+            before = drafted
+            if most_rows is not None and rows + drafted > most_rows:
+                continue
+            computed = rows + int(drafted) + (int(accepted) if self._has_states else 0)
+            longer = self._seconds(computed)
+            if plain is None or longer is None:
+                cost = (UNKNOWN_ROWS + computed) / (UNKNOWN_ROWS + rows)
+            else:
+                cost = (longer + waits) / plain
+            speed = (rows + accepted) / rows / cost
+            if speed > fastest:
+                fastest, best = speed, at
+        return best
 
     def _seconds(self, rows: int) -> float | None:
         if self._decisions >= ASKED_AGAIN:
@@ -134,10 +142,9 @@ class _Table:
         lengths = np.minimum(np.maximum(longest - pending, 0)[:, :, None], room)
         at = np.arange(LEVELS)[:, None]
         gained = gains[at, lengths + pending] - gains[at, pending]
-        # rows: first the lengths, then the gains, by threshold; columns: places (`_place`)
-        self.both: npt.NDArray[np.float64] = np.concatenate((lengths, gained)).reshape(
-            2 * COUNT, -1
-        )
+        # rows: places (`_place`); columns: first the lengths, then the gains, by threshold
+        both: npt.NDArray[np.float64] = np.concatenate((lengths, gained)).reshape(2 * COUNT, -1)
+        self.both = np.ascontiguousarray(both.T)
         self.lengths: list[list[int]] = lengths.reshape(COUNT, -1).tolist()
 
 

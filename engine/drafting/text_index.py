@@ -24,13 +24,24 @@ MOST_TRIED = 16  # most places that a search compares
 _TABLE_BITS = (8, 16)  # least and most bits of a hash
 _FACTORS = (0x85EBCA77, 0xC2B2AE3D)
 _TOKEN_BITS = 32
-_TOKEN_BYTES = 4
 _MASK = (1 << _TOKEN_BITS) - 1
 _AT_ONCE = 48  # number of places from which arrays are faster than a loop
 
 
 class TextIndex:
     """The places of a text after each run of two tokens; place p comes after p tokens."""
+
+    __slots__ = (
+        "_earlier",
+        "_earlier_array",
+        "_latest",
+        "_latest_array",
+        "_shift",
+        "_wrap",
+        "end",
+        "text",
+        "tokens",
+    )
 
     def __init__(self, text: TokenIds) -> None:
         """Prepare to index `text`, int32; its later tokens may still be unknown."""
@@ -40,7 +51,6 @@ class TextIndex:
         self._wrap = min(1 << len(text).bit_length(), WINDOW) - 1
         self.text = text
         self.tokens = text.data
-        self._bytes = self.tokens.cast("B")
         self._latest_array = np.full(1 << bits, -1, np.int32)
         self._earlier_array = np.full(self._wrap + 1, -1, np.int32)
         self._latest = self._latest_array.data
@@ -69,18 +79,20 @@ class TextIndex:
         """
         if end < RUN:
             return None
-        place, oldest = self._latest[self._key(tokens, end)], max(self.end - self._wrap, RUN)
+        first, second = _FACTORS
+        mixed = tokens[end - 2] * first + tokens[end - 1] * second
+        place, end_place, wrap = self._latest[(mixed & _MASK) >> self._shift], self.end, self._wrap
+        oldest = end_place - wrap if end_place - wrap > RUN else RUN
         if place < oldest:
             return None
-        size = min(end, LONGEST)
-        wanted = tokens.cast("B")[(end - size) * _TOKEN_BYTES : end * _TOKEN_BYTES]
-        number = int.from_bytes(wanted, "little")
-        text, earlier, wrap = self.tokens, self._earlier, self._wrap
+        text, earlier = self.tokens, self._earlier
+        wanted, size = 0, end if end < LONGEST else LONGEST
         best, longest, further = 0, RUN - 1, tokens[end - RUN]
         for _ in range(MOST_TRIED):
             # a longer match needs one more equal token; this check skips most places
             if place > longest and text[place - 1 - longest] == further:
-                length = self._match(number, size, place)
+                wanted = wanted or _packed(tokens, end, size)
+                length = self._match(wanted, size, place)
                 if length > longest:
                     best, longest = place, length
                     if length == size:
@@ -97,15 +109,11 @@ class TextIndex:
         The last token is in the number's highest bits, so the highest differing bit gives the
         count.
         """
-        here = min(place, size)
-        there = self._bytes[(place - here) * _TOKEN_BYTES : place * _TOKEN_BYTES]
-        differs = wanted ^ int.from_bytes(there, "little") << _TOKEN_BITS * (size - here)
-        return min(size - -(-differs.bit_length() // _TOKEN_BITS), here)
-
-    def _key(self, tokens: memoryview, place: int) -> int:
-        first, second = _FACTORS
-        mixed: int = tokens[place - 2] * first + tokens[place - 1] * second
-        return (mixed & _MASK) >> self._shift
+        if place >= size:
+            differs = wanted ^ _packed(self.tokens, place, size)
+            return size - (differs.bit_length() + _TOKEN_BITS - 1) // _TOKEN_BITS
+        differs = wanted ^ _packed(self.tokens, place, place) << _TOKEN_BITS * (size - place)
+        return min(size - -(-differs.bit_length() // _TOKEN_BITS), place)
 
     def _extend_at_once(self, end: int) -> None:
         start = max(self.end + 1, end - self._wrap)
@@ -124,3 +132,8 @@ class TextIndex:
         self._earlier_array[places & self._wrap] = earlier
         self._latest_array[keys[is_last]] = places[is_last]
         self.end = end
+
+
+def _packed(tokens: memoryview, end: int, count: int) -> int:
+    """Return the `count` tokens before `end` as one number; the last token has its highest bits."""
+    return int.from_bytes(tokens[end - count : end], "little")

@@ -70,10 +70,11 @@ class TreeWalk:
 
     def _find(self, known: int) -> _Followed | None:
         """Copy the tokens below the sequence's node; None if the tree has none there."""
-        start = self._lease.node
-        seen = (start, len(start.children))
-        sequence = self._sequence
-        if not seen[1] or not start.attached or self._nothing == seen or not sequence.use_cache:
+        start, sequence = self._lease.node, self._sequence
+        if not start.children or not start.attached or not sequence.use_cache:
+            return None
+        seen = start, len(start.children)
+        if self._nothing == seen:
             return None
         found = continuation(self._tree, sequence.path, sequence.token_ids, start, AHEAD)
         if found is None:
