@@ -45,8 +45,8 @@ class LoadCounts:
     row_steps: int = 0  # steps, counted once for each row in them
     seconds: float = 0.0  # predicted time of the steps
     plain_seconds: float = 0.0  # predicted time of the same tokens without drafts
-    steps: int = 0
-    processor_seconds: float = 0.0  # spent on drafting
+    # Processor seconds of drafting, of each step in which all `rows` texts decode.
+    drafting_seconds: list[float] = field(default_factory=list)
     sources: dict[DraftSource, SourceCounts] = field(default_factory=dict)
 
 
@@ -123,8 +123,8 @@ class DraftReplay:
         decodes = [one.sequence for one in running if one.left]
         began = thread_time()
         drafts = self._drafting.propose(decodes) if decodes else {}
-        counts.processor_seconds += thread_time() - began
-        counts.steps += bool(decodes)
+        if len(decodes) == counts.rows:
+            counts.drafting_seconds.append(thread_time() - began)
         rows, drafted = len(decodes), sum(len(draft.token_ids) for draft in drafts.values())
         before = counts.tokens
         for one in running:
@@ -141,9 +141,8 @@ class DraftReplay:
         sequence, at = one.sequence, one.sequence.num_output
         accepted = 0
         if draft is not None:
-            for token_id, wanted in zip(draft.token_ids, one.answer[at:-1], strict=False):
-                if token_id != wanted:
-                    break
+            last = min(len(draft.token_ids), one.left - 1)
+            while accepted < last and draft.token_ids[accepted] == one.answer[at + accepted]:
                 accepted += 1
             of_source = counts.sources.setdefault(draft.source, SourceCounts())
             of_source.drafts += 1

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 from cli.errors import BadSetting
 from cli.output import print_table
@@ -37,7 +38,8 @@ class DraftedLoad:
     tokens_per_step: float  # tokens of one row
     acceptance_rate: float
     speed: float  # predicted tokens a second with drafts / without drafts
-    drafting_us: float  # processor time a step
+    # Median processor time of drafting in a step of all rows; 0 without such steps.
+    drafting_us: float
     sources: dict[str, SourceReport]
 
 
@@ -107,6 +109,6 @@ def _report(counts: LoadCounts, run: int) -> DraftedLoad:
         tokens_per_step=counts.tokens / max(counts.row_steps, 1),
         acceptance_rate=accepted / max(drafted, 1),
         speed=counts.plain_seconds / counts.seconds if counts.seconds else 1.0,
-        drafting_us=counts.processor_seconds / max(counts.steps, 1) * 1e6,
+        drafting_us=median(counts.drafting_seconds or [0.0]) * 1e6,
         sources={str(name): one for name, one in sources.items()},
     )
