@@ -23,6 +23,7 @@ from gateway.http.request_id import client_id_of, new_id
 
 _KEY = "ratoon.dialect"
 _ID = "ratoon.request_id"
+_PATH = "ratoon.path"
 
 
 class RenderedError(NamedTuple):
@@ -84,6 +85,7 @@ class Dialects:
         path = scope["path"]
         dialect = scope[_KEY] = self.of(path)
         scope[_ID] = request_id
+        scope[_PATH] = path
         scope["path"] = self._path_of_routes(path)
         return dialect
 
@@ -98,6 +100,12 @@ def dialect_of(scope: Scope) -> ErrorDialect:
     """Return the dialect of a request."""
     dialect: ErrorDialect = scope[_KEY]
     return dialect
+
+
+def path_sent(scope: Scope) -> str:
+    """Return the path that the client sent, which may differ from the path of the route."""
+    path: str = scope[_PATH]
+    return path
 
 
 def error_response(

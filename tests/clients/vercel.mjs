@@ -23,6 +23,12 @@ const providers = {
       supportsStructuredOutputs: true,
       includeUsage: true,
     })(model),
+  groq: async () =>
+    (await load("@ai-sdk/groq")).createGroq({ baseURL: `${url}/openai/v1`, apiKey })(model),
+  openrouter: async () =>
+    (await load("@openrouter/ai-sdk-provider"))
+      .createOpenRouter({ baseURL: `${url}/api/v1`, apiKey })
+      .chat(model),
   anthropic: async () => (await load("@ai-sdk/anthropic")).createAnthropic({ baseURL, apiKey })(model),
 };
 

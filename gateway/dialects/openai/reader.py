@@ -27,6 +27,7 @@ from gateway.dialects.dialect_request import (
 from gateway.dialects.openai.chat import request_of_chat
 from gateway.dialects.openai.chat_reply import ChatReply
 from gateway.dialects.openai.completions import CompletionReply, request_of_completion
+from gateway.dialects.openai.groq_reply import PREFIX, GroqReply
 from gateway.dialects.openai.prefill.schema import DecisionRequest, EmbeddingRequest, RerankRequest
 from gateway.dialects.openai.prompts import prompt_in
 from gateway.dialects.openai.replies import ServedTier
@@ -37,7 +38,9 @@ from gateway.dialects.openai.schema import (
     Generating,
     TokenizeRequest,
 )
+from gateway.dialects.openrouter_models import is_openrouters
 from gateway.http.bodies.body import Body, Part
+from gateway.http.error_dialect import path_sent
 from gateway.http.request_head import request_id_of
 from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.chats.chat_tools import SentTools
@@ -81,14 +84,15 @@ class Reader:
 
         size = permit.body.size // BYTES_PER_CHARACTER
         wanted, sent = await self.understood(permit, size, understand)
-        reply = ChatReply(
+        reply_format = GroqReply if path_sent(request.scope).startswith(PREFIX) else ChatReply
+        reply = reply_format(
             id=f"chatcmpl-{request_id}",
             request_id=request_id,
             service_tier=_served_tier(wire),
             free=sent.free,
             ignored=sent.passed_over,
             prompt_logprobs=wire.prompt_logprobs,
-            **self._reply_fields(wire, model),
+            **self._reply_fields(request, wire, model),
         )
         return DialectRequest(wanted, reply, request, permit), bool(wire.stream)
 
@@ -112,7 +116,7 @@ class Reader:
             skip_special_tokens=wanted.text.skip_special_tokens,
             has_logprobs=wire.logprobs is not None,
             prompt_logprobs=wire.prompt_logprobs,
-            **self._reply_fields(wire, model),
+            **self._reply_fields(request, wire, model),
         )
         echoed = wanted.choices * sum(map(size_of, wanted.prompts)) if wire.echo else 0
         asked = DialectRequest(wanted, reply, request, permit, echoed=echoed)
@@ -144,12 +148,15 @@ class Reader:
             permit.caller, in_one_step(lambda: understand(bounds)), size
         )
 
-    def _reply_fields(self, wire: Generating, model: NamedModel) -> dict[str, Any]:
+    def _reply_fields(
+        self, request: Request, wire: Generating, model: NamedModel
+    ) -> dict[str, Any]:
         options = wire.stream_options
+        asks_usage = options is not None and options.include_usage is True
         return {
             "created": int(time.time()),
             "model": model.name,
-            "include_usage": options is not None and options.include_usage is True,
+            "include_usage": asks_usage or is_openrouters(request),  # OpenRouter always sends it
             "tokenizer": self.admission.tokenizer,
             "shows_ids": bool(wire.return_token_ids),
             "fingerprint": self.card.fingerprint,

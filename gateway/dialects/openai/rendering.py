@@ -57,11 +57,15 @@ class ReplyFormat(ABC):
         return None if choice is None else self._chunk(choice)
 
     def _chunk(self, choice: msgspec.Struct) -> bytes:
+        return sse(self.chunk_of(choice))
+
+    def chunk_of(self, choice: msgspec.Struct) -> msgspec.Struct:
+        """Write the chunk with `choice`, and with what the answer's first chunk has."""
         reply = self.reply([choice], None if self.include_usage else UNSET)
         if self.ratoon is not UNSET:
             reply = msgspec.structs.replace(reply, ratoon=self.ratoon)
             self.ratoon = UNSET
-        return sse(reply)
+        return reply
 
     def token_ids(self, told: Event | FinishedChoice) -> list[int] | msgspec.UnsetType:
         """List the token ids of `told`, with its stop token; UNSET if the answer shows no ids."""

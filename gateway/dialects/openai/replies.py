@@ -198,6 +198,13 @@ class ChatChunkChoice(Struct, frozen=True):
     token_ids: list[int] | UnsetType = UNSET
 
 
+class GroqFields(Struct, frozen=True):
+    """The fields of a stream's last chunk that only Groq's API has."""
+
+    id: str
+    usage: UsageReply
+
+
 class ChatChunk(Struct, frozen=True, kw_only=True):
     """A chunk of the answer to a chat."""
 
@@ -209,6 +216,7 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     usage: UsageReply | UnsetType | None = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET  # in the first chunk
     service_tier: ServedTier | UnsetType = UNSET
+    x_groq: GroqFields | UnsetType = UNSET  # in the last chunk, below `/openai/v1`
     ratoon: RatoonReply | UnsetType = UNSET  # in a stream's first chunk
 
 

@@ -136,6 +136,49 @@ def test_paths_of_groqs_and_azures_clients(http: httpx.Client, web: Served, begi
     assert http.get("/openai/admin/tenants", headers=bearer(web)).status_code == 404
 
 
+def chunks_of(http: httpx.Client, web: Served, path: str, **more: Any) -> list[dict[str, Any]]:
+    asked = CHAT | {"stream": True} | more
+    answer = http.post(f"{path}/chat/completions", headers=bearer(web), json=asked)
+    events = answer.text.removesuffix("data: [DONE]\n\n").strip().split("\n\n")
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+class TestUsageInStreams:
+    @pytest.mark.parametrize("path", ["/v1", "/openai", f"/openai/deployments/{MODEL}"])
+    def test_openais_and_azures_clients_ask_for_usage(
+        self, http: httpx.Client, web: Served, path: str
+    ) -> None:
+        assert not any(one.get("usage") or "x_groq" in one for one in chunks_of(http, web, path))
+        asked = chunks_of(http, web, path, stream_options={"include_usage": True})
+        assert asked[-1]["choices"] == []
+        assert asked[-1]["usage"]["completion_tokens"] > 0
+
+    def test_openrouters_clients_do_not_ask(self, http: httpx.Client, web: Served) -> None:
+        *_, last = chunks_of(http, web, "/api/v1", usage={"include": True})
+        assert last["choices"] == []
+        assert last["usage"]["completion_tokens"] > 0
+
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_groqs_clients_read_it_in_the_last_chunk_with_a_choice(
+        self, http: httpx.Client, web: Served, n: int
+    ) -> None:
+        *_, last = chunks = chunks_of(http, web, "/openai/v1", n=n)
+        assert last["x_groq"]["id"] == last["id"]
+        assert last["x_groq"]["usage"]["completion_tokens"] > 0
+        assert "usage" not in last
+        assert not any("x_groq" in one for one in chunks[:-1])
+        ends = [one["choices"][0]["finish_reason"] for one in chunks]
+        assert ends.count("stop") == n
+        assert ends[-1] == "stop"
+        assert "ratoon" not in last or len(chunks) == 1
+
+    def test_groqs_clients_may_ask_for_openais_chunk_as_well(
+        self, http: httpx.Client, web: Served
+    ) -> None:
+        asked = chunks_of(http, web, "/openai/v1", stream_options={"include_usage": True})
+        assert asked[-1]["usage"] == asked[-2]["x_groq"]["usage"]
+
+
 class TestOpenRoutersPaths:
     def test_chats_are_openais(self, http: httpx.Client, web: Served) -> None:
         answer = http.post("/api/v1/chat/completions", headers=bearer(web), json=CHAT)

@@ -1,0 +1,39 @@
+"""The rendering of a chat's answer for Groq's clients, which read usage in the field `x_groq`."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from gateway.dialects.openai.chat_reply import ChatReply
+from gateway.dialects.openai.rendering import ReplyFormat, sse, usage_reply
+from gateway.dialects.openai.replies import ChatChunkChoice, GroqFields
+from gateway.generation.choice import Delta, Event
+from gateway.requests.request_metrics import Usage
+
+PREFIX = "/openai/v1/"  # of Groq's paths, and of some of Azure's
+
+
+@dataclass(slots=True, kw_only=True)
+class GroqReply(ChatReply):
+    """A renderer of chunks of which the last has a choice and, unasked, the usage.
+
+    The end of a choice is held back until the next choice ends or the usage is known.
+    """
+
+    held: ChatChunkChoice | None = None
+
+    def piece(self, event: Event) -> ChatChunkChoice | None:
+        """Write the choice of a chunk for `event`; at a choice's end, the end held before."""
+        choice = ChatReply.piece(self, event)  # `super()` fails in a dataclass with slots
+        if isinstance(event, Delta):
+            return choice
+        held, self.held = self.held, choice
+        return held
+
+    def usage_frame(self, usage: Usage) -> bytes:
+        """Write the last end of a choice with the usage, and the chunk that OpenAI has as well."""
+        asked = ReplyFormat.usage_frame(self, usage) or b""
+        if self.held is None:
+            return asked
+        fields = GroqFields(self.id, usage_reply(usage))
+        return sse(msgspec.structs.replace(self.chunk_of(self.held), x_groq=fields)) + asked
