@@ -44,7 +44,7 @@ MOST_FORCED = 256  # most forced tokens kept from one call, which may find tens 
 def parser_limits() -> LLParserLimits:
     """Return the library's limits for a grammar and for each token."""
     return LLParserLimits(
-        step_lexer_fuel=50_000,
+        step_lexer_fuel=200_000,
         step_max_items=60_000,
         max_lexer_states=20_000,
         max_grammar_size=100_000,

@@ -1,8 +1,9 @@
-"""With Gemma's tokenizer a string of JSON may have the tags of HTML that are tokens."""
+"""JSON as models write it follows its schema, with shipped tokenizers."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import tokenizers
@@ -10,22 +11,45 @@ import tokenizers
 from engine.grammars.compilation import Compilation, compiled
 from engine.grammars.prepared import prepared
 from engine.grammars.token_mask import GrammarConstraint
-from engine.grammars.vocabulary import read_vocabulary
+from engine.grammars.vocabulary import Vocabulary, read_vocabulary
 from engine.link.messages import Grammar
-from tests.zoo.families import GEMMA3
+from tests.zoo.families import GEMMA3, LLAMA3
 
 pytestmark = pytest.mark.zoo
 _SCHEMA = {"type": "object", "properties": {"html": {"type": "string"}}, "required": ["html"]}
 _PAGE = {"html": "<table><tr><td>x</td></tr></table>  <b>y</b>\n"}
 
 
+# Of JSONSchemaBench (Github_trivial, o9908; Github_medium, o21115): each such pattern or count
+# takes the library's lexer more than 100,000 steps for one mask over a large vocabulary.
+_NAMES = {"type": "object", "patternProperties": {"^.{1,255}$": {}}}
+_WORDS = {"type": "string", "pattern": r"^$|(^(?:\S+\s+){0,49}\S+$)"}
+
+
 def test_a_page_of_html_in_json_is_what_the_model_would_write() -> None:
     inner = tokenizers.Tokenizer.from_file(str(GEMMA3.directory / "tokenizer.json"))
-    vocabulary = read_vocabulary(GEMMA3.directory, 262208, (106,))
-    grammar = compiled(prepared(Grammar("json_schema", json.dumps(_SCHEMA))), vocabulary)
+    assert inner.token_to_id("<table>") in encoded(inner, _PAGE)
+    follow(_SCHEMA, _PAGE, inner, read_vocabulary(GEMMA3.directory, 262208, (106,)))
+
+
+def test_long_names_and_texts_of_many_words_are_followed() -> None:
+    inner = tokenizers.Tokenizer.from_file(str(LLAMA3.directory / "tokenizer.json"))
+    vocabulary = read_vocabulary(LLAMA3.directory, 128256, (128009,))
+    follow(_NAMES, {"key1": {}, "key2": {"a": 1}}, inner, vocabulary)
+    follow(_WORDS, "The lab is wheelchair accessible.", inner, vocabulary)
+
+
+def encoded(inner: tokenizers.Tokenizer, value: Any) -> list[int]:
+    ids: list[int] = inner.encode(json.dumps(value), add_special_tokens=False).ids
+    return ids
+
+
+def follow(schema: Any, value: Any, inner: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
+    """Write `value` with the model's own tokens; each must be allowed."""
+    grammar = compiled(prepared(Grammar("json_schema", json.dumps(schema))), vocabulary)
     constraint = GrammarConstraint(Compilation(grammar))
-    ids = inner.encode(json.dumps(_PAGE), add_special_tokens=False).ids
-    assert inner.token_to_id("<table>") in ids
-    for token in ids:
-        assert constraint.allowed()[token // 32] >> (token % 32) & 1
+    for token in encoded(inner, value):
+        allowed = constraint.allowed()
+        assert constraint.error is None
+        assert allowed[token // 32] >> (token % 32) & 1
         constraint.advance(token)
