@@ -2,7 +2,8 @@
 
 The library reads a bound as a float and writes the bound with 64 bits. So the library fails for the
 least number of an int64 or a float32, which many generators of schemas write. Such a bound is
-replaced by a slightly tighter bound.
+replaced by a slightly tighter bound. The library also fails for all numbers beyond a bound of
+nineteen digits, so these get a second bound.
 
 Knows: keywords of numbers. Does not know: other keywords.
 """
@@ -13,6 +14,7 @@ from engine.grammars.schemas.json_value import JsonObject, JsonValue
 
 MOST = 2**63 - 1024  # the largest float below 2**63
 LEAST = 1e-18  # smaller bounds become texts of hundreds of zeros
+_FAR = 10**18  # numbers beyond this one, with as many digits or more, need a second bound
 _LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 
 
@@ -20,7 +22,19 @@ def with_close_bounds(schema: JsonObject) -> JsonObject:
     """Return the schema with bounds on numbers that the library accepts."""
     closer = {name: _raised(schema[name]) for name in _LOWER if name in schema}
     closer |= {name: _negated(_raised(_negated(schema[name]))) for name in _UPPER if name in schema}
-    return schema | closer
+    return _with_second(schema | closer)
+
+
+def _with_second(schema: JsonObject) -> JsonObject:
+    lower, upper = (
+        [bound for name in names if isinstance(bound := schema.get(name), int | float)]
+        for names in (_LOWER, _UPPER)
+    )
+    if not upper and lower and _FAR <= max(lower) <= MOST:
+        return schema | {"maximum": MOST}
+    if not lower and upper and -MOST <= min(upper) <= -_FAR:
+        return schema | {"minimum": -MOST}
+    return schema
 
 
 def _raised(bound: JsonValue) -> JsonValue:
