@@ -106,6 +106,11 @@ def other_than(ranges: Ranges) -> Chars:
     return chars(*others, *([(start, MAX_CODE_POINT)] if start <= MAX_CODE_POINT else []))
 
 
+def spelled_ranges(ranges: Ranges) -> str:
+    """Write the ranges as they stand within the brackets of a regular expression."""
+    return "".join(f"\\x{{{low:X}}}-\\x{{{high:X}}}" for low, high in ranges)
+
+
 def text(literal: str) -> Expression:
     """Make an expression of a literal."""
     return in_order([chars((ord(char), ord(char))) for char in literal])

@@ -13,7 +13,7 @@ Knows: characters, and where a text begins and ends. Does not know: how patterns
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
@@ -29,6 +29,8 @@ from engine.grammars.syntax.expression import (
     Repeat,
     UnsoundGrammar,
     chars,
+    one_of,
+    spelled_ranges,
     walk,
 )
 from engine.grammars.syntax.paths import Ways, path_through
@@ -36,7 +38,10 @@ from engine.grammars.syntax.paths import Ways, path_through
 MAX_STATES = 300
 MAX_STEPS = 200_000  # most parts of the pattern that are looked at
 
-ANY_TEXT = Repeat(chars((0, MAX_CODE_POINT)), 0, None)
+MAX_SPELLED = 4  # most classes of Unicode, whose characters are not known here
+
+_ANY_CHAR = chars((0, MAX_CODE_POINT))
+ANY_TEXT = Repeat(_ANY_CHAR, 0, None)
 _Rest: TypeAlias = tuple[Expression, ...]  # parts that match in this order, up to the text's end
 
 
@@ -71,18 +76,24 @@ def without_looks(pattern: Sequence[Expression], start: Expression) -> Expressio
     Raises UnsoundGrammar if no text matches, or if the pattern is too large.
     """
     leaves = {one for part in pattern for one in walk(part) if isinstance(one, Chars)}
-    if any(one.spelled for one in leaves):
-        raise UnsoundGrammar("a look-ahead beside a class of Unicode is not supported")
-    found = _Machine(start, _classes(leaves)).expression(tuple(pattern))
+    found = _Machine(start, _classes(leaves | {_ANY_CHAR})).expression(tuple(pattern))
     if found == NOTHING:
         raise UnsoundGrammar("a look-ahead that nothing can follow is not supported")
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """Characters that lead from one condition to the same next one."""
+
+    chars: Chars
+    leaves: frozenset[Chars]  # the pattern's sets of characters that include them
+
+
 class _Machine:
-    def __init__(self, start: Expression, classes: Sequence[Chars]) -> None:
+    def __init__(self, start: Expression, classes: Sequence[_Class]) -> None:
         self._start = start
-        self._classes = classes  # all characters of a class lead to one condition
+        self._classes = classes
         self._steps = MAX_STEPS
         self._is_start = False
         self._open: set[_Rest] = set()  # rests that are being followed before a character is read
@@ -114,13 +125,13 @@ class _Machine:
     def _ways(self, after: Sequence[Sequence[int]]) -> Ways:
         ways: Ways = defaultdict(dict)
         for state, reached in enumerate(after):
-            pairs = defaultdict[int, list[tuple[int, int]]](list)
+            leading = defaultdict[int, list[Chars]](list)
             for kind, to in zip(self._classes, reached, strict=True):
-                pairs[to].extend(kind.ranges)
-            ways[state] = {to: chars(*ranges) for to, ranges in pairs.items()}
+                leading[to].append(kind.chars)
+            ways[state] = {to: one_of(kinds) for to, kinds in leading.items()}
         return ways
 
-    def _after(self, condition: _Condition, kind: Chars) -> _Condition:
+    def _after(self, condition: _Condition, kind: _Class) -> _Condition:
         """Return the condition on the text after one of the class's characters."""
         match condition:
             case _Any(parts):
@@ -138,12 +149,10 @@ class _Machine:
         finally:
             self._open.discard(condition)
 
-    def _after_rest(self, part: Expression, then: _Rest, kind: Chars) -> _Condition:
+    def _after_rest(self, part: Expression, then: _Rest, kind: _Class) -> _Condition:
         match part:
-            case Chars(ranges):
-                code = kind.ranges[0][0]
-                is_one = any(low <= code <= high for low, high in ranges)
-                return _matching(then) if is_one else _NEVER
+            case Chars():
+                return _matching(then) if part in kind.leaves else _NEVER
             case All(parts):
                 return self._after((*parts, *then), kind)
             case AnyOf(parts):
@@ -218,13 +227,27 @@ def _not(part: _Condition) -> _Condition:
     return part.part if isinstance(part, _Not) else _Not(part)
 
 
-def _classes(leaves: Iterable[Chars]) -> list[Chars]:
+def _classes(leaves: Iterable[Chars]) -> list[_Class]:
     """Divide all characters into classes, so that each leaf has all of a class or none."""
     leaves = list(leaves)
-    cuts = {cut for one in leaves for low, high in one.ranges for cut in (low, high + 1)}
+    known, spelled = ([one for one in leaves if bool(one.spelled) == x] for x in (False, True))
+    if len(spelled) > MAX_SPELLED:
+        raise UnsoundGrammar("a look-ahead beside so many classes of Unicode is not supported")
+    cuts = {cut for one in known for low, high in one.ranges for cut in (low, high + 1)}
     places = sorted({0, *cuts, MAX_CODE_POINT + 1})
     alike = defaultdict[frozenset[Chars], list[tuple[int, int]]](list)
     for low, beyond in pairwise(places):
-        has = frozenset(o for o in leaves if any(a <= low <= b for a, b in o.ranges))
+        has = frozenset(o for o in known if any(a <= low <= b for a, b in o.ranges))
         alike[has].append((low, beyond - 1))
-    return [one for ranges in alike.values() if (one := chars(*ranges)).ranges]
+    found = [_Class(one, has) for has, pairs in alike.items() if (one := chars(*pairs)).ranges]
+    for one in spelled:
+        found = [half for kind in found for half in _halves(kind, one)]
+    return found
+
+
+def _halves(kind: _Class, spelled: Chars) -> Iterator[_Class]:
+    """Yield the characters of `kind` that `spelled` has, and those that it has not."""
+    within = kind.chars.spelled or f"[{spelled_ranges(kind.chars.ranges)}]"
+    for is_in, half in ((True, spelled.spelled), (False, f"[^{spelled.spelled}]")):
+        leaves = kind.leaves | {spelled} if is_in else kind.leaves
+        yield _Class(Chars(kind.chars.ranges, f"[{within}&&{half}]"), leaves)

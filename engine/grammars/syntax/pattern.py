@@ -27,6 +27,7 @@ from engine.grammars.syntax.expression import (
     in_order,
     one_of,
     other_than,
+    spelled_ranges,
 )
 from engine.grammars.syntax.letter_cases import other_cases
 
@@ -237,7 +238,7 @@ class _Reader:
                 raise self._wrong("unclosed character class")
             one = self._class_item()
             ranges.extend(one.ranges)
-            spelled.append(one.spelled or _spelled_ranges(one.ranges))
+            spelled.append(one.spelled or spelled_ranges(one.ranges))
         if any("\\p" in one or "\\P" in one for one in spelled):
             return Chars(_ANY.ranges, f"[{'^' if is_negated else ''}{''.join(spelled)}]")
         found = self._cased(chars(*ranges))
@@ -294,7 +295,3 @@ class _Reader:
 
 def _is_one(found: Chars) -> bool:
     return not found.spelled and len(found.ranges) == 1 and found.ranges[0][0] == found.ranges[0][1]
-
-
-def _spelled_ranges(ranges: Ranges) -> str:
-    return "".join(f"\\x{{{low:X}}}-\\x{{{high:X}}}" for low, high in ranges)
