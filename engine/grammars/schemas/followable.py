@@ -15,6 +15,7 @@ Knows: where schemas are in a schema. Does not know: how the library follows the
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from urllib.parse import quote, unquote
 
 from engine.grammars.schemas.bounds import with_close_bounds
@@ -22,6 +23,7 @@ from engine.grammars.schemas.json_value import JsonObject, JsonValue
 from engine.grammars.schemas.keywords import (
     COUNTS,
     DATA,
+    DESCRIBES,
     FOLLOWED,
     FORMATS,
     NOT_FOLLOWED,
@@ -39,14 +41,13 @@ from engine.grammars.syntax.anchors import containing_text
 from engine.grammars.syntax.expression import UnsoundGrammar
 from engine.grammars.syntax.json_text import without_wide_controls
 from engine.grammars.syntax.lark import regex_of
+from engine.grammars.syntax.shortened import shortened
 
 # A line break and up to twenty spaces, as in indented JSON; or one space.
 WHITESPACE = r"(\n[ ]{0,20}| )?"
 _SEPARATORS = {"item_separator": ",", "key_separator": ":"}  # the library reads them as patterns
 MAX_COMMENT_CHARS = 80
 MAX_REFERENCES = 20  # longest chain of references
-
-_DESCRIBES = {"title", "description", "default", "examples", "$comment", "deprecated"}
 
 
 def schema_of(text: str) -> JsonValue:
@@ -97,6 +98,7 @@ class _Walk:
         self._is_by_pointer = all(one == "#" or one.startswith("#/") for one in references)
         self._names_of_tagged: dict[tuple[JsonValue, str], str] = {}
         self._tagged_definitions: JsonObject = {}
+        self._regexes: dict[str, str] = {}  # patterns as the library reads them
         self._referred = {name for one in references for name in _segments(one)}
 
     def whole(self) -> JsonObject:
@@ -128,7 +130,20 @@ class _Walk:
         for name, value in said.items():
             self._add(found, name, value, f"{at}/{name}")
         found = with_close_bounds(found)
-        if self._is_lenient and "pattern" in found and not can_be_held(found):
+        return self._with_length(found, said)
+
+    def _with_length(self, found: JsonObject, said: JsonObject) -> JsonObject:
+        """Return `found` with a pattern of short texts where the library cannot count them."""
+        pattern, most = said.get("pattern"), found.get("maxLength")
+        if "pattern" not in found or not isinstance(pattern, str) or can_be_held(found):
+            return found
+        short = shortened(containing_text(pattern), most) if isinstance(most, int) else None
+        if short is not None:
+            counted = {name: value for name, value in found.items() if name != "maxLength"}
+            counted["pattern"] = f"^{regex_of(without_wide_controls(short))}$"
+            if can_be_held(counted):
+                return counted
+        if self._is_lenient:
             return {name: value for name, value in found.items() if name not in LENGTHS}
         return found
 
@@ -202,9 +217,20 @@ class _Walk:
 
     def _with_names(self, schema: JsonObject) -> JsonObject:
         names = self._resolved(schema.get("propertyNames"))
-        if isinstance(names, dict) and binds("propertyNames", schema):
-            return with_names(schema, names) or schema
-        return schema
+        if not isinstance(names, dict) or not binds("propertyNames", schema):
+            return schema
+        found = with_names(schema, names)
+        return found if found is not None and self._can_read_names(found) else schema
+
+    def _can_read_names(self, schema: JsonObject) -> bool:
+        """Return whether the patterns of names, which are partly made here, can be read."""
+        patterns = schema.get("patternProperties", {})
+        assert isinstance(patterns, dict)
+        with suppress(UnsoundGrammar):
+            for pattern in patterns:
+                self._regex(pattern)
+            return True
+        return False
 
     def _add_one_of(self, found: JsonObject, alternatives: list[JsonValue], at: str) -> None:
         is_exclusive = self._is_lenient or exclude_each_other(alternatives, self._resolved)
@@ -238,18 +264,25 @@ class _Walk:
     def _pattern(self, pattern: str, at: str) -> str | None:
         """Convert the pattern for the library; None if a lenient schema may ignore it."""
         try:
-            return f"^{regex_of(without_wide_controls(containing_text(pattern)))}$"
+            return self._regex(pattern)
         except UnsoundGrammar as error:
             if self._is_lenient:
                 return None
             raise UnsoundGrammar(f"the pattern at {at}: {error}") from error
+
+    def _regex(self, pattern: str) -> str:
+        """Write the pattern as the library reads it; raises UnsoundGrammar."""
+        if pattern not in self._regexes:
+            read = without_wide_controls(containing_text(pattern))
+            self._regexes[pattern] = f"^{regex_of(read)}$"
+        return self._regexes[pattern]
 
     def _resolved(self, schema: JsonValue) -> JsonValue:
         """Return the target of a reference that is the only effective keyword, else `schema`."""
         for _ in range(MAX_REFERENCES):
             if not isinstance(schema, dict) or "$ref" not in schema:
                 break
-            if not schema.keys() <= {"$ref", *_DESCRIBES}:
+            if not schema.keys() <= {"$ref", *DESCRIBES}:
                 break
             target = self._target(schema["$ref"])
             if target is None:

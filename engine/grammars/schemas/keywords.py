@@ -22,6 +22,7 @@ NOT_FOLLOWED = {
     *("uniqueItems", "contains", "minContains", "maxContains", "unevaluatedItems"),
     *("unevaluatedProperties", "propertyNames", "$dynamicRef", "$recursiveRef"),
 }
+DESCRIBES = {"title", "description", "default", "examples", "$comment", "deprecated"}
 DATA = {"const", "enum", "default", "examples"}
 OF_SCHEMAS = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 COUNTS = {

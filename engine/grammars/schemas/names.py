@@ -1,34 +1,83 @@
 """Translation of `propertyNames` into other keywords.
 
-Knows: keywords of objects. Does not know: other schemas.
+    {"properties": {...}, "propertyNames": {"pattern": "^x"}}
+    {"properties": {...}, "patternProperties": {"^(?!(?=[^]*(?:^x)))": false}}
+
+A condition on names becomes look-aheads at the start of a pattern. Names that do not meet the
+condition have the schema `false`, so no other keyword of the object has to change, except patterns
+of other names: these must not match a name that is `false` already.
+
+Knows: keywords of objects and of names. Does not know: other schemas.
 """
 
 from __future__ import annotations
 
+import re
+
 from engine.grammars.schemas.json_value import JsonObject, JsonValue
+from engine.grammars.schemas.keywords import DESCRIBES, FORMATS
 
 _ONLY = {"type", "enum", "const"}
 _LENGTHS = {"type", "minLength", "maxLength"}
+_SYNTAX = re.compile(r"[\\^$.*+?()\[\]{}|/]")
 
 
 def with_names(schema: JsonObject, names: JsonObject) -> JsonObject | None:
     """Write `names`, the `propertyNames` of `schema`, as other keywords; None if impossible."""
-    if names.get("type", "string") != "string" or "patternProperties" in schema:
-        return None
     rest = {name: value for name, value in schema.items() if name != "propertyNames"}
-    binding = {name for name in names if name not in {"title", "description", "$comment"}}
-    listed = names.get("enum", [names["const"]] if "const" in names else None)
-    if binding <= _ONLY and isinstance(listed, list):
-        return _with_listed(rest, [name for name in listed if isinstance(name, str)])
-    if "properties" in schema:
+    names = {name: value for name, value in names.items() if name not in DESCRIBES}
+    conditions = _conditions(names)
+    if conditions is None:
         return None
+    listed = _listed(names)
+    if names.keys() <= _ONLY and listed is not None and "patternProperties" not in rest:
+        return _with_listed(rest, listed)
+    is_alone = rest.keys().isdisjoint({"properties", "patternProperties"})
     pattern = names.get("pattern")
-    if binding <= {"type", "pattern"} and isinstance(pattern, str):
+    if is_alone and names.keys() <= {"type", "pattern"} and isinstance(pattern, str):
         return _with_pattern(rest, pattern)
-    if binding <= _LENGTHS:
-        least, most = names.get("minLength", 0), names.get("maxLength", "")
-        return _with_pattern(rest, f"^[^]{{{least},{most}}}$")
-    return None
+    if is_alone and names.keys() <= _LENGTHS:
+        return _with_pattern(rest, f"^[^]{_counted(names)}$")
+    return _with_others(rest, "".join(conditions))
+
+
+def _conditions(names: JsonObject) -> list[str] | None:
+    """Write the conditions as look-aheads at the start of a name; None if one is unknown."""
+    if names.get("type", "string") != "string":
+        return None
+    found = list[str]()
+    for keyword, value in names.items():
+        match keyword, value:
+            case "pattern", str():
+                found.append(f"(?=[^]*(?:{value}))")
+            case "not", dict() if inner := _conditions(value):
+                found.append(f"(?!{''.join(inner)})")
+            # The pattern of a format's own generator, such as zod, stands beside the format.
+            case "format", str() if "pattern" in names or value not in FORMATS:
+                continue
+            case (("minLength" | "maxLength" | "enum" | "const" | "type"), _):
+                continue
+            case _:
+                return None
+    if not names.keys().isdisjoint({"minLength", "maxLength"}):
+        found.append(f"(?=[^]{_counted(names)}$)")
+    if (listed := _listed(names)) is not None:
+        found.append(f"(?=(?:{'|'.join(map(_literal, listed))})$)")
+    return found
+
+
+def _listed(names: JsonObject) -> list[str] | None:
+    """Return the names of an `enum` or a `const`; None without one."""
+    listed = names.get("enum", [names["const"]] if "const" in names else None)
+    return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else None
+
+
+def _counted(names: JsonObject) -> str:
+    return f"{{{names.get('minLength', 0)},{names.get('maxLength', '')}}}"
+
+
+def _literal(name: str) -> str:
+    return _SYNTAX.sub(r"\\\g<0>", name)
 
 
 def _with_listed(schema: JsonObject, names: list[str]) -> JsonObject:
@@ -44,3 +93,10 @@ def _with_listed(schema: JsonObject, names: list[str]) -> JsonObject:
 def _with_pattern(schema: JsonObject, pattern: str) -> JsonObject:
     others = schema.get("additionalProperties", True)
     return {**schema, "patternProperties": {pattern: others}, "additionalProperties": False}
+
+
+def _with_others(schema: JsonObject, condition: str) -> JsonObject:
+    known = schema.get("patternProperties", {})
+    assert isinstance(known, dict)
+    narrowed = {f"^{condition}(?=[^]*(?:{pattern}))": inner for pattern, inner in known.items()}
+    return {**schema, "patternProperties": {**narrowed, f"^(?!{condition})": False}}

@@ -5,6 +5,8 @@ Knows: anchors. Does not know: how patterns are spelled (`pattern.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from engine.grammars.syntax.expression import (
     EMPTY,
     NOTHING,
@@ -22,21 +24,44 @@ from engine.grammars.syntax.expression import (
 )
 from engine.grammars.syntax.lookahead import ANY_TEXT, without_looks
 from engine.grammars.syntax.pattern import END, START, read_pattern
+from engine.grammars.syntax.shortened import shortened, without_length
 
 
 def whole_text(pattern: str) -> Expression:
     """Return the texts that the pattern matches from end to end; raises UnsoundGrammar."""
     read = read_pattern(pattern)
-    if has_look(read):
-        return without_looks([read], START)
-    return _resolved(read, is_start=True, is_end=True)
+    return _without_looks([read], _whole) if has_look(read) else _whole(read)
 
 
 def containing_text(pattern: str) -> Expression:
     """Return the texts that contain a match of the pattern; raises UnsoundGrammar."""
     read = read_pattern(pattern)
     if has_look(read):
-        return without_looks([ANY_TEXT, read, ANY_TEXT], START)
+        return _without_looks([ANY_TEXT, read, ANY_TEXT], _containing)
+    return _containing(read)
+
+
+def _without_looks(
+    parts: Sequence[Expression], without_look: Callable[[Expression], Expression]
+) -> Expression:
+    """Return the texts that match the parts; only some of them if all are too many cases."""
+    try:
+        return without_looks(parts, START)
+    except UnsoundGrammar:
+        found = without_length(parts[len(parts) // 2])
+        if found is None or has_look(found[0]):
+            raise
+        short = shortened(without_look(found[0]), found[1])
+        if short is None:
+            raise
+        return short
+
+
+def _whole(read: Expression) -> Expression:
+    return _resolved(read, is_start=True, is_end=True)
+
+
+def _containing(read: Expression) -> Expression:
     found: list[Expression] = []
     for is_start in (True, False):
         for is_end in (True, False):

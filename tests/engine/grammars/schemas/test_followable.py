@@ -16,9 +16,20 @@ from tests.engine.grammars.texts import Texts, refusal
 
 TEXT = {"type": "string"}
 OBJECT = {"type": "object"}
+NUMBER = {"type": "number"}
 LIST = {"type": "array", "items": {"type": "integer"}}
 # The domains of firecrawl-mcp's tools.
 HOST = r"^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9][a-z0-9-]{0,61}[a-z0-9]$"
+# As zod 4.6 writes its formats.
+ZOD_HOST = (
+    r"^(?=.{1,253}\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+    r"(?:\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\.?$"
+)
+EMOJI = (
+    r"^(?=[\s\S]*[\p{Extended_Pictographic}\p{Regional_Indicator}\u20E3])"
+    r"[\p{Extended_Pictographic}\p{Emoji_Component}]+$"
+)
+LONG = "^(?:[a-z]{1,63}[.])*[a-z]{900}$"
 
 BIND_NOTHING: dict[str, dict[str, Any]] = {
     "names of zod's records": OBJECT | {"propertyNames": TEXT},
@@ -102,6 +113,71 @@ FOLLOWED: dict[str, tuple[Any, list[Any], list[Any]]] = {
         OBJECT | {"propertyNames": {"pattern": "^x-"}, "additionalProperties": TEXT},
         [{"x-a": "b"}],
         [{"a": "b"}, {"x-a": 1}],
+    ),
+    "names of a pattern, beside named ones": (
+        {
+            **OBJECT,
+            "properties": {"x-a": NUMBER, "b": NUMBER},
+            "propertyNames": {"pattern": "^x-"},
+            "additionalProperties": TEXT,
+        },
+        [{"x-a": 1}, {"x-a": 1, "x-b": "c"}, {"x-b": "c"}],
+        [{"b": 1}, {"x-a": "c"}, {"c": "c"}, {"x-b": 1}],
+    ),
+    "names of a pattern, beside others' pattern": (
+        OBJECT | {"propertyNames": {"pattern": "^[a-z]+$"}, "patternProperties": {".": NUMBER}},
+        [{"a": 1}, {}],
+        [{"A": 1}, {"a": "b"}],
+    ),
+    "names of a pattern, and a length": (
+        OBJECT | {"propertyNames": {"pattern": "^[a-z]+$", "maxLength": 3}},
+        [{"abc": 1}],
+        [{"abcd": 1}, {"A": 1}],
+    ),
+    "other names than listed": (
+        OBJECT | {"propertyNames": {"not": {"enum": ["a", "b.c"]}}},
+        [{"b": 1, "b-c": 1}],
+        [{"a": 1}, {"b": 1, "b.c": 1}],
+    ),
+    "other names than of a pattern": (
+        OBJECT | {"properties": {"$a": TEXT}, "propertyNames": {"not": {"pattern": "^[$]"}}},
+        [{"a": 1}],
+        [{"$b": 1}, {"$a": "b"}],
+    ),
+    "names of a format and its pattern, as zod writes them": (
+        OBJECT | {"propertyNames": {**TEXT, "format": "email", "pattern": "^[a-z]+@[a-z]+$"}},
+        [{"a@b": 1}],
+        [{"a": 1}],
+    ),
+    "a number of nineteen digits": (
+        {"type": "number", "minimum": 5e18},
+        [6 * 10**18],
+        [1, 4 * 10**18, -6 * 10**18],
+    ),
+    "an integer below nineteen digits": (
+        {"type": "integer", "exclusiveMaximum": -(10**18)},
+        [-2 * 10**18],
+        [1, -(10**17), 2 * 10**18],
+    ),
+    "zod's emoji": (
+        TEXT | {"format": "emoji", "pattern": EMOJI},
+        ["\U0001f600", "1\ufe0f\u20e3", "\U0001f1e9\U0001f1ea"],
+        ["a", "1", "", "\U0001f600a"],
+    ),
+    "letters of any language, one of them large": (
+        TEXT | {"pattern": r"^(?=.*\p{Lu})(?!.*\d)\p{L}+$"},
+        ["a\xc4", "\u0396"],
+        ["a", "A1", "A "],
+    ),
+    "zod's host name": (
+        TEXT | {"format": "hostname", "pattern": ZOD_HOST},
+        ["a", "mail.example.co.uk", f"{'a' * 63}.com", ".".join(["a2345678"] * 20)],
+        ["-a", "a_b.c", "a" * 64, ".".join(["a" * 62] * 5)],
+    ),
+    "a host name of a length": (
+        TEXT | {"pattern": HOST, "maxLength": 253},
+        ["example.com", f"{'a' * 63}.com"],
+        ["a" * 64, ".".join(["a" * 62] * 5)],
     ),
     "names of a length": (OBJECT | {"propertyNames": {"maxLength": 2}}, [{"ab": 1}], [{"abc": 1}]),
     "nothing else": (
@@ -224,7 +300,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"items": {"pattern": "(?<=a)b"}},
         "the pattern at #/items/pattern: a look-behind",
     ),
-    "a long text's pattern": (TEXT | {"pattern": HOST, "maxLength": 253}, "too large together"),
+    "a long text's pattern": (
+        TEXT | {"pattern": LONG, "maxLength": 901},
+        "too large together",
+    ),
     "a name's pattern": ({"patternProperties": {"(a": TEXT}}, "unclosed group"),
     "overlapping names": (
         {"patternProperties": {"a": TEXT, "b": TEXT}},
@@ -248,7 +327,7 @@ LENIENT: list[dict[str, Any]] = [
     {"items": {"$ref": "https://example.org/elsewhere"}, "type": "array"},
     LIST | {"not": {"const": []}},
     {"type": "array", "items": {"pattern": "(?<=a)b", "type": "integer"}},
-    {"type": "array", "items": {"type": ["integer", "string"], "pattern": HOST, "maxLength": 253}},
+    {"type": "array", "items": {"type": ["integer", "string"], "pattern": LONG, "maxLength": 901}},
 ]
 
 

@@ -75,8 +75,9 @@ def test_a_text_in_which_it_matches(case: str) -> None:
 
 WRONG = {
     "(?=a)b": "a look-ahead that nothing can follow",
-    r"(?=a)\p{L}": "a look-ahead beside a class of Unicode",
-    "^(?=.{1,253}$)[a-z]{1,63}(\\.[a-z]{1,63})*$": "a look-ahead with so many cases",
+    r"(?=a)\p{L}\p{N}\p{Z}\p{M}\p{P}": "a look-ahead beside so many classes of Unicode",
+    "^(?=.{1,253}$)(?!a)[a-z]{1,63}(\\.[a-z]{1,63})*$": "a look-ahead with so many cases",
+    "^(?=[^z]{1,253}$)[a-z]{1,63}(\\.[a-z]{1,63})*$": "a look-ahead with so many cases",
     "(?<!a)b": "a look-behind is not supported",
     "(?>a)b": "an atomic group",
     r"(a)\1": "a reference to a group",

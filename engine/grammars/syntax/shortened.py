@@ -1,0 +1,117 @@
+"""Texts of a pattern that are short enough, as an expression without a count of characters.
+
+    (?:[a-z]{1,63}\\.)+[a-z]{2}         of at most 253 characters
+    (?:[a-z]{1,63}\\.){1,3}[a-z]{2}|(?:[a-z]{1,31}\\.){1,7}[a-z]{2}|...
+
+To count characters within repetitions of repetitions takes thousands of states. So the repetitions
+without a bound get one with which no text is too long, once for each of some bounds of the other
+repetitions. Some texts of the pattern are left out, such as a long name of many labels.
+
+Knows: expressions and their lengths. Does not know: patterns, or keywords of schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.grammars.syntax.expression import (
+    All,
+    AnyOf,
+    Chars,
+    Expression,
+    Look,
+    Ranges,
+    Repeat,
+    in_order,
+    one_of,
+    walk,
+)
+from engine.grammars.syntax.pattern import END, START
+
+_BOUNDS = (
+    1 << 20,
+    45,
+    30,
+    20,
+    14,
+    9,
+    6,
+    3,
+)  # most times that a bounded part is repeated, of each form
+
+
+def shortened(whole: Expression, most: int) -> Expression | None:
+    """Return texts of `whole` that have at most `most` characters; None if it cannot be bounded."""
+    forms = [form for bound in _BOUNDS if (form := _form(whole, bound, most)) is not None]
+    return one_of(forms) if forms else None
+
+
+def without_length(read: Expression) -> tuple[Expression, int] | None:
+    """Return a pattern without a first look-ahead for its length, and the most characters.
+
+    None if the pattern has no such look-ahead, or if its characters or its least length say more.
+    """
+    match read:
+        case All(
+            (first, Look(All((Repeat(Chars() as any_of, least, int(most)), *more, last))), *rest)
+        ):
+            pattern = in_order([first, *rest])
+            is_length = first == START and last == END and not any(map(_least, more))
+            is_implied = _least(pattern) >= least and _have_all(any_of.ranges, pattern)
+            return (pattern, most) if is_length and is_implied else None
+    return None
+
+
+def _form(whole: Expression, bound: int, most: int) -> Expression | None:
+    """Return `whole` with the largest bound for what has none; None if even 1 is too large."""
+    low, high = 0, most + 1  # `low` fits, `high` does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_short = _longest(_bounded(whole, bound, middle)) <= most
+        low, high = (middle, high) if is_short else (low, middle)
+    return _bounded(whole, bound, low) if low else None
+
+
+def _bounded(part: Expression, bound: int, for_unbounded: int) -> Expression:
+    match part:
+        case All(parts):
+            return in_order([_bounded(one, bound, for_unbounded) for one in parts])
+        case AnyOf(parts):
+            return one_of([_bounded(one, bound, for_unbounded) for one in parts])
+        case Repeat(inner, least, most):
+            times = for_unbounded if most is None else min(most, bound)
+            return Repeat(_bounded(inner, bound, for_unbounded), least, max(times, least))
+    return part
+
+
+def _longest(part: Expression) -> int:
+    match part:
+        case Chars():
+            return 1
+        case All(parts):
+            return sum(map(_longest, parts))
+        case AnyOf(parts):
+            return max(map(_longest, parts), default=0)
+        case Repeat(inner, _, int(most)):
+            return most * _longest(inner)
+    return 0
+
+
+def _least(part: Expression) -> int:
+    match part:
+        case Chars():
+            return 1
+        case All(parts):
+            return sum(map(_least, parts))
+        case AnyOf(parts):
+            return min(map(_least, parts), default=0)
+        case Repeat(inner, least):
+            return least * _least(inner)
+    return 0
+
+
+def _have_all(ranges: Ranges, pattern: Expression) -> bool:
+    """Return whether `ranges` have all characters of the pattern."""
+    leaves: Sequence[Chars] = [one for one in walk(pattern) if isinstance(one, Chars)]
+    pairs = [pair for one in leaves for pair in one.ranges]
+    return all(any(low <= a and b <= high for low, high in ranges) for a, b in pairs)
