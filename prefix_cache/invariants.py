@@ -210,7 +210,7 @@ def _check_lease(lease: Lease) -> None:
     if lease.states is not None:
         ready = ready and all(DEVICE_TIER in _copies(one) for one in lease.states.read.values())
     if lease.failed:
-        return  # its device slots may belong to other blocks by now
+        return  # its device slots may already belong to other blocks
     _expect("whether a lease is ready", lease.ready, ready)
     differs = lease.block_ids[: lease.num_shared] != block_ids
     _expect("blocks of a lease that are not the tree's", differs.tolist(), own)

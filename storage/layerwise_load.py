@@ -53,7 +53,7 @@ class LayerwiseLoad:
 def layerwise_load_of(
     layout: KvLayout, max_bytes: int, device: torch.device
 ) -> LayerwiseLoad | None:
-    """Return the late layers of a pool on `device`; None without CUDA streams or if few layers."""
+    """Return the late layers of a pool; None on a device without CUDA or with few layers."""
     if device.type != "cuda" or layout.num_layers < LATE_PART:
         return None
     return LayerwiseLoad(layout, max_bytes, device)

@@ -42,7 +42,7 @@ TOOL = {
 
 
 def conversation(rounds: int) -> list[dict[str, Any]]:
-    """Compose a system text and `rounds` of question, call, result and answer (not the last)."""
+    """Compose a chat: each round has a question, a call, a result and, but the last, an answer."""
     said: list[dict[str, Any]] = [{"role": "system", "content": HANDBOOK}]
     for place in range(rounds):
         arguments = json.dumps({"subject": f"Oslo {place}", "field": "door code"})

@@ -201,7 +201,7 @@ class ServerUnderTest:
         return ProbePrompt(random.choices(self._vocabulary, k=length))
 
     def new_prompts(self, tokens: int, length: int) -> list[ProbePrompt]:
-        """Make prompts of `tokens` in all, each of `length` ids or as many as the model takes.
+        """Make prompts of `length` ids (or the most the model takes), `tokens` ids in total.
 
         The prompts begin with different ids, as far as the vocabulary goes, so that none finds the
         first token of another in the cache.

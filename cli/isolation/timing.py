@@ -66,7 +66,7 @@ class Separation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimingFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of the timing test for one of the timed parts of an answer."""
+    """The result of the timing test for one timed part of an answer."""
 
     prompt_tokens: int
     across: Separation  # attacker and victim are two tenants

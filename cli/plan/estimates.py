@@ -1,4 +1,4 @@
-"""The costs of a model and of a batch of requests, by the usual formulas of inference.
+"""The costs of a model, and of a batch of requests, by inference's usual formulas.
 
     P                   all parameters; the layers have about 12 L d^2
     FLOPs of n tokens   2 n P; attention, which grows with n^2, is left out

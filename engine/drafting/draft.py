@@ -1,4 +1,4 @@
-"""A draft, and the protocols of the sources of drafts and of the choice between sources.
+"""A draft, and the protocols: a source of drafts, and the choice between sources.
 
 A draft never changes an output: every token is sampled as without drafts, and the draft's leading
 tokens that equal sampled tokens are accepted. A wrong draft only costs time.

@@ -271,7 +271,7 @@ class BlockClient:
         try:
             message = self._codec.decode_from_source(frames[0].buffer)
         except WireError:
-            return  # an engine of another version: its silence ends the fetch
+            return  # an engine of another version: the fetch ends for lack of answers
         one = peer.on_the_way.get(message.number)
         if one is None:
             return

@@ -47,8 +47,10 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
     first: int
     window: int  # most blocks that are sent and not confirmed; 1 to `window_of`
     flow: str = ""  # opaque flow for which the sender loads blocks
-    request_id: str | None = None  # request that computes the prompt; its new blocks are sent too
-    host: bytes | None = None  # asker's host, if it can open GPU pools; None: send bytes
+    # request that computes the prompt; blocks that it computes later are sent too
+    request_id: str | None = None
+    # the asker's host, if the asker can open GPU pools there; None: send bytes
+    host: bytes | None = None
 
 
 class Taken(msgspec.Struct, frozen=True, tag="taken"):
@@ -80,7 +82,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, tag="found"):
     blocks: int
     first_reads: dict[Text, int] = {}  # blocks found for the first time, by label
     pool: PoolHandle | None = None
-    state_units: int = 0  # units of the state at the blocks' end, which follow them
+    state_units: int = 0  # units of the state at the blocks' end; they are sent after the blocks
 
 
 class Block(msgspec.Struct, frozen=True, tag="block"):

@@ -171,7 +171,7 @@ class EagerForward:
     inputs: Tensor
     batch_slots: Tensor
     sampling: Sequence[Row]  # R rows, one for each sampled token
-    hidden: Tensor | None = None  # (R, H) of these rows, if their readings are asked for
+    hidden: Tensor | None = None  # (R, H), hidden states of these rows, if probes read them
     head: HeadStep | None = None  # None: the model has no head that drafts
 
     @torch.inference_mode()

@@ -25,7 +25,7 @@ from kernels.attention.tuning import worth_sharing
 
 Ints = npt.NDArray[np.int32]
 
-CHANGED_PART = 4  # groups are chosen again once one row in so many has joined or left
+CHANGED_PART = 4  # groups are chosen again once 1 in 4 rows has joined or left
 MIN_GROUP_ROWS = 4  # smallest `most_rows` for which `most_groups` holds
 
 
@@ -138,7 +138,7 @@ class SharedPrefixes:
     def find(self, decodes: Sequence[Row], tables: BlockTables) -> Sharing | None:
         """Order the step's decode rows for shared reads; None where sharing does not pay."""
         if len(decodes) < 2:
-            return None  # rows that left are removed once there are two rows again
+            return None  # rows that have left are removed at the next call with two rows
         leases = [row.lease_id for row in decodes]
         if leases != self._leases:
             self._leases = leases

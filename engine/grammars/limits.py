@@ -36,7 +36,7 @@ STEP_S = 0.002  # all calls in a step
 LEAST_SHARE_S = 0.0001  # calls of a flow in a step, however many flows there are
 LONGEST_S = 0.005  # one call; MOST_LONG successive longer calls end their request
 MOST_LONG = 3
-# after late tokens, a pause of 3 times the time they took: they get a quarter of the time
+# after late tokens, rest 3 times as long as they took: late tokens get a quarter of the time
 LATE_REST = 3
 MOST_FORCED = 256  # most forced tokens kept from one call, which may find tens of thousands
 

@@ -23,7 +23,8 @@ from engine.sequences.sequence import Sequence
 from engine.sequences.token_constraint import Drafts, Making, MaskMaker, WantedMasks
 from engine.step import Bitmask, Forward, Launched, Sampled
 
-LOST_STEPS = 2  # a left-out row's sequence loses this step, and the next, which has no row for it
+# a left-out row costs its sequence this step and the next step, which has no row for it
+LOST_STEPS = 2
 LONGEST_PART = 1 / 4  # longest wait for late masks, as a share of a step's time
 LEFT_OUT = Sampled(None, is_left_out=True)
 

@@ -129,7 +129,8 @@ class AdapterUse(msgspec.Struct, frozen=True, array_like=True):
 
     digest: bytes  # 32 bytes, of the adapter's weights, rank and scale
     path: str  # the adapter's folder, below the engine's folder of adapters
-    start: int = 0  # first position that the adapter computes; earlier ones use the model alone
+    # the first position that the adapter computes; the model alone computes earlier positions
+    start: int = 0
 
 
 class PromptModule(msgspec.Struct, frozen=True, array_like=True):
@@ -348,7 +349,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
 
     request_id: str
     reason: FinishReason
-    stop_token_id: int | None = None  # the token that stopped it, which is not in Tokens
+    stop_token_id: int | None = None  # the token that ended the answer, which is not in Tokens
     stop_logprobs: TokenLogprobs | None = None  # those of `stop_token_id`, if requested
     prompt_tokens: int
     reused: Reused = Reused()

@@ -177,7 +177,7 @@ class ExpertsConfig:
 
     @property
     def inner_size(self) -> int:
-        """Number of rows of all inner matrices of an expert."""
+        """Number of rows of an expert's inner matrices together."""
         return self.gate.factors * self.size
 
     def matrices(self, expert: int) -> tuple[str, ...]:

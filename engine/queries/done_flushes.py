@@ -19,7 +19,8 @@ from typing import NamedTuple
 from engine.link.erasure import TierErasure
 from storage.disk.file.done_flushes import MOST
 
-# About 30 MB. More than on disk: flushes beyond it are done again on each connection.
+# About 30 MB. More flushes than the file keeps: flushes beyond the file's are done again on each
+# connection.
 MOST_KNOWN = 4 * MOST
 
 

@@ -107,7 +107,7 @@ class HoldAdapter(RankMessage, frozen=True):
 
     number: int
     digest: bytes
-    path: str  # its folder, below the folder of adapters
+    path: str  # the adapter's folder, below the folder of adapters
 
 
 class PlaceAdapter(RankMessage, frozen=True):

@@ -133,7 +133,7 @@ class SlotTables:
 
 
 def _add_counts(seen: Tensor, places: Tensor) -> None:
-    """Count tokens of outputs at flat indices of a table of counts; duplicates count each time."""
+    """Count output tokens at flat indices of a table of counts; duplicates count each time."""
     times = torch.full((1,), IN_OUTPUT, dtype=torch.int32, device=places.device)
     seen.view(-1).index_add_(0, places, times.expand(len(places)))
 

@@ -113,7 +113,7 @@ def remaining_tokens(sequence: Sequence) -> int:
 
 
 def next_kind(sequence: Sequence) -> RowKind | None:
-    """Return the kind of a row of all uncomputed tokens of a sequence; None without any."""
+    """Return the kind of row that computes all remaining tokens of a sequence; None without any."""
     to_go = remaining_tokens(sequence)
     if to_go and sequence.num_again:
         return VERIFY

@@ -176,6 +176,7 @@ def _timing(sequence: Sequence, now: float) -> Timing:
     """Split the time before the first token; the time of a preemption counts as prefill."""
     admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
     match, load, fetch = sequence.match_seconds, sequence.load_seconds, sequence.fetch_seconds
-    queue = max(0.0, admitted - sequence.arrived - load - fetch)  # `admitted` is after both
+    # a sequence is admitted after its load and fetch
+    queue = max(0.0, admitted - sequence.arrived - load - fetch)
     prefill = max(0.0, now - admitted - match)
     return Timing(queue, match, load, prefill, fetch, now)

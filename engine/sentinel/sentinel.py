@@ -242,7 +242,7 @@ class Sentinel:
         return (
             sequence.num_computed > 0
             and sequence.use_cache
-            and sequence.modules is None  # a check has no modules: its prompt would be another
+            and sequence.modules is None  # a check has no modules, so its prompt would differ
             and sampling.max_tokens > 0
             and sampling.prompt_logprobs is None
             and len(sequence.tokens) * _REPORTED <= MAX_PROMPT_REPORT

@@ -70,7 +70,8 @@ class Sequence:
     constraint: TokenConstraint | None = None  # advanced by every generated token
     # Tokens of the prompt that the cache had when the sequence first started.
     found: TierTokens = field(default_factory=TierTokens)
-    # Tokens with cached blocks at the first start, if more: no state was kept at their end.
+    # Tokens with cached blocks at the first start, if more than in `found`: no state was kept at
+    # their end.
     matched: int = 0
     state_tier: StateTier | None = None  # see `Reused.state_tier`
     num_pending: int = 0  # tokens that launched steps will sample
@@ -113,7 +114,7 @@ class Sequence:
     written_tokens: int = 0  # tokens that released leases put into the cache under `writer`
     first_reads: dict[str, int] = field(default_factory=dict)  # tokens by label (`messages`)
     drafts: bool = True  # whether tokens may be drafted
-    # The model's head drafted these tokens after so many known tokens.
+    # A count of known tokens, and the tokens that the model's head drafted to follow them.
     head_draft: tuple[int, tuple[int, ...]] = 0, ()
     prediction: TokenIds | None = None  # tokens of an expected answer, to draft from
     modules: SequenceModules | None = None  # prompt modules that the tokens attend to

@@ -158,7 +158,7 @@ def dry_run_gemms(decoder: Decoder, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_mixtures(decoder: Decoder, bounds: StepBounds) -> None:
-    """Compute each kind of mixture for a number of tokens that selects each of its kernels.
+    """Compute each kind of mixture for token counts that select each of its kernels.
 
     Mixtures with room for adapters of experts are also computed with adapters.
     """

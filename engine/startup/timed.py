@@ -1,4 +1,4 @@
-"""A log of the seconds of each part of a start."""
+"""A log of how many seconds each part of a start took."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ from engine.components import Components
 from engine.copies import COPY_WAIT_S
 
 WARM_S = 1.0  # longest warm-up of the tree and its hottest blocks, in seconds
-WARM_AT_ONCE = 32  # blocks loaded at once; few, so they do not delay later requests
-WARM_PART = 2  # one in 2 blocks of the device is loaded from disk
+WARM_AT_ONCE = 32  # blocks loaded at once; few, so that later requests wait little
+WARM_PART = 2  # blocks from disk may fill 1 / 2 of the device's free blocks
 
 
 def warm_up(components: Components) -> int:

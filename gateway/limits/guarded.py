@@ -63,7 +63,8 @@ class GuardedLimiter:
         if isinstance(verdict, Granted) and demand.begun is None:
             self._count(demand, requests=1)
         elif isinstance(verdict, Granted):
-            await self._alone.charge(Hold(demand), Amount())  # the request may be held here too
+            # the stand-in may hold this request as well
+            await self._alone.charge(Hold(demand), Amount())
         return verdict
 
     async def charge(self, hold: Hold, used: Amount) -> None:

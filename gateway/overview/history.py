@@ -115,7 +115,7 @@ def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
     engines = _by_engine(overview)
     old = {name: one for name, one in engines.items() if one.uptime_s > KEPT_S}
     seconds = max((one.uptime_s for name, one in engines.items() if name not in old), default=0.0)
-    if old:  # then earlier answers of the gateway do not count either
+    if old:  # the old engines' earlier events do not count, nor do the gateway's earlier answers
         return _Look(now - seconds, overview, old, latencies)
     nothing = latencies._replace(
         first_token=(0.0,) * len(latencies.first_token), gap=(0.0,) * len(latencies.gap)

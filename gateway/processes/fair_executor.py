@@ -158,7 +158,7 @@ class _Lane:
             queue = self._waiting.pop(tenant_id)
             job = queue.popleft()
             if queue:
-                self._waiting[tenant_id] = queue  # behind the other tenants
+                self._waiting[tenant_id] = queue  # after the other tenants
             self._free -= 1
             steps = asyncio.get_running_loop().run_in_executor(self.pool, self._steps, job)
             steps.add_done_callback(partial(self._end_steps, job))

@@ -111,7 +111,7 @@ class TextRules:
     stops: tuple[str, ...] = ()
     include_stop: bool = False
     skip_special_tokens: bool = True
-    hidden_stops: Mapping[int, str] = field(default_factory=dict)  # special tokens among `stops`
+    hidden_stops: Mapping[int, str] = field(default_factory=dict)  # special tokens in `stops`
     shows_prompt_ids: bool = False  # whether a choice's first event has its prompt's tokens
 
 
@@ -161,7 +161,8 @@ class GenerationRequest:
     prompts: tuple[Prompt, ...]
     choices: int  # choices of each prompt
     sampling: SamplingParams
-    max_tokens_may_shrink: bool  # the maximum is the default: cut it to the context's free tokens
+    # the maximum is the default: cut it to the free tokens of the context
+    max_tokens_may_shrink: bool
     text: TextRules
     salt: str | None = None
     adapter: TenantAdapter | None = None  # None: the model alone

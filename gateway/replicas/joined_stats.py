@@ -44,7 +44,8 @@ def joined_stats(found: Mapping[str, EngineStats], evictions: int) -> JoinedStat
     return JoinedStats(
         engine_id="+".join(part.engine_id for part in parts),
         fingerprint=parts[0].fingerprint,
-        tensor_parallel=parts[0].tensor_parallel,  # the fingerprint covers it and the next field
+        # the fingerprint covers both kinds of parallelism
+        tensor_parallel=parts[0].tensor_parallel,
         pipeline_parallel=parts[0].pipeline_parallel,
         uptime_s=max(part.uptime_s for part in parts),
         tree_depth=max(part.tree_depth for part in parts),

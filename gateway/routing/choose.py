@@ -30,7 +30,9 @@ class Balance:
     slack: int = 4  # running requests allowed beyond `spread`, for small numbers
     # price of keeping other requests waiting, as a multiple of the seconds of computing
     others: float = 0.75
-    ahead: float = 4.0  # computing's price factor, per cache size computed beyond others
+    # added to a replica's price factors for each cache size of tokens that the replica was given
+    # beyond the replica that was given the fewest
+    ahead: float = 4.0
     least_prompts: int = 16  # prompts that an empty cache is taken to hold
     copies: float = 0.3  # price of fetching tokens, as a share of computing them
     alike: float = 0.02  # share of the time to the first token that counts as no difference

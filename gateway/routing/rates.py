@@ -27,8 +27,8 @@ HOST_S, DISK_S = COMPUTE_S / 10, COMPUTE_S / 2  # seconds a token before any mea
 UNTRIED = 0.2  # the highest time of fetching before any measurement, as a share of computing
 FETCH_S = UNTRIED * COMPUTE_S
 PRIOR_TOKENS = 512  # the weight of the expected rate, in tokens
-# The weight, in tokens, of the rate of all replicas in the estimate of one replica: prompts of a
-# burst are computed together, and the first to end seems to have taken all of that time.
+# Tokens that count for the mean rate of all replicas when one replica's rate is estimated: prompts
+# of a burst are computed together, and the first to end seems to have taken all of that time.
 PRIOR_COMPUTED = 8_192
 OLD_S = 60.0  # seconds since a fetch's rate was measured, after which it is old
 LATE_S = 60.0  # an engine whose clock is set back by more has restarted

@@ -221,7 +221,7 @@ class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     tenant_id: str | None  # None: all tenants
     at: float
-    again_s: float | None = None  # engines repeat the flush this long after its recording
+    again_s: float | None = None  # engines repeat the flush this many seconds after it was recorded
     erased: ErasedTenant | None = None  # the deleted tenant; None: no tenant was deleted
 
     @classmethod

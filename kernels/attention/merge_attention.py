@@ -87,7 +87,7 @@ def merge_row(
     SHARED: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> None:
-    """Write a row's heads of one KV head from the partials of own keys and of SHARED levels.
+    """Merge the partials of a row's own keys and of SHARED levels; write its heads of one KV head.
 
     `sinks` (Hq,), or None.
     """

@@ -1,4 +1,4 @@
-"""Device code of the products of experts whose matrices are of four bits (`four_bit_matrices`).
+"""Device code of four-bit experts' products (`four_bit_matrices`).
 
 Knows: one tile, its expert's rows of the matrix, scales and bias. Does not know: how numbers are
 unpacked (`four_bit_numbers`), how tiles are made (`order`), or which sizes they have (`tiles`).

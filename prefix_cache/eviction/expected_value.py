@@ -23,7 +23,7 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.tree.node import Node
 
 GHOSTS = 8  # remembered evicted blocks for each block in the tree
-MOST_USES = 6  # blocks used more often are counted as used this often
+MOST_USES = 6  # blocks used more often count as used 6 times
 
 
 class ReuseTable:

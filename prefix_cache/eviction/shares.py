@@ -24,8 +24,9 @@ class Quota:
     """
 
     floor: float = 0.0  # share that other owners cannot take away
-    ceiling: float = 1.0  # most blocks, as a share, beside blocks in use by its sequences
-    weight: float = 1.0  # share of the room above the floors, relative to others
+    # the most blocks, as a share, that the owner keeps besides blocks that its sequences use
+    ceiling: float = 1.0
+    weight: float = 1.0  # this owner's weight when the space above all floors is divided
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.floor <= self.ceiling <= 1.0:

@@ -32,7 +32,7 @@ class VictimQueue(Candidates):
         self._retention = retention or Retention()
         self._policy_of = policy_of
         self._quota_usage = quota_usage
-        self._leaves: dict[str, Candidates] = {}  # by owner, where there are any
+        self._leaves: dict[str, Candidates] = {}  # by owner; an owner without leaves has no entry
         self._order: SortedList[Rank] = SortedList()
         self._places: dict[str, Rank] = {}
         for node in nodes:

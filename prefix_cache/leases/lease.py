@@ -61,7 +61,7 @@ class Lease:
     first_reads: dict[str, int] = field(default_factory=dict)
     num_written: int = 0  # blocks that the lease put in the tree under its label
     released: bool = False
-    is_part: bool = False  # True if its sequence holds another lease
+    is_part: bool = False  # True if its sequence has another lease besides
     loads: int = 0  # runs of blocks that are still loading
     failed: bool = False  # a block that was being loaded has not arrived
     first_added: int | None = None  # first position whose block this lease put in the tree

@@ -22,7 +22,7 @@ from prefix_cache.tiers.tier_states import TierStates
 from prefix_cache.tree.node import Node, Transfer
 from storage.move import DEVICE_TIER, DISK_TIER, Tier
 
-AHEAD = 2 * SEQUENCE_SLOTS  # slots of a tier that can be freed without losing a state
+AHEAD = 2 * SEQUENCE_SLOTS  # a tier keeps so many slots that it can free without losing a state
 DISK_WRITES = 2  # states on their way to disk at once; of each owner where owners are apart
 
 
@@ -38,7 +38,8 @@ class StateCopies:
         self._ref_counts = ref_counts
         self._in_flight = in_flight
         self._below = dict(pairwise(self._tiers.values()))
-        # States being copied down: by the tier that they come from, or go to, and by owner.
+        # States being copied down: by the tier they come from, by the tier they go to, and by
+        # owner.
         self._from: Counter[Tier] = Counter()
         self._to: Counter[Tier] = Counter()
         self._of: Counter[str] = Counter()

@@ -29,8 +29,8 @@ class Whereabouts:
     coming: int  # blocks being copied to the device
     host: int  # blocks in the host, not in a faster tier
     disk: int  # blocks on disk only
-    # The lower tier from which the state at their end is to be loaded; None: no state is needed, or
-    # it is on the device or being copied there.
+    # The lower tier from which the state at the blocks' end is to be loaded; None: no state is
+    # needed, or the state is on the device or being copied there.
     state: Tier | None = None
 
     @property

@@ -49,7 +49,7 @@ class RadixTree:
             last_used=0.0,
         )
         self.num_nodes = 0  # without the root
-        # The change log, once someone reads it; each change of the tree is noted here.
+        # The log of changes to the tree; None until somebody reads it.
         self.changes: ChangeLog | None = None
         # The first nodes of each namespace: their parents are the root or in another namespace.
         self.tops: dict[Namespace, dict[Node, None]] = {}

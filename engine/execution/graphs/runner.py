@@ -101,7 +101,7 @@ class ReplayedForward:
     eager: ModelRunner
     step: CapturedStep
     sampling: Sequence[Row]  # rows to sample, one for each sampled token
-    draw: Randomness[HostArray] | None  # sampling parameters; None: not all are in the graph
+    draw: Randomness[HostArray] | None  # None: the graph lacks sampling parameters of some row
 
     @torch.inference_mode()
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:

@@ -248,7 +248,7 @@ class EngineClient(EngineQueries):
         if self._on_cache_events is not None:
             self._subscription = CacheSubscription(self._on_cache_events, self._send)
         exchange = welcome.exchange_address
-        if exchange is not None:  # the address as this host reaches it
+        if exchange is not None:  # the exchange's address as this host can reach it
             exchange = as_reached(exchange, self._engine)
         self._welcome = structs.replace(welcome, exchange_address=exchange)
 

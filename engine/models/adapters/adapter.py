@@ -54,7 +54,7 @@ class Adapter:
 
     digest: bytes
     rank: int
-    matrices: Mapping[str, Pair]  # in host memory; with several ranks, this rank's part
+    matrices: Mapping[str, Pair]  # in host memory; with several ranks, this rank's share
     num_bytes: int  # bytes in the host memory of all ranks together
     invocation: tuple[int, ...] = ()  # see `AdapterConfig`
 
@@ -70,7 +70,7 @@ class AdapterShapes:
     names: CheckpointNames
     most_rank: int
     dtype: torch.dtype
-    part: AdapterPart | None = None  # this rank's part of each matrix; None: all of the model
+    part: AdapterPart | None = None  # this rank's share of each matrix; None: the whole matrix
     experts: ExpertsByLayer = field(default_factory=dict)
 
     @property

@@ -84,7 +84,8 @@ class SandwichLayer(DecoderLayer):
     ) -> tuple[Tensor | Fp8Rows, Tensor]:
         """Compute the MLP's normed input and the residual; arguments as in `finish`."""
         mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
-        mixed = self.attention_norm.norm(ops, cast("Tensor", mixed))  # it has no parts
+        # `mixed` is one tensor, not several parts
+        mixed = self.attention_norm.norm(ops, cast("Tensor", mixed))
         return self.post_norm.add(ops, mixed, residual)
 
 
@@ -128,7 +129,8 @@ class PostNormLayer(DecoderLayer):
         memory: Memory,
     ) -> tuple[Entered, Tensor]:
         if hidden is not None:
-            residual = residual + cast("Tensor", hidden)  # it has no parts
+            # `hidden` is one tensor, not several parts
+            residual = residual + cast("Tensor", hidden)
         return self.mixer.enter(ops, residual, layout, memory, residual.dtype), residual
 
     def finish(

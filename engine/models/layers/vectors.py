@@ -31,7 +31,7 @@ class Vector(Module):
     high: float
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Yield the numbers."""
+        """Yield the vector as one tensor."""
         yield CheckpointTensor(self.name, self.values, 0)
 
     def fill(self, generator: torch.Generator) -> None:

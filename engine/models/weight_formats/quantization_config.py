@@ -70,7 +70,7 @@ class CompressedTensors(msgspec.Struct):
         return read_ignored("ignore", self.ignore)
 
     def the_group(self, served_format: str) -> ConfigGroup:
-        """Return the only group, of all `Linear` except the head; raises UnsupportedModel."""
+        """Return the only group: all `Linear` except the head; raises UnsupportedModel."""
         refuse_unless(self.format == served_format, "format", self.format, served_format)
         if (self.sparsity_config or {}).get("format", "dense") != "dense":
             raise UnsupportedModel(f"{FIELD}.sparsity_config: served are dense weights")

@@ -20,8 +20,8 @@ from gateway.prompts.pipeline.sampling_limits import of_choice, within_context
 from gateway.prompts.tokens.tokenizer import TokenIds
 from prefix_cache.namespace import NamespacePath
 
-# Most token candidates of all prompts of a request, which are sent in one message. Two more are
-# counted for each prompt token.
+# The most candidate tokens that a request may ask for, over all its prompts: one message carries
+# all of them. Each prompt token counts as two more.
 _MAX_SCORED = 1 << 17
 
 

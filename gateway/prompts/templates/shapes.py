@@ -124,7 +124,7 @@ def missed(text: str, fitted: Iterable[Message]) -> str | None:
 
 
 def is_whole(text: str, fitted: Sequence[Message]) -> bool:
-    """Tell whether `text` has all words of `fitted`, once and in order, and no list of parts."""
+    """Tell whether `text` has all words of `fitted` once, in order, and shows no list of parts."""
     return missed(text, fitted) is None and not _PART.search(text)
 
 

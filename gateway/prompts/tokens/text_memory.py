@@ -51,7 +51,7 @@ class Owner:
 
 
 def key_of(namespace: bytes, text: str | Rendered, *, special: bool) -> bytes:
-    """Hash a piece of text for look-up; `special`: its ids begin with the special tokens."""
+    """Hash a text for look-up; `special`: the text's ids begin with the special tokens."""
     hashed = hashlib.blake2b(namespace, digest_size=32, person=b"special" if special else b"")
     pieces = (text,) if isinstance(text, str) else text.pieces
     for place, piece in enumerate(pieces):

@@ -49,7 +49,7 @@ from gateway.turn_formats.reading import TurnReader
 from gateway.turn_formats.turn_format import TurnParser
 
 _RENDERINGS = 3  # most renderings of a chat with turns put back, besides one without them
-_TAIL = 16  # last pieces of a prompt, in which tags of reasoning may stand
+_TAIL = 16  # pieces at a prompt's end that are searched for tags of reasoning
 _BYTES_PER_CHARACTER = 4  # bytes per character of a turn, whose thoughts may be rendered again
 _NO_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 

@@ -172,7 +172,8 @@ class StateLink:
             raise StateLost(MISSING) from error
         if found is None:
             await self._link.command("SET", at.STATE_ID, settled, "NX")
-            settled = _text(await self._link.command(*_ASK)) or settled  # other gateways set it too
+            # another gateway may have set it first
+            settled = _text(await self._link.command(*_ASK)) or settled
         if self._id != settled:
             self._remember(settled)
         self._id, self._lost = settled, None

@@ -42,7 +42,7 @@ CHECK_S = 1.0  # seconds of a check while the file is in use
 CHECK_PART = 0.02  # the share of the time that checks may take
 CHECK_EVERY_S = 5.0  # the least time between two checks
 RETRY_AFTER_S = 1.0
-# pages of the WAL from which on it is written back: it never needs more than its reserved room
+# The WAL is written back once it has this many pages, so it never outgrows its reserved space.
 _WAL_PAGES = 200
 _LONG_WAL = 1000
 

@@ -104,8 +104,8 @@ def attend_split(
         size = tl.load(splits_of_level + 2 * level) // TILE
         more = tl.load(splits_of_level + 2 * level + 1)
         if more > 0:
-            # In a CUDA graph most programs have no split and end at once, without waiting for the
-            # previous kernel. Programs with a split wait, so this kernel ends after that kernel.
+            # In a CUDA graph most programs have no split: they end at once, without waiting for the
+            # previous kernel. Programs with a split wait, so this kernel ends after the previous.
             item = count + 0
             if split < count + more:
                 item, first = schedule(

@@ -103,7 +103,7 @@ def _time(mean: Numbers, most: Numbers, waves: Numbers, alone: float) -> Numbers
 
 @dataclass(frozen=True, slots=True)
 class WindowSplits:
-    """Most splits of a row, and tiles per split. Rows with fewer tiles have fewer splits."""
+    """The most splits of a row, and the tiles in each split; shorter rows have fewer splits."""
 
     splits: int
     tiles: int

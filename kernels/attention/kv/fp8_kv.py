@@ -86,5 +86,5 @@ def rounded_scale(largest: tl.tensor) -> tl.tensor:
 def scales_of_head(
     kv: tl.tensor, kv_head: tl.tensor, KV_HEADS: tl.constexpr, B: tl.constexpr, D: tl.constexpr
 ) -> tl.tensor:
-    """Return the address of the scales of a head's keys in block 0 of a layer at `kv`."""
+    """Return where, in block 0 of a layer at `kv`, the scales of a head's keys begin."""
     return (kv + 2 * KV_HEADS * B * D).to(tl.pointer_type(tl.bfloat16), bitcast=True) + kv_head * B
