@@ -20,7 +20,7 @@ from engine.link.query_messages import DropAdapter, ReadAdapter
 from gateway.errors import Conflict, Forbidden, NotFound
 from gateway.processes.tenant_turns import TenantTurns
 from gateway.sharing.namespaces import Namespaces
-from gateway.state.records import EVERYONE, Tenant
+from gateway.state.records import Tenant
 from gateway.state.store import Records
 from gateway.tenant_adapters import MOST_ADAPTERS, TenantAdapter
 from prefix_cache.namespace import Namespace, adapted_fingerprint
@@ -122,11 +122,9 @@ class TenantAdapters:
 
     def _namespaces_of(self, tenant: Tenant, fingerprint: bytes) -> list[Namespace]:
         """Return the namespaces of an adapter's blocks, without the namespaces that have a salt."""
-        names = self.namespaces
-        found = [names.of_tenant(tenant.id, fingerprint), names.published(EVERYONE, fingerprint)]
+        found = [self.namespaces.of_tenant(tenant.id, fingerprint)]
         if tenant.group_id is not None:
-            found.append(names.of_group(tenant.group_id, fingerprint))
-            found.append(names.published(tenant.group_id, fingerprint))
+            found.append(self.namespaces.of_group(tenant.group_id, fingerprint))
         return found
 
 

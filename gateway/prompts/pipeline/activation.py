@@ -1,6 +1,6 @@
 """The part of a prompt that an adapter computes, and the namespaces of its blocks.
 
-    an adapter               whole prompt           the adapter's namespaces
+    an adapter               whole prompt           the adapter's namespace, none published
     an activated adapter     the model | adapter    the model's namespaces | the adapter's
 
 An activated adapter (aLoRA, https://arxiv.org/abs/2504.12397) is switched on by the last place of
@@ -20,7 +20,7 @@ from gateway.prompts.generation_request import GenerationRequest
 from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.sharing.namespaces import Namespaces
 from gateway.tenant_adapters import TenantAdapter
-from prefix_cache.namespace import NamespacePath, adapted_fingerprint
+from prefix_cache.namespace import Namespace, NamespacePath, adapted_fingerprint
 
 
 def with_adapter(welcome: Welcome, adapter: TenantAdapter | None) -> Welcome:
@@ -52,20 +52,29 @@ def used_adapter(wanted: GenerationRequest, token_ids: TokenIds) -> AdapterUse |
     return None  # a beginning of prompts that invoke the adapter later
 
 
-def activated_path(
-    path: NamespacePath,
+def path_of(
+    own: Namespace,
+    token_ids: TokenIds,
     wanted: GenerationRequest,
     used: AdapterUse | None,
     caller: Caller,
     welcome: Welcome,
     namespaces: Namespaces,
 ) -> NamespacePath:
-    """Continue the path of the model's blocks with the blocks of an activated adapter, if any."""
-    if used is None or wanted.adapter is None or not wanted.adapter.invocation:
+    """Derive the namespaces along a prompt of `caller`, whose own namespace is `own`.
+
+    A prompt that an adapter computes whole has no published blocks: none are pinned for adapters,
+    so a tenant with the same adapter would find what another tenant's requests have computed.
+    """
+    adapter = wanted.adapter
+    if adapter is not None and not adapter.invocation:
+        return NamespacePath.single(own)
+    size = welcome.block_size
+    path = namespaces.path_to(own, caller, token_ids, welcome.fingerprint, size)
+    if used is None:
         return path
     fingerprint = adapted_fingerprint(welcome.fingerprint, used.digest, used.start)
-    own = namespaces.own(caller, wanted.salt, fingerprint)
-    return path.until(used.start // welcome.block_size, own)
+    return path.until(used.start // size, namespaces.own(caller, wanted.salt, fingerprint))
 
 
 def _last_place(wanted: Sequence[int], token_ids: TokenIds) -> int | None:

@@ -31,7 +31,7 @@ from gateway.prompts.generation_request import (
     size_of,
 )
 from gateway.prompts.modules.selection import ModulesOption
-from gateway.prompts.pipeline.activation import activated_path, used_adapter, with_adapter
+from gateway.prompts.pipeline.activation import path_of, used_adapter, with_adapter
 from gateway.prompts.pipeline.canonical import canonical_prompt, canonical_request
 from gateway.prompts.pipeline.explaining import Explaining, as_seen
 from gateway.prompts.pipeline.mark_places import placed_marks
@@ -343,8 +343,7 @@ class Admission:
     ) -> Steps[Prepared]:
         token_ids, size = found.token_ids, welcome.block_size
         used = used_adapter(wanted, token_ids)
-        path = self._namespaces.path_to(own, caller, token_ids, welcome.fingerprint, size)
-        path = activated_path(path, wanted, used, caller, welcome, self._namespaces)
+        path = path_of(own, token_ids, wanted, used, caller, welcome, self._namespaces)
         keys = block_keys(path, token_ids, size)
         seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome, marks)
         compared = yield from self._explaining.compared(wanted, prompt, seen, caller, size)

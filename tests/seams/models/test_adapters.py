@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.models.lora_files import CONFIG
+from tests.doubles.waiting import wait_for
 from tests.seams.support.ratoon import forked
 from tests.seams.support.server import Server, running_server
 
@@ -156,6 +157,24 @@ def test_activated_adapters_find_what_the_model_has_cached(tenant: Tenant, other
     assert tenant.drop("one").json()["flushed_blocks"] == 2
     assert tenant.answer("two", prompt=prompt)[1] == 80
     assert tenant.answer("tiny", prompt=before)[1] == 64
+
+
+def test_what_is_published_is_not_shared_by_two_tenants_with_one_adapter(
+    tenant: Tenant, other: Tenant
+) -> None:
+    """No pin keeps it, so whether it is cached would tell what the other has asked."""
+    text = "A text that the operator publishes for all, of more than three blocks of bytes."
+    made = tenant.operator.post("/admin/prefixes", json={"name": "text", "text": text})
+    assert made.status_code == 201, made.text
+    path = f"/admin/prefixes/{made.json()['id']}"
+    wait_for(lambda: tenant.operator.get(path).json()["state"] == "warm", 30)
+    for who in (tenant, other):
+        assert who.load("support", "one").status_code == 201
+        assert who.answer("tiny", prompt=text + "?")[1] >= 64, "the control: the model shares it"
+    for who in (tenant, other):
+        assert who.answer("support", prompt=text + "?")[1] == 0
+        assert who.answer("support", prompt=text + "?")[1] >= 64, "the control: its own is found"
+    assert tenant.operator.delete(path).status_code < 300
 
 
 def test_a_tenant_names_its_own_adapters_and_no_others(tenant: Tenant, other: Tenant) -> None:
