@@ -3,8 +3,8 @@
     store --renewed on news, every REFRESH_S, and for a new engine--> tokens --> index (admission)
                                                                             `--> pins (engine)
 
-The latest version of every name is published, unless it is deleted. While the store is unavailable,
-the known prefixes stay published.
+The latest version of every name is published, unless it is deleted or an engine refuses to pin it.
+While the store is unavailable, the known prefixes stay published.
 """
 
 import asyncio
@@ -157,12 +157,15 @@ class Published:
         return True
 
     def _index(self, live: Sequence[PublishedPrefix], welcome: Welcome) -> None:
-        made_of = (welcome.block_size, *((record.id, record.scope) for record in live))
+        # A prefix that is not pinned is cached only after a request for it: a hit would tell of it.
+        shared = [record for record in live if self._pinning.refusal(record.id) is None]
+        ids = *(record.id for record in live), "shared", *(record.id for record in shared)
+        made_of = (welcome.block_size, *ids)
         if made_of == self._in_force:
             return
         self._tokens = {record.id: self._tokens[record.id] for record in live}
         self._live = {record.id: record for record in live}
-        entries = [(record.scope, self._tokens[record.id]) for record in live]
+        entries = [(record.scope, self._tokens[record.id]) for record in shared]
         self._parts.index.renew(welcome.block_size, entries)
         self._in_force = made_of
 

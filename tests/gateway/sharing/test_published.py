@@ -177,6 +177,18 @@ async def test_without_an_engine_nothing_is_in_force(
     assert gateway.blocks() == 3
 
 
+async def test_a_prefix_that_is_not_pinned_is_not_shared(gateway: Gateway) -> None:
+    record = prefix()
+    gateway.engine.pin_error = NoRoomToPin("full")
+    await gateway.store.create(record)
+    await until(lambda: gateway.published.refusal(record.id) == "full", WITHIN_S)
+    await until(lambda: gateway.blocks() == 0, WITHIN_S)
+    gateway.engine.pin_error = None
+    gateway.engine.welcome = replace(WELCOME, engine_id="another")  # is asked at once
+    await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
+    await until(lambda: gateway.blocks() == 3, WITHIN_S)  # the control
+
+
 async def test_a_refusal_is_asked_again_later() -> None:
     engine, clock = FakeEngine(), ManualClock()
     pinning = Pinning(engine, monotonic=clock)
