@@ -23,7 +23,7 @@ from engine.link.messages import Generate, SamplingParams, Tokens, pack_token_id
 from engine.link.query_messages import Pin
 from gateway.caller import Caller
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
-from gateway.sharing.published import filled_up
+from gateway.sharing.published import pinned_tokens
 from gateway.state.records import EVERYONE
 from prefix_cache.hashing import TokenIds, block_keys
 from prefix_cache.namespace import NamespacePath
@@ -43,7 +43,7 @@ WARM_UP = 5  # tenants whose times are not counted
 
 def publish(engine: RealEngine, namespaces: Namespaces, system: TokenIds) -> None:
     """Pin the system prompt, as when a gateway publishes it."""
-    whole = filled_up(system, SIZE)
+    whole = pinned_tokens(system, SIZE)
     namespace = namespaces.published(EVERYONE, engine.fingerprint)
     keys = block_keys(NamespacePath.single(namespace), whole, SIZE)
     ids = pack_token_ids(whole)

@@ -25,7 +25,7 @@ from gateway.admin.prefixes import Publishing
 from gateway.errors import Conflict, Unavailable, refusing
 from gateway.http.admin_json import AdminBody, Name
 from gateway.http.struct_field import StructField
-from gateway.sharing.published import Published, filled_up
+from gateway.sharing.published import Published, pinned_tokens
 from gateway.state.records import EVERYONE, Group, PrefixSource, PublishedPrefix
 from gateway.state.store import Store
 from prefix_cache.hashing import block_keys
@@ -98,7 +98,7 @@ class CarriedIn:
         tokens = await self._published.tokens_of(body.source)
         if tokens_digest(tokens) != body.tokens_digest:
             raise _not_of_here("its source has other tokens here: another chat template?")
-        whole = filled_up(tokens, welcome.block_size)
+        whole = pinned_tokens(tokens, welcome.block_size, has_states=welcome.has_states)
         if len(whole) != body.blocks * welcome.block_size or not body.blocks:
             raise _not_of_here("its tokens do not fill its blocks")
         namespace = self._published.namespaces.published(body.scope, welcome.fingerprint)

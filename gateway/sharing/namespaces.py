@@ -18,7 +18,7 @@ The first bytes of such a namespace depend on the schema alone, not on the salt 
 that all blocks of a schema can be dropped by these bytes.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -55,6 +55,16 @@ class _ScopeIndex:
         around = self.prefixes[max(at - 1, 0) : at + 1]
         return max((_common_bytes(prefix, wanted) for prefix in around), default=0)
 
+    def whole_bytes(self, prompt: bytes) -> int:
+        """Count the bytes of the longest prefix that the prompt contains whole."""
+        wanted = prompt[: self.longest]
+        while at := bisect_right(self.prefixes, wanted):
+            last = self.prefixes[at - 1]
+            wanted = wanted[: _common_bytes(last, wanted)]
+            if len(wanted) == len(last):
+                break
+        return len(wanted) if at else 0
+
 
 class PublishedIndex:
     """An index of published prefixes, which counts the leading published blocks of a prompt.
@@ -62,15 +72,22 @@ class PublishedIndex:
     The prefixes of a scope are sorted by their bytes. The prefix with the most leading bytes in
     common with a prompt is next to the prompt's place in that order, so a lookup is a binary
     search and two comparisons, however many prefixes there are. Tokens are compared, not hashes. A
-    prompt that leaves a published prefix half-way shares that half.
+    prompt that leaves a published prefix half-way shares that half, unless the model has recurrent
+    states: the state there would come from another tenant's request.
 
     Several threads read the index; one thread replaces its whole content.
     """
 
     def __init__(self) -> None:
-        self._indexes: tuple[int, dict[str, _ScopeIndex]] = (0, {})
+        self._indexes: tuple[int, bool, dict[str, _ScopeIndex]] = (0, False, {})
 
-    def renew(self, block_size: int, prefixes: Iterable[tuple[str, TokenIds]]) -> None:
+    def renew(
+        self,
+        block_size: int,
+        prefixes: Iterable[tuple[str, TokenIds]],
+        *,
+        has_states: bool = False,
+    ) -> None:
         """Replace the index by the whole blocks of these prefixes, each with its scope."""
         by_scope: dict[str, list[bytes]] = {}
         for scope, token_ids in prefixes:
@@ -80,20 +97,21 @@ class PublishedIndex:
             scope: _ScopeIndex(tuple(sorted(whole)), max(map(len, whole)))
             for scope, whole in by_scope.items()
         }
-        self._indexes = (block_size, indexes)
+        self._indexes = (block_size, has_states, indexes)
 
     def match(self, token_ids: TokenIds, group_id: str | None, block_size: int) -> Match | None:
         """Find the longest run of leading blocks that is published for everyone or for this group.
 
         Returns None if nothing is published, or if the index was made for another block size.
         """
-        size, indexes = self._indexes
+        size, has_states, indexes = self._indexes
         if size != block_size or not indexes:
             return None
         prompt = pack_token_ids(token_ids)
         scopes = (EVERYONE,) if group_id is None else (EVERYONE, group_id)
+        shared_bytes = _ScopeIndex.whole_bytes if has_states else _ScopeIndex.common_bytes
         found = [
-            Match(scope, indexes[scope].common_bytes(prompt) // (_TOKEN_BYTES * size))
+            Match(scope, shared_bytes(indexes[scope], prompt) // (_TOKEN_BYTES * size))
             for scope in scopes
             if scope in indexes
         ]

@@ -160,18 +160,19 @@ class Published:
         # A prefix that is not pinned is cached only after a request for it: a hit would tell of it.
         shared = [record for record in live if self._pinning.refusal(record.id) is None]
         ids = *(record.id for record in live), "shared", *(record.id for record in shared)
-        made_of = (welcome.block_size, *ids)
+        made_of = (welcome.block_size, welcome.has_states, *ids)
         if made_of == self._in_force:
             return
         self._tokens = {record.id: self._tokens[record.id] for record in live}
         self._live = {record.id: record for record in live}
         entries = [(record.scope, self._tokens[record.id]) for record in shared]
-        self._parts.index.renew(welcome.block_size, entries)
+        has_states = welcome.has_states
+        self._parts.index.renew(welcome.block_size, entries, has_states=has_states)
         self._in_force = made_of
 
     def _pin(self, prefix_id: str, scope: str, welcome: Welcome) -> Pin:
         size = welcome.block_size
-        whole = filled_up(self._tokens[prefix_id], size)
+        whole = pinned_tokens(self._tokens[prefix_id], size, has_states=welcome.has_states)
         namespace = self._parts.namespaces.published(scope, welcome.fingerprint)
         return Pin(
             pin_id=prefix_id,
@@ -181,13 +182,19 @@ class Published:
         )
 
 
-def filled_up(token_ids: TokenIds, block_size: int) -> TokenIds:
-    """Append FILLING ids until the last block is full.
+def pinned_tokens(token_ids: TokenIds, block_size: int, *, has_states: bool = False) -> TokenIds:
+    """Return the tokens of a prefix that are pinned: whole blocks.
 
-    The last block is pinned whole, so that a request can copy its leading, published part.
+    The last block is filled up with FILLING ids, so that a request can copy its leading, published
+    part. It is left out if the model has recurrent states: requests continue from the state at the
+    end of the last block that is published whole, so this state has to be pinned.
     """
-    missing = -len(token_ids) % block_size
-    return np.concatenate([token_ids, np.full(missing, FILLING, np.int32)])
+    over = len(token_ids) % block_size
+    if not over:
+        return token_ids
+    if has_states:
+        return token_ids[:-over]
+    return np.concatenate([token_ids, np.full(block_size - over, FILLING, np.int32)])
 
 
 def in_force(records: Iterable[PublishedPrefix]) -> list[PublishedPrefix]:

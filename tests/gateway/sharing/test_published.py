@@ -116,6 +116,21 @@ async def test_what_another_gateway_stores_is_found_and_pinned_without_news(
     assert gateway.blocks() == 0
 
 
+async def test_of_a_model_with_states_the_last_whole_block_is_the_end_of_a_pin(
+    gateway: Gateway,
+) -> None:
+    """Requests continue from the state there."""
+    gateway.engine.welcome = replace(WELCOME, has_states=True)
+    record = prefix()
+    await gateway.store.create(record)
+    await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
+    assert gateway.engine.pinned[record.id] == gateway.blocks() == 3
+    assert gateway.blocks(TEXT[:-20]) == 0
+    gateway.engine.welcome = replace(WELCOME, engine_id="another")
+    await until(lambda: gateway.engine.pinned[record.id] == 4, WITHIN_S)  # the control
+    assert gateway.blocks(TEXT[:-20]) == 2
+
+
 async def test_a_new_engine_is_sent_everything_again(gateway: Gateway) -> None:
     record = prefix()
     await gateway.store.create(record)

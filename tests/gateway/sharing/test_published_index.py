@@ -17,9 +17,10 @@ def ids(numbers: Sequence[int]) -> TokenIds:
     return np.array(numbers, np.int32)
 
 
-def index_of(*entries: tuple[str, Sequence[int]]) -> PublishedIndex:
+def index_of(*entries: tuple[str, Sequence[int]], has_states: bool = False) -> PublishedIndex:
     index = PublishedIndex()
-    index.renew(SIZE, [(scope, ids(numbers)) for scope, numbers in entries])
+    found = [(scope, ids(numbers)) for scope, numbers in entries]
+    index.renew(SIZE, found, has_states=has_states)
     return index
 
 
@@ -48,6 +49,28 @@ def test_it_finds_what_comparing_with_each_finds(
     if found is not None:
         assert found.scope in usable
         assert any(scope == found.scope and common(p) == best for scope, p in published)
+
+
+@given(prefixes, st.lists(st.integers(0, 2), max_size=12))
+def test_of_a_model_with_states_a_prompt_shares_whole_prefixes_alone(
+    published: list[tuple[str, list[int]]], prompt: list[int]
+) -> None:
+    def blocks(prefix: list[int]) -> int:
+        whole = prefix[: len(prefix) // SIZE * SIZE]
+        return len(whole) // SIZE if prompt[: len(whole)] == whole else 0
+
+    best = max((blocks(prefix) for scope, prefix in published if scope != "h"), default=0)
+    found = index_of(*published, has_states=True).match(ids(prompt), "g", SIZE)
+    assert (None if found is None else found.blocks) == (best or None)
+
+
+def test_a_prompt_that_leaves_a_prefix_half_way_shares_that_half_without_states() -> None:
+    entries, left = ((EVERYONE, [1, 2, 3, 4]), (EVERYONE, [1, 2])), ids([1, 2, 3, 5])
+    for has_states, found in ((False, 1), (True, None)):
+        match = index_of(entries[0], has_states=has_states).match(left, None, SIZE)
+        assert (match and match.blocks) == found
+    match = index_of(*entries, has_states=True).match(left, None, SIZE)
+    assert match == Match(EVERYONE, 1), "the shorter one is whole"
 
 
 def test_large_ids_are_compared_whole() -> None:
