@@ -23,7 +23,8 @@ from prefix_cache.errors import LeaseError
 from prefix_cache.eviction.eviction_policy import EvictionPolicy, LeastRecentlyUsed
 from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
-from prefix_cache.invariants import check, check_states
+from prefix_cache.invariants.blocks import check
+from prefix_cache.invariants.states import check_states
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.leasing import Leasing
 from prefix_cache.leases.loader import Loader
