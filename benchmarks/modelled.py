@@ -20,26 +20,23 @@ has that share. Prints one JSON line for each prediction.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from itertools import count
+from dataclasses import dataclass, replace
 from typing import Annotated
 
-import numpy as np
 import typer
 
+from benchmarks.modelled_load import FLOW, WorkloadDrive, warmed
 from benchmarks.record import emit
 from cli.load.percentiles import percentile
-from cli.load.phases import Chain, LoadPhase, WorkloadName, WorkloadSizes, draw_phases, prompts_of
+from cli.load.phases import LoadPhase, WorkloadName, WorkloadSizes, draw_phases
 from cli.options.flags import flattened
-from engine.link.messages import Event, Failed, Finished
 from engine.main import CUDA_MAX_STEP_MS
 from engine.scheduling.step_builder import StepLimits
 from prefix_cache.eviction.shares import Quota
 from tests.doubles.modelled.device import StepModel
 from tests.doubles.modelled.mixture import MixtureModel
 from tests.doubles.modelled.products import ProductModel
-from tests.doubles.modelled.replay import POOL_TOKENS, VOCAB, Replay, request
+from tests.doubles.modelled.replay import POOL_TOKENS, VOCAB, Replay
 
 NAMES: tuple[WorkloadName, ...] = ("mixed", "tenants", "multiturn", "agents")
 STATEFUL: tuple[WorkloadName, ...] = ("multiturn", "agents", "mixed")
@@ -48,10 +45,8 @@ BURSTS: tuple[WorkloadName, ...] = ("mixed", "itl")
 # keys read once is a little below the share that follows from this: a tenant's rows do not always
 # run together.
 READ_ONCE = {"tenants": 0.72}
-ON_THE_WAY_S = 5e-3  # time from a last token through the client to the engine's next request
 # Qwen3.5 27B in fp8 on one H200: a decode takes 8.2 ms, 8,192 tokens of a prompt take 480 ms.
 HYBRID = StepModel(of_itself=8.0e-3, token=55e-6, pair=0.6e-9, decode_key=8e-9)
-FLOW = "tenant"  # a single flow, as with a single API key
 WARM_UP_S = 2.0  # warm-up of a flood, as in `benchmarks.flood`
 EQUALS, EACH = 16, 4  # tenants with equal load, and streams of each tenant
 EQUAL_REQUESTS = 512
@@ -132,68 +127,6 @@ class ModelledEngine:
         """Return a replay on this engine with its times per token; it has no clients yet."""
         model = StepModel(eager_launch=self.eager_launch_ms / 1e3)
         return Replay(self.limits, model=model, noise=self.noise)
-
-
-@dataclass
-class WorkloadDrive:
-    """The chains of a phase, of which `concurrency` run at once."""
-
-    replay: Replay
-    chains: Iterator[Chain]
-    cached_tokens: int = 0
-    prompt_tokens: int = 0
-    firsts: list[float] = field(default_factory=list)
-    gaps: list[float] = field(default_factory=list)
-    running: int = 0
-    _number: count[int] = field(default_factory=count)
-
-    def start(self) -> None:
-        """Start the next chain, if there is any."""
-        chain = next(self.chains, None)
-        if chain is not None:
-            self.running += 1
-            self._ask(prompts_of(chain))
-
-    def _ask(self, prompts: Iterator[tuple[list[int], int]]) -> None:
-        """Send the next request of a chain; at the chain's end start another chain."""
-        asked = next(prompts, None)
-        if asked is None:
-            self.running -= 1
-            self.start()
-            return
-        time = self.replay.time
-        time.at(time.now + ON_THE_WAY_S, lambda: self._say(*asked, prompts))
-
-    def _say(
-        self, prompt: list[int], output: int, prompts: Iterator[tuple[list[int], int]]
-    ) -> None:
-        last = self.replay.time.now
-        is_first = True
-
-        def hear(event: Event) -> None:
-            nonlocal last, is_first
-            if isinstance(event, Failed):
-                raise RuntimeError(f"a request failed: {event.message}")
-            if isinstance(event, Finished):
-                self.cached_tokens += event.reused.tokens
-                self.prompt_tokens += event.prompt_tokens
-                self._ask(prompts)
-                return
-            now = self.replay.time.now
-            (self.firsts if is_first else self.gaps).append(now - last)
-            last, is_first = now, False
-
-        asked = request(str(next(self._number)), FLOW, np.array(prompt, np.int32), output)
-        self.replay.link.say(asked, hear)
-
-
-def warmed(replay: Replay) -> Replay:
-    """Run one long prompt as a warm-up; return the replay."""
-    one = replay.stream(FLOW, 4096, 8)
-    one.start()
-    replay.run(lambda: one.finished > 0)
-    one.is_asking = False
-    return replay
 
 
 def predict(phase: LoadPhase, replay: Replay) -> None:
