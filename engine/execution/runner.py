@@ -16,11 +16,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine.execution.batch import Batch, build_batch, samples_of
+from engine.execution.batch import Batch, build_batch
 from engine.execution.block_tables import BlockTables
 from engine.execution.head_drafts import HeadStep, WithDrafts
 from engine.execution.readings import LaunchedWithReadings, are_read, read
 from engine.execution.rings import Rings
+from engine.execution.row_fields import samples_of
 from engine.execution.shared_prefixes import SharedPrefixes, Sharing
 from engine.execution.verified_rows import by_token, share_by_token
 from engine.models.decoder import Decoder

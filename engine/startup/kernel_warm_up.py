@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from engine.execution.graphs.block_tables import DeviceTables
+from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.buckets import MANY_DECODES, all_buckets
-from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.steps import CaptureContext, compute_step, inputs_of
 from engine.models.adapters.adapted import AdaptedLinear
 from engine.models.decoder import Decoder

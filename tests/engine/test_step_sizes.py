@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.buckets import buckets_for
-from engine.execution.graphs.inputs import GraphBucket
 from engine.step_sizes import MOST_NEW, TOTALS, filled, new_tokens, places_for
 
 BATCH_SLOTS = 256

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from engine.execution.graphs.inputs import GraphBucket
+from engine.execution.graphs.bucket import GraphBucket
 from engine.step_sizes import BESIDE, SHARING_NEW_TOKENS, new_tokens
 
 FEW_DECODES, MANY_DECODES = 32, 64  # between these decode counts, decode-only buckets save nothing

@@ -10,15 +10,18 @@ scratch slots, and rows without tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.execution.batch import (
-    RING_FIELDS,
+from engine.execution.block_tables import BlockTables
+from engine.execution.further_drafts import followed_rows
+from engine.execution.graphs.bucket import GraphBucket
+from engine.execution.head_drafts import drawn_places, next_ids_of
+from engine.execution.rings import ALL_IN_RING
+from engine.execution.row_fields import (
     adapters_of,
     in_batch_order,
     positions_of,
@@ -28,11 +31,7 @@ from engine.execution.batch import (
     state_fields,
     token_ids_of,
 )
-from engine.execution.block_tables import BlockTables
-from engine.execution.further_drafts import MOST_FOLLOWED, followed_rows
-from engine.execution.head_drafts import drawn_places, next_ids_of
-from engine.execution.rings import ALL_IN_RING
-from engine.execution.shared_prefixes import Sharing, most_groups, nobody_shares
+from engine.execution.shared_prefixes import Sharing, nobody_shares
 from engine.sampling.plan import Randomness
 from engine.step import Row, count_decodes
 from engine.transfers import HostArray, host_buffer
@@ -40,102 +39,6 @@ from kernels.attention.decode.split_sizes import SplitSizes
 from storage.pools.window_pool import RingShape
 
 Ints = npt.NDArray[np.int32]
-
-ALIGNMENT = 4  # int32 numbers: each field starts at a multiple of 16 bytes
-
-
-@dataclass(frozen=True, slots=True)
-class GraphBucket:
-    """Capacity of a captured graph.
-
-    It has `num_decodes` rows of one token, then `num_prefills` other rows with `num_new` tokens
-    together.
-    """
-
-    num_decodes: int
-    num_new: int = 0
-    num_prefills: int = 0
-    group_rows: int = 0  # most decodes that share a prefix; 0: no shared prefixes
-    more_samples: int = 0  # sampled tokens beyond the first of each row
-    has_adapters: bool = field(default=False, kw_only=True)  # True if tokens may have adapters
-    has_head: bool = field(default=False, kw_only=True)  # True if the model's head drafts
-    has_rings: bool = field(default=False, kw_only=True)  # True if KV of windows lies in rings
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens."""
-        return self.num_decodes + self.num_new
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows."""
-        return self.num_decodes + self.num_prefills
-
-    @property
-    def num_samples(self) -> int:
-        """Number of sampled tokens."""
-        return self.num_rows + self.more_samples
-
-    @property
-    def follows(self) -> bool:
-        """True if the model's head drafts further after samples."""
-        return self.has_head and self.num_samples <= MOST_FOLLOWED
-
-    def holds(self, other: GraphBucket) -> bool:
-        """Return whether a step of the shape `other` fits this bucket."""
-        return (
-            other.group_rows == self.group_rows
-            and other.num_decodes <= self.num_decodes
-            and other.num_new <= self.num_new
-            and other.num_prefills <= self.num_prefills
-            and other.num_samples <= self.num_samples
-        )
-
-    def sizes(self) -> dict[str, int]:
-        """Return the number of int32 numbers in each field."""
-        tokens, rows, samples = self.num_tokens, self.num_rows, self.num_samples
-        per_row = ("context_lens", "table_slots", "read_slots", "write_slots", "runs", "kept")
-        return {
-            **dict.fromkeys(("token_ids", "positions", "slots"), tokens),
-            **({"next_ids": tokens, "drawn": samples} if self.has_head else {}),
-            **(dict.fromkeys(("followed_firsts", "compared"), samples) if self.follows else {}),
-            **({"window_slots": tokens} if self.has_rings else {}),
-            **dict.fromkeys(("outputs", "output_slots"), samples),  # fields of `StepInputs.wide`
-            "pending_slots": tokens,
-            **dict.fromkeys(per_row, rows),
-            **(dict.fromkeys(RING_FIELDS[:-1], rows) if self.has_rings else {}),
-            "temperature": samples,
-            "query_starts": rows + 1,
-            "keys": 2 * samples,
-            "units": 4 if self.group_rows else 2,
-            **self._shared_sizes(),
-            **({"adapters": tokens} if self.has_adapters else {}),
-            **(dict.fromkeys(("followed_ends", "followed_slots"), samples) if self.follows else {}),
-            **({"followed_splits": 2} if self.follows else {}),
-        }
-
-    def _shared_sizes(self) -> dict[str, int]:
-        if not self.group_rows:
-            return {}
-        groups = most_groups(self.num_decodes)
-        return {
-            "group_starts": groups + 1,
-            "key_ends": groups,
-            "own_starts": self.num_decodes,
-        }
-
-    def offsets(self) -> dict[str, slice]:
-        """Return the slice of each field in the flat tensor."""
-        places, end = {}, 0
-        for name, size in self.sizes().items():
-            places[name] = slice(end, end + size)
-            end += -(-size // ALIGNMENT) * ALIGNMENT
-        return places
-
-    @property
-    def total(self) -> int:
-        """Size of the flat tensor, in numbers."""
-        return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in self.sizes().values())
 
 
 class StepInputs:

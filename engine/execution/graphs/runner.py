@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from engine.execution.batch import more_samples, samples_of
-from engine.execution.graphs.inputs import GraphBucket
+from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.steps import CapturedStep, CapturedSteps
 from engine.execution.head_drafts import with_drafts
 from engine.execution.readings import are_read
+from engine.execution.row_fields import more_samples, samples_of
 from engine.execution.runner import LaunchedWithoutOutput, ModelRunner
 from engine.execution.shared_prefixes import Sharing
 from engine.execution.verified_rows import by_token

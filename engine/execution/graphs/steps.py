@@ -16,9 +16,10 @@ from torch import Tensor
 
 from engine.execution.further_drafts import Followed
 from engine.execution.graphs.block_tables import DeviceTables
+from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.buckets import all_buckets
 from engine.execution.graphs.capture import Capture, Captured, Launches
-from engine.execution.graphs.inputs import GraphBucket, StepInputs
+from engine.execution.graphs.inputs import StepInputs
 from engine.execution.head_drafts import HeadStep, NextTokens
 from engine.execution.rings import RingTables
 from engine.models.decoder import Decoder

@@ -21,7 +21,7 @@ from itertools import zip_longest
 import msgspec
 import numpy as np
 
-from engine.execution.batch import samples_of
+from engine.execution.row_fields import samples_of
 from engine.execution.verified_rows import row_by_token
 from engine.link.messages import SamplingParams
 from engine.scheduling.row_data import PLACES

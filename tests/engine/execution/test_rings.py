@@ -7,8 +7,8 @@ from random import Random
 import numpy as np
 import torch
 
-from engine.execution.batch import RING_FIELDS, ring_fields
 from engine.execution.rings import RingTables, ring_rows
+from engine.execution.row_fields import RING_FIELDS, ring_fields
 from engine.step import Row, RowKind, kind_of
 from kernels.attention.batch_layout import BatchLayout
 from storage.pools.window_pool import RingShape

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from engine.drafting.draft import Draft
-from engine.execution.batch import samples_of
-from engine.execution.graphs.inputs import GraphBucket
+from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.runner import GraphRunner
+from engine.execution.row_fields import samples_of
 from engine.execution.verified_rows import by_token
 from engine.link.messages import SamplingParams
 from engine.scheduling.row_data import step_of

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 import torch
 
-from engine.execution.graphs.inputs import GraphBucket
+from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.runner import GraphRunner
 from engine.execution.runner import ModelRunner
 from engine.models.architectures.registry import read_model_config

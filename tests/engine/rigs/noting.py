@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from triton.runtime import driver
 
+from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.buckets import all_buckets
-from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.steps import compute_step, inputs_of
 from engine.models.architectures.registry import read_model_config
 from engine.models.decoder import Decoder, build_decoder

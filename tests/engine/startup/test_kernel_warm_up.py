@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.buckets import MANY_DECODES, all_buckets
-from engine.execution.graphs.inputs import GraphBucket
 from engine.models.architectures.registry import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.decoder import Decoder, build_decoder

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.execution.block_tables import BlockTables
-from engine.execution.graphs.inputs import GraphBucket, StepInputs
+from engine.execution.graphs.bucket import GraphBucket
+from engine.execution.graphs.inputs import StepInputs
 from engine.sampling.plan import Randomness
 from engine.scheduling.row_data import step_of
 from engine.scheduling.scheduled_rows import Scheduled, row_of

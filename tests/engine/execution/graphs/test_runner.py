@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.buckets import MIN_PREFILLS
-from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.runner import ModelRunner
 from engine.link.messages import SamplingParams
 from engine.scheduling.row_data import step_of

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.buckets import buckets_for, sharing_buckets
-from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.runner import GraphRunner
 from engine.execution.runner import ModelRunner
 from engine.execution.shared_prefixes import SharedPrefixes, SharingRule
