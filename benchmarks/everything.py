@@ -104,7 +104,7 @@ def main(
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each, with --against.")] = 3,
 ) -> None:
-    """Run the parts and write the results file; exit with 1 if a part failed, or lost 2 %."""
+    """Run the parts and write the results file; exit with 1 if a part failed, or got 2 % slower."""
     parts = chosen(only)
     model = model or ("llama-3.1-8b" if torch.cuda.is_available() and not quick else "handbook")
     outcomes = []

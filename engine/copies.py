@@ -141,7 +141,7 @@ class CopyCounts:
 
     moves: int = 0
     failed: int = 0
-    # seconds that ended copies took; of untimed copies, the seconds with any copy under way
+    # seconds that ended copies took; for untimed copies, the seconds in which any was under way
     seconds: float = 0.0
     under_way: int = 0
     busy_since: float = 0.0  # start of the first copy under way, or end of a later copy
@@ -162,7 +162,8 @@ class TierCopies:
         self._released: set[Move] = set()  # moves released early: steps await them on the device
         self._generation = 0 if disk is None else disk.generation
         self._unnoted: list[str] = []  # flushes that are not recorded on disk yet
-        self._forget_again: dict[str, None] = {}  # forgotten owners: a copy may write more records
+        # owners to forget again: a running copy may write more of their records
+        self._forget_again: dict[str, None] = {}
 
     @property
     def pending(self) -> int:

@@ -233,7 +233,7 @@ def _flows(moves: Sequence[Move], states: StateSlots | None) -> list[_Direction]
 
 
 def _slots(tier: Tier, slots: list[int], states: StateSlots | None) -> Slots:
-    """Return block slots: `slots` themselves or, of states, the slots of each state's blocks."""
+    """Return block slots: `slots` themselves or, for states, the slots of each state's blocks."""
     if states is not None:
         slots = [block for slot in slots for block in states.of(tier, slot)]
     return np.array(slots, np.int64)

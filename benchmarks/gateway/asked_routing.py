@@ -26,7 +26,7 @@ from gateway.routing.route import OwnRouting, RouteQuestion
 
 
 def measure_asked(fleet: Fleet, prompt: bytes, requests: int) -> None:
-    """Measure a worker's routing requests to a router process, and to its own router.
+    """Measure a worker's routing requests to a router process, and to the worker's own router.
 
     `prompt`: the block keys of the requests' prompt.
     """

@@ -81,7 +81,7 @@ class SimulatedReplica:
         return self._sends_until + self._costs.fetch_setup_s
 
     def streamed_at(self, began: float, now: float, tokens: int) -> float:
-        """Return when tokens have arrived, computed from `began` to `now` and sent meanwhile."""
+        """Return when tokens have arrived that were sent as they were computed, until `now`."""
         last = self._costs.fetch_seconds(min(tokens, self._costs.step.tokens))
         return max(self.sent_at(began, tokens), now + last + self._costs.fetch_setup_s)
 

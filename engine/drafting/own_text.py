@@ -12,5 +12,5 @@ from engine.sequences.sequence import Sequence
 
 
 def own_text(sequence: Sequence) -> Alignment:
-    """Return a source of what followed when the sequence's last tokens occurred in it before."""
+    """Return a source of the tokens that followed earlier occurrences of the last tokens."""
     return Alignment("own", TextIndex(sequence.tokens), sequence.tokens)

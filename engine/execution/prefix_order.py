@@ -128,7 +128,7 @@ class _SharedRun:
         self.groups += child.groups
 
     def closed(self, last: _SharedRun) -> _SharedRun:
-        """Close this node after its last child; group the leases if this group saves more."""
+        """Close this node after its last child; group its leases if that saves more."""
         self.take(last)
         taken = [group for group in self.groups if len(group.members) * self.run > group.saved]
         members = self.leaves + [member for group in taken for member in group.members]

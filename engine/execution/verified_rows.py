@@ -40,7 +40,7 @@ def by_token(step: Step) -> Step:
 
 
 def row_by_token(row: Row) -> list[Row]:
-    """Divide a row by token. The first part has the new blocks; the first sampling part, `new`."""
+    """Divide a row by token. The first part gets the new blocks, the first sample's part `new`."""
     first_sample = row.start + row.num_again
     return [
         structs.replace(

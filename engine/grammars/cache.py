@@ -48,7 +48,7 @@ class _Kept:
             self._moving.add(compilation)
 
     def weigh(self) -> None:
-        """Weigh the compilations that are, or were at the last call, in use or under way."""
+        """Update the weights of compilations that are, or were before, in use or under way."""
         for one in list(self._moving):
             is_worn = one in self._worn
             if not one.users and (is_worn or one.is_done):

@@ -39,7 +39,7 @@ _WARM_UP = Grammar("json_schema", '{"type": "object"}')
 
 @dataclass
 class _Workers:
-    """Workers, each with its id and connection, by a descriptor that is readable when it ends."""
+    """Workers, each with its id and connection, by a descriptor that is readable at its end."""
 
     control: socket.socket
     vocabulary: Vocabulary

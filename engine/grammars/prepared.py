@@ -1,8 +1,8 @@
 """A client's grammar as the text that the library compiles.
 
-Lark and GBNF may have a grammar of another kind as a part: `%grammar ["regex", "[a-z]+"]`. A tool's
-Lark is read as a set of texts: these are escaped within a JSON argument, and a lexer could take
-longer terminals than are meant.
+Lark and GBNF may contain a grammar of another kind: `%grammar ["regex", "[a-z]+"]`. The Lark of a
+tool is read as the set of its texts, because the texts are escaped within a JSON argument, and
+because a lexer could take longer terminals than the client means.
 
 Knows: the kinds of grammars, and how each is converted to the library's form. Does not know:
 whether grammars compile (`check_process.py`), or tokens.
@@ -112,7 +112,7 @@ class _Preparation:
         return Foreign(self._named(Grammar("lark", lark)))
 
     def _with_parts(self, lark: str) -> str:
-        """Return the grammar with its schemas (`%json {...}`) made followable.
+        """Return the grammar with its schemas (`%json {...}`) converted for the library.
 
         A part of another kind (`%grammar [...]`) is replaced by a name, and a pattern (`%pattern
         "..."`) by a regular expression of the texts that contain it, from which terminals can be

@@ -140,7 +140,7 @@ class GrammarConstraint(TokenConstraint):
         began = clock()
         self._own().consume_token(token_id)
         took = clock() - began
-        # or the grammar is not slow, and the thread waited
+        # or the grammar is not slow: then the thread was waiting
         if took > LEAST_SHARE_S and not compilation.is_slow:
             compilation.is_slow, took = True, LEAST_SHARE_S
         self._followed(took)

@@ -26,7 +26,7 @@ NUM_REMEMBERED = 8  # number of recent launches that predict the next launch's t
 MARGIN_S = 0.001  # seconds beyond the predicted time of a launch
 SHORT = 4  # a step shorter than so many launches is not worth a delay
 
-# Seconds that a step waits for masks: while step times are unknown, and at most.
+# Seconds that a step waits for masks: if step times are unknown, and in no case more.
 UNKNOWN_S = 0.005
 MOST_PATIENCE_S = 0.05
 

@@ -218,7 +218,7 @@ class ShareStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
-    """Shares of a flow in each tier, and evictions for it and of its blocks since the start."""
+    """Shares of a flow in each tier, and counts of evictions: for the flow, and of its blocks."""
 
     tiers: dict[str, ShareStats] = {}
     caused: BlocksByReason = {}

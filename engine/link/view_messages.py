@@ -80,7 +80,7 @@ class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
 
 
 class OverviewQuery(View[Overview], frozen=True, kw_only=True, tag="overview_query"):
-    """Ask for counters, last evictions, and up to `owners` owners of each tier and flows."""
+    """Ask for counters, the last evictions, and up to `owners` flows: by tier, and in the queue."""
 
     owners: int = 0
     evictions: int = 0

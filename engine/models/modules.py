@@ -96,7 +96,7 @@ class LinearConfig:
 def side_by_side(
     prefix: str, sizes: dict[str, int], hidden: int, *, bias: bool, in_parts: bool = True
 ) -> LinearConfig:
-    """Describe matrices of these names and rows, which multiply the same input, as one."""
+    """Describe matrices that multiply the same input, given their names and rows, as one matrix."""
     rows = tuple((prefix + name, size) for name, size in sizes.items())
     return LinearConfig(rows, hidden, bias, "rows", in_parts)
 

@@ -78,7 +78,7 @@ class Peers(Protocol):
     """The exchange of ranks over peer memory. None or False: the tensor does not fit."""
 
     def product(self, part: Tensor, dtype: torch.dtype) -> PeerProduct | None:
-        """Return the sum over all ranks of (T, H) of `dtype`, or the parts that its reader adds."""
+        """Return the ranks' sum (T, H) of `dtype`, or the parts that the sum's reader adds."""
         ...
 
     def gather(self, x: Tensor) -> Tensor | None:

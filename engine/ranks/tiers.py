@@ -179,7 +179,7 @@ class RanksDisk:
         self._leave(left, slots)
 
     def _leave(self, left: set[int], slots: Sequence[set[int]]) -> None:
-        """Erase or keep the records that not all ranks have; each has records in its `slots`."""
+        """Erase or keep the records in `left`, which not all ranks have; each rank has `slots`."""
         if not left:
             return
         new = self._new(slots)

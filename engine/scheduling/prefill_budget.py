@@ -42,7 +42,8 @@ from engine.scheduling.step_times import StepShape, StepTimes
 from engine.step import PREFILL
 
 PART_OF_BACKLOG = 1 / 15
-PART_OF_RETURNING = 1 / 8  # share of the time that a returning flow's prompt takes
+# longest step, as a share of the time that a returning flow's prompt takes
+PART_OF_RETURNING = 1 / 8
 FEWEST_TIMES = 2.5  # least bound, as a multiple of the step's time without prompts
 LEAST_SHARE = 1 / 5  # least share of prompts in a step's time, whatever the target
 WAITING_COUNTS = 2  # a waiting prompt counts as so many decodes, since it will need many steps

@@ -208,7 +208,7 @@ class StepTimes:
         return sum(units * self._rates[place] for place, units in self._terms(shape))
 
     def _is_hidden(self, shape: StepShape, seconds: float) -> bool:
-        """Return whether the launch took about as long: `seconds` then say little of the device."""
+        """Tell whether the launch took as long as the step: `seconds` then say little."""
         return self._device_seconds(shape) < seconds < HIDDEN * self.launch_seconds(shape.new)
 
     def _correct(self, terms: list[tuple[int, float]], error: float) -> None:

@@ -45,7 +45,7 @@ def origin_of(
 
 
 def _beside_adapters(config: EngineConfig) -> str:
-    """Name what adapters change: the kernel that quantises inputs, and the rank of tiles.
+    """Name the changes by adapters: the kernel that quantises inputs, and the rank of tiles.
 
     With adapters of experts, a step that uses an adapter rounds the experts' inner product.
     """

@@ -80,7 +80,7 @@ class RemovedEngine(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Engines:
-    """The parts of the gateway that an engine's change updates. `finds`: engines are stored."""
+    """The parts of the gateway that an engine's change updates. `finds`: engines register here."""
 
     registry: EngineRegistry
     engine: Engine

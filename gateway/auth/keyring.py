@@ -291,5 +291,5 @@ def key_of(bits: bytes) -> str:
 
 
 def _same_life(old: ApiKey, now: float) -> float | None:
-    """Return the expiry of a key issued at `now` that lives as long as `old` was issued for."""
+    """Return when a key issued at `now` expires if it lives as long as `old` was meant to."""
     return None if old.expires_at is None else now + (old.expires_at - old.created_at)

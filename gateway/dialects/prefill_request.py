@@ -105,7 +105,7 @@ def bytes_of(prompts: Sequence[str | TokenIds], shared: str = "") -> int:
 
 
 def _width(text: str) -> int:
-    """Return the bytes that a text takes for each character, which its widest character sets."""
+    """Return the bytes that each character of a text takes, which its widest character decides."""
     if text.isascii():
         return 1
     return 2 if len(text.encode(_TWO_BYTES)) == 2 * len(text) else 4

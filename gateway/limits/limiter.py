@@ -100,7 +100,7 @@ class Limiter(Protocol):
 
 
 def by_tenant(holds: Sequence[Hold]) -> Iterator[tuple[str, list[Hold]]]:
-    """Yield the holds of each tenant, in batches that one change renews."""
+    """Yield the holds of each tenant, in batches small enough for one change."""
     found: dict[str, list[Hold]] = {}
     for hold in holds:
         found.setdefault(hold.demand.tenant_id, []).append(hold)

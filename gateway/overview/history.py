@@ -80,7 +80,7 @@ class History:
             overview = await self._engine.ask(OverviewQuery())
         except EngineError:
             return
-        # In a thread: with several workers, it reads the files of all workers.
+        # In a thread, since this reads the files of all workers if there are several.
         latencies = await asyncio.to_thread(self._metrics.latencies)
         last = self._last or _before(self._grid(), overview, latencies)
         engines = _seen(last.engines, _by_engine(overview))
@@ -108,7 +108,7 @@ def _by_engine(overview: Overview) -> dict[str, Overview]:
 
 
 def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
-    """Make the look before the first one: zero counts, when the oldest engine that counts started.
+    """Make a first look with zero counts, dated to the start of the oldest engine that counts.
 
     Engines older than KEPT_S do not count: they did most of their work before the shown hour.
     """

@@ -29,7 +29,7 @@ class OwnerShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TierShown(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier in blocks, with the `owners` of most blocks; `num_owners` tenants own any."""
+    """One tier in blocks; `owners` have the most blocks, and `num_owners` tenants have any."""
 
     tier: str
     total_blocks: int

@@ -30,7 +30,7 @@ class UsageSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageData(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of GET /usage/data: usage of the last days by all gateways; this gateway's `misses`.
+    """Answer of GET /usage/data: usage of the last days at all gateways; `misses` at this gateway.
 
     `saved_seconds` is None if the engine has measured nothing.
     """

@@ -81,7 +81,7 @@ class RequestReader:
     def _understood(
         self, wire: RequestOf, request_id: str, context: int, caller: Caller
     ) -> GenerationRequest | MessagesRequest | ResponsesRequest:
-        """Convert the body, or only parse it if it may name stored responses, found later."""
+        """Convert the body; only parse it if it may name stored responses, found later."""
         bounds, card, body = self.parts.bounds, self.parts.card, bytes(wire.body)
         check_names(body)
         match wire.url:

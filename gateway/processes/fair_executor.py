@@ -37,7 +37,7 @@ LARGE = 1 << 16  # characters from which work is large
 _MAX_WAITING = 1024  # waiting pieces of work of one tenant
 _NICENESS = 10  # above the process's own niceness
 _NICEST = 19
-# Event-loop time of each tenant: a turn, and the share of all time that refills it.
+# Seconds that a tenant may use the event loop at once, and the share of time that gives them back.
 _TURN_S = 0.01
 _SHARE = 0.25
 
@@ -86,7 +86,8 @@ class LoopTime:
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         """Use the clock `now`, which returns seconds."""
         self._now = now
-        self._whole_at: dict[str, float] = {}  # when a tenant's turn is full; oldest use first
+        # when a tenant's time is whole again; oldest use first
+        self._whole_at: dict[str, float] = {}
 
     def spend(self, tenant_id: str, work: Steps[T]) -> Done[T] | int:
         """Run small steps of `work` while its tenant has time; return the next step's size."""

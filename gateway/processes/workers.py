@@ -155,7 +155,7 @@ class KeptProcess:
         self._stopping = asyncio.Event()
 
     async def keep(self, may_follow: Callable[[int], bool] = lambda _: True) -> None:
-        """Run the process again and again until `stop`, or until not `may_follow(status)`."""
+        """Run the process again and again until `stop`, or until `may_follow(status)` is false."""
         short_runs, backoff = 0, self._how.backoff
         while not self._stopping.is_set():
             started = time.monotonic()

@@ -174,7 +174,8 @@ class GenerationRequest:
     drafts: bool = True  # whether tokens may be drafted; drafts do not change the answer
     prediction: str = ""  # text that the answer is expected to repeat; "": none
     embeds: bool = False  # the answer is each prompt's embedding
-    # Packed token ids whose logits after each prompt are the answer; empty: another answer.
+    # Packed token ids whose logits after each prompt are the answer; empty: the answer has no
+    # logits.
     candidates: tuple[bytes, ...] = ()
     modules: ModulesOption | None = None  # modules before the text of each prompt
 

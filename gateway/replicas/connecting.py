@@ -32,7 +32,7 @@ async def one_engine(config: GatewayConfig, flushes: FlushReader) -> AsyncIterat
 def replica_client(
     config: GatewayConfig, engines: EngineSet, flushes: FlushReader | None, name: str, at: str
 ) -> EngineClient:
-    """Make a client, not yet started, of the replica `name` of `engines`, at the address `at`.
+    """Make a client of the replica `name` of `engines`, at the address `at`, without starting it.
 
     Without `flushes` the client is not for requests, and the engine need not do any flush first.
     Raises ValueError if `at` is no address, or is over TCP and there is no key; BadLinkKey.

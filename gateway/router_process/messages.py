@@ -77,7 +77,7 @@ class SourceAnswer(msgspec.Struct, frozen=True, array_like=True, tag="source"):
 
 
 class KnownBlocks(msgspec.Struct, frozen=True, array_like=True, tag="known"):
-    """The blocks that each replica is known to have. After the first such message, workers ask."""
+    """The known blocks of each replica. Until the first such message, workers ask nothing."""
 
     blocks: dict[str, int]
 

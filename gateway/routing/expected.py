@@ -20,7 +20,8 @@ class Expected:
     """The prompts that were sent to one replica and have not begun to answer."""
 
     def __init__(self) -> None:
-        self._prompts: dict[int, int] = {}  # prompts per beginning, by the last block's key
+        # number of prompts with each beginning, by the key of its last block
+        self._prompts: dict[int, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._prompts)

@@ -59,7 +59,7 @@ class Published:
         self._turn = asyncio.Lock()
         self._tokens: dict[str, TokenIds] = {}  # the tokens of published prefixes, by id
         self._live: dict[str, PublishedPrefix] = {}  # the published prefixes, by id
-        self._unusable: dict[str, str] = {}  # ids of prefixes that the model refuses; reasons
+        self._unusable: dict[str, str] = {}  # why the model refuses prefixes, by the prefixes' ids
         self._in_force: tuple[object, ...] = ()  # the inputs of the present index
 
     def forget(self, changed_id: str) -> None:

@@ -80,7 +80,7 @@ class ToolFormat(Protocol):
     markers: ClassVar[tuple[str, ...]]  # special tokens that the parser must see in the text
     call_marks: ClassVar[tuple[str, ...]]  # markers that may begin calls after text
     reads_reasoning: ClassVar[bool]  # whether the parser itself reads reasoning
-    marks_text: ClassVar[bool]  # whether texts have markers, so turns without tools need the parser
+    marks_text: ClassVar[bool]  # whether texts have markers; if so, every turn needs the parser
 
     @property
     def tools_text(self) -> ToolsText | None:

@@ -62,7 +62,7 @@ INTEGERS_FLOAT16 = tl.constexpr("""{ .reg .b32 n, l;
 
 
 def unpacking_of(matrix: FourBitMatrix) -> int:
-    """Choose the unpacking: PACKED, two in a register, or BY_OPERATIONS, one by one."""
+    """Choose the unpacking: PACKED, two numbers in a register; or BY_OPERATIONS, one by one."""
     packed = (torch.bfloat16, torch.float16) if matrix.kind == "int4" else (torch.bfloat16,)
     return PACKED if matrix.values.is_cuda and matrix.dtype in packed else BY_OPERATIONS
 

@@ -167,7 +167,7 @@ def _kernel(
 
 
 def heads_together(heads: int) -> int:
-    """Return the heads of one program: the most that divide all."""
+    """Return the number of heads of one program: the largest that divides `heads`."""
     return max(count for count in range(1, _MAX_HEADS + 1) if heads % count == 0)
 
 

@@ -73,7 +73,7 @@ def _expand(
 
 
 def _block_ids(layout: BatchLayout, blocks: int, block_size: int) -> Tensor:
-    """Return the blocks of each row after the decodes, (rows * blocks,) int64; else 0."""
+    """Return the blocks of each row after the decodes, (rows * blocks,) int64; 0 past its end."""
     tables = layout.block_tables[layout.num_decodes :, :blocks].long()
     starts = torch.arange(blocks, device=tables.device) * block_size
     used = starts < layout.context_lens[layout.num_decodes :, None]

@@ -101,7 +101,7 @@ def _kernel(
         begin = begin * TOKENS
     start = tl.load(row_starts + row)
     new = tl.load(row_starts + row + 1) - start
-    if TOKENS == 1:  # earlier tokens of a run are in the neighbouring rows
+    if TOKENS == 1:  # the rows before have the earlier tokens of a run
         begin = tl.maximum(-tl.load(runs + row), 0)
         start, new = start - begin, new + begin
     context = tl.load(context_lens + row)
@@ -125,7 +125,7 @@ def _kernel(
             given = _inputs(row_x, read, at, channel, inside, goes_on, x_stride, KEEP)
             acc += given.to(tl.float32) * taps.to(tl.float32)
         tl.store(out + place, (acc / (1.0 + tl.exp(-acc))).to(out.dtype.element_ty), mask=inside)
-        if begin == 0:  # the one program that reads the state writes it, after all have read
+        if begin == 0:  # only this program reads the state; it writes once its threads have read
             kept = tl.arange(0, KEEP_PADDED)[:, None]
             is_kept = (kept < KEEP) & (channel < C)
             at_end = (tl.load(kept_after + row) if TOKENS == 1 else new) - KEEP + kept

@@ -179,7 +179,7 @@ def _apply(
     LANES: tl.constexpr,
     EACH: tl.constexpr,
 ) -> None:
-    """Keep tokens above key `there` and the first `needed` at it; drop scores below `lowest`."""
+    """Keep tokens above key `there`, and the first `needed` with it; drop scores below `lowest`."""
     seen = tl.full([], 0, tl.int32)
     for start in tl.range(0, V, LANES * EACH):
         score, token, logit = load_scores(logits, start, inverse, V, LANES, EACH)

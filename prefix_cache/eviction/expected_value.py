@@ -98,7 +98,7 @@ class Ghosts:
         return 0 if ghost is None else ghost.uses
 
     def alike(self, keys: bytes) -> int:
-        """Count the leading blocks of a run that were used equally often; 0: all blocks."""
+        """Count the leading blocks of a run that were used equally often; 0: all blocks were."""
         total, at = len(keys) // KEY_BYTES, 0
         if self._by_first.keys().isdisjoint(unpack(f"{KEY_BYTES}s" * total, keys)):
             return 0  # usually: no block of this run is remembered

@@ -47,7 +47,7 @@ class Rank(NamedTuple):
 
     sort: Class
     held: float  # minus the blocks held, divided by the weight
-    is_other: bool  # False for the owner who needs the room, who goes before an equal
+    is_other: bool  # False for the owner that needs the room, which goes before an equal
     owner: str
 
 

@@ -78,7 +78,7 @@ class LoadOrRecompute:
     def __init__(
         self, times: PrefillTimes, *, block_size: int, block_bytes: int, state_blocks: int = 0
     ) -> None:
-        """`state_blocks`: blocks that have room for a state."""
+        """`state_blocks`: number of blocks that take as much room as a state."""
         self._times = times
         self.state_blocks = state_blocks
         self.copies = {tier: CopyRate(block_bytes / rate) for tier, rate in FIRST_GUESS.items()}

@@ -146,7 +146,7 @@ class Capacity:
         return partial if count <= self.obtainable - kept else None
 
     def make_room(self, count: int, owner: str, beside: Partial | None) -> bool:
-        """Free `count` blocks by evicting as many as needed, but not `beside`; return success.
+        """Evict until `count` blocks are free, but keep `beside`; return whether they are free.
 
         False: not now, but planned copies may free some blocks.
         """

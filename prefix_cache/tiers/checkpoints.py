@@ -35,8 +35,10 @@ from prefix_cache.tree.node import Checkpoint, Node, Position
 from storage.move import DEVICE_TIER, DISK_TIER, FIRST_SLOT
 
 SEQUENCE_SLOTS = 2  # slots that a running sequence needs
-ANSWER_SLOTS = SEQUENCE_SLOTS + 1  # slots to also keep the state at an answer's end
-LEAST_SLOTS = SEQUENCE_SLOTS + 1  # with the checkpoint that a sequence starts from
+# slots of a running sequence that also keeps the state at its answer's end
+ANSWER_SLOTS = SEQUENCE_SLOTS + 1
+# slots of a running sequence, and one for the checkpoint that it starts from
+LEAST_SLOTS = SEQUENCE_SLOTS + 1
 
 
 @dataclass(slots=True)
@@ -100,7 +102,7 @@ class Checkpoints:
         return bool(self.device.usage.parts)
 
     def can_take(self, count: int, beside: Node | None = None) -> bool:
-        """Return whether `count` device slots can be freed now without the copy of `beside`."""
+        """Return whether `count` device slots can be freed now while `beside` keeps its state."""
         free, candidates = self.device.allocator.num_free, self.device.candidates
         if self.is_partitioned and self.num_leased:
             # other owners' parts are taken only for a sequence that else would never run

@@ -142,7 +142,7 @@ class InFlight:
                 yield transfer
 
     def _ending(self, ended: list[Move], at: int) -> tuple[Transfer, int]:
-        """Return the transfer of the move at `at`, and how many of the next moves it has too."""
+        """Return the transfer of the move at `at`, and how many moves from `at` on it has."""
         move = ended[at]
         transfer = self._whole.get(move)
         if transfer is not None and ended[at : at + len(transfer.moves)] == transfer.moves:

@@ -163,7 +163,7 @@ class Offloader:
         return chosen
 
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str, awaited: int = 0) -> int:
-        """Free slots of the node's last blocks in `tier`, or start copies that will; returns 0.
+        """Free slots of the node's last blocks in `tier` or start copies that will; return 0 then.
 
         Else the node stays as it is, and waits for the returned number of slots that are being
         vacated in the tier below. Other nodes already wait for `awaited` of these.

@@ -162,7 +162,7 @@ class Quotas:
         return dict(found)
 
     def evictions(self) -> dict[str, Evictions]:
-        """Return evictions by owner, caused and suffered; nobody causes evictions for no owner."""
+        """Return each owner's evictions: those it caused, and those it suffered."""
         found: defaultdict[str, Evictions] = defaultdict(Evictions)
         for eviction, blocks in self._traffic.evicted.items():
             sort = (eviction.tier, eviction.reason)

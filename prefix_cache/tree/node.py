@@ -161,7 +161,8 @@ class Node:
     trims: int = 0  # times that blocks were removed from the node's end
     num_read: int = 0  # leading blocks that a request has found since they were added
     writer: str = ""  # the label of the request that wrote the blocks; "": no label
-    seen: int = 0  # uses of the blocks before `hits`, as far as the policy remembers
+    # uses of the blocks before those that `hits` counts, as far as the policy remembers
+    seen: int = 0
     priority: float = 0.0  # the eviction policy's number, set when a request uses the node
     kept: bool = True  # False: copying it down has failed since its last use
     retained_until: float = 0.0  # evicted after other nodes until then; 0: never marked

@@ -133,7 +133,7 @@ class _Walk:
         return self._with_length(found, said)
 
     def _with_length(self, found: JsonObject, said: JsonObject) -> JsonObject:
-        """Return `found` with a pattern of short texts where the library cannot count them."""
+        """Return `found`; if the library cannot count characters, with a pattern of short texts."""
         pattern, most = said.get("pattern"), found.get("maxLength")
         if "pattern" not in found or not isinstance(pattern, str) or can_be_held(found):
             return found

@@ -44,7 +44,7 @@ def containing_text(pattern: str) -> Expression:
 def _without_looks(
     parts: Sequence[Expression], without_look: Callable[[Expression], Expression]
 ) -> Expression:
-    """Return the texts that match the parts; only some of them if all are too many cases."""
+    """Return the texts that match the parts; only some of the texts if there are too many cases."""
     try:
         return without_looks(parts, START)
     except UnsoundGrammar:

@@ -84,7 +84,7 @@ class Automaton:
         return self._fragments[terminal].may_be_empty
 
     def too_long(self, followed_by: Mapping[int, int]) -> set[tuple[int, int, int]]:
-        """Find terminals that may continue where a text of theirs, or another terminal, has ended.
+        """Find terminals that may continue where one of their texts, or another terminal, ends.
 
         `followed_by` has for each terminal the bytes that may follow it, as bits. A lexer would
         read the longer terminal if it continues with such a byte. Returns the terminal that has

@@ -84,10 +84,10 @@ def without_looks(pattern: Sequence[Expression], start: Expression) -> Expressio
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """Characters that lead from one condition to the same next one."""
+    """Characters that lead from one condition to the same next condition."""
 
     chars: Chars
-    leaves: frozenset[Chars]  # the pattern's sets of characters that include them
+    leaves: frozenset[Chars]  # the pattern's sets that include the characters of this class
 
 
 class _Machine:

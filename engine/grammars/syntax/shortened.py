@@ -37,7 +37,7 @@ _BOUNDS = (
     9,
     6,
     3,
-)  # most times that a bounded part is repeated, of each form
+)  # most repetitions of a bounded part: each number is tried
 
 
 def shortened(whole: Expression, most: int) -> Expression | None:
@@ -63,7 +63,7 @@ def without_length(read: Expression) -> tuple[Expression, int] | None:
 
 
 def _form(whole: Expression, bound: int, most: int) -> Expression | None:
-    """Return `whole` with the largest bound for what has none; None if even 1 is too large."""
+    """Return `whole` with the largest fitting bound on unbounded parts; None if 1 is too large."""
     low, high = 0, most + 1  # `low` fits, `high` does not
     while high - low > 1:
         middle = (low + high) // 2

@@ -16,7 +16,7 @@ OLDER_NAMES = ("su", "yarn")  # older names of LongRoPE
 
 
 def _rope(raw: LlamaFields) -> dict[str, Any] | None:
-    """Return the scaling with the original context; a context outside takes precedence."""
+    """Return the scaling with the original context; a field outside of the scaling goes first."""
     given = usual_rope(raw)
     if given is None:
         return None

@@ -129,7 +129,7 @@ class Mxfp4Experts(Experts):
     down: FourBitMatrix
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Yield blocks and scales of all experts together, and their biases."""
+        """Yield the blocks, the scales and the biases of all experts together."""
         config = self.config
         both, down = f"{config.prefix}gate_up_proj", f"{config.prefix}down_proj"
         yield from _tensors(both, self.gate_up, 1, in_turn=True)

@@ -138,7 +138,7 @@ def host_blocks(
     share: Fraction = ALL,
     state_blocks: int = 0,
 ) -> int:
-    """Count the blocks of the host tier, or 0, states included. `free`: bytes of free memory.
+    """Count the blocks of the host tier, states included. `free`: bytes of free memory.
 
     Each of several ranks has its part of every block, and the same `share` of the memory: of the
     operator's number, or of the machine's free memory. `state_blocks` as in `below`; if the

@@ -21,7 +21,7 @@ _CACHED_ALONE = ("system_instruction", "tools", "tool_config")
 
 
 def joined(wire: Wire, prefix: GeminiPrefix) -> Wire:
-    """Put `prefix` before the contents of `wire`; BadRequest for `prefix`'s fields in `wire`."""
+    """Put `prefix` before the contents of `wire`; BadRequest if `wire` also sets its fields."""
     for field in structs.fields(wire):
         if field.name in _CACHED_ALONE and getattr(wire, field.name) is not None:
             raise BadRequest(

@@ -23,7 +23,7 @@ class GroqReply(ChatReply):
     held: ChatChunkChoice | None = None
 
     def piece(self, event: Event) -> ChatChunkChoice | None:
-        """Write the choice of a chunk for `event`; at a choice's end, the end held before."""
+        """Write a chunk's choice for `event`; at a choice's end, write the end held from before."""
         choice = ChatReply.piece(self, event)  # `super()` fails in a dataclass with slots
         if isinstance(event, Delta):
             return choice

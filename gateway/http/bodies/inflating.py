@@ -14,7 +14,8 @@ from gateway.errors import BadRequest
 MOST_MEMBERS = 1024  # bgzip, which writes the most members, has one for each 64 KiB
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE = 1 << 18  # inflated bytes between two turns of other requests
-_SLICE = 1 << 14  # compressed bytes between two turns; zlib copies the unread bytes
+# compressed bytes unpacked without a pause for other requests; zlib copies the unread bytes
+_SLICE = 1 << 14
 
 
 class Inflating:

@@ -58,7 +58,7 @@ class CountedConnection(HttpToolsProtocol):
         self._received = bytearray()  # received bytes that are not yet parsed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the new connection; on a full port close it, or the connection with least claim."""
+        """Count the new connection; if the port is full, close the connection that counts least."""
         super().connection_made(CoalescedHead(transport, self.loop))
         self._reads = ReadWatch(self.transport, self.bounds.stalled_write_s)
         self.flow = FlowControl(self)  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ class SchemaSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     scaffolds: tuple[tuple[Name, ...], ...] = ()
 
     def every(self) -> Iterator[tuple[str, ModuleSpec]]:
-        """Yield each module with its place in the schema, spelled as in errors."""
+        """Yield each module with its place in the schema, written as error messages name it."""
         for place, module in enumerate(self.modules):
             if module.union is None:
                 yield f"modules[{place}]", module

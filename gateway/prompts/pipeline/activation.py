@@ -49,7 +49,7 @@ def used_adapter(wanted: GenerationRequest, token_ids: TokenIds) -> AdapterUse |
             code="adapter_not_invoked",
             param="model",
         )
-    return None  # a beginning of prompts that invoke the adapter later
+    return None  # prompts that begin with this prompt may invoke the adapter later
 
 
 def path_of(

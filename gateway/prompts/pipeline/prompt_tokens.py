@@ -25,7 +25,7 @@ from gateway.prompts.tokens.text_memory import Owner, TextMemory
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.verbatim import ChatKeys, VerbatimTurns
 
-# The number of last pieces of a rendered chat that may open the answer's reasoning.
+# How many pieces at a rendered chat's end are searched for tags that open the answer's reasoning.
 _TAIL = 4  # pieces at the end
 _TAIL_CHARS = 256
 _LAST_CHARS = 32  # characters before an answer that may change its first token

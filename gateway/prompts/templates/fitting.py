@@ -70,7 +70,7 @@ def _systems(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Me
 def _led(
     system: Message, following: Sequence[Message], traits: TemplateTraits
 ) -> Iterator[Message]:
-    """Begin a chat with one system message, or with a user's turn that has its text."""
+    """Begin a chat with one system message, or with a user's turn that has the system text."""
     if traits.leading_system == "one":
         yield system
     elif following and following[0].role == "user":

@@ -1,4 +1,4 @@
-"""The verdicts on shapes of a tenant's chats; each verdict takes a rendering.
+"""The verdicts on shapes of a tenant's chats; finding a verdict takes a rendering.
 
 A tenant's verdicts make no other tenant's chat faster and take no other tenant's room, since the
 time of a chat would reveal another tenant's variables and shapes.

@@ -48,7 +48,7 @@ class ControlTokens:
     def __init__(
         self, added: Mapping[str, bool] | None = None, marks: TokenMarks = NO_MARKS
     ) -> None:
-        """Map each added token's text to whether tokenizer.json calls it special, in `added`."""
+        """`added` maps each added token's text to its `special` flag in tokenizer.json."""
         known = added or {}
         self.tokens = frozenset(
             text for text, special in known.items() if marks.are_of(text, is_special=special)

@@ -19,7 +19,7 @@ class GeneratedTurn:
     token_ids: TokenIds  # all tokens from `begin` on, without the token that ended the turn
     said: Said
     last_marker: str | None  # the last control token that the model wrote in the turn
-    written: bytes = b""  # digest of the template's text, once parsed to the content `said`
+    written: bytes = b""  # digest of a text of the template that was parsed to the content `said`
     # If thoughts are kept: the prompt's tokens since the turn `parent`, or since its beginning.
     since: TokenIds | None = None
     parent: bytes | None = None

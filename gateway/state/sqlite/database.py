@@ -131,7 +131,7 @@ class DatabaseFile:
         return connection
 
     async def check(self) -> None:
-        """Check that the file is there and whole, and has room of its own."""
+        """Check that the file is there and whole, and has its reserved space."""
         await asyncio.to_thread(self.look)
 
     def look(self) -> None:

@@ -43,7 +43,7 @@ HIGH_FLOAT16 = tl.constexpr("""{ .reg .b32 s, m;
 
 
 def pairs_of(q: Tensor, kv: Tensor) -> int:
-    """Choose the unpacking: PACKED, two in a register; BY_OPERATIONS without CUDA; 0: none."""
+    """Choose the unpacking: PACKED, two numbers in a register; BY_OPERATIONS on a CPU; 0: none."""
     if not is_fp8(kv) or q.dtype not in (torch.bfloat16, torch.float16):
         return 0
     return PACKED if kv.is_cuda else BY_OPERATIONS

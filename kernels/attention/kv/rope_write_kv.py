@@ -82,7 +82,7 @@ def reference(
 
 
 def _kinds(width: int, num_q_heads: int, num_kv_heads: int, head_dim: int) -> int:
-    """Return how many of keys and values a product of this width has: 2, 1 (keys) or 0."""
+    """Return how many of (keys, values) a product of this width contains: 2, 1 (keys) or 0."""
     kinds, rest = divmod(width - num_q_heads * head_dim, num_kv_heads * head_dim)
     if rest or not 0 <= kinds <= 2:
         raise UnsupportedShape(

@@ -94,7 +94,7 @@ def _servers(wire: PromptRequest) -> Iterator[PassedOver]:
 
 
 def _updates(wire: PromptRequest) -> Iterator[PassedOver]:
-    """Yield that thinking of the type `between_tools`, if asked for, is ignored."""
+    """Yield a note that `thinking` of the type `between_tools`, if asked for, is ignored."""
     if wire.thinking is not None and wire.thinking.type == "between_tools":
         yield PassedOver("thinking.type", "between_tools", _STAYS_TEXT)
 
