@@ -29,6 +29,7 @@ from engine.models.architectures.granite import GRANITE, GRANITE_MOE
 from engine.models.architectures.granite_hybrid import GRANITE_HYBRID
 from engine.models.architectures.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from engine.models.architectures.llama4 import LLAMA4, LLAMA4_SEEING
+from engine.models.architectures.mimo import MIMO
 from engine.models.architectures.mistral3 import MINISTRAL3, MISTRAL3
 from engine.models.architectures.mixtures import MIXTRAL, OLMOE, QWEN2_MOE, QWEN3_MOE
 from engine.models.architectures.nemotron_h import NEMOTRON_H
@@ -112,6 +113,7 @@ SERVED = ServedModels(
         "Llama4ForCausalLM": LLAMA4,
         "Llama4ForConditionalGeneration": LLAMA4_SEEING,
         "LlamaForCausalLM": LLAMA,
+        "MiMoForCausalLM": MIMO,
         "MiniMaxM2ForCausalLM": MINIMAX_M2,
         "Ministral3ForCausalLM": MINISTRAL3,
         "Mistral3ForConditionalGeneration": MISTRAL3,

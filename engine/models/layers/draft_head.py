@@ -57,6 +57,7 @@ class DraftHeadConfig:
     names: HeadNames
     plain_layer: bool = False  # True if the layer is plain in every weight format
     plain_projection: bool = True
+    hidden_first: bool = False  # True if the projection reads the hidden state first (MiMo)
 
     def build(self, index: int, new: Allocator) -> DraftHead:
         """Build the head; `index` is its layer's number, after the decoder's layers."""
@@ -69,6 +70,7 @@ class DraftHeadConfig:
             projection=(plain if self.plain_projection else new).linear(projection),
             layer=self.layer.build(index, plain if self.plain_layer else new),
             norm=self.norm.build(names.norm, hidden, new),
+            hidden_first=self.hidden_first,
         )
 
 
@@ -81,6 +83,7 @@ class DraftHead:
     projection: Linear  # (H, 2 H)
     layer: DecoderLayer
     norm: RmsNorm
+    hidden_first: bool = False
 
     def hidden(
         self,
@@ -98,10 +101,10 @@ class DraftHead:
         """
         import torch  # imported here, since sizes are read without torch
 
-        joined = torch.cat(
-            (self.embedding_norm.norm(ops, embedded), self.hidden_norm.norm(ops, hidden)), dim=1
-        )
-        entering = self.projection.product(ops, joined)
+        joined = self.embedding_norm.norm(ops, embedded), self.hidden_norm.norm(ops, hidden)
+        if self.hidden_first:
+            joined = joined[::-1]
+        entering = self.projection.product(ops, torch.cat(joined, dim=1))
         entered, residual = self.layer.enter(ops, None, entering, layout, memory)
         if not outputs.shape[0]:
             return hidden[:0]

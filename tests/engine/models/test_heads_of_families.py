@@ -1,7 +1,7 @@
 """Heads that draft of other families, beside those of `transformers`.
 
 GLM-4.5, DeepSeek V3 and GLM-4.7-Flash have the head as one more layer, Qwen3-Next as Qwen3.5 does,
-Nemotron 3 in two blocks.
+Nemotron 3 in two blocks. MiMo is Qwen2 with a head whose projection reads the hidden state first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.config import EngineConfig
 from engine.link.messages import SamplingParams
 from tests.doubles.constraints import Script
 from tests.engine.conftest import MakeCheckpoint
-from tests.engine.rigs.checkpoints import VOCAB_SIZE
+from tests.engine.rigs.checkpoints import VOCAB_SIZE, Recipe, make_checkpoint
 from tests.engine.rigs.draft_heads import HeadAlone, Truth, save_with_head
 from tests.engine.rigs.hand_driven import random_prompt
 from tests.seams.support.mix import NAMESPACES, Ask, alone_on, run_mix
@@ -41,13 +41,20 @@ def checkpoints(truth: Truth, directory: Path) -> tuple[Path, Path]:
     return made
 
 
+def truth_of(name: str, checkpoint: MakeCheckpoint, directory: Path) -> Truth:
+    """The family's truth. MiMo's decoder is Qwen2's, with a table of its own for the output."""
+    own = make_checkpoint(Recipe("Qwen2"), directory / name) if name == "mimo" else None
+    return Truth(own or checkpoint(name))
+
+
 @pytest.mark.parametrize(
-    "name", ["glm4-moe", "deepseek-v3", "glm4-moe-lite", "qwen3-next", "nemotron-3"]
+    "name", ["glm4-moe", "deepseek-v3", "glm4-moe-lite", "qwen3-next", "nemotron-3", "mimo"]
 )
 def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
     name: str, checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
-    truth, bounds, drafting = Truth(checkpoint(name)), Bounds(64, 16, 24, 8), HeadAlone()
+    truth, bounds = truth_of(name, checkpoint, tmp_path), Bounds(64, 16, 24, 8)
+    drafting = HeadAlone()
     with_head, _ = checkpoints(truth, tmp_path)
     plain = RealEngine(str(with_head), bounds, over=without_drafts)
     engine = RealEngine(str(with_head), bounds, drafting=drafting)

@@ -426,6 +426,7 @@ DIVISIBLE = {
     "Glm4MoeForCausalLM": "glm4-moe",
     "Glm4MoeLiteForCausalLM": "glm4-moe-lite",
     "GraniteMoeForCausalLM": "granite-moe",
+    "MiMoForCausalLM": "qwen2",  # its decoder is Qwen2's
     "MiniMaxM2ForCausalLM": "minimax-m2",
     "Ministral3ForCausalLM": "ministral3",
     "Olmo2ForCausalLM": "olmo2",

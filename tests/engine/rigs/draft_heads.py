@@ -40,11 +40,20 @@ NEMOTRON = {
     "post_norm.": "mtp.layers.1.final_layernorm.",
     "": "mtp.layers.0.",
 }
-NAMES = {"Qwen": QWEN, "Nemotron": NEMOTRON}
+MIMO = {
+    "mtp_block.": "model.mtp_layers.0.",
+    "eh_proj.": "model.mtp_layers.0.input_proj.",
+    "enorm.": "model.mtp_layers.0.token_layernorm.",
+    "hnorm.": "model.mtp_layers.0.hidden_layernorm.",
+    "post_norm.": "model.mtp_layers.0.final_layernorm.",
+}
+NAMES = {"Qwen2": MIMO, "Qwen": QWEN, "Nemotron": NEMOTRON}
 DEEPSEEK = {"mtp_block.": "", "post_norm.": "shared_head.norm.", "": ""}
-# Fields of config.json with the number of heads that draft.
 KINDS = "layers_block_type", "layer_types"  # fields of config.json with the kinds of layers
+# Fields of config.json with the number of heads that draft.
 FIELDS = {"mtp_num_hidden_layers": 1, "num_nextn_predict_layers": 1}
+# Fields of MiMo's config.json, whose decoder is Qwen2's.
+OF_MIMO = {"architectures": ["MiMoForCausalLM"], "model_type": "mimo"}
 
 
 def smaller(tensors: dict[str, Tensor]) -> None:
@@ -85,6 +94,8 @@ class Truth:
         self.model: Any = deepcopy(saved.truth)
         decoder, config = self.model.model, self.model.config
         self.is_nemotron = config.model_type == "nemotron_h"
+        self.is_mimo = config.model_type == "qwen2"
+        config.mtp_hidden_states_first = self.is_mimo
         if self.is_nemotron:
             decoder.norm, config.rms_norm_eps = decoder.norm_f, config.layer_norm_epsilon
         config._experts_implementation = "eager"  # other implementations have no float64
@@ -104,7 +115,8 @@ class Truth:
             torch.nn.init.normal_(parameter, mean=mean, std=spread)
         joined = self.head.eh_proj.weight
         torch.nn.init.normal_(joined, std=0.02)
-        joined[:, : config.hidden_size] += torch.eye(config.hidden_size)
+        of_embedding = joined[:, config.hidden_size * self.is_mimo :][:, : config.hidden_size]
+        of_embedding += torch.eye(config.hidden_size)
         self.head.post_norm.weight.copy_(decoder.norm.weight)
         smaller(dict(self.head.named_parameters()))
         smaller(dict(self.model.named_parameters()))
@@ -167,6 +179,7 @@ def save_with_head(truth: Truth, made: Path, head: dict[str, Tensor]) -> Path:
     """Save the truth's decoder in `made`, with the tensors of a head."""
     saved = truth.saved.model_dir
     config = json.loads((saved / "config.json").read_text()) | FIELDS
+    config |= OF_MIMO if truth.is_mimo else {}
     (made / "config.json").write_text(json.dumps(config))
     tensors = load_file(saved / "model.safetensors")
     smaller(tensors)

@@ -79,6 +79,29 @@ GLM_4_5_AIR: dict[str, Any] = {
     "use_qk_norm": False,
     "vocab_size": 151552,
 }
+# XiaomiMiMo/MiMo-7B-Base
+MIMO_7B: dict[str, Any] = {
+    "architectures": ["MiMoForCausalLM"],
+    "attention_bias": True,
+    "attention_dropout": 0.0,
+    "bos_token_id": 151643,
+    "eos_token_id": 151645,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "max_position_embeddings": 32768,
+    "model_type": "mimo",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 36,
+    "num_key_value_heads": 8,
+    "num_nextn_predict_layers": 1,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 640000,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "use_sliding_window": False,
+    "vocab_size": 151680,
+}
 # MiniMaxAI/MiniMax-M2, in fp8 by blocks
 MINIMAX_M2: dict[str, Any] = {
     "architectures": ["MiniMaxM2ForCausalLM"],

@@ -16,6 +16,7 @@ from engine.models.layers.layer import attentions
 
 MODEL_TYPES = {name: kind for kind, name in TYPES.items()}  # the last, which is of text
 MODEL_TYPES["Mistral4ForCausalLM"] = "mistral4"  # in no list of classes
+MODEL_TYPES["MiMoForCausalLM"] = "qwen2"  # its config is Qwen2's, with a number of draft heads
 
 # What every file gives, and transformers has no use for or no default.
 GIVEN: dict[str, dict[str, Any]] = {
