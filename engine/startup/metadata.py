@@ -7,6 +7,7 @@ allocated.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -35,6 +36,8 @@ from storage.layouts.window_layout import SlotLayout, WindowLayout
 
 # Devices on which windows are freed by default; the gain on a GPU has not been measured.
 FREES_BY_ITSELF = ("cpu",)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +165,13 @@ def _obstacle(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> str |
 
 def _with_draft_head(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> ModelConfig:
     """Return the model, with the draft head if it is used and the files have it."""
-    settings = config.model
-    is_unused = (
-        config.steps.drafts == "off"
-        or grid.stages > 1
-        or settings.cpu_offload_gb
-        or settings.load_format == "dummy"
-    )
-    return model if is_unused else with_stored_head(model, Path(settings.model_dir))
+    if config.steps.drafts == "off" or config.model.load_format == "dummy":
+        return model
+    with_head = with_stored_head(model, Path(config.model.model_dir))
+    if grid.stages == 1 or with_head.draft_head is None:
+        return with_head
+    _log.info("the draft head stays in the files: stages of a pipeline verify no drafts")
+    return model
 
 
 def _check_adapters(config: EngineConfig) -> None:

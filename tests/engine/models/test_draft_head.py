@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from msgspec import structs
 from engine.config import EngineConfig
 from engine.execution.further_drafts import FURTHER
 from engine.link.messages import SamplingParams
+from engine.startup.metadata import read_metadata
 from engine.step import DECODE, Row, Step
 from prefix_cache.namespace import Namespace
 from tests.engine.conftest import MakeCheckpoint
@@ -115,6 +117,18 @@ def test_it_is_left_in_the_files_where_nothing_is_drafted(model_dir: Path) -> No
         for over in (as_it_is, without)
     ]
     assert layers == [3, 2]
+
+
+def test_it_is_left_in_the_files_by_stages(
+    model_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    config = EngineConfig.of(model_dir=str(model_dir), socket="", device="cpu")
+    assert read_metadata(config).model.draft_head is not None
+    assert not caplog.messages
+    stages = structs.replace(config.ranks, pipeline_parallel=2)
+    assert read_metadata(structs.replace(config, ranks=stages)).model.draft_head is None
+    assert "stages of a pipeline verify no drafts" in caplog.text
 
 
 def test_ranks_leave_out_a_sample_together(model_dir: Path) -> None:

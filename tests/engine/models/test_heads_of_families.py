@@ -6,6 +6,7 @@ Nemotron 3 in two blocks. MiMo is Qwen2 with a head whose projection reads the h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -13,14 +14,18 @@ import pytest
 from msgspec import structs
 
 from engine.config import EngineConfig
+from engine.execution.runner import ModelRunner
 from engine.link.messages import SamplingParams
+from engine.offload.placement import GIB
+from engine.startup.decoder import weight_sizes
+from engine.startup.metadata import read_metadata
 from tests.doubles.constraints import Script
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import VOCAB_SIZE, Recipe, make_checkpoint
 from tests.engine.rigs.draft_heads import HeadAlone, Truth, save_with_head
 from tests.engine.rigs.hand_driven import random_prompt
 from tests.seams.support.mix import NAMESPACES, Ask, alone_on, run_mix
-from tests.seams.support.real_engine import Bounds, RealEngine
+from tests.seams.support.real_engine import Bounds, RealEngine, as_it_is
 
 GREEDY = SamplingParams(max_tokens=24, temperature=0.0, ignore_eos=True)
 PROMPT = random_prompt(45)
@@ -69,6 +74,43 @@ def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
         assert list(token_ids) == expected, known
     assert engine.finished("a").drafts["mtp"][1] > 0
     assert plain.pool.layout.num_layers == engine.pool.layout.num_layers - 1
+
+
+def layers_in_host_memory(config: EngineConfig) -> EngineConfig:
+    """Weights of layers stay in host memory, as many as may."""
+    metadata = read_metadata(config)
+    total = sum(weight_sizes(metadata.model, metadata.dtype).layers)
+    model = structs.replace(config.model, cpu_offload_gb=0.9 * total / GIB)
+    return structs.replace(config, model=model)
+
+
+@pytest.mark.parametrize("over", [as_it_is, layers_in_host_memory])
+def test_its_keys_return_from_the_host(
+    over: Callable[[EngineConfig], EngineConfig], checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
+    """After a restored prefix it drafts as its definition does, also beside offloaded layers."""
+    truth = Truth(checkpoint("glm4-moe"))
+    with_head, without = checkpoints(truth, tmp_path)
+    bounds, drafting = Bounds(12, 16, 24, 8, host_blocks=64), HeadAlone()
+    prompt = PROMPT
+    with closing(RealEngine(str(with_head), bounds, over=over, drafting=drafting)) as engine:
+        assert isinstance(engine.runner, ModelRunner)
+        assert (engine.runner.decoder.prefetch is not None) is (over is layers_in_host_memory)
+        for name in ("a", "other", "again"):
+            drafting.drafted.clear()
+            asked = random_prompt(150, seed=9) if name == "other" else prompt
+            engine.submit(name, asked, GREEDY, namespace=NAMESPACES[0], loads="always")
+            engine.run()
+            prompt = [*PROMPT, *engine.tokens("a"), 7, 9]
+        answer = engine.tokens("again")
+        assert engine.finished("again").reused.tiers.host >= 64
+        assert engine.finished("again").drafts["mtp"][1] > 0
+    for known, token_ids in drafting.drafted.items():
+        assert list(token_ids) == truth.drafts([*prompt, *answer][:known], len(token_ids)), known
+    with closing(RealEngine(str(without), bounds)) as plain:
+        plain.submit("again", prompt, GREEDY, namespace=NAMESPACES[0])
+        plain.run()
+        assert plain.tokens("again") == answer
 
 
 @pytest.mark.parametrize("name", ["qwen3.5", "glm4-moe-lite"])
