@@ -19,7 +19,7 @@
     caller, errors, config, tenant_limits, ...     small values that all of them use
     routing, turn_formats            the choice of an engine; models' turns. Both know no gateway
 
-Each room imports only from rooms below it. A new route of tenants belongs to a dialect, a new limit
-to `tenant_limits.py` and `limits/`, a new flag's setting to `config.py`, a new metric to
+Each folder imports only from folders below it. A new route of tenants belongs to a dialect, a new
+limit to `tenant_limits.py` and `limits/`, a new flag's setting to `config.py`, a new metric to
 `telemetry/`.
 """

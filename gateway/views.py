@@ -26,7 +26,7 @@ def view_of(kind: type[V], *records: msgspec.Struct, **computed: Any) -> V:
 class TokensByTier(msgspec.Struct, frozen=True):
     """The tokens by the cache tier that they lie in, or came from.
 
-    `state` is the tier of the recurrent state at their end, given if none of the tokens are there.
+    `state` is the tier of the recurrent state at their end, given if no token is in that tier.
     """
 
     device: int

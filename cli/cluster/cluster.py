@@ -111,8 +111,8 @@ def check_machines(settings: ClusterSettings, found: Sequence[RayMachine]) -> No
 def end_here(ray: Any, grace_s: float, *, settle_s: float = LOOK_S) -> None:
     """End the engines of a Ray that was started here, unless Ray was asked to end as well.
 
-    Ray is asked too where a signal goes to all processes of a group or of a systemd unit, and needs
-    up to `settle_s` seconds to end.
+    A signal to all processes of a group or of a systemd unit reaches Ray as well; Ray then needs up
+    to `settle_s` seconds to end.
     """
     time.sleep(settle_s)
     if has_ended(ray):

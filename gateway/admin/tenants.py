@@ -88,7 +88,7 @@ class TenantList(msgspec.Struct, frozen=True):
 class Deleted(msgspec.Struct, frozen=True):
     """The tenant that was deleted. `flushed_blocks` is None when no engine answered.
 
-    `awaited` names the engines that were away: they forget it when they are back.
+    `awaited` names the engines that were away: they forget the tenant once back.
     """
 
     id: str

@@ -99,9 +99,9 @@ Ending = Callable[[Sequence[FinishedChoice], Usage], Awaitable[None]]
 class DialectRequest:
     """A parsed request: its generation request, and the renderer of its answer.
 
-    `ending` is awaited, with the choices of a whole answer or none of a stream, before the end of
-    the answer is rendered. `around` is entered before the answer and left after the answer; an
-    error that `around` raises is sent as the answer. `error_event` writes the last event of a
+    `ending` is awaited before the end of the answer is rendered; it is given the choices of a whole
+    answer, and none for a stream. `around` is entered before the answer and left after the answer;
+    an error that `around` raises is sent as the answer. `error_event` writes the last event of a
     stream that fails; without `error_event` the dialect writes that event.
     """
 

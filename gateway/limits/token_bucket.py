@@ -4,7 +4,7 @@
     tokens     a bucket that is filled when tokens are settled; tokens that are reserved until then
                are in `held_tokens`, which counts as filling the bucket and does not drain
     holds      the running requests, each with the time at which it lapses (`holds`)
-    budgets    by period: what is spent, and what is reserved of it
+    budgets    by period: what is spent, and what is reserved
 
 So the tokens settled within any time t are at most rate * t + burst, plus the tokens that running
 requests needed beyond their reservations. These overfill the bucket, and no request begins until

@@ -3,7 +3,7 @@
 Workers share a port, so any worker may answer a page. Each worker listens on a Unix socket in their
 shared directory (open to their user alone) and tells the data that it keeps in memory: its last
 refusals, the requests that it answers, the misses of a tenant that looks at its page. The worker
-that answers a page adds up. Nothing is sent while nobody looks at a page.
+that answers a page joins the data of all workers. Nothing is sent while nobody looks at a page.
 
 Knows: bytes between workers, and which workers did not answer. Does not know: the questions and
 answers (`known.py`), or gateways of other machines.

@@ -29,7 +29,7 @@ class CacheProbe(Struct, frozen=True, kw_only=True):
 
     `saved_ms` is the time to compute this part; None: not measured. `tiers` is for tenants whom
     the operator lets see them. `matched_tokens` is there if more of the prompt is cached than can
-    be used: the model has recurrent layers, and no state is kept at its end.
+    be used: the model has recurrent layers, and no state is kept at the cached part's end.
     """
 
     object: Literal["cache.probe"] = "cache.probe"

@@ -79,7 +79,7 @@ class FairExecutor:
 class LoopTime:
     """The event-loop time that each tenant may still take.
 
-    The time is measured, so no caller must predict it. A tenant whose work took longer than a turn
+    The time is measured, so no caller must predict it. A tenant whose work took more than its time
     owes the excess; until that has drained, the tenant's work is done in threads.
     """
 

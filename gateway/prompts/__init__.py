@@ -7,5 +7,5 @@
     chats            messages, tools, and the inputs of a template
     tokens           from text to token ids
 
-Each room imports only from the rooms below it.
+Each folder imports only from the folders below it.
 """

@@ -1,7 +1,7 @@
 """The metrics that a gateway measures itself: names, help texts, labels and buckets.
 
-Knows: Prometheus. Does not know: when they are counted, or what is shown (`metrics.py`). Times are
-seconds.
+Knows: Prometheus. Does not know: when metrics are counted, or what is shown (`metrics.py`). Times
+are seconds.
 """
 
 import collections

@@ -233,7 +233,7 @@ class StateLeasing:
     ) -> bool:
         """Make `one` the checkpoint of the node that ends at its position; False if it is not kept.
 
-        The lease gets another slot for it, unless it is `at_end`.
+        The lease gets another slot in exchange, unless it ends (`at_end`).
         """
         checkpoints = self._checkpoints
         node = self._node_at(lease, one.position // self._block_size)

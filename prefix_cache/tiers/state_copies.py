@@ -51,7 +51,7 @@ class StateCopies:
     def make_room(self, count: int, owner: str, beside: Node) -> bool:
         """Return whether `count` device slots can be freed now, losing no state worth a copy.
 
-        The copies of `beside` stay. Returns False if copies under way have to free slots first, or
+        `beside` keeps its copies. Returns False if copies under way have to free slots first, or
         if sequences hold too many.
         """
         if not self._checkpoints.can_take(count, beside):

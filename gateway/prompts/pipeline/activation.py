@@ -63,8 +63,9 @@ def path_of(
 ) -> NamespacePath:
     """Derive the namespaces along a prompt of `caller`, whose own namespace is `own`.
 
-    A prompt that an adapter computes whole has no published blocks: none are pinned for adapters,
-    so a tenant with the same adapter would find what another tenant's requests have computed.
+    A prompt that an adapter computes whole has no published namespace: no prefix is pinned for an
+    adapter, so one tenant's requests would compute the blocks there, and a tenant with the same
+    adapter would find them.
     """
     adapter = wanted.adapter
     if adapter is not None and not adapter.invocation:
