@@ -64,7 +64,9 @@ def make_plan(
     requests: RequestFlags,
     served: ServedModels = SERVED,
 ) -> CachePlan:
-    """Compute the plan; raise BadSetting if the weights do not fit."""
+    """Compute the plan; raise BadSetting if the weights do not fit. Stages use no draft head."""
+    if memory.pipeline_parallel > 1:
+        decoder = decoder.without_head()
     weights = weights_fits(decoder, memory, served)
     if free_bytes(decoder, memory) <= 0:
         needs = [need_line(one) for one in all_needs(decoder, memory, machine, requests, served)]

@@ -14,18 +14,20 @@ from cli.plan.machine import ModelShape, WindowShape
 from engine.models.architectures.registry import (
     check_format,
     planned_format,
+    planned_head,
     planned_layers,
     planned_sizes,
 )
 from engine.models.config import kv_layout, kv_stage, state_layout
 from engine.models.errors import ModelError, UnsupportedModel
 from engine.models.freed_windows import MemoryLayouts, freed, pays
+from engine.models.layers.draft_head import DraftHeadConfig
 from engine.models.layers.layer import LayerConfig, attentions
 from engine.models.layers.mixer import KvConfig
 from engine.models.modules import WeightFormat
-from engine.models.shards import check_layer_shards, shard_layers, vocabulary_rows
+from engine.models.shards import check_layer_shards, shard_head, shard_layers, vocabulary_rows
 from engine.models.stages import layer_bytes
-from engine.models.weight_formats.plain import PLAIN
+from engine.models.weight_formats.plain import PLAIN, matrix_bytes
 from storage.layouts.kv_layout import FP8, ITEM_BYTES, KvLayout
 from storage.layouts.stage import Stage
 from storage.layouts.window_layout import SlotLayout
@@ -36,7 +38,10 @@ DEFAULT_DTYPE = "bfloat16"  # dtype on a GPU of models whose config gives none
 
 @dataclass(frozen=True, slots=True)
 class DecoderCounts:
-    """A decoder's counts. Biases count in bytes only; norms, about 0.01 % of all, do not count."""
+    """A decoder's counts. Biases count in bytes only; norms, about 0.01 % of all, do not count.
+
+    A draft head counts in bytes of weights and KV, as drafts do not count in times.
+    """
 
     layers: tuple[LayerConfig, ...]
     hidden_size: int
@@ -49,6 +54,7 @@ class DecoderCounts:
     layer_input_weights: int = 0  # weights of `layer_inputs`, always plain
     has_input: bool = True  # the first stage has the input embeddings
     has_output: bool = True  # the last stage has the output table
+    head: DraftHeadConfig | None = None  # the draft head that the files may have
 
     @property
     def layer_parameters(self) -> int:
@@ -87,11 +93,27 @@ class DecoderCounts:
         return sum(self.bytes_by_layer)
 
     @property
+    def head_bytes(self) -> int:
+        """Bytes of the draft head's matrices; its projection is plain."""
+        head, dtype = self.head, self.dtype
+        if head is None:
+            return 0
+        kept_as = PLAIN if head.plain_layer else self.weight_format
+        matrices = head.layer.matrices(len(self.layers))
+        layer = sum(matrix_bytes(kept_as, matrix, dtype) for matrix in matrices)
+        return layer + 2 * self.hidden_size**2 * ITEM_BYTES[dtype]
+
+    @property
+    def head_kv_bytes(self) -> int:
+        """Bytes of a token's keys and values in the draft head."""
+        return self.kv_bytes_per_token - self.without_head().kv_bytes_per_token
+
+    @property
     def is_served(self) -> bool:
         """True if all matrices can have this weight format."""
         try:
             check_format(self.weight_format, self.layers)
-            _ = self.layer_bytes
+            _ = self.layer_bytes + self.head_bytes
         except UnsupportedModel:
             return False
         return True
@@ -104,7 +126,8 @@ class DecoderCounts:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights."""
-        own = self.layer_bytes + self.layer_input_weights * ITEM_BYTES[self.dtype]
+        own = self.layer_bytes + self.head_bytes
+        own += self.layer_input_weights * ITEM_BYTES[self.dtype]
         if self.tables == 1:
             return own + (self.has_input or self.has_output) * self.table_bytes
         vocab_size = self.table_parameters // self.hidden_size
@@ -120,10 +143,11 @@ class DecoderCounts:
     def kept(self) -> MemoryLayouts:
         """The layouts of blocks, and of states or windows beside blocks, as a start chooses them.
 
-        Windows are freed if this saves memory, but never in stages of a pipeline.
+        Windows are freed if this saves memory, but never in stages of a pipeline or with a draft
+        head.
         """
         kv_dtype = self.kv.groups[0].dtype
-        is_all = self.has_input and self.has_output
+        is_all = self.has_input and self.has_output and self.head is None
         found = freed(self.layers, kv_dtype, BLOCK_SIZE) if is_all else None
         if found is not None and pays(found, self.kv):
             return found
@@ -180,9 +204,14 @@ class DecoderCounts:
     def of_rank(self, num_ranks: int) -> DecoderCounts:
         """Return a rank's part; raise UnsupportedModel if the ranks cannot divide the model."""
         check_layer_shards(self.layers, self.weight_format, num_ranks)
-        layers = shard_layers(self.layers, num_ranks)
-        kv = kv_layout(layers, self.kv.groups[0].dtype, BLOCK_SIZE)
-        return replace(self, layers=layers, kv=kv, num_ranks=num_ranks)
+        layers, head = shard_layers(self.layers, num_ranks), self.head
+        part = replace(
+            self,
+            layers=layers,
+            num_ranks=num_ranks,
+            head=None if head is None else shard_head(head, num_ranks),
+        )
+        return part.with_kv_in(self.kv.groups[0].dtype)
 
     def divides(self, num_ranks: int) -> bool:
         """Tell whether `num_ranks` ranks can divide the model in this format."""
@@ -193,18 +222,28 @@ class DecoderCounts:
         return True
 
     def of_stage(self, stage: Stage) -> DecoderCounts:
-        """Return a stage's part: its weights, its KV and its `shape`."""
+        """Return a stage's part: weights, KV and `shape`; only a whole model has a draft head."""
+        if stage.is_whole:
+            return self
+        kv = self.without_head().kv
         return replace(
             self,
+            head=None,
             layers=tuple(self.layers[index] for index in stage.layers),
-            kv=self.kv.stage_of(kv_stage(self.layers, stage)),
+            kv=kv.stage_of(kv_stage(self.layers, stage)),
             has_input=self.has_input and stage.is_first,
             has_output=self.has_output and stage.is_last,
         )
 
     def with_kv_in(self, dtype: str) -> DecoderCounts:
         """Return this model with another KV type."""
-        return replace(self, kv=kv_layout(self.layers, dtype, BLOCK_SIZE))
+        return replace(self, kv=_kv_layout(self.layers, self.head, dtype))
+
+    def without_head(self) -> DecoderCounts:
+        """Return this model without a draft head."""
+        if self.head is None:
+            return self
+        return replace(self, head=None).with_kv_in(self.kv.groups[0].dtype)
 
 
 def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
@@ -216,7 +255,7 @@ def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
         return read_decoder(path).with_kv_in(FP8)
     try:
         sizes, layers = planned_sizes(path), planned_layers(path)
-        weight_format = planned_format(path)
+        weight_format, head = planned_format(path), planned_head(path)
     except ModelError as error:
         raise ModelNotFound(str(error)) from error
     name = (sizes.dtype_name or DEFAULT_DTYPE) if dtype == "auto" else dtype
@@ -228,8 +267,17 @@ def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
         table_parameters=sizes.vocab_size * sizes.hidden_size,
         tables=1 if sizes.tie_word_embeddings else 2,
         dtype=name,
-        kv=kv_layout(layers, name, BLOCK_SIZE),
+        kv=_kv_layout(layers, head, name),
         weight_format=weight_format,
         layer_input_weights=sizes.layer_input_weights,
+        head=head,
     )
     return decoder if decoder.is_served else decoder.with_weights_in(PLAIN)
+
+
+def _kv_layout(
+    layers: tuple[LayerConfig, ...], head: DraftHeadConfig | None, dtype: str
+) -> KvLayout:
+    """Lay out the KV of the layers and the head."""
+    kept = layers if head is None else (*layers, head.layer)
+    return kv_layout(kept, dtype, BLOCK_SIZE)

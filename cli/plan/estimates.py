@@ -35,6 +35,8 @@ class ModelCosts:
     kv_bytes_per_token: int
     flops_per_token: int  # 2 P of the active parameters
     has_latents: bool = False  # the KV of a token is one latent per layer, without values
+    head_bytes: int = 0  # bytes of the draft head's weights, within `weight_bytes`
+    head_kv_bytes: int = 0  # bytes of a token in the draft head, within `kv_bytes_per_token`
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ def model_costs(decoder: DecoderCounts) -> ModelCosts:
         kv_bytes_per_token=decoder.kv_bytes_per_token,
         flops_per_token=2 * decoder.active_parameters,
         has_latents=not any(group.has_values for group in decoder.kv.groups),
+        head_bytes=decoder.head_bytes,
+        head_kv_bytes=decoder.head_kv_bytes,
     )
 
 
@@ -101,7 +105,7 @@ def batch_costs(
 def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
     """List each cost of a model, its amount, and its formula."""
     per_layer = costs.layer_parameters / costs.layers
-    item = costs.weight_bytes // costs.parameters
+    item = (costs.weight_bytes - costs.head_bytes) // costs.parameters
     plain = costs.weight_format == PLAIN.name
     by = f"P x {item} bytes" if plain else costs.weight_format
     return [
@@ -123,8 +127,17 @@ def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
             f"{costs.kv_bytes_per_token / 1024:,.0f} KiB",
             LATENTS if costs.has_latents else KEYS_AND_VALUES,
         ),
+        *_head_row(costs),
         ("FLOPs of a token", operations(costs.flops_per_token, most="G"), "2 P"),
     ]
+
+
+def _head_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
+    """Make the row of the draft head; none without one."""
+    if not costs.head_bytes:
+        return []
+    kib = f"{costs.head_kv_bytes / 1024:,.0f} KiB a token"
+    return [("of both, the draft head", f"{gb(costs.head_bytes)}, {kib}", "not with --drafts off")]
 
 
 def _active_row(costs: ModelCosts) -> list[tuple[str, str, str]]:

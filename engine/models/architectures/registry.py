@@ -45,7 +45,8 @@ from engine.models.architectures.qwen_hybrid import (
 from engine.models.architectures.unserved import missing_for
 from engine.models.config import ModelConfig, ModelSizes, read_json
 from engine.models.eos import eos_token_ids
-from engine.models.errors import UnsupportedModel
+from engine.models.errors import ModelError, UnsupportedModel
+from engine.models.layers.draft_head import DraftHeadConfig
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixture import MixtureConfig
 from engine.models.modules import WeightFormat
@@ -259,6 +260,14 @@ def planned_sizes(path: Path) -> ModelSizes:
 def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConfig, ...]:
     """Return the layers in a config.json; an architecture that is not served is read as Llama."""
     return _planned(path, served).layers(path)
+
+
+def planned_head(path: Path, served: ServedModels = SERVED) -> DraftHeadConfig | None:
+    """Return the draft head that the files may have; None also for a model that is not served."""
+    try:
+        return _planned(path, served).read(path).possible_head
+    except ModelError:
+        return None
 
 
 def _planned(path: Path, served: ServedModels) -> Architecture:

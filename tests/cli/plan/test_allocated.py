@@ -71,9 +71,15 @@ def saved(tmp_path: Path, name: str) -> Path:
     return tmp_path
 
 
+def drafting(model_dir: Path) -> ModelConfig:
+    """The model, with the draft head that its files may have."""
+    model = read_model_config(model_dir)
+    return replace(model, draft_head=model.possible_head)
+
+
 def held_bytes(parameters: Parameters) -> int:
     """Of tables and matrices; norms and sinks are left out, as a plan does."""
-    parts = parameters.layers, parameters.layer_inputs
+    parts = parameters.layers, parameters.layer_inputs, parameters.draft_head
     matrices = [one for kind in (Linear, Experts, Table) for one in walk(parts, kind)]
     tables = {id(one): one for one in (parameters.embedding, parameters.head)}
     tensors = [*walk(tuple(matrices), Tensor), *tables.values()]
@@ -96,7 +102,7 @@ def test_weights_in_every_format(tmp_path: Path, name: str) -> None:
     for dtype in DTYPES:
         planned = read_decoder(model_dir / "config.json", dtype)
         for one in FORMATS:
-            model = replace(read_model_config(model_dir), weight_format=one)
+            model = replace(drafting(model_dir), weight_format=one)
             parameters, plan = allocated(model, dtype), planned.with_weights_in(one)
             assert plan.is_served == (parameters is not None)
             if parameters is not None:
@@ -113,7 +119,7 @@ def test_weights_in_every_format(tmp_path: Path, name: str) -> None:
 def test_kv_in_every_type(tmp_path: Path, name: str, dtype: str) -> None:
     model_dir = saved(tmp_path, name)
     planned: DecoderCounts = read_decoder(model_dir / "config.json").with_kv_in(dtype)
-    layout = kv_layout(read_model_config(model_dir).layers, dtype, BLOCK_SIZE)
+    layout = kv_layout(drafting(model_dir).layers_with_memory, dtype, BLOCK_SIZE)
     pool = DevicePool(layout, BLOCKS, torch.device("cpu"))
     held = pool.tensor.numel() * pool.tensor.element_size()
     assert planned.kv_bytes_per_token * BLOCK_SIZE * BLOCKS == held
