@@ -32,7 +32,7 @@ class StoredKind:
 
     name: str
     path: str  # path of requests that store, and of those that list if `own` is not None
-    stored: Callable[[str, str], Body]  # makes the body that stores, from model and text
+    stored: Callable[[str, str], Body]  # makes the storing request's body, from model and text
     id_of: Callable[[Body], str]
     use: Callable[[str, str], tuple[str, Body]]  # makes path and body of a use, from model and id
     cached: Callable[[Body], int]  # cached tokens of an answer

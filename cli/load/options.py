@@ -106,7 +106,7 @@ class SloFlags:
         0.9, "Share of requests that have to meet it, for --find-rate.", min=0.01, max=1.0
     )
     find_rate: bool = _slo(
-        False, "Find the highest rate at which so many meet it, by bisection from --rate on."
+        False, "Find the highest rate at which that share meets it, by bisection from --rate."
     )
     find_seconds: float = _slo(
         120.0, "Seconds that the search may take; each rate is tried for a tenth of them.", min=1.0

@@ -183,7 +183,7 @@ BOUNDS_FLAGS = {
         "Most bytes of a tenant's stored responses; beyond it the oldest go."
     ),
     "max_all_response_bytes": bound(
-        "The same of all tenants; beyond it the oldest of the tenant that has most go."
+        "The same for all tenants; beyond it the tenant with most loses its oldest."
     ),
     "max_unread_bytes": bound(
         "Most bytes of a stream that wait for a slow reader, in each worker; beyond it the "
