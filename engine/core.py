@@ -114,7 +114,8 @@ class EngineCore:
             began = self._clock()
             self._is_awaited = False
             step = self._scheduler.schedule(began, max_tokens=self._launches.budget)
-            self._modules.ran(began, is_any=bool(step.rows or self._launches))
+            goes_on = bool(step.rows or self._launches or self._cache.in_flight)
+            self._modules.ran(began, goes_on=goes_on)
             is_ahead = self._begin(step)
             if is_ahead:
                 self._launches.decided(self._clock() - began)

@@ -12,9 +12,9 @@ in the queue; further modules begin as earlier ones end.
 
 While some of a sequence's modules are computed, its cached modules may be evicted. So the cached
 modules of the first waiting sequence are held. No other modules are held, so that waiting
-sequences never keep blocks from each other. Held modules are released when no step can be computed,
-since running sequences may need their blocks. A sequence whose modules are evicted again and again,
-since the cache has no room for all of them, is refused.
+sequences never keep blocks from each other. Held modules are released when no step can be computed
+and no copy makes room, since running sequences may need their blocks. A sequence whose modules are
+evicted again and again, since the cache has no room for all of them, is refused.
 
 A sequence's modules are looked up when the sequence comes, and when the modules that it awaits have
 been computed. Flows take turns, and few modules are looked up between two steps, so that no flow's
@@ -116,11 +116,14 @@ class ModuleKeeper:
         made.cancelled.extend(self._unawaited(there))
         return made
 
-    def ran(self, now: float, *, is_any: bool) -> None:
-        """Record whether a step is computed; if not, release held modules, which may block it."""
-        if not is_any:
+    def ran(self, now: float, *, goes_on: bool) -> None:
+        """Record whether a step is computed or a copy made; if not, release held modules.
+
+        Held modules may be what blocks the step.
+        """
+        if not goes_on:
             self._let_go(now)
-        self._may_hold = is_any
+        self._may_hold = goes_on
 
     def heard(self, event: Event) -> None:
         """Record the end of a sequence that computes a module; ignore other events."""
