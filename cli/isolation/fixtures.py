@@ -12,7 +12,7 @@ from typing import Any
 
 from cli.errors import ServerRefused
 from cli.isolation.cases import Cell
-from cli.isolation.server import ProbePrompt, ServerUnderTest, opening_messages
+from cli.isolation.server import MODULE, ProbePrompt, ServerUnderTest, opening_messages
 from cli.operating.admin_client import GROUPS, PREFIXES, TENANTS, AdminClient, ResourceKind
 from cli.operating.audit import MARK
 from cli.operating.cache import FLUSH
@@ -119,7 +119,7 @@ class Fixtures:
     async def _module(self, tenant: TenantFixture, text: str) -> dict[str, Any]:
         """Store a module as a tenant; return the field of requests that names it."""
         schema_id = await self._server.store_module(tenant.key, text)
-        return {"ratoon": {"modules": {"schema": schema_id}}}
+        return {"ratoon": {"modules": {"schema": schema_id, "use": [MODULE]}}}
 
     async def _publish(self, cell: Cell, name: str, scope: str, text: str) -> dict[str, Any]:
         is_chat = cell.entry.kind == "chat"

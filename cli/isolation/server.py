@@ -19,6 +19,7 @@ from cli.operating.cache import STATS
 
 _BUSY = (429, 503)
 _TRIES, _LONGEST_PAUSE_S = 8, 5.0
+MODULE = "module"  # name of the module in a schema of the tests
 _VOCABULARY = 1000  # token ids from which prompts are drawn
 _LOOKS, _LOOK_S = 200, 0.05
 _OWN_PREFIXES = "/v1/cache/prefixes"
@@ -155,8 +156,12 @@ class ServerUnderTest:
         return 200, ""
 
     async def store_module(self, key: str, text: str) -> str:
-        """Store a schema with one module of `text` as a tenant; return the schema's id."""
-        stored = await self._post("/v1/modules", key, {"modules": [{"text": text}]})
+        """Store a schema as a tenant; return its id. `text` is divided into a head and MODULE."""
+        modules = [
+            {"text": text[: len(text) // 2]},
+            {"name": MODULE, "text": text[len(text) // 2 :]},
+        ]
+        stored = await self._post("/v1/modules", key, {"modules": modules})
         schema_id: str = msgspec.json.decode(stored)["id"]
         return schema_id
 
