@@ -6,9 +6,9 @@ Against a running server:
     RATOON_DEMO_KEY=... python -m benchmarks.modules --modules 20 --tokens 400
 
 Each request has all modules, in a new order, and asks about one of them. A plain prompt has the
-modules' texts in this order before the question; a request with modules names them. The right
-answer is forced, to measure its log-likelihood, so that models with wrong answers can be measured
-too.
+modules' texts in this order before the question; a request with modules names them. `--opening`
+is a text before the modules in every prompt, to which they attend. The right answer is forced, to
+measure its log-likelihood, so that models with wrong answers can be measured too.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ class Measured:
 class Asked:
     """A client of one server, which sends plain prompts or requests with modules."""
 
-    def __init__(self, client: httpx.Client, texts: list[str]) -> None:
+    def __init__(self, client: httpx.Client, texts: list[str], opening: str) -> None:
         self._client = client
         self._texts = texts
+        self._opening = opening
         self.model = client.get("/v1/models").raise_for_status().json()["data"][0]["id"]
-        modules = [
+        modules = [{"text": opening}] if opening else []
+        modules += [
             {"name": str(number), "text": f"{text}\n\n"} for number, text in enumerate(texts)
         ]
         made = client.post("/v1/modules", json={"modules": modules}).raise_for_status()
@@ -60,7 +62,7 @@ class Asked:
             use = [str(number) for number in order]
             fields["ratoon"] = {"modules": {"schema": self._schema, "use": use}}
         else:
-            text = "".join(f"{self._texts[number]}\n\n" for number in order)
+            text = self._opening + "".join(f"{self._texts[number]}\n\n" for number in order)
             asked.insert(0, {"role": "system", "content": text})
         free = self._send(asked, fields | {"max_tokens": 24})
         usage = free["usage"]
@@ -84,6 +86,7 @@ def main(
     tokens: int = 400,
     requests: int = 10,
     seed: int = 0,
+    opening: str = "",
 ) -> None:
     """Print a JSON line that compares both ways; with `seed` 0 the texts are new in each run."""
     seed = seed or time.time_ns()
@@ -100,7 +103,7 @@ def main(
     plain, named = Measured(), Measured()
     headers = {"Authorization": f"Bearer {key}"}
     with httpx.Client(base_url=url, headers=headers, timeout=600) as client:
-        asked = Asked(client, [one.text for one in handbooks])
+        asked = Asked(client, [one.text for one in handbooks], opening)
         for number, question in enumerate(chance.sample(questions, requests)):
             order = chance.sample(range(modules), modules)
             asked.ask(order, question, plain, named=False)

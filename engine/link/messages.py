@@ -134,11 +134,14 @@ class AdapterUse(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PromptModule(msgspec.Struct, frozen=True, array_like=True):
-    """A prompt module whose KV is computed alone, and read by all prompts that name it.
+    """A prompt module whose KV is computed without the prompts that name it, and read by them all.
+
+    A module attends to itself, and perhaps to its head, the first module of the request. Such a
+    module begins with the last tokens of the head, which do not fill a block and are copied.
 
     A prompt's own tokens attend to the tokens of its modules. Whole blocks of a module are read in
-    place. A module's last tokens, fewer than a block, are copied: a prompt begins with the last
-    tokens of all its modules, in their order.
+    place. Tokens before and after these are copied: a prompt begins with such tokens of all its
+    modules, in their order.
     """
 
     token_ids: bytes  # int32, little endian; padded to whole blocks; nothing attends to padding
@@ -146,12 +149,25 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
     positions: bytes  # int32, little endian, one for each token
     namespace: bytes  # 16 bytes; only for this module at these positions
     block_keys: bytes  # 16 bytes for every block
+    head_tokens: int | None = None  # first tokens, copied from the head; None: it has no head
 
     @property
-    def whole_tokens(self) -> int:
-        """Number of the module's tokens that are read in place; its other tokens are copied."""
+    def own_tokens(self) -> int:
+        """Number of the module's tokens, without padding and without the head's tokens."""
+        return self.num_tokens - (self.head_tokens or 0)
+
+    @property
+    def whole(self) -> range:
+        """The module's tokens that are read in place; they fill whole blocks."""
         size = len(self.token_ids) // _ID_BYTES // (len(self.block_keys) // _KEY_BYTES)
-        return self.num_tokens // size * size
+        start = min(-(-(self.head_tokens or 0) // size) * size, self.num_tokens)
+        return range(start, max(self.num_tokens // size * size, start))
+
+    @property
+    def copied(self) -> tuple[int, ...]:
+        """The module's tokens that are copied, without the head's tokens."""
+        whole = self.whole
+        return (*range(self.head_tokens or 0, whole.start), *range(whole.stop, self.num_tokens))
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
@@ -192,7 +208,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     @property
     def prompt_tokens(self) -> int:
         """Number of the prompt's tokens, including tokens of its modules."""
-        before = sum(one.whole_tokens for one in self.modules)
+        before = sum(len(one.whole) for one in self.modules)
         return before + len(self.token_ids) // _ID_BYTES
 
 

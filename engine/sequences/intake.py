@@ -125,7 +125,7 @@ class Intake:
             return None
         if not request.use_cache or request.marks or request.source is not None:
             raise InvalidRequest("a prompt with modules uses the cache, without marks or fetches")
-        if not modules.last_tokens < len(request.token_ids) // TOKEN_BYTES:
+        if not modules.copied_tokens < len(request.token_ids) // TOKEN_BYTES:
             raise InvalidRequest("a prompt with modules has a token of its own")
         positions = b"".join(one.positions for one in request.modules)
         self._check_positions(unpack_token_ids(positions), 1)

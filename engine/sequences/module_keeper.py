@@ -1,9 +1,12 @@
-"""The modules that sequences wait for: each is computed alone, once, and read by many sequences.
+"""The modules that sequences wait for: each is computed once, and read by many sequences.
 
     accepted -> awaits modules --all on the device--> leased with the sequence's own blocks
                   |      ^                               |
                   `- computed by sequences of the        `- a module is evicted: awaits again
                      engine's own, of the same flow
+
+Modules that attend to a head are begun once the head is there. The sequences that compute them wait
+for the head too, in case it is evicted before they start.
 
 The first sequence that waits for a module is charged for its computing; once that sequence has
 ended, the next waiting sequence is charged. A module for which no sequence waits any more is
@@ -86,7 +89,7 @@ class ModuleKeeper:
         """Add an accepted sequence, if it has modules or computes one."""
         if sequence.modules is not None:
             self._sequences.append(sequence)
-        elif sequence.request_id in self._names:
+        if sequence.request_id in self._names:
             computing = self._computing[self._names[sequence.request_id]]
             if computing.sequence is None:
                 computing.sequence = sequence
@@ -178,9 +181,12 @@ class ModuleKeeper:
         size = self._cache.block_size
         if modules.padded_tokens // size + 1 > self._cache.quotas.most_kept(sequence.flow):
             raise PromptTooLong("the modules are more than the tenant's part of the cache holds")
-        is_first = sequence is self._first
-        coming = [one for one in modules.blocks if one.module.namespace in self._computing]
-        others = [one for one in modules.blocks if one.module.namespace not in self._computing]
+        is_first, computes = sequence is self._first, sequence.request_id in self._names
+        head, blocks = modules.head, modules.blocks
+        if head is not None and self._is_missing(head):
+            blocks = blocks[:1]
+        coming = [one for one in blocks if one.module.namespace in self._computing]
+        others = [one for one in blocks if one.module.namespace not in self._computing]
         missing = [one for one in others if self._is_missing(one)]
         if is_first and self._may_hold:
             gone = {one.module.namespace for one in missing}
@@ -189,10 +195,11 @@ class ModuleKeeper:
         modules.is_awaited = bool(coming or missing)
         for one in coming:
             self._await(one.module.namespace, sequence, modules)
-        if is_first and any(modules.begun[one.module.namespace] == MOST_BEGUN for one in missing):
+        is_next = is_first or computes
+        if is_next and any(modules.begun[one.module.namespace] == MOST_BEGUN for one in missing):
             raise EngineUnavailable("the modules do not stay in the cache", retry_after_s=1.0)
-        wanted = [one for one in missing if is_first or not modules.begun[one.module.namespace]]
-        return self._at_once(wanted, sequence, modules)
+        wanted = [one for one in missing if is_next or not modules.begun[one.module.namespace]]
+        return wanted if computes else self._at_once(wanted, sequence, modules)
 
     def _at_once(
         self, wanted: list[ModuleBlocks], sequence: Sequence, modules: SequenceModules
@@ -228,7 +235,8 @@ class ModuleKeeper:
         self, blocks: ModuleBlocks, sequence: Sequence, modules: SequenceModules
     ) -> Generate:
         module, request, request_id = blocks.module, modules.request, self._new_id()
-        self._computing[module.namespace] = _Computing(request_id, blocks, sequence.flow, sequence)
+        payer = self._payer(sequence)
+        self._computing[module.namespace] = _Computing(request_id, blocks, sequence.flow, payer)
         self._names[request_id] = module.namespace
         self._under_way[sequence.flow].add(module.namespace)
         modules.begun[module.namespace] += 1
@@ -242,6 +250,7 @@ class ModuleKeeper:
             flow=request.flow,
             weight=request.weight,
             priority=request.priority,
+            modules=() if module.head_tokens is None else request.modules[:1],
             sampling=_ALONE,
             loads=request.loads,
             cache_quota=request.cache_quota,
@@ -270,8 +279,14 @@ class ModuleKeeper:
             if heir is None:
                 yield computing.request_id
             else:
-                computing.payer = heir
+                computing.payer = self._payer(heir)
                 _charge(computing)
+
+    def _payer(self, sequence: Sequence) -> Sequence:
+        """Return the sequence that is charged for the modules that `sequence` awaits."""
+        if sequence.request_id in self._names:
+            return self._computing[self._names[sequence.request_id]].payer
+        return sequence
 
 
 def _modules_of(sequence: Sequence) -> SequenceModules:

@@ -2,10 +2,12 @@
 
 A module is a prefix of a namespace of its own (`messages.PromptModule`), so tiers, quotas, eviction
 and restarts treat it like any other prefix. A sequence's block table has the whole blocks of its
-modules, in their order, and then its own blocks, into which the modules' last tokens are copied:
+modules, in their order, and then its own blocks, into which the modules' other tokens are copied:
 
-    | module A, whole blocks | module B, whole blocks | end of A, end of B, own tokens ... |
+    | head, whole blocks | module A, whole blocks | B | end of head, start and end of A, ... own |
     0                                            num_tokens
+
+A module that attends to the head is computed by a sequence with one module, the head.
 
 A sequence is charged for the module tokens that were computed because it came, even if it ends
 before the module is complete.
@@ -46,8 +48,8 @@ class ModuleBlocks:
     module: PromptModule
     path: NamespacePath
     token_ids: TokenIds  # whole blocks
-    whole_tokens: int  # tokens in whole blocks, without padding
-    last_tokens: int  # number of tokens after the whole blocks, which are copied
+    whole: range  # tokens that are read in place
+    copied: tuple[int, ...]  # tokens that are copied
 
 
 class ModulePrefill(Protocol):
@@ -118,7 +120,7 @@ class SequenceModules:
     @property
     def num_tokens(self) -> int:
         """Number of tokens in the modules' whole blocks."""
-        return sum(one.whole_tokens for one in self.blocks)
+        return sum(len(one.whole) for one in self.blocks)
 
     @property
     def padded_tokens(self) -> int:
@@ -126,20 +128,27 @@ class SequenceModules:
         return sum(len(one.token_ids) for one in self.blocks)
 
     @property
-    def last_tokens(self) -> int:
+    def copied_tokens(self) -> int:
         """Number of modules' tokens that are copied to the front of the sequence's own blocks."""
-        return sum(one.last_tokens for one in self.blocks)
+        return sum(len(one.copied) for one in self.blocks)
+
+    @property
+    def head(self) -> ModuleBlocks | None:
+        """The module to which other modules attend; None if each attends to itself alone."""
+        has_head = any(one.module.head_tokens is not None for one in self.blocks)
+        return self.blocks[0] if has_head else None
 
     def whole_ids(self) -> TokenIds:
         """Return the tokens in the modules' whole blocks."""
-        return np.concatenate([one.token_ids[: one.whole_tokens] for one in self.blocks])
+        parts = ((one.token_ids, one.whole) for one in self.blocks)
+        return np.concatenate([ids[whole.start : whole.stop] for ids, whole in parts])
 
     def copies(self, own: BlockIds, first: int, block_size: int) -> tuple[TokenCopy, ...]:
-        """Return the copies of the modules' last tokens to `own` blocks, from token `first` on."""
+        """Return the copies of modules' tokens to `own` blocks, from token `first` on."""
         sources = [
-            int(lease.blocks[-1]) * block_size + place
+            int(lease.blocks[place // block_size]) * block_size + place % block_size
             for blocks, lease in zip(self.blocks, self.leases, strict=True)
-            for place in range(blocks.last_tokens)
+            for place in blocks.copied
         ]
         return tuple(
             TokenCopy(source, int(own[at // block_size]) * block_size + at % block_size)
@@ -160,8 +169,9 @@ class SequenceModules:
                 self.is_awaited = True
                 return False
         self.leases = tuple(held)
+        size = cache.block_size
         whole = [
-            lease.blocks[: blocks.whole_tokens // cache.block_size]
+            lease.blocks[blocks.whole.start // size : blocks.whole.stop // size]
             for blocks, lease in zip(self.blocks, held, strict=True)
         ]
         self.block_ids = np.concatenate(whole)
@@ -190,6 +200,7 @@ def modules_of(request: Generate, block_size: int, vocab_size: int) -> SequenceM
         return None
     if len(request.modules) > MOST_MODULES:
         raise InvalidRequest(f"there are more than {MOST_MODULES} modules")
+    _check_heads(request.modules, block_size)
     try:  # all at once: hundreds of arrays take milliseconds
         token_ids = unpack_token_ids(b"".join(one.token_ids for one in request.modules))
     except DecodeError as error:
@@ -203,6 +214,19 @@ def modules_of(request: Generate, block_size: int, vocab_size: int) -> SequenceM
     return SequenceModules(tuple(blocks), request)
 
 
+def _check_heads(modules: tuple[PromptModule, ...], block_size: int) -> None:
+    """Raise InvalidRequest for a module that begins with more or less than the head's last tokens.
+
+    The first module has no head.
+    """
+    first, *others = modules
+    last = first.num_tokens % block_size
+    if first.head_tokens is not None or any(one.head_tokens not in (None, last) for one in others):
+        raise InvalidRequest("a module begins with the last tokens of the request's first module")
+    if any(one.own_tokens < 1 for one in others):
+        raise InvalidRequest("a module has a token of its own")
+
+
 def _blocks(module: PromptModule, token_ids: TokenIds, block_size: int) -> ModuleBlocks:
     size, rest = divmod(len(module.token_ids), TOKEN_BYTES * block_size)
     if rest or not size or len(module.positions) != len(module.token_ids):
@@ -212,5 +236,4 @@ def _blocks(module: PromptModule, token_ids: TokenIds, block_size: int) -> Modul
     if len(module.namespace) != NAMESPACE_BYTES or len(module.block_keys) != size * KEY_BYTES:
         raise InvalidRequest("a module's namespace or block keys have a wrong length")
     path = NamespacePath.single(Namespace(module.namespace))
-    whole = module.num_tokens // block_size * block_size
-    return ModuleBlocks(module, path, token_ids, whole, module.num_tokens - whole)
+    return ModuleBlocks(module, path, token_ids, module.whole, module.copied)

@@ -117,7 +117,7 @@ class SequenceCache:
     def _lease_modules(self, sequence: Sequence, lease: Lease, now: float) -> bool:
         """Lease a sequence's modules; False, with `lease` released, if a module is gone again.
 
-        The modules' last tokens, which are copied, count as cached tokens of `lease`.
+        The modules' tokens that are copied count as cached tokens of `lease`.
         """
         modules = sequence.modules
         if modules is None:
@@ -125,11 +125,11 @@ class SequenceCache:
         if not modules.lease(self._cache, sequence.flow, now):
             self._cache.release(lease, now=now)
             return False
-        lease.cached_tokens = max(lease.cached_tokens, modules.last_tokens)
+        lease.cached_tokens = max(lease.cached_tokens, modules.copied_tokens)
         return True
 
     def copies(self, sequence: Sequence) -> tuple[TokenCopy, ...]:
-        """Return the copies of modules' last tokens to a starting sequence's own blocks."""
+        """Return the copies of modules' tokens to a starting sequence's own blocks."""
         modules, lease = sequence.modules, lease_of(sequence)
         if modules is None:
             return ()

@@ -45,7 +45,7 @@ class RatoonReply(Struct, frozen=True, kw_only=True):
 
 
 class ModulesReply(Struct, frozen=True, kw_only=True):
-    """The modules of a prompt; only modules listed `together` attended to each other.
+    """The modules of a prompt; besides the head, only modules listed `together` attended to others.
 
     Of the modules' `tokens`, the `cached_tokens` were not computed for this request.
     """

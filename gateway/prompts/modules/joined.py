@@ -1,11 +1,11 @@
 """A prompt of modules and a request's own text, as the engine takes it.
 
-    | head | module | module | ... |  last tokens of these  |  values  |  own text  |
-    `--- modules: each in a namespace of its own ---'  `-- the request's tokens ---'
+    | head | module | module | ... |  other tokens of these  |  values  |  own text  |
+    `--- modules: each in a namespace of its own ---'  `--- the request's tokens ---'
 
-The head is the text that a chat template writes before the modules. The head is a module as well:
-all modules must attend to the tokens with which a model begins every text, so these are computed
-first.
+The head is the text that a chat template writes before the modules, and the schema's text before
+its first named module. The head is a module as well, and every other module attends to the head:
+without a model's first tokens before them, modules are read less well.
 
 Knows: modules, positions, namespaces as functions. Does not know: the tenants of the namespaces.
 """
@@ -15,6 +15,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from itertools import takewhile
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 
 _PADDING = 0  # a token that nothing attends to
+_NONE = Run((), np.empty(0, np.int32), np.empty(0, np.int32))
 
 NamespaceOf = Callable[[str], Namespace]  # from the digest of all that decides the KV
 
@@ -41,7 +44,7 @@ class JoinedPrompt:
     @property
     def num_tokens(self) -> int:
         """The number of tokens, including the modules' tokens."""
-        return sum(one.whole_tokens for one in self.modules) + len(self.token_ids)
+        return sum(len(one.whole) for one in self.modules) + len(self.token_ids)
 
     def block_keys(self, path: NamespacePath, block_size: int) -> bytes:
         """Return the keys of the whole blocks of the request's tokens."""
@@ -54,44 +57,68 @@ class JoinedPrompt:
 
 
 def joined(
-    head: TokenIds, selection: Selection, own: TokenIds, namespace_of: NamespaceOf, block_size: int
+    begin: TokenIds, selection: Selection, own: TokenIds, namespace_of: NamespaceOf, block_size: int
 ) -> JoinedPrompt:
-    """Join the head, the modules, and the request's `own` tokens."""
-    shift = len(head)
-    runs = [Run((None,), head, np.arange(shift, dtype=np.int32))] if shift else []
-    runs += [Run(one.names, one.token_ids, one.positions + shift) for one in selection.runs]
-    digests = [_digest(selection.digest, run) for run in runs]
-    modules = [
-        _module(run, namespace_of(digest), block_size)
-        for run, digest in zip(runs, digests, strict=True)
-    ]
-    last = [slice(one.whole_tokens, None) for one in modules]
-    ids = [run.token_ids[part] for run, part in zip(runs, last, strict=True)]
-    places = [run.positions[part] for run, part in zip(runs, last, strict=True)]
-    values, first = selection.value_positions + shift, selection.end + shift
+    """Join the tokens at the prompt's beginning, the modules, and the request's `own` tokens."""
+    keyed = _keyed(begin, selection, block_size)
+    digests = [one.digest for one in keyed]
+    modules = tuple(_module(one, namespace_of(one.digest), block_size) for one in keyed)
+    copied = [[*one.copied] for one in modules]
+    ids = [one.run.token_ids[part] for one, part in zip(keyed, copied, strict=True)]
+    places = [one.run.positions[part] for one, part in zip(keyed, copied, strict=True)]
+    values, first = selection.value_positions + len(begin), selection.end + len(begin)
     before = _of_all(digests, values, first)
     return JoinedPrompt(
-        tuple(modules),
+        modules,
         np.concatenate([*ids, selection.value_ids, own]).astype(np.int32),
         np.concatenate([*places, values, np.arange(first, first + len(own))]).astype(np.int32),
         namespace_of(before),
     )
 
 
-def _module(run: Run, namespace: Namespace, block_size: int) -> PromptModule:
-    count = len(run.token_ids)
+@dataclass(frozen=True, slots=True)
+class _Keyed:
+    """A run with the digest of all that decides its KV, and the number of the head's tokens."""
+
+    run: Run
+    digest: str
+    head_tokens: int | None = None  # first tokens, which are the head's last; None: it has no head
+
+
+def _keyed(begin: TokenIds, selection: Selection, block_size: int) -> list[_Keyed]:
+    """Return the head, if there is any, and then the other runs, each after its head."""
+    placed = [
+        Run((), begin, np.arange(len(begin), dtype=np.int32)),
+        *(Run(one.names, one.token_ids, one.positions + len(begin)) for one in selection.runs),
+    ]
+    unnamed = [*takewhile(lambda one: not any(one.names), placed)]
+    head, others, schema = reduce(Run.then, unnamed), placed[len(unnamed) :], selection.digest
+    count = len(head.token_ids)
+    if not count:
+        return [_Keyed(one, _digest(schema, one)) for one in others]
+    last, of_head = head.since(count // block_size * block_size), _digest(schema, head)
+    after = [last.then(one) for one in others]
+    return [
+        _Keyed(head, of_head),
+        *(_Keyed(one, _digest(schema, one, of_head), count % block_size) for one in after),
+    ]
+
+
+def _module(keyed: _Keyed, namespace: Namespace, block_size: int) -> PromptModule:
+    run, count = keyed.run, len(keyed.run.token_ids)
     padding = -count % block_size
     ids = np.concatenate([run.token_ids, np.full(padding, _PADDING, np.int32)])
     positions = np.concatenate([run.positions, np.full(padding, run.positions[-1], np.int32)])
     keys = block_keys(NamespacePath.single(namespace), ids, block_size)
-    return PromptModule(pack_token_ids(ids), count, pack_token_ids(positions), namespace, keys)
+    packed = pack_token_ids(ids), count, pack_token_ids(positions)
+    return PromptModule(*packed, namespace, keys, keyed.head_tokens)
 
 
-def _digest(schema: bytes, run: Run) -> str:
-    """Hash everything that decides a run's KV: the schema, its modules, tokens and positions."""
+def _digest(schema: bytes, run: Run, head: str = "") -> str:
+    """Hash what decides a run's KV: the schema, its modules, tokens, positions and head."""
     names = "\n".join(name or "" for name in run.names)
     parts = (schema, names.encode(), pack_token_ids(run.token_ids), pack_token_ids(run.positions))
-    return _hash(*parts)
+    return _hash(*parts, head.encode())
 
 
 def _of_all(digests: list[str], values: TokenIds, first: int) -> str:

@@ -45,6 +45,18 @@ class Run:
     token_ids: TokenIds
     positions: TokenIds
 
+    def since(self, token: int) -> Run:
+        """Return the run's tokens from `token` on, without names."""
+        return Run((), self.token_ids[token:], self.positions[token:])
+
+    def then(self, other: Run) -> Run:
+        """Return a run of this run's tokens and then the other's."""
+        return Run(
+            self.names + other.names,
+            np.concatenate([self.token_ids, other.token_ids]),
+            np.concatenate([self.positions, other.positions]),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:

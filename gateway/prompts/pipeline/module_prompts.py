@@ -175,7 +175,7 @@ class ModulePrompts:
                 stored.record.id,
                 selection.used,
                 selection.together,
-                sum(one.num_tokens for one in made.modules),
+                sum(one.own_tokens for one in made.modules),
             ),
         )
 

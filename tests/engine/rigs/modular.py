@@ -38,17 +38,25 @@ class Part:
     def __len__(self) -> int:
         return len(self.token_ids)
 
-    def module(self, block_size: int) -> PromptModule:
-        """The module as in a request; its namespace is derived from its contents."""
-        padding = -len(self) % block_size
-        ids = np.array([*self.token_ids, *[0] * padding], np.int32)
-        after = self.positions[-1] + 1
-        positions = [*self.positions, *range(after, after + padding)]
-        namespace = named(self.token_ids, positions)
+    def module(self, block_size: int, head: Part | None = None) -> PromptModule:
+        """The module as in a request; its namespace is derived from its contents and its head's."""
+        own, positions = self.after(head, block_size)
+        padding = -len(own) % block_size
+        ids = np.array([*own, *[0] * padding], np.int32)
+        after = positions[-1] + 1
+        positions += range(after, after + padding)
+        before = () if head is None else (head.token_ids, head.positions)
+        namespace = named(own, positions, *before)
         keys = block_keys(NamespacePath.single(namespace), ids, block_size)
-        return PromptModule(
-            pack_token_ids(ids), len(self), pack_token_ids(positions), namespace, keys
-        )
+        last = None if head is None else len(head) % block_size
+        packed = pack_token_ids(ids), len(own), pack_token_ids(positions)
+        return PromptModule(*packed, namespace, keys, last)
+
+    def after(self, head: Part | None, block_size: int) -> tuple[list[int], list[int]]:
+        """The module's tokens and positions, after the last tokens of its head."""
+        whole = 0 if head is None else len(head) // block_size * block_size
+        ids, positions = ([], []) if head is None else (head.token_ids, head.positions)
+        return [*ids[whole:], *self.token_ids], [*positions[whole:], *self.positions]
 
 
 def named(*content: object) -> Namespace:
@@ -63,29 +71,53 @@ def modular(
     first: int,
     *,
     block_size: int = 4,
+    has_head: bool = False,
     **more: Any,
 ) -> Generate:
-    """Make a request of modules and own tokens; the own tokens begin at position `first`."""
-    tails = [(part, len(part) // block_size * block_size) for part in parts]
-    ids = [one for part, at in tails for one in part.token_ids[at:]] + own
-    positions = [one for part, at in tails for one in part.positions[at:]]
+    """Make a request of modules and own tokens; the own tokens begin at position `first`.
+
+    `has_head`: the first part is the head of the others.
+    """
+    ids, positions, modules = list[int](), list[int](), list[PromptModule]()
+    for part, head in with_heads(parts, has_head):
+        modules.append(part.module(block_size, head))
+        tokens, places = part.after(head, block_size)
+        ids += [tokens[at] for at in modules[-1].copied]
+        positions += [places[at] for at in modules[-1].copied]
+    ids += own
     positions += range(first, first + len(own))
-    namespace = named(*((part.token_ids, part.positions) for part in parts))
+    namespace = named(has_head, *((part.token_ids, part.positions) for part in parts))
     made = generate(request_id, ids, namespace=namespace, block_size=block_size, **more)
-    modules = tuple(part.module(block_size) for part in parts)
-    return msgspec.structs.replace(made, modules=modules, positions=pack_token_ids(positions))
+    packed = pack_token_ids(positions)
+    return msgspec.structs.replace(made, modules=tuple(modules), positions=packed)
 
 
-def in_truth(checkpoint: Checkpoint, parts: Sequence[Part], own: list[int], first: int) -> Tensor:
-    """Return logits (own tokens, V); modules attend within themselves, own tokens to all tokens."""
+def with_heads(parts: Sequence[Part], has_head: bool) -> list[tuple[Part, Part | None]]:
+    """Return each part with its head."""
+    head = parts[0] if has_head else None
+    return [(part, head if number else None) for number, part in enumerate(parts)]
+
+
+def in_truth(
+    checkpoint: Checkpoint,
+    parts: Sequence[Part],
+    own: list[int],
+    first: int,
+    *,
+    has_head: bool = False,
+) -> Tensor:
+    """Return logits (own tokens, V); own tokens attend to all tokens, modules within themselves.
+
+    `has_head`: all parts also attend to the first.
+    """
     ids = [one for part in parts for one in part.token_ids] + own
     positions = [one for part in parts for one in part.positions]
     positions += range(first, first + len(own))
     allowed = torch.ones(len(ids), len(ids)).tril().bool()
-    start = 0
+    start, read_by_all = 0, len(parts[0]) if has_head else 0
     for part in parts:
         end = start + len(part)
-        allowed[start:end, :start] = False
+        allowed[start:end, read_by_all:start] = False
         start = end
     mask = torch.zeros(len(ids), len(ids)).masked_fill(~allowed, torch.finfo(torch.float32).min)
     with torch.inference_mode():
@@ -98,14 +130,24 @@ def in_truth(checkpoint: Checkpoint, parts: Sequence[Part], own: list[int], firs
     return torch.as_tensor(found.logits[0, start:].float())
 
 
-def expected(parts: Sequence[Part], own: list[int], count: int, block_size: int) -> list[int]:
+def expected(
+    parts: Sequence[Part],
+    own: list[int],
+    count: int,
+    block_size: int,
+    *,
+    has_head: bool = False,
+) -> list[int]:
     """Return the tokens that `FakeRunner` generates after separately computed modules."""
-    whole, last = list[int](), list[int]()
-    for part in parts:
-        chain = list(accumulate(part.token_ids, next_kv, initial=0))[1:]
-        cut = len(part) // block_size * block_size
-        whole, last = whole + chain[:cut], last + chain[cut:]
-    kv, generated = whole + last, list[int]()
+    whole, copied = list[int](), list[int]()
+    for part, head in with_heads(parts, has_head):
+        before = [] if head is None else head.token_ids
+        chain = list(accumulate([*before, *part.token_ids], next_kv, initial=0))[1:]
+        start = -(-len(before) // block_size) * block_size
+        end = max(len(chain) // block_size * block_size, start)
+        whole += chain[start:end]
+        copied += chain[len(before) : start] + chain[end:]
+    kv, generated = whole + copied, list[int]()
     for token_id in own:
         kv.append(next_kv(kv[-1] if kv else 0, token_id))
     for _ in range(count):

@@ -56,9 +56,9 @@ class Engine:
         assert isinstance(last, Finished), last
         return last
 
-    def kv(self, part: Part) -> torch.Tensor:
+    def kv(self, part: Part, head: Part | None = None) -> torch.Tensor:
         """The blocks of a module, as they lie in the pool."""
-        module = part.module(SIZE)
+        module = part.module(SIZE, head)
         ids = np.frombuffer(module.token_ids, np.int32)
         path = path_of(((0, module.namespace),))
         at = self.core.components.cache.tree.walk(path, ids)
@@ -67,11 +67,12 @@ class Engine:
         return self.opened.pool.tensor[blocks].clone()
 
 
-def reading(request_id: str, parts: list[Part], own: list[int], first: int) -> Generate:
+def reading(
+    request_id: str, parts: list[Part], own: list[int], first: int, *, has_head: bool = False
+) -> Generate:
     """A request that reports the logits after its prompt."""
-    made = modular(
-        request_id, parts, own, first, block_size=SIZE, sampling=SamplingParams(max_tokens=0)
-    )
+    wish = SamplingParams(max_tokens=0)
+    made = modular(request_id, parts, own, first, block_size=SIZE, has_head=has_head, sampling=wish)
     return replace(made, candidates=pack_token_ids(VOCABULARY))
 
 
@@ -91,6 +92,26 @@ def test_logits_after_modules_are_those_of_transformers(
         end = engine.end(reading(f"r{number}", parts, OWN, 200))
         truth = in_truth(saved, parts, OWN, 200)[-1][: len(VOCABULARY)]
         assert (logits(end) - truth).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("head", [Part(random_prompt(n, seed=n), 0) for n in (3, 32, 37)])
+def test_modules_attend_to_one_head(checkpoint: MakeCheckpoint, head: Part) -> None:
+    """A head may be less than a block, whole blocks, or more; a module too."""
+    saved, parts = checkpoint("llama"), [Part(random_prompt(20, seed=6), 40), SHORT, WHOLE]
+    engine = Engine(saved.model_dir)
+    first = engine.end(reading("first", [head, *parts], OWN, 200, has_head=True))
+    truth = in_truth(saved, [head, *parts], OWN, 200, has_head=True)[-1][: len(VOCABULARY)]
+    assert (logits(first) - truth).abs().max() < 1e-4
+    alone = in_truth(saved, [head, *parts], OWN, 200)[-1][: len(VOCABULARY)]
+    assert (truth - alone).abs().max() > 1e-3, "the control"
+    whole = len(head) + sum(map(len, parts)) + len(OWN)
+    assert (first.reused.tokens, first.computed_tokens, first.prompt_tokens) == (0, whole, whole)
+    kept = [engine.kv(WHOLE, head), engine.kv(head)]
+    other = engine.end(reading("other", [head, WHOLE, SHORT], OWN, 180, has_head=True))
+    assert other.computed_tokens == len(OWN)
+    assert other.reused.tokens == len(head) + len(WHOLE) + len(SHORT)
+    assert torch.equal(engine.kv(WHOLE, head), kept[0])
+    assert torch.equal(engine.kv(head), kept[1])
 
 
 def test_tokens_after_modules_are_those_of_transformers(checkpoint: MakeCheckpoint) -> None:

@@ -56,6 +56,7 @@ def test_any_mix_gives_the_tokens_of_each_alone(seed: int) -> None:
     )
     if is_apart := seed % 4 == 0:
         rig.link.say(Partition(flows={flow: FlowQuota() for flow in "xyz"}))
+    heads = parts_of(random)[: random.randint(0, 2)]
     wanted, cancelled = dict[str, list[int]](), set[str]()
     for number in range(14):
         own = [random.randrange(1, 60) for _ in range(random.randint(1, 9))]
@@ -65,8 +66,11 @@ def test_any_mix_gives_the_tokens_of_each_alone(seed: int) -> None:
             wanted[name] = expected_output(own, TOKENS)
         else:
             used = random.sample(parts, random.randint(1, 4))
-            rig.submit(modular(name, used, own, 90, max_tokens=TOKENS, flow=flow))
-            wanted[name] = expected(used, own, TOKENS, rig.block_size)
+            if has_head := bool(heads) and random.random() < 0.7:
+                used.insert(0, random.choice(heads))
+            made = modular(name, used, own, 90, has_head=has_head, max_tokens=TOKENS, flow=flow)
+            rig.submit(made)
+            wanted[name] = expected(used, own, TOKENS, rig.block_size, has_head=has_head)
         rig.step(random.randint(0, 4))
         if random.random() < 0.15:
             rig.link.say(Cancel(request_id=name))
@@ -103,6 +107,35 @@ def test_requests_for_one_module_compute_it_once() -> None:
         rig.submit(modular(f"r{number}", [part], [50 + number, 40], 20))
     rig.run()
     assert [rig.finished(f"r{number}").computed_tokens for number in range(4)] == [15, 2, 2, 2]
+
+
+def test_a_head_is_computed_once_and_before_the_modules_behind_it() -> None:
+    rig = Rig(has_modules=True, max_batch_tokens=64)
+    head, *parts = Part([7] * 5, 0), Part([1] * 6, 5), Part([2] * 3, 11)
+    used = [[head, *parts], [head, parts[1]], [head, *parts]]
+    for number, one in enumerate(used):
+        rig.submit(modular(f"r{number}", one, [50 + number], 20, has_head=True))
+    rig.run()
+    computed = [rig.finished(f"r{number}").computed_tokens for number in range(3)]
+    assert computed == [5 + 6 + 3 + 1, 1, 1]
+    for number, one in enumerate(used):
+        tokens = expected(one, [50 + number], 4, 4, has_head=True)
+        assert rig.link.tokens(f"r{number}") == tokens
+    rig.expect_nothing_left()
+
+
+def test_a_head_that_is_evicted_before_its_modules_begin_is_computed_again() -> None:
+    rig = Rig(has_modules=True, max_batch_tokens=8, max_waiting=16)  # one module at a time
+    parts = [Part([7] * 9, 0), Part([1] * 16, 9), Part([2] * 16, 25)]
+    rig.submit(modular("r", parts, [4], 60, has_head=True))
+    rig.step(3)  # the head is computed, and a module waits to start
+    rig.cache.flush()
+    rig.run()
+    computed = dict.fromkeys(one.request_id for owners in rig.runner.owners for one in owners)
+    assert [*computed] == ["module-0", "module-2", "module-1", "module-3", "r"]
+    assert rig.finished("r").computed_tokens == 9 + 16 + 16 + 1
+    assert rig.link.tokens("r") == expected(parts, [4], 4, 4, has_head=True)
+    rig.expect_nothing_left()
 
 
 def test_modules_wait_for_the_room_that_a_running_request_takes() -> None:
@@ -259,6 +292,7 @@ def test_few_modules_are_looked_up_between_two_steps_of_flows_in_turn() -> None:
 
 SOUND = modular("r", [Part([1, 2, 3, 4, 5], 0)], [4, 4], 8)
 [MODULE] = SOUND.modules
+EMPTY = Part([], 5).module(4, head=Part([1, 2, 3, 4, 5], 0))  # the head's last token alone
 
 
 def _with(module: PromptModule) -> Generate:
@@ -277,6 +311,10 @@ def _with(module: PromptModule) -> Generate:
         (_with(replace(MODULE, namespace=b"short")), InvalidRequest.code),
         (_with(replace(MODULE, block_keys=b"")), InvalidRequest.code),
         (replace(SOUND, modules=(MODULE,) * (MOST_MODULES + 1)), InvalidRequest.code),
+        (_with(replace(MODULE, head_tokens=0)), InvalidRequest.code),
+        (replace(SOUND, modules=(MODULE, replace(MODULE, head_tokens=2))), InvalidRequest.code),
+        (replace(SOUND, modules=(MODULE, replace(MODULE, head_tokens=-1))), InvalidRequest.code),
+        (replace(SOUND, modules=(MODULE, EMPTY)), InvalidRequest.code),
         (replace(SOUND, positions=b"\0" * 4), InvalidRequest.code),
         (replace(SOUND, positions=b"\xff" * 12), PromptTooLong.code),
         (replace(SOUND, use_cache=False), InvalidRequest.code),

@@ -56,38 +56,56 @@ def placed(schema: SchemaSpec, most: int = 100) -> PlacedSchema:
 
 def test_modules_have_the_same_positions_whichever_others_there_are() -> None:
     made = prompt("a", ModuleUse("p", {"n": "12"}))
-    head, always, a, p = made.modules
-    assert unpack_token_ids(head.token_ids).tolist() == [7, 8, 9, 0]
-    assert [one.num_tokens for one in made.modules] == [3, 6, 4, 4]
-    assert unpack_token_ids(always.positions)[:6].tolist() == [3, 4, 5, 6, 7, 8]
-    assert unpack_token_ids(a.positions).tolist() == [9, 10, 11, 12]
-    assert unpack_token_ids(p.positions).tolist() == [16, 17, 21, 22]
-    last = [7, 8, 9, ord("y"), ord("s")]
-    assert made.token_ids.tolist() == [*last, ord("1"), ord("2"), 1, 2]
-    assert made.positions.tolist() == [0, 1, 2, 7, 8, 18, 19, 23, 24]
+    head, a, p = made.modules
+    assert unpack_token_ids(head.token_ids).tolist() == [7, 8, 9, *b"always", 0, 0, 0]
+    assert unpack_token_ids(head.positions)[:9].tolist() == [*range(9)]
+    assert unpack_token_ids(a.token_ids).tolist() == [*b"saaaa", 0, 0, 0]
+    assert unpack_token_ids(a.positions)[:5].tolist() == [8, 9, 10, 11, 12]
+    assert unpack_token_ids(p.positions)[:5].tolist() == [8, 16, 17, 21, 22]
+    assert [one.num_tokens for one in made.modules] == [9, 5, 5]
+    assert [one.own_tokens for one in made.modules] == [9, 4, 4]
+    assert [one.head_tokens for one in made.modules] == [None, 1, 1]
+    copied = b"s" + b"aaaa" + b"xxyy"
+    assert made.token_ids.tolist() == [*copied, *b"12", 1, 2]
+    assert made.positions.tolist() == [*range(8, 13), 16, 17, 21, 22, 18, 19, 23, 24]
     assert (made.num_tokens, made.reach) == (3 + 6 + 4 + 4 + 2 + 2, 25)
     alone = prompt(ModuleUse("p", {"n": "34"}))
-    assert alone.modules == (head, always, p), "the same keys and tokens"
+    assert alone.modules == (head, p), "the same keys and tokens"
     assert alone.namespace != made.namespace
+
+
+def test_a_head_of_whole_blocks_is_copied_into_no_module() -> None:
+    made = prompt("b", head=np.array([7, 8], np.int32))
+    head, b = made.modules
+    assert (head.num_tokens, b.head_tokens, b.num_tokens) == (8, 0, 7)
+    assert made.token_ids.tolist() == [*b"bbb", 1, 2]
+    assert (list(b.whole), list(b.copied)) == ([0, 1, 2, 3], [4, 5, 6])
+
+
+def test_without_text_before_a_named_module_there_is_no_head() -> None:
+    made = prompt("a", schema=SchemaSpec(modules=SCHEMA.modules[1:]), head=HEAD[:0])
+    assert [one.head_tokens for one in made.modules] == [None]
+    made = prompt("a", "z", schema=SchemaSpec(modules=SCHEMA.modules[1:]), head=HEAD)
+    assert [one.head_tokens for one in made.modules] == [None, 3, 3]
 
 
 def test_a_scaffold_is_one_run_where_all_of_it_is_named() -> None:
     together = prompt("p", "z")
-    assert [one.num_tokens for one in together.modules] == [3, 6, 7]
+    assert [one.own_tokens for one in together.modules] == [9, 7]
     apart = prompt("p"), prompt("z")
-    assert {one.namespace for one in together.modules[2:]}.isdisjoint(
-        one.namespace for made in apart for one in made.modules
+    assert {one.namespace for one in together.modules[1:]}.isdisjoint(
+        one.namespace for made in apart for one in made.modules[1:]
     )
 
 
 def test_whatever_decides_the_bits_is_in_the_key() -> None:
     first = prompt("a")
-    assert prompt("a").modules == first.modules
+    assert prompt("a").modules == first.modules, "the control"
     other_schema = SchemaSpec(modules=(*SCHEMA.modules, ModuleSpec(name="more", text="more")))
-    other_head = np.array([7, 8], np.int32)
-    for other in (prompt("a", schema=other_schema), prompt("a", head=other_head)):
+    heads = np.array([7, 8], np.int32), np.array([7, 7, 9], np.int32)
+    for other in (prompt("a", schema=other_schema), *(prompt("a", head=one) for one in heads)):
         ours = {one.namespace for one in first.modules}
-        assert ours.isdisjoint(one.namespace for one in other.modules[1:])
+        assert ours.isdisjoint(one.namespace for one in other.modules)
     values = [prompt(ModuleUse("p", {"n": "1"})), prompt("p")]
     assert values[0].modules == values[1].modules, "a value belongs to the request"
     assert values[0].namespace != values[1].namespace
