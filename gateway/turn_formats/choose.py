@@ -46,6 +46,7 @@ from gateway.turn_formats.turn_format import ToolFormat, ToolSpec
 
 _FORMATS = (
     hermes.HermesFormat,
+    cohere.CohereFormat,
     llama.LlamaFormat,
     mistral.MistralFormat,
     mistral.MistralV11Format,
@@ -56,7 +57,6 @@ _FORMATS = (
     pythonic.PythonicFormat,
     gemma.FunctionGemmaFormat,
     gemma.Gemma4Format,
-    cohere.CohereFormat,
     tagged_families.Glm45Format,
     tagged_families.Glm47Format,
     kimi.KimiK2Format,
@@ -87,6 +87,7 @@ _FORMATS = (
     cohere.CommandRFormat,
 )
 _BARE = re.compile(r"\s*\[?\s*\{")  # a JSON call without a marker
+_LISTED = "make calls in a single JSON array"  # xLAM: without a marker, whatever the tokenizer has
 _REASONING = (THINK, MAGISTRAL, GEMMA, COHERE, APRIEL)
 _SHOWN_REASONING = (KIMI_K3, MUSE, SOLAR)  # templates build these tags from parts
 
@@ -140,6 +141,8 @@ def tool_format(
     if found is None and _BARE.match(shown.call):  # the model may know unshown markers
         if object_lists.FunctoolsFormat().is_in(shown.source):
             return object_lists.FunctoolsFormat(special_tokens)
+        if _LISTED in shown.source:
+            return llama.LlamaFormat(special_tokens)
         tokens = frozenset(special_tokens or ())
         marked = (one for one in formats if one.markers)
         return next((one for one in marked if tokens.issuperset(one.markers)), None)

@@ -13,6 +13,7 @@ from gateway.turn_formats.choose import (
 )
 from gateway.turn_formats.families.deepseek import DeepSeekV3Format
 from gateway.turn_formats.families.kimi_k3 import KimiK3Format
+from gateway.turn_formats.pieces import CallStarted
 from tests.gateway.turn_formats.formats import DSML, FORMATS, NS
 from tests.gateway.turn_formats.turns import WEATHER
 
@@ -93,6 +94,16 @@ def test_where_calls_are_shown_without_marks_the_tokenizer_tells() -> None:
     assert shown_format(shown, ("<tool_call>", "</tool_call>", "<|python_tag|>")) == "hermes"
     assert shown_format(shown, ("<tool_call>", "<|python_tag|>")) == "llama3_json"
     assert shown_format("<x>" + shown, ("<tool_call>", "</tool_call>")) is None
+
+
+def test_xlams_template_says_that_calls_have_no_marks() -> None:
+    shown = '[{"name": "get_weather", "arguments": {"city": "Oslo"}}]<|im_end|>'
+    source = "When using tools, make calls in a single JSON array: "
+    found = tool_format(ShownTurns(source, WEATHER, shown), None, {"<tool_call>": 1})
+    assert found is not None
+    assert found.name == "llama3_json"
+    parser = found.parser([WEATHER])
+    assert CallStarted("get_weather") in [*parser.feed(shown[:-10]), *parser.end()]
 
 
 def shown_format(turn: str, tokens: tuple[str, ...] = ()) -> str | None:
