@@ -74,8 +74,11 @@ def path_of(
     path = namespaces.path_to(own, caller, token_ids, welcome.fingerprint, size)
     if used is None:
         return path
+    block = used.start // size
+    if welcome.has_states and path.spans[-1][0] > block:
+        path = NamespacePath.single(own)  # the state at the switch would be a published block's
     fingerprint = adapted_fingerprint(welcome.fingerprint, used.digest, used.start)
-    return path.until(used.start // size, namespaces.own(caller, wanted.salt, fingerprint))
+    return path.until(block, namespaces.own(caller, wanted.salt, fingerprint))
 
 
 def _last_place(wanted: Sequence[int], token_ids: TokenIds) -> int | None:

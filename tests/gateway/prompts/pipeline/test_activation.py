@@ -19,10 +19,11 @@ from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.generation_request import GenerationRequest, TextRules
 from gateway.prompts.pipeline.admission import Admission
 from gateway.prompts.tokens.tokenizer import Tokenizer
-from gateway.sharing.namespaces import Namespaces
+from gateway.sharing.namespaces import Namespaces, PublishedIndex
+from gateway.state.records import EVERYONE
 from gateway.tenant_adapters import TenantAdapter
 from prefix_cache.hashing import KEY_BYTES, block_keys
-from prefix_cache.namespace import NamespacePath, adapted_fingerprint
+from prefix_cache.namespace import Namespace, NamespacePath, adapted_fingerprint
 from tests.doubles.engine.fake_engine import WELCOME
 
 ADA = Caller("ada", "key")
@@ -111,6 +112,36 @@ async def test_a_salt_and_a_plain_adapter_have_namespaces_of_their_own(
     assert len({one for each in got for _, one in each.namespaces}) == 6
     assert got[4].adapter == AdapterUse(bytes.fromhex(PLAIN.digest), "ada/judge")
     assert len(got[4].namespaces) == 1
+
+
+@pytest.mark.parametrize(
+    ("adapter", "has_states", "scopes"),
+    [
+        (None, False, ["published", "own"]),
+        (None, True, ["published", "own"]),
+        (PLAIN, False, ["other"]),
+        (ACTIVATED, False, ["published", "other"]),
+        (ACTIVATED, True, ["own", "other"]),
+    ],
+)
+async def test_what_an_adapter_computes_is_never_published(
+    tiny_model: Path, adapter: TenantAdapter | None, has_states: bool, scopes: list[str]
+) -> None:
+    """Nor is a recurrent state where an adapter is switched on within a published prefix."""
+    welcome = msgspec.structs.replace(WELCOME, has_states=has_states)
+    index = PublishedIndex()
+    published = np.array(PROMPT[: 4 * SIZE], np.int32)
+    index.renew(SIZE, [(EVERYONE, published)], has_states=has_states)
+    namespaces, tokenizer = Namespaces(b"s" * 32, published=index), Tokenizer.load(tiny_model)
+    with closing(FairExecutor(1, LoopTime(lambda: 0.0))) as pool:
+        forms, bounds = AnswerForms(), Bounds()
+        admission = Admission(tokenizer, None, namespaces, lambda: welcome, pool, bounds, forms)
+        got = await admitted(admission, adapter, PROMPT)
+    names = {
+        namespaces.own(ADA, None, WELCOME.fingerprint): "own",
+        namespaces.published(EVERYONE, WELCOME.fingerprint): "published",
+    }
+    assert [names.get(Namespace(one), "other") for _, one in got.namespaces] == scopes
 
 
 @pytest.mark.parametrize("prompt", [BEFORE, [7], [8, 7], [7, 9, 8]])
