@@ -82,8 +82,12 @@ def ask(rig: Rig, name: str, tail: list[int], flow: str = "tenant") -> int:
     return rig.finished(name).reused.tokens
 
 
-def test_a_pinned_prefix_is_computed_once_and_is_a_hit_for_whoever_comes_first() -> None:
-    cold, warm = rig(), rig()
+@pytest.mark.parametrize("num_states", [0, 16])
+def test_a_pinned_prefix_is_computed_once_and_is_a_hit_for_whoever_comes_first(
+    num_states: int,
+) -> None:
+    """With states too, however short the prefix is: the pin holds the state at its end."""
+    cold, warm = rig(num_states=num_states), rig(num_states=num_states)
     assert ask(cold, "control", [1, 2, 3]) == 0
     assert pin_and_run(warm) == Pinned(query_id="q", blocks=4)
     assert ask(warm, "first", [1, 2, 3]) == 16
@@ -97,8 +101,9 @@ def test_the_warming_sequence_sends_no_events_to_clients() -> None:
     assert set(warm.link.sent) == {CLIENT}
 
 
-def test_a_pinned_prefix_is_never_evicted_while_others_are() -> None:
-    warm = rig()
+@pytest.mark.parametrize("num_states", [0, 16])
+def test_a_pinned_prefix_is_never_evicted_while_others_are(num_states: int) -> None:
+    warm = rig(num_states=num_states)
     pin_and_run(warm)
     warm.submit(generate("other", range(16), max_tokens=1, flow="push"))
     warm.run()
