@@ -214,7 +214,7 @@ def squeeze(
 async def push_down(server: ServerUnderTest, key: str, wanted: Squeeze, prompt_tokens: int) -> None:
     """Send filling prompts as the tenant under the ceiling, to push its first prompt down.
 
-    Each is sent twice, because a prompt sent once would not displace a prompt sent twice, and under
+    Each is sent twice, because a prompt sent once would not displace a prompt sent twice. Each has
     a random salt, so that no cell finds the first tokens of these prompts.
     """
     tokens = wanted.fill_tokens

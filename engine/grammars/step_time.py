@@ -19,7 +19,7 @@ class StepTime:
     """The time of the current step; approximate, since threads add to it without a lock."""
 
     def __init__(self, step_s: float = STEP_S) -> None:
-        """Share `step_s` seconds of each step."""
+        """Divide `step_s` seconds of each step among the flows."""
         self._step_s = step_s
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._total = 0.0

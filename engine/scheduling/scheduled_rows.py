@@ -94,7 +94,7 @@ def verify_row(sequence: Sequence, draft: Draft | None) -> ScheduledRow:
 
 
 def score_row(sequence: Sequence, num_new: int) -> ScheduledRow:
-    """Make a row of the next `num_new` tokens of a scored prompt, without its last token."""
+    """Make a row of a scored prompt's next `num_new` tokens; its last token gets no row."""
     start = sequence.num_computed
     return ScheduledRow(sequence, start, num_new, start + num_new, SCORE, True, sequence.lease_id)
 

@@ -34,7 +34,7 @@ def _most_often(names: list[str]) -> str:
 
 
 def given_twice(name: str) -> BadRequest:
-    """Make the error for a repeated name; it quotes only names that could be a field's."""
+    """Make the error for a repeated name; it quotes a name only if a field could have it."""
     if not name.isidentifier() or len(name) > _LONGEST:
         return BadRequest("a name is given twice", code="invalid_json")
     return BadRequest(f"`{name}` is given twice", code="invalid_json", param=name)

@@ -85,7 +85,7 @@ def _end_of_turn(
     end = _before_end(whole, marks)
     if _begins_with(rendered, end, whole):
         return end
-    asked = render(_ending(chat, place, asks=True))  # the turn is rendered in another way now
+    asked = render(_ending(chat, place, asks=True))  # the turn now renders in another way
     begin = marks.begin(asked)
     if _begins_with(rendered, begin, asked):
         return before_control(rendered, begin, marks.ends)
