@@ -111,3 +111,26 @@ def test_the_interpreter_by_itself_leaves_a_part_replaced(monkeypatch: pytest.Mo
     before = language()
     assert sums(2, own_prepare(), monkeypatch) == [24, 88]
     assert language() != before
+
+
+@pytest.mark.parametrize("element", [tl.float32, tl.pointer_type(tl.int8)])
+def test_types_and_arrays_have_the_attributes_that_triton_gives_them(element: tl.dtype) -> None:
+    for _ in range(2):  # the second is not read again
+        block = tl.block_type(element, [tl.constexpr(2), 4])
+        assert (str(block), block.numel, block.element_ty) == (
+            f"<['2', '4'], {element}>",
+            8,
+            element,
+        )
+        array = tl.tensor(None, block)
+        assert ([one.value for one in array.shape], array.numel.value) == ([2, 4], 8)
+        assert (array.type, array.dtype, block.element_ty) == (block, element, element)
+    scalar = tl.tensor(None, element)
+    assert (len(scalar.shape), scalar.numel.value, scalar.type) == (0, 1, element)
+
+
+@pytest.mark.parametrize("shape", [[3], [], [1 << 21]])
+def test_a_shape_that_no_gpu_could_compute_is_refused_each_time(shape: list[int]) -> None:
+    for _ in range(2):
+        with pytest.raises((TypeError, ValueError)):
+            tl.block_type(tl.float32, shape)

@@ -12,12 +12,16 @@ For each sum and product of integers, the interpreter computes whether it overfl
 result unless its option `debug` is set. For each array, it makes a table of all types to look up
 one type. Both are left out: they took a third of the remaining time.
 
+For each array Triton makes constants of its sizes, checks that they are powers of two, and writes
+the name of the array's type. Here this is done once for each shape and type of elements. Arrays
+with the same constants have the same shape, and are not compared size by size.
+
 Knows: private names of the interpreter. Does not know: any kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from types import FunctionType
@@ -26,6 +30,8 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 import triton.language as tl
+from triton.language import core
+from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
 
@@ -37,6 +43,7 @@ class Replaced(Protocol):
 
 POINTER = np.dtype(np.uint64)
 Prepare = Callable[[FunctionType], Replaced]
+_broadcast = TritonSemantic.broadcast_impl_value
 
 
 class PreparedOnce:
@@ -72,13 +79,49 @@ class ArrayTypes:
         return POINTER if isinstance(element, tl.pointer_type) else self._look_up(element)
 
 
+def constructors() -> tuple[Callable[..., None], Callable[..., None]]:
+    """Return constructors of block types and of arrays that read each shape once.
+
+    A block type has one attribute more: `sizes`, the `shape` and `numel` of its arrays.
+    """
+    read, known = core.block_type.__init__, dict[tuple[str, tuple[int, ...]], dict[str, Any]]()
+    of_scalars = core.tuple([]), core.constexpr(1)
+
+    def describe(block: Any, element_ty: tl.dtype, shape: Iterable[Any]) -> None:
+        sizes = tuple([one.value if isinstance(one, core.constexpr) else one for one in shape])
+        found = known.get((element_ty.name, sizes))
+        if found is None:
+            read(block, element_ty, list(sizes))
+            constants = core.tuple([core.constexpr(size) for size in sizes])
+            block.sizes = constants, core.constexpr(block.numel)
+            known[element_ty.name, sizes] = dict(vars(block))
+        else:
+            block.__dict__.update(found)
+            block.element_ty = element_ty
+
+    def make(array: Any, handle: object, of: Any) -> None:
+        array.handle, array.type, array.dtype = handle, of, of.scalar
+        array.shape, array.numel = of.sizes if of.is_block() else of_scalars
+
+    return describe, make
+
+
+def broadcast(semantic: TritonSemantic, left: Any, right: Any) -> tuple[Any, Any]:
+    """Give two arrays one shape, as `broadcast_impl_value` does."""
+    return (left, right) if left.shape is right.shape else _broadcast(semantic, left, right)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def prepared_once() -> Iterator[None]:
     """Use these replacements in every test of a package whose conftest imports this fixture."""
     builder = interpreter.interpreter_builder
     assert not builder.options.debug, "it would say that integers overflow"
+    describe, make = constructors()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter, "_patch_lang", PreparedOnce(interpreter._patch_lang))
         patch.setattr(interpreter, "_get_np_dtype", ArrayTypes(interpreter._get_np_dtype))
         patch.setattr(builder, "options", replace(builder.options, sanitize_overflow=False))
+        patch.setattr(core.block_type, "__init__", describe)
+        patch.setattr(core.tensor, "__init__", make)
+        patch.setattr(TritonSemantic, "broadcast_impl_value", broadcast)
         yield
