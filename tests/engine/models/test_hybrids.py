@@ -36,14 +36,14 @@ HYBRIDS = [
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
-@pytest.mark.parametrize("chunk", [1024, 13])
-def test_64_tokens_are_those_of_transformers(
-    checkpoint: MakeCheckpoint, name: str, chunk: int
+def test_64_tokens_after_a_prompt_in_chunks_are_those_of_transformers(
+    checkpoint: MakeCheckpoint, name: str
 ) -> None:
+    """`tests/engine/execution/test_runner.py` has the same after a prompt that is not cut."""
     driven = HandDriven(build_runner(checkpoint(name).model_dir))
     prompt = random_prompt(75)
     sequence = driven.add(prompt, sampling(64))
-    driven.generate(sequence, chunk)
+    driven.generate(sequence, chunk=13)
     tokens = output(sequence)
     assert checkpoint(name).decoded(prompt, tokens).argmax(-1).tolist() == tokens
     assert len(set(tokens)) > 8, "tokens that repeat would agree whatever the state is"
