@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from cli.operating.admin_client import AdminClient, load_target
+from cli.operating.admin_client import AdminClient
+from cli.operating.server_target import load_target
 from cli.options.options import Json, TargetFlags
 from cli.output import print_answer
 from cli.request_file import read_request

@@ -13,7 +13,8 @@ import typer
 from cli.asking.turn import Turn
 from cli.echo import echo
 from cli.errors import ServerRefused
-from cli.operating.admin_client import AdminClient, error_message, load_target, unreachable
+from cli.operating.admin_client import AdminClient, error_message, unreachable
+from cli.operating.server_target import load_target
 from cli.options.options import TargetFlags
 
 EXIT = "/exit"

@@ -27,7 +27,8 @@ from cli.isolation.server import ServerFacts, ServerUnderTest
 from cli.isolation.stored import STORED, StoredTest
 from cli.isolation.timing import TimingFinding, TimingFindings, time_tenants
 from cli.isolation.verdict import Finding, Outcome, eviction_outcome, overall, timing_outcome
-from cli.operating.admin_client import AdminClient, admin_target, checked_url, service_url
+from cli.operating.admin_client import AdminClient
+from cli.operating.server_target import admin_target, checked_url, service_url
 from cli.options.flags import plain_field
 from cli.options.options import AdminFlags, server_field
 from cli.output import print_result, utc_now

@@ -19,7 +19,8 @@ from cli.load.runs import SizedLoad, run_batchings, run_closed, run_search
 from cli.load.sender import LoadTarget
 from cli.load.slo import parse_slo
 from cli.load.workload import run_workload
-from cli.operating.admin_client import AdminClient, load_target
+from cli.operating.admin_client import AdminClient
+from cli.operating.server_target import load_target
 from cli.options.options import TargetFlags
 from cli.output import print_result
 

@@ -13,8 +13,9 @@ import typer
 
 from cli.echo import echo
 from cli.errors import BadSetting, CliError
-from cli.operating.admin_client import AdminClient, running_in, with_admin
+from cli.operating.admin_client import AdminClient, with_admin
 from cli.operating.cache import stats_of
+from cli.operating.server_target import running_in
 from cli.options.options import AdminFlags
 from cli.output import print_answer
 from cli.supervision.watch import RESTART_SIGNAL

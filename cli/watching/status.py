@@ -5,8 +5,9 @@ from typing import Any, TypeAlias
 import typer
 
 from cli.echo import echo
-from cli.operating.admin_client import AdminClient, admin_target, with_admin
+from cli.operating.admin_client import AdminClient, with_admin
 from cli.operating.cache import stats_of
+from cli.operating.server_target import admin_target
 from cli.options.options import AdminFlags
 from cli.output import print_result, print_table
 from cli.watching.rates import TIER_COLUMNS, num_ranks, ranks_of, tier_rows

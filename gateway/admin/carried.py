@@ -15,7 +15,7 @@ from gateway.admin.carried_out import CarriedOut, ExportedPrefix
 from gateway.admin.prefixes import MAX_BYTES
 from gateway.errors import BadRequest
 from gateway.http.admin_json import AdminBody, json_response, sent
-from gateway.http.bodies.body import read_body
+from gateway.http.bodies.reading import read_body
 from gateway.http.openapi import described
 from gateway.state.records import PublishedPrefix
 

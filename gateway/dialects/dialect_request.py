@@ -20,7 +20,8 @@ from gateway.errors import GatewayError
 from gateway.generation.choice import Delta, Event
 from gateway.http.answers.event_stream import EventStream
 from gateway.http.answers.whole_answer import answer_of, gathered
-from gateway.http.bodies.body import Body, JsonDecoder, Part, is_flat, parse_steps, read_body
+from gateway.http.bodies.body import Body, JsonDecoder, Part, is_flat, parse_steps
+from gateway.http.bodies.reading import read_body
 from gateway.http.request_head import running_request, until_gone
 from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.generation_request import GenerationRequest

@@ -16,7 +16,8 @@ from gateway.config import Bounds
 from gateway.errors import NotFound
 from gateway.http.body_memory import BodyLease
 from gateway.state.records import ResponseRoom, StoredResponse
-from gateway.state.store import ResponseStore, missing_response
+from gateway.state.store import ResponseStore
+from gateway.state.store_errors import missing_response
 
 
 @dataclass(frozen=True, slots=True)

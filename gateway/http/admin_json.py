@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from gateway.errors import BadRequest
-from gateway.http.bodies import body
+from gateway.http.bodies import body, reading
 from gateway.http.bodies.names import check_all_names
 from gateway.http.struct_field import IN_A_STRUCT
 
@@ -74,7 +74,7 @@ async def read_body(request: Request, model: type[M], *, max_bytes: int = MAX_BO
     Raises BodyTooLarge above `max_bytes`, BadRequest for a body that is no such model. Uses the
     body memory that `admin_router` leases for every request.
     """
-    content = await body.read_body(request, max_bytes, request.state.body)
+    content = await reading.read_body(request, max_bytes, request.state.body)
     value = body.parse(_JSON, content or b"{}", MAX_DEPTH)
     check_all_names(content or b"{}")
     if not isinstance(value, dict):

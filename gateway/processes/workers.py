@@ -25,20 +25,18 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from prometheus_client.multiprocess import mark_process_dead
 
+from gateway.processes.attached import SERVING, WorkerConfig
 from gateway.processes.backoff import Backoff
 from gateway.processes.loop_timeout import loop_timeout
 
-SERVING = b"+"
-HEARTBEAT_S = 1.0
-EXIT_ORPHANED = 3
 ROUTER_STOP_S = 2.0  # the router process keeps nothing that a quick end could lose
 
 _LOG = logging.getLogger(__name__)
@@ -47,14 +45,6 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SILENT_S = 30.0  # a worker with many clients may beat late; its end would cut their streams
 _READ_BYTES = 1024
 _ROUTER_SOCKET = "router.sock"
-
-
-class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The values that a worker is given in addition to the gateway's config."""
-
-    parent_socket: int  # file descriptor
-    metrics_dir: str  # shared by all workers
-    router_socket: str | None = None  # the router process's socket; None: there is no such process
 
 
 class Worker:
@@ -269,33 +259,3 @@ class Workers:
         finally:
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
-
-
-@asynccontextmanager
-async def attached_to_parent(worker: WorkerConfig, serving: Awaitable[None]) -> AsyncIterator[None]:
-    """Tell the parent that `serving` has returned; end this process when the parent is gone."""
-    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=worker.parent_socket))
-    tasks = [
-        asyncio.create_task(_report(serving, writer), name="worker-report"),
-        asyncio.create_task(_end_with_parent(reader), name="worker-end-with-parent"),
-    ]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        writer.close()
-
-
-async def _report(serving: Awaitable[None], writer: asyncio.StreamWriter) -> None:
-    await serving
-    while True:
-        if not writer.transport.get_write_buffer_size():  # the parent does not read
-            writer.write(SERVING)
-        await asyncio.sleep(HEARTBEAT_S)
-
-
-async def _end_with_parent(reader: asyncio.StreamReader) -> None:
-    await reader.read()
-    os._exit(EXIT_ORPHANED)

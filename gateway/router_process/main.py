@@ -23,8 +23,8 @@ from prometheus_client import CollectorRegistry
 from engine.core_dumps import prevent_core_dumps
 from engine.link.tcp.curve import BadLinkKey
 from gateway.config import GatewayConfig
+from gateway.processes.attached import WorkerConfig, attached_to_parent
 from gateway.processes.periodic import repeated
-from gateway.processes.workers import WorkerConfig, attached_to_parent
 from gateway.replicas.connecting import replica_client, replicas
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.finding import FoundEngines

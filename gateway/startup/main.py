@@ -18,8 +18,9 @@ import uvloop
 from engine.core_dumps import prevent_core_dumps
 from gateway.config import GatewayConfig, cores, default_workers
 from gateway.http.protocol.shared_port import reserved
+from gateway.processes.attached import WorkerConfig
 from gateway.processes.temp_directory import has_room, temp_directory
-from gateway.processes.workers import WorkerConfig, Workers
+from gateway.processes.workers import Workers
 from gateway.startup.cannot_start import CannotStart
 from gateway.telemetry.logs import set_up_logging
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gateway.config import GatewayConfig
 from gateway.http.protocol.server import all_listen, make_server, serve
-from gateway.processes.workers import WorkerConfig, attached_to_parent
+from gateway.processes.attached import WorkerConfig, attached_to_parent
 from gateway.replicas.flushes import FlushReader
 from gateway.startup.composition import composed
 from gateway.startup.engine_links import connected

@@ -13,7 +13,6 @@ from typing import Protocol, TypeVar
 from msgspec.json import decode
 from msgspec.structs import replace
 
-from gateway.errors import Conflict, NotFound
 from gateway.state.records import (
     ApiKey,
     AuditEntry,
@@ -35,12 +34,6 @@ D = TypeVar("D", Tenant, Group)  # records that can be deleted
 
 MOST_SCHEMAS = 32  # schemas of one tenant
 AUDIT_KEPT = 100_000  # entries; older ones are removed
-_NAMES: dict[type[Record], str] = {
-    Tenant: "tenant",
-    ApiKey: "key",
-    Group: "group",
-    PublishedPrefix: "prefix",
-}
 
 
 class Records(Protocol):
@@ -267,16 +260,6 @@ class Listener(Protocol):
         ...
 
 
-def missing(kind: type[Record]) -> NotFound:
-    """Make the error for a missing record of this kind."""
-    return NotFound(f"no such {_NAMES[kind]}")
-
-
-def missing_engine() -> NotFound:
-    """Make the error for an address without a registered engine."""
-    return NotFound("no such engine")
-
-
 def since(engine: RegisteredEngine, before: bytes | None) -> RegisteredEngine:
     """Return `engine` with the `added_at` of the engine `before` at its address, if any."""
     if before is None:
@@ -284,33 +267,8 @@ def since(engine: RegisteredEngine, before: bytes | None) -> RegisteredEngine:
     return replace(engine, added_at=decode(before, type=RegisteredEngine).added_at)
 
 
-def missing_response() -> NotFound:
-    """Make the error for a stored response that is missing, or another tenant's."""
-    return NotFound("there is no such response", code="response_not_found", param="response_id")
-
-
-def missing_schema() -> NotFound:
-    """Make the error for a schema of modules that is missing, or another tenant's."""
-    return NotFound("there is no such schema of modules", code="schema_not_found")
-
-
-def too_many_schemas() -> Conflict:
-    """Make the error for one schema too many."""
-    return Conflict(f"the tenant has {MOST_SCHEMAS} schemas of modules: delete one first")
-
-
 def live_group(record: Record) -> str | None:
     """Return the group that cannot be deleted while this record is in it; None: no group."""
     if isinstance(record, PublishedPrefix) and record.deleted_at is not None:
         return None
     return record.group_id if isinstance(record, Tenant | PublishedPrefix) else None
-
-
-def taken() -> Conflict:
-    """Make the error for a unique value that is taken."""
-    return Conflict("the name or id is taken")
-
-
-def has_members() -> Conflict:
-    """Make the error for a group that cannot be deleted because it has members."""
-    return Conflict("the group still has tenants or published prefixes")

@@ -21,7 +21,7 @@ from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import BadRequest, NotFound, Unavailable
 from gateway.http.body_memory import BodyLease
 from gateway.processes.fair_executor import Steps
-from gateway.state.store import missing_response
+from gateway.state.store_errors import missing_response
 
 _MAX_REFERRED = 16  # most stored responses to which one request may refer
 _LOG = logging.getLogger(__name__)

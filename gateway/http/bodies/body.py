@@ -8,7 +8,6 @@ The cost of parsing depends on the number of values, not of bytes: a body of 16 
 of values. So the values are counted first. Large bodies are parsed in a thread.
 """
 
-import asyncio
 import codecs
 import re
 from collections.abc import Callable
@@ -16,13 +15,11 @@ from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
-from starlette.requests import Request
 
-from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
-from gateway.http.bodies.inflating import Inflating
+from gateway.errors import BadRequest
 from gateway.http.bodies.names import given_twice, name_given_twice
 from gateway.http.bodies.outside_strings import PIECE, outside_strings, pieces_of
-from gateway.http.body_memory import SMALL, BodyLease
+from gateway.http.body_memory import SMALL
 from gateway.processes.fair_executor import Steps, at_once
 
 T = TypeVar("T")
@@ -33,7 +30,6 @@ Part = Body | memoryview
 
 MAX_INNER_DEPTH = 64  # levels of JSON within a string
 _UTF8 = codecs.getincrementaldecoder("utf-8")
-_PLAIN = {"", "identity"}
 _MAX_CONTAINERS = 1 << 16  # arrays and objects: millions would take seconds to build
 _MAX_VALUES = 150_000  # values of a body: more than a context of 128k token ids
 # A subnormal number takes 6 us to parse, a thousand times as long as other numbers. It has an
@@ -61,56 +57,6 @@ class JsonDecoder(Protocol[T_co]):
     def decode(self, spelled: Body, /) -> T_co:
         """Decode a body."""
         ...
-
-
-async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
-    """Read the whole body; raise BodyTooLarge as soon as it must exceed `max_bytes`.
-
-    Memory for a declared length is leased at once, for other bodies as their bytes come. A declared
-    length that is too large is refused at once; the bytes of all other bodies are counted as they
-    come, or as gzip is inflated. Raises UnsupportedEncoding for other encodings, BadRequest for
-    broken gzip, and the errors of `lease` if there is no room.
-    """
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding == "gzip":
-        return await _read_inflated(request, max_bytes, lease)
-    if encoding not in _PLAIN:
-        raise UnsupportedEncoding("of encodings only gzip is read; send the body as it is")
-    declared = request.headers.get("content-length", "")
-    if declared.isascii() and declared.isdigit():
-        if int(declared[:20]) > max_bytes:
-            raise _too_large(max_bytes)
-        await lease.grow(int(declared))
-    body = bytearray()
-    async for piece in request.stream():
-        if len(body) + len(piece) > max_bytes:
-            raise _too_large(max_bytes)
-        if len(body) + len(piece) > lease.size:
-            await lease.grow(min(max(2 * len(body), len(piece), SMALL), max_bytes))
-        body += piece
-    return body
-
-
-async def _read_inflated(request: Request, max_bytes: int, lease: BodyLease) -> Body:
-    """Read a gzip body whose compressed and inflated content have at most `max_bytes` each."""
-    body, inflating, received = bytearray(), Inflating(), 0
-    async for data in request.stream():
-        received += len(data)
-        if received > max_bytes:
-            raise _too_large(max_bytes)
-        for piece in inflating.feed(data):
-            if len(body) + len(piece) > max_bytes:
-                raise _too_large(max_bytes)
-            if len(body) + len(piece) > lease.size:
-                await lease.grow(min(max(2 * len(body), len(piece), SMALL), max_bytes))
-            body += piece
-            await asyncio.sleep(0)
-    inflating.end()
-    return body
-
-
-def _too_large(max_bytes: int) -> BodyTooLarge:
-    return BodyTooLarge(f"the body has more than {max_bytes} bytes")
 
 
 def is_flat(spelled: Body, most: int = 64) -> bool:

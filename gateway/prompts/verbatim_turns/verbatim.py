@@ -14,7 +14,7 @@ may share (`sharing/namespaces.py`).
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ import numpy as np
 from gateway.errors import BadRequest
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.chats.chat_tools import specs_of
-from gateway.prompts.chats.messages import Message, Reasoning, Text, ToolResult
+from gateway.prompts.chats.messages import Reasoning, Text, ToolResult
 from gateway.prompts.generation_request import AnswerForm, ChatPrompt, Origin
 from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.splicing import (
@@ -40,13 +40,13 @@ from gateway.prompts.tokens.splicing import (
     is_before_control,
 )
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
+from gateway.prompts.verbatim_turns.fitting_text import fits, text_digest, with_reasoning
 from gateway.prompts.verbatim_turns.history import Marks, Render, continued
 from gateway.prompts.verbatim_turns.said import Said, said_by, said_in
 from gateway.prompts.verbatim_turns.turn_memory import GeneratedTurn, TurnMemory
 from gateway.turn_formats.families.hermes import HermesFormat
 from gateway.turn_formats.pieces import Piece
 from gateway.turn_formats.reading import TurnReader
-from gateway.turn_formats.turn_format import TurnParser
 
 _RENDERINGS = 3  # most renderings of a chat with turns put back, besides one without them
 _TAIL = 16  # pieces at a prompt's end that are searched for tags of reasoning
@@ -106,7 +106,7 @@ class VerbatimTurns:
         found = self._found(keys)
         for _ in range(_RENDERINGS if found else 0):
             try:
-                rendered = render(_with_reasoning(chat, found))
+                rendered = render(with_reasoning(chat, found))
             except BadRequest:  # perhaps the reasoning alone is refused
                 break
             splices = self._fitting(chat, rendered, found, self._texts(ends))
@@ -211,7 +211,7 @@ class VerbatimTurns:
             if not hashed.is_before(turn.begin) or hashed.read_to(turn.begin) != turn.before:
                 continue
             end = before_control(rendered, turn.begin, ends)
-            if end is None or not _fits(between(rendered, turn.begin, end), turn, parsers):
+            if end is None or not fits(between(rendered, turn.begin, end), turn, parsers):
                 continue
             fitting[place] = Splice(turn.begin, end, turn.token_ids)
             hashed.splice(fitting[place])
@@ -234,7 +234,7 @@ class VerbatimTurns:
             if turn.written:
                 self.memory.use(keys.tenant_id, key)
                 continue
-            written = _digest(between(rendered, turn.begin, splices[place].end))
+            written = text_digest(between(rendered, turn.begin, splices[place].end))
             self.memory.add(keys.tenant_id, key, replace(turn, written=written))
 
     def _begin(self, prompt: Rendered) -> Place:
@@ -246,54 +246,6 @@ class VerbatimTurns:
 
     def _texts(self, token_ids: Sequence[int]) -> frozenset[str]:
         return frozenset(self._control[one] for one in token_ids if one in self._control)
-
-
-def _fits(
-    written: Rendered, turn: GeneratedTurn, parsers: Sequence[Callable[[], TurnParser]]
-) -> bool:
-    """Tell whether the template's text has the turn's content; a text is parsed only once.
-
-    The second of `parsers` reads calls that a template was given as text (`fitting.py`).
-    """
-    if turn.written and _digest(written) == turn.written:
-        return True
-    if _says(written, turn, parsers[0]()):
-        return True
-    is_text = len(written.pieces) == 1 and bool(turn.said.calls)
-    return is_text and _content(written, parsers[1]()) == turn.said
-
-
-def _digest(written: Rendered) -> bytes:
-    return ChatHash(written).read_to(end_of(written))
-
-
-def _says(written: Rendered, turn: GeneratedTurn, parser: TurnParser) -> bool:
-    """Tell whether the template's text has the generated turn's last marker and content."""
-    marker = written.pieces[-2] if len(written.pieces) > 1 else None
-    if marker != turn.last_marker:
-        return False
-    return _content(written, parser) == turn.said
-
-
-def _content(written: Rendered, parser: TurnParser) -> Said | None:
-    return said_in([*parser.feed(written.text), *parser.end()])
-
-
-def _with_reasoning(chat: ChatPrompt, found: Mapping[int, GeneratedTurn]) -> ChatPrompt:
-    """Add to the found turns of `chat` the reasoning that the model generated in them."""
-    messages = list(chat.messages)
-    for place, turn in found.items():
-        if turn.said.reasoning:
-            messages[place] = _reasoned(messages[place], turn.said.reasoning)
-    return replace(chat, messages=tuple(messages))
-
-
-def _reasoned(message: Message, reasoning: str) -> Message:
-    given = [part for part in message.parts if isinstance(part, Reasoning)]
-    if given and given[0].text.strip():
-        return message
-    others = (part for part in message.parts if not isinstance(part, Reasoning))
-    return msgspec.structs.replace(message, parts=(Reasoning(reasoning), *others))
 
 
 def _text_of(part: Any) -> str | None:

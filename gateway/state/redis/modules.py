@@ -11,7 +11,8 @@ from gateway.state.redis.large import UNSIZED
 from gateway.state.redis.record_reader import read_record
 from gateway.state.redis.responses import RedisResponses
 from gateway.state.redis.transaction import Transaction
-from gateway.state.store import MOST_SCHEMAS, missing, missing_schema, too_many_schemas
+from gateway.state.store import MOST_SCHEMAS
+from gateway.state.store_errors import missing, missing_schema, too_many_schemas
 
 
 class RedisModules(RedisResponses):

@@ -18,7 +18,8 @@ from gateway.state.redis.link import unavailable
 from gateway.state.redis.record_reader import read_record
 from gateway.state.redis.response_changes import drop_all
 from gateway.state.redis.transaction import Changed, Transaction
-from gateway.state.store import D, R, Record, has_members, live_group, missing, taken
+from gateway.state.store import D, R, Record, live_group
+from gateway.state.store_errors import has_members, missing, taken
 
 _MAX_TRIES = 20  # tries of a change, while others change the same record
 _encode = msgspec.json.encode

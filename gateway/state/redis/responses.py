@@ -16,7 +16,7 @@ from gateway.state.redis.records import RedisRecords
 from gateway.state.redis.response_changes import add_one, drop_one, end_of
 from gateway.state.redis.response_room import room_for
 from gateway.state.redis.transaction import Changed, Transaction
-from gateway.state.store import missing, missing_response, taken
+from gateway.state.store_errors import missing, missing_response, taken
 
 _EXPIRED_AT_ONCE = 256
 # The most responses that each try removes for a new response: Redis serves nobody meanwhile.

@@ -39,7 +39,8 @@ from gateway.state.redis.link import RedisLink
 from gateway.state.redis.modules import RedisModules
 from gateway.state.redis.record_reader import read_record
 from gateway.state.redis.transaction import Changed, Transaction
-from gateway.state.store import AUDIT_KEPT, Listener, missing_engine, since
+from gateway.state.store import AUDIT_KEPT, Listener, since
+from gateway.state.store_errors import missing_engine
 
 RECONNECT_S = 0.5
 PING_S = 5.0

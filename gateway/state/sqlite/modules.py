@@ -10,7 +10,8 @@ import msgspec
 from gateway.state.records import ModuleSchema
 from gateway.state.sqlite.file import transaction
 from gateway.state.sqlite.responses import SqliteResponses, check_tenant
-from gateway.state.store import MOST_SCHEMAS, missing_schema, too_many_schemas
+from gateway.state.store import MOST_SCHEMAS
+from gateway.state.store_errors import missing_schema, too_many_schemas
 
 _WANTED = "WHERE tenant_id = ? AND id = ?"
 _DECODER = msgspec.json.Decoder(ModuleSchema)

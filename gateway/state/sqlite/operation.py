@@ -12,7 +12,8 @@ from gateway.state.records import AuditEntry, CacheFlush, IsolationReport, Regis
 from gateway.state.sqlite.file import transaction
 from gateway.state.sqlite.modules import SqliteModules
 from gateway.state.sqlite.worker import on_reads, on_worker
-from gateway.state.store import AUDIT_KEPT, missing_engine, since
+from gateway.state.store import AUDIT_KEPT, since
+from gateway.state.store_errors import missing_engine
 
 _ENGINE = "SELECT record FROM engines WHERE address = ?"
 

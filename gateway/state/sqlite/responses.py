@@ -15,7 +15,7 @@ import msgspec
 from gateway.state.records import ResponseRoom, StoredResponse, Tenant
 from gateway.state.sqlite.file import transaction
 from gateway.state.sqlite.worker import SqliteWorker, on_worker
-from gateway.state.store import missing, missing_response, taken
+from gateway.state.store_errors import missing, missing_response, taken
 
 _EXPIRED_AT_ONCE = 256
 _WANTED = "WHERE tenant_id = ? AND id = ? AND expires_at > ?"

@@ -28,7 +28,8 @@ from gateway.state.sqlite.operation import SqliteOperation
 from gateway.state.sqlite.responses import drop_responses_of
 from gateway.state.sqlite.schema import make_schema
 from gateway.state.sqlite.worker import on_lookups, on_reads, on_worker
-from gateway.state.store import D, R, Record, has_members, live_group, missing, taken
+from gateway.state.store import D, R, Record, live_group
+from gateway.state.store_errors import has_members, missing, taken
 
 BUSY_TIMEOUT_S = 10.0
 BATCHES_KEPT_S = 3600.0

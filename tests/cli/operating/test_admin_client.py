@@ -7,15 +7,8 @@ import pytest
 from aiohttp import web
 
 from cli.errors import BadSetting, NotRatoon, ServerRefused, ServerUnreachable
-from cli.operating.admin_client import (
-    AdminClient,
-    admin_target,
-    checked_url,
-    error_message,
-    load_target,
-    service_url,
-    with_admin,
-)
+from cli.operating.admin_client import AdminClient, error_message, with_admin
+from cli.operating.server_target import admin_target, checked_url, load_target, service_url
 from cli.options.options import DEFAULT_DATA_DIR, AdminFlags, TargetFlags
 from cli.serving.installation import first_start
 from cli.supervision.address import ADDRESS_FILE, ServerAddress, address_told

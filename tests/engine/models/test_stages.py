@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from engine.models.architectures.registry import SERVED, read_model_config
+from engine.models.build_decoder import build_decoder
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig, kv_layout
-from engine.models.decoder import build_decoder
 from engine.models.errors import UnsupportedModel
 from engine.models.parameters import dummy_parameters
 from engine.models.stages import split_layers, split_model

@@ -23,10 +23,10 @@ from engine.execution.rings import Rings
 from engine.execution.runner import ModelRunner
 from engine.link.messages import SamplingParams, TokenLogprobs, pack_logit_bias
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
+from engine.models.build_decoder import build_decoder
 from engine.models.checkpoints.stored_head import with_stored_head
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig
-from engine.models.decoder import build_decoder
 from engine.models.freed_windows import freed, whole
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler

@@ -24,7 +24,8 @@ from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.buckets import all_buckets
 from engine.execution.graphs.steps import compute_step, inputs_of
 from engine.models.architectures.registry import read_model_config
-from engine.models.decoder import Decoder, build_decoder
+from engine.models.build_decoder import build_decoder
+from engine.models.decoder import Decoder
 from engine.models.parameters import empty_parameters
 from engine.models.shortened_decoder import shortened
 from engine.startup.kernel_warm_up import dry_run_buckets, small_machine, telling

@@ -14,8 +14,9 @@ from torch import Tensor
 from engine.execution.graphs.bucket import GraphBucket
 from engine.execution.graphs.buckets import MANY_DECODES, all_buckets
 from engine.models.architectures.registry import read_model_config
+from engine.models.build_decoder import build_decoder
 from engine.models.checkpoints.weights import load_parameters
-from engine.models.decoder import Decoder, build_decoder
+from engine.models.decoder import Decoder
 from engine.models.modules import walk
 from engine.models.shortened_decoder import shortened
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8

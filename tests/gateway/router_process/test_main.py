@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from cli.supervision.child import python_environment
 from gateway.config import GatewayConfig
-from gateway.processes.workers import WorkerConfig
+from gateway.processes.attached import WorkerConfig
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.finding import replica_name
 from gateway.router_process.main import listening, routed

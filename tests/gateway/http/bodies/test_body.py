@@ -17,9 +17,10 @@ from gateway.config import Bounds
 from gateway.dialects.openai.prompts import prompt_in
 from gateway.dialects.openai.schema import ChatRequest, CompletionRequest
 from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
-from gateway.http.bodies.body import count_separators, parse, read_body
+from gateway.http.bodies.body import count_separators, parse
 from gateway.http.bodies.inflating import MOST_MEMBERS
 from gateway.http.bodies.outside_strings import PIECE
+from gateway.http.bodies.reading import read_body
 from gateway.http.body_memory import BodyMemory
 
 T = TypeVar("T")

@@ -1,0 +1,53 @@
+"""A worker's end of the socket to its parent: heartbeats, and an end when the parent is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+
+import msgspec
+
+SERVING = b"+"
+HEARTBEAT_S = 1.0
+EXIT_ORPHANED = 3
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The values that a worker is given in addition to the gateway's config."""
+
+    parent_socket: int  # file descriptor
+    metrics_dir: str  # shared by all workers
+    router_socket: str | None = None  # the router process's socket; None: there is no such process
+
+
+@asynccontextmanager
+async def attached_to_parent(worker: WorkerConfig, serving: Awaitable[None]) -> AsyncIterator[None]:
+    """Tell the parent that `serving` has returned; end this process when the parent is gone."""
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=worker.parent_socket))
+    tasks = [
+        asyncio.create_task(_report(serving, writer), name="worker-report"),
+        asyncio.create_task(_end_with_parent(reader), name="worker-end-with-parent"),
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        writer.close()
+
+
+async def _report(serving: Awaitable[None], writer: asyncio.StreamWriter) -> None:
+    await serving
+    while True:
+        if not writer.transport.get_write_buffer_size():  # the parent does not read
+            writer.write(SERVING)
+        await asyncio.sleep(HEARTBEAT_S)
+
+
+async def _end_with_parent(reader: asyncio.StreamReader) -> None:
+    await reader.read()
+    os._exit(EXIT_ORPHANED)
