@@ -157,7 +157,7 @@ class Published:
         return True
 
     def _index(self, live: Sequence[PublishedPrefix], welcome: Welcome) -> None:
-        # A prefix that is not pinned is cached only after a request for it: a hit would tell of it.
+        # An unpinned prefix is cached only after a request: a hit would reveal the request.
         shared = [record for record in live if self._pinning.refusal(record.id) is None]
         ids = *(record.id for record in live), "shared", *(record.id for record in shared)
         made_of = (welcome.block_size, welcome.has_states, *ids)

@@ -45,7 +45,7 @@ class Ignored:
 
 
 def read_ignored(field: str, names: Iterable[str]) -> Ignored:
-    """Read a list of a field of `quantization_config`; raise BadConfig for invalid patterns."""
+    """Read the list in a field of `quantization_config`; raise BadConfig for invalid patterns."""
     listed = tuple(names)
     for name in listed:
         if name.startswith(PATTERN):
