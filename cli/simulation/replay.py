@@ -214,8 +214,8 @@ class Replay:
             max_running=1,
         )
         if partition is not None:
-            working = min(partition.longest, sizes.device // block_size // 2)
-            self.cache.quotas.partition(dict.fromkeys(partition.tenants, Quota()), working)
+            parts = dict.fromkeys(partition.tenants, Quota())
+            self.cache.quotas.partition(parts, partition.longest)
         self._clock = clock
         self._states = states
         self._result = Replayed(policy, block_size, sizes)

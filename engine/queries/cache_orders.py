@@ -46,9 +46,8 @@ class CacheOrders:
     def divide(self, message: Partition) -> None:
         """Divide the cache among flows; an impossible division changes nothing."""
         longest = self._cache.blocks_for(self._max_model_len)
-        most = min(longest, self._cache.capacity.pool().total // 2)
         try:
-            self._cache.quotas.partition(partition_of(message), most)
+            self._cache.quotas.partition(partition_of(message), longest)
         except InvalidRequest as error:
             _log.error("the cache is not divided anew: %s", error.message)
 

@@ -26,7 +26,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from prefix_cache.eviction.shares import DEFAULT, PUBLISHED, Claim, Quota, fair_shares
+from prefix_cache.eviction.shares import (
+    DEFAULT,
+    PUBLISHED,
+    Claim,
+    Quota,
+    fair_shares,
+    working_area,
+)
 
 FINENESS = 256  # an owner may take 1/256 of a tier at once beyond its fair share
 
@@ -62,7 +69,8 @@ class QuotaUsage:
         self.scale = 1.0  # factor of all floors: less than 1 where they do not all fit
         self.parts: Mapping[str, float] = {}  # shares of the divided blocks; empty: no partition
         self.exceeding: set[str] = set()  # owners that may be over their ceilings
-        self._working = 0  # blocks outside of all partitions
+        self._longest = 0  # the most blocks of one request, for which the working area is sized
+        self._working = 0  # blocks outside of all partitions and published prefixes
         self._leaving: defaultdict[str, int] = defaultdict(int)
         self._floors = 0.0  # sum of all owners' floors, as a share of the tier
 
@@ -92,9 +100,13 @@ class QuotaUsage:
         self.moved.add(owner)
         self._rescale()
 
-    def partition(self, parts: Mapping[str, float], working: int) -> None:
-        """Reserve a part of the tier for each owner, beside `working` blocks for everybody."""
-        self.parts, self._working = parts, working
+    def partition(self, parts: Mapping[str, float], working: int = 0, *, longest: int = 0) -> None:
+        """Reserve a part of the tier for each owner, beside `working` blocks for everybody.
+
+        `longest`: blocks of the longest request, if `working` is to be sized for it.
+        """
+        self.parts, self._working, self._longest = parts, working, longest
+        self._resize_working()
         self.moved.update(self.held, self.quotas, parts)
         self.exceeding = {owner for owner in self.held if parts and self.excess(owner)}
 
@@ -160,8 +172,13 @@ class QuotaUsage:
         return fair_shares(self.total - self.held.get(PUBLISHED, 0), claims)
 
     def _partition_of(self, owner: str) -> int:
-        room = self.total - self._working - self.held.get(PUBLISHED, 0)
+        room = self.total - self.held.get(PUBLISHED, 0) - self._working
         return int(self.parts.get(owner, 0.0) * max(room, 0) + 1e-6)
+
+    def _resize_working(self) -> None:
+        if self._longest:
+            room = self.total - self.held.get(PUBLISHED, 0)
+            self._working = working_area(room, self._longest, self.parts)
 
     def _weight(self, owner: str) -> float:
         return self.quotas.get(owner, DEFAULT).weight
@@ -174,6 +191,7 @@ class QuotaUsage:
             self.scale = scale
             self.moved.update(self.quotas)
         if self.parts:
+            self._resize_working()
             self.moved.update(self.held)
             self.exceeding.update(self.held)
 

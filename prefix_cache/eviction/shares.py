@@ -72,6 +72,18 @@ def partition(quotas: Mapping[str, Quota]) -> dict[str, float]:
     return fair_shares(1.0, claims)
 
 
+def working_area(room: int, longest: int, parts: Mapping[str, float]) -> int:
+    """Compute the blocks outside of all parts that let each owner hold `longest` blocks at once.
+
+    An owner with the fraction p of what is left of `room` can hold p (room - area) + area blocks,
+    so the smallest part decides. At least a sixteenth of `room`, for owners that have no part yet,
+    and at most half of `room`.
+    """
+    least = min(parts.values(), default=0.0)
+    needed = math.ceil((longest - least * room) / (1.0 - least)) if least < 1.0 else 0
+    return max(min(max(needed, room // 16), longest, room // 2), 0)
+
+
 def _level(room: float, claims: Mapping[str, Claim]) -> float:
     """Find the level at which the shares add up to `room` or all ceilings are reached.
 

@@ -58,19 +58,20 @@ class Quotas:
         """True if every owner has its own part of each tier."""
         return bool(self._parts)
 
-    def partition(self, quotas: Mapping[str, Quota], working_blocks: int = 0) -> None:
+    def partition(self, quotas: Mapping[str, Quota], longest: int = 0) -> None:
         """Divide each tier among these owners permanently; no owners: share the tiers again.
 
         An owner's part is its fair share while all owners want more blocks than there are. An owner
-        that is not listed has no part. `working_blocks` of the device are outside of all
-        partitions, as are published prefixes. Takes time in proportion to the number of owners.
+        that is not listed has no part. A working area of the device is outside of all parts, as
+        are published prefixes: each owner can run a request of `longest` blocks in its part and
+        the area (`working_area`). Takes time in proportion to the number of owners.
         """
         parts = partition(quotas)
         if parts == self._parts:
             return
         self._parts = parts
         for tier, quota_usage in self._quota_usages.items():
-            quota_usage.partition(parts, working_blocks if tier is DEVICE_TIER else 0)
+            quota_usage.partition(parts, longest=longest if tier is DEVICE_TIER else 0)
         self._ref_counts.set_apart(self._quota_usages)
         self._capacity.checkpoints.partition(parts)
         self.keep_again()

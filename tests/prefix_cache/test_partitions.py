@@ -23,8 +23,9 @@ from tests.prefix_cache.support.scene import path, tokens
 from tests.prefix_cache.support.tiers_scene import TierScene
 
 SIZE = 2
-WORKING = 10
-MOST = 2 * (12 + WORKING)  # tokens that fit into a partition and the working area
+WORKING = 10  # blocks of the working area, which is as large as LONGEST needs beside a part of 12
+LONGEST = 12 + WORKING
+MOST = SIZE * LONGEST  # tokens
 SPY, OTHER = "spy", "other"
 ONLY_DEVICE, WITH_HOST, WITH_DISK, ALL = (0, 0), (14, 0), (0, 30), (12, 30)
 Lower = tuple[int, int]
@@ -88,7 +89,7 @@ def make_scene(lower: Lower, policy: PolicyName, *, is_partitioned: bool) -> Tie
         34, SIZE, host=lower[0], disk=lower[1], policy=policy_by_name(policy), ahead=2
     )
     if is_partitioned:
-        scene.cache.quotas.partition({SPY: Quota(), OTHER: Quota()}, WORKING)
+        scene.cache.quotas.partition({SPY: Quota(), OTHER: Quota()}, LONGEST)
     return scene
 
 
@@ -213,9 +214,9 @@ def test_new_parts_hold_at_once_and_none_are_shared_tiers_again() -> None:
     scene = make_scene(ALL, "lru", is_partitioned=True)
     fill(scene, SPY, 30)
     scene.end_copies()
-    scene.cache.quotas.partition({SPY: Quota(0, 0.25), OTHER: Quota()}, WORKING)
+    scene.cache.quotas.partition({SPY: Quota(0, 0.25), OTHER: Quota()}, LONGEST)
     scene.end_copies()
-    assert shares(scene)[SPY] == 6
+    assert shares(scene)[SPY] == (34 - 34 // 2) // 4
     scene.cache.quotas.partition({})
     fill(scene, SPY, 30)
     scene.copy_all()
@@ -239,7 +240,7 @@ def test_a_pinned_prefix_takes_from_all_parts_and_is_not_trimmed() -> None:
     assert pin is not None
     scene.take_plan()
     assert scene.matches(path("published"), published) == 16
-    assert shares(scene)[SPY] == (34 - WORKING - 8) // 2
+    assert shares(scene)[SPY] == (34 - 8) // 2 // 2  # half is the working area now
     scene.release(pin)
     scene.take_plan()
     assert scene.matches(path("published"), published) == 0

@@ -18,7 +18,7 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.tiers.tier_pools import Tiers
 from tests.prefix_cache.support.scene import path
 
-SIZE, WORKING = 2, 10
+SIZE, LONGEST = 2, 110
 SPY, OTHER = "spy", "other"
 HOST = Tiers(host_blocks=40, host_states=8)
 
@@ -31,7 +31,7 @@ class Scene:
             num_blocks=200, block_size=SIZE, num_states=num_states, tiers=tiers, max_running=2
         )
         if is_partitioned:
-            self.cache.quotas.partition({SPY: Quota(), OTHER: Quota()}, WORKING)
+            self.cache.quotas.partition({SPY: Quota(), OTHER: Quota()}, LONGEST)
         self.now = 0.0
 
     def computed(self, owner: str, ids: list[int]) -> Lease | None:
