@@ -37,10 +37,10 @@ import zmq
 
 from benchmarks.record import emit
 from engine.exchange.block_memory import memory_of
-from engine.exchange.client import BlockClient
 from engine.exchange.exchange import Exchange, ExchangeThreads, open_exchange
+from engine.exchange.fetching.client import BlockClient
 from engine.exchange.peer_pool import HANDLE_BYTES
-from engine.exchange.server import BlockServer
+from engine.exchange.serving.server import BlockServer
 from engine.exchange.wire import PoolHandle
 from engine.link.engine_end.waker import Waker
 from engine.link.messages import FetchSource, SamplingParams

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from engine.exchange.block_memory import CudaMemory, States, memory_of
 from engine.exchange.carrying import CarriedPrefixes
-from engine.exchange.client import SILENCE_S, BlockClient
-from engine.exchange.fetch import Patience
-from engine.exchange.fetches import Fetches, Progress
+from engine.exchange.fetching.client import SILENCE_S, BlockClient
+from engine.exchange.fetching.fetch import Patience
+from engine.exchange.fetching.fetches import Fetches, Progress
+from engine.exchange.fetching.rates import FetchRates
+from engine.exchange.fetching.recent_flushes import FlushScope
 from engine.exchange.peer_pool import CudaPeerPools, PeerPools, share
-from engine.exchange.rates import FetchRates
-from engine.exchange.recent_flushes import FlushScope
-from engine.exchange.server import BlockServer
-from engine.exchange.source import RunningRequest, Source
+from engine.exchange.serving.server import BlockServer
+from engine.exchange.serving.source import RunningRequest, Source
 from engine.exchange.wire import PoolHandle
 from engine.link.engine_end.waker import Waker
 from engine.link.stats_messages import ExchangeStats

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from engine.components import Components
 from engine.errors import InvalidRequest
-from engine.exchange.recent_flushes import FlushScope
+from engine.exchange.fetching.recent_flushes import FlushScope
 from engine.link.erasure import Erasure, TierErasure
 from engine.link.messages import Partition, RecordedFlushes
 from engine.link.query_messages import UNRECORDED, AdapterDropped, DropAdapter, Flush, Flushed

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from engine.errors import InvalidRequest
 from engine.exchange.exchange import Exchange
-from engine.exchange.recent_flushes import FlushScope
+from engine.exchange.fetching.recent_flushes import FlushScope
 from engine.link.codec import DecodeError, unpack_token_ids
 from engine.link.query_messages import (
     ForgetMarked,

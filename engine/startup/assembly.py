@@ -20,7 +20,7 @@ from engine.drafting.composition import choose_drafts
 from engine.drafting.draft import Drafting
 from engine.exchange.carrying import CarriedPrefixes
 from engine.exchange.exchange import Exchange, ExchangeThreads
-from engine.exchange.fetch import Patience
+from engine.exchange.fetching.fetch import Patience
 from engine.exchange.units import UnitMemory
 from engine.link.engine_end.socket_link import Link
 from engine.link.messages import Welcome

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from engine.exchange.block_memory import memory_of
-from engine.exchange.client import BlockClient
 from engine.exchange.exchange import Exchange, ExchangeThreads
+from engine.exchange.fetching.client import BlockClient
 from engine.exchange.peer_pool import HANDLE_BYTES, PeerPool, Slots, this_host
-from engine.exchange.sending import FIRST_SLOTS, SLOTS_AT_ONCE
-from engine.exchange.server import BlockServer
+from engine.exchange.serving.sending import FIRST_SLOTS, SLOTS_AT_ONCE
+from engine.exchange.serving.server import BlockServer
 from engine.exchange.wire import PoolHandle
 from engine.link.engine_end.waker import Waker
 from engine.link.messages import FetchSource, SamplingParams

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from engine.config import EngineConfig
-from engine.exchange.fetch import Patience
+from engine.exchange.fetching.fetch import Patience
 from engine.link.messages import FetchSource, SamplingParams
 from engine.link.stats_messages import FetchStats
 from engine.link.tcp.curve import LinkKey

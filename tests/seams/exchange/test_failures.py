@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from engine.exchange.fetch import Patience
+from engine.exchange.fetching.fetch import Patience
 from engine.link.messages import Cancel, FetchSource
 from engine.link.stats_messages import FetchStats
 from engine.link.tcp.curve import LinkKey

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.exchange.fetch import Patience
+from engine.exchange.fetching.fetch import Patience
 from engine.link.messages import Cancel, FetchSource, Loads
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.seams.support.mix import COMMON, Alone, Ask, asks

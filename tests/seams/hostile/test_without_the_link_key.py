@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 import pytest
 import zmq
 
-from engine.exchange.server import Asked, BlockServer, Gone
+from engine.exchange.serving.server import Asked, BlockServer, Gone
 from engine.exchange.wire import Ask, ExchangeCodec
 from engine.link.codec import Codec
 from engine.link.engine_end.socket_link import SocketLink
@@ -24,7 +24,7 @@ from engine.link.tcp.curve import LinkKey, Socket, connect_with
 from engine.link.tcp.open_connections import allow_open_files, most_open
 from tests.doubles.ports import two_free_ports
 from tests.doubles.waiting import wait_for
-from tests.engine.exchange.test_server import Memory
+from tests.engine.exchange.serving.test_server import Memory
 from tests.engine.rigs.rig import generate
 
 KEY = LinkKey(zmq.curve_keypair()[1])

@@ -14,9 +14,9 @@ from engine.copies import COPY_WAIT_S
 from engine.core import EngineCore
 from engine.drafting.draft import Drafting
 from engine.exchange.block_memory import States
-from engine.exchange.client import SILENCE_S
 from engine.exchange.exchange import ExchangeThreads, open_exchange
-from engine.exchange.fetch import Patience
+from engine.exchange.fetching.client import SILENCE_S
+from engine.exchange.fetching.fetch import Patience
 from engine.execution.runner import ModelRunner
 from engine.link.messages import (
     AdapterUse,

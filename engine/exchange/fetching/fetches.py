@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from engine.exchange.client import BlockClient
-from engine.exchange.fetch import SILENT, Fetch, Patience, Wanted, Way
-from engine.exchange.rates import FetchRates
-from engine.exchange.recent_flushes import FlushScope, RecentFlushes
+from engine.exchange.fetching.client import BlockClient
+from engine.exchange.fetching.fetch import SILENT, Fetch, Patience, Wanted, Way
+from engine.exchange.fetching.rates import FetchRates
+from engine.exchange.fetching.recent_flushes import FlushScope, RecentFlushes
 from engine.link.messages import FetchSource
 from engine.link.stats_messages import FetchStats
 from engine.sequences.sequence import Sequence

@@ -24,12 +24,12 @@ from queue import SimpleQueue
 
 import zmq
 
-from engine.exchange.arriving import Arriving
 from engine.exchange.block_memory import BlockMemory
-from engine.exchange.fetch import LATE, SILENT, Fetch, Way
+from engine.exchange.fetching.arriving import Arriving
+from engine.exchange.fetching.fetch import LATE, SILENT, Fetch, Way
 from engine.exchange.peer_pool import PeerPools
 from engine.exchange.seal import name_of
-from engine.exchange.server import ThreadEnded
+from engine.exchange.serving.server import ThreadEnded
 from engine.exchange.wire import (
     MAX_FRAME_BYTES,
     SALT_BYTES,

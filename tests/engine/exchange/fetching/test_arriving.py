@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from engine.exchange.arriving import MOST_COPIES, NOT_SOUND, Arriving
-from engine.exchange.fetch import Fetch, Wanted
+from engine.exchange.fetching.arriving import MOST_COPIES, NOT_SOUND, Arriving
+from engine.exchange.fetching.fetch import Fetch, Wanted
 from engine.exchange.peer_pool import CannotOpen, PeerPool
 from engine.exchange.peer_pool import Slots as PoolSlots
 from engine.exchange.seal import Seal, SealedPlace

@@ -23,9 +23,9 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.exchange.names import NamespaceNames
-from engine.exchange.sending import BlocksToSend
-from engine.exchange.server import BUSY, Asked, Asker, Gone
+from engine.exchange.serving.names import NamespaceNames
+from engine.exchange.serving.sending import BlocksToSend
+from engine.exchange.serving.server import BUSY, Asked, Asker, Gone
 from engine.exchange.wire import SALT_BYTES, Ask
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache

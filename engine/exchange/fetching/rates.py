@@ -10,7 +10,7 @@ fetch's deadline bounds the cost of such a trial.
 
 from __future__ import annotations
 
-from engine.exchange.fetch import LATE, Fetch
+from engine.exchange.fetching.fetch import LATE, Fetch
 from prefix_cache.leases.load_or_recompute import WEIGHT, CopyRate, PrefillTimes
 from prefix_cache.leases.refusals import Refusals
 

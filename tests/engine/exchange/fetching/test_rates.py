@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.exchange.fetch import LATE, SILENT, Fetch, Wanted
-from engine.exchange.rates import FIRST_GUESS, FIRST_WORD_S, FetchRates
+from engine.exchange.fetching.fetch import LATE, SILENT, Fetch, Wanted
+from engine.exchange.fetching.rates import FIRST_GUESS, FIRST_WORD_S, FetchRates
 from prefix_cache.leases.refusals import RETRY
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.copies import Passed

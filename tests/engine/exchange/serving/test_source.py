@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from engine.exchange.seal import name_of
-from engine.exchange.sending import BlocksToSend
-from engine.exchange.server import Asked, Asker, Gone
-from engine.exchange.source import MOST_ASKS, MOST_S, Source
+from engine.exchange.serving.sending import BlocksToSend
+from engine.exchange.serving.server import Asked, Asker, Gone
+from engine.exchange.serving.source import MOST_ASKS, MOST_S, Source
 from engine.exchange.wire import Ask
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import block_keys

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from engine.exchange.seal import Seal, SealedPlace
-from engine.exchange.sending import FIRST_SLOTS, SLOTS_AT_ONCE, SLOTS_UNTAKEN, BlocksToSend, Sending
+from engine.exchange.serving.sending import (
+    FIRST_SLOTS,
+    SLOTS_AT_ONCE,
+    SLOTS_UNTAKEN,
+    BlocksToSend,
+    Sending,
+)
 from engine.exchange.wire import Ask, Block, Ended, PoolHandle, Slots
 from prefix_cache.namespace import Namespace, NamespacePath
 

@@ -18,7 +18,7 @@ from collections import deque
 import numpy as np
 
 from engine.exchange.block_memory import BlockWriter
-from engine.exchange.fetch import Fetch
+from engine.exchange.fetching.fetch import Fetch
 from engine.exchange.peer_pool import CannotOpen, PeerPool, PeerPools
 from engine.exchange.seal import NotSound, Seal, SealedPlace
 from engine.exchange.wire import SLOT_BYTES, Block, Ended, Found, FromSource, Slots, Still

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from engine.exchange.block_memory import BlockWriter
 from engine.exchange.seal import Seal, SealedPlace
-from engine.exchange.sending import BlocksToSend
-from engine.exchange.server import (
+from engine.exchange.serving.sending import BlocksToSend
+from engine.exchange.serving.server import (
     BUSY,
     MOST_ASKS,
     UNREAD_FRAMES,

@@ -25,7 +25,7 @@ import zmq
 
 from engine.exchange.block_memory import BlockMemory
 from engine.exchange.peer_pool import this_host
-from engine.exchange.sending import BlocksToSend, Sending
+from engine.exchange.serving.sending import BlocksToSend, Sending
 from engine.exchange.wire import (
     Ask,
     Ended,
