@@ -19,11 +19,11 @@ COMPUTED = SEAMS / "project"
 
 
 class HasPath(Protocol):
-    """What is known of a test here: the file that it is in."""
+    """A test, of which only its file is known here."""
 
     @property
     def path(self) -> Path:
-        """Its file."""
+        """Return the test's file."""
         ...
 
 

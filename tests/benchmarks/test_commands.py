@@ -59,7 +59,7 @@ WRITTEN = {command: page for page, command in (*commands(), *examples())}
 
 
 def refused(app: typer.Typer, arguments: list[str]) -> str:
-    """What is wrong with a command line; nothing is run, because help comes last and wins."""
+    """Return what a command says against its arguments; run nothing: help comes last and wins."""
     result = CliRunner().invoke(app, [*arguments, "--help"])
     return "" if result.exit_code == 0 else result.output
 

@@ -70,7 +70,7 @@ def everything(tmp_path: Path, *words: str) -> dict[str, Any]:
 
 
 def records(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """What was printed, by name."""
+    """Return the printed records by name."""
     return {one["name"]: one for one in map(json.loads, capsys.readouterr().out.splitlines())}
 
 

@@ -12,7 +12,7 @@ from cli.main import build_app
 
 @dataclass(frozen=True)
 class Printed:
-    """What a command left behind."""
+    """The exit status and the output of a command."""
 
     status: int
     out: str

@@ -34,7 +34,7 @@ def quick_policy() -> Policy:
 
 
 async def probe(directory: Path) -> Probed:
-    """What the scripts say of themselves; a gateway must listen to pass on what the engine says."""
+    """Return what the scripts report; a gateway must listen to pass on the engine's report."""
     hangs, listens = (directory / "gateway-hangs").exists(), (directory / "listens").exists()
     if hangs or not listens:
         return {"gateway": False if hangs else None, "engine": None}

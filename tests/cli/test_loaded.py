@@ -30,7 +30,7 @@ NEVER = {"torch", "fastapi"}  # by what only a command line needs
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One that ends a start where its state is opened, which is the last thing before processes."""
+    """Make a directory that ends a start where its state is opened, just before processes start."""
     directory = tmp_path_factory.mktemp("data")
     first_start(directory, None)
     (directory / KEYS_FILE).unlink()

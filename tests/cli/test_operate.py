@@ -21,7 +21,7 @@ def tenant(ratoon: Ratoon) -> str:
 
 
 def status_with(gateway: Served, key: str) -> int:
-    """What the server says to a request with this key."""
+    """Return the status of the server's answer to a request with this key."""
     headers = {"Authorization": f"Bearer {key}"}
     return httpx.get(f"{gateway.url}/v1/models", headers=headers).status_code
 

@@ -71,5 +71,5 @@ def agent(tool: str, then: str) -> Script:
 
 
 def answer() -> str:
-    """What follows the schema of the tests' answers."""
+    """Return an answer that follows the tests' schema."""
     return json.dumps(OSLO)

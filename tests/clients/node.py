@@ -29,7 +29,7 @@ def package(name: str) -> Path:
 
 
 def run(command: Sequence[str], home: Path, environment: Mapping[str, str]) -> str:
-    """What `command` prints; with an environment that has nothing of the caller's in it."""
+    """Return the output of `command`, run with an environment that has nothing of the caller's."""
     nowhere = "http://127.0.0.1:9"
     done = subprocess.run(
         command,

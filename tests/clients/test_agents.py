@@ -29,7 +29,7 @@ SHARED = 0.9  # of a prompt that the next one finds: the engine here caches no a
 
 @dataclass(frozen=True)
 class Agent:
-    """How one is set up and asked: its configuration is what `docs/how-to/agents` shows."""
+    """The way to set up and ask an agent; its configuration is that of `docs/how-to/agents`."""
 
     package: str
     program: str
@@ -111,7 +111,7 @@ AGENTS = {
 
 @pytest.fixture(scope="module")
 def module_engine() -> FakeEngine:
-    """Their prompts have up to 80,000 bytes, each of which is a token here."""
+    """Make an engine for agents' prompts of up to 80,000 bytes, each of which is a token here."""
     return FakeEngine(msgspec.structs.replace(WELCOME, max_model_len=1_000_000))
 
 
@@ -122,7 +122,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine) 
 
 
 def run(agent: Agent, home: Path, served: Served) -> str:
-    """What it prints."""
+    """Run an agent; return what it prints."""
     program = node.package(agent.package).parents[len(Path(agent.package).parts) - 1]
     home.mkdir(exist_ok=True)
     (home / "note.txt").write_text(NOTE)
@@ -131,7 +131,7 @@ def run(agent: Agent, home: Path, served: Served) -> str:
 
 
 def shown(request: Generate) -> str:
-    """What the model was shown."""
+    """Return the text that the model was shown."""
     return bytes(one for one in prompt_of(request) if one < 256).decode()
 
 

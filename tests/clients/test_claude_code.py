@@ -28,7 +28,7 @@ CITY = {
 
 @pytest.fixture(scope="module")
 def module_engine() -> FakeEngine:
-    """Its prompts have 80,000 bytes, each of which is a token here."""
+    """Make an engine for prompts of 80,000 bytes, each of which is a token here."""
     return FakeEngine(msgspec.structs.replace(WELCOME, max_model_len=1_000_000))
 
 
@@ -40,7 +40,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine) 
 
 @pytest.fixture
 def ask(served: Served, engine: FakeEngine, tmp_path: Path) -> Ask:
-    """Gives the lines that it prints, the last of which is the result."""
+    """Return a function that asks Claude Code for its printed lines; the last is the result."""
     program = node.package("@anthropic-ai/claude-code").parents[1] / ".bin" / "claude"
     environment = {
         "ANTHROPIC_BASE_URL": served.url,
@@ -61,7 +61,7 @@ def ask(served: Served, engine: FakeEngine, tmp_path: Path) -> Ask:
 
 
 def prompts(engine: FakeEngine) -> list[str]:
-    """What the model was shown."""
+    """Return the prompts that the model was shown."""
     return [
         bytes(one for one in prompt_of(request) if one < 256).decode()
         for request in engine.requests

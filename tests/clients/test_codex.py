@@ -31,7 +31,7 @@ Ask = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def module_engine() -> FakeEngine:
-    """Its prompts have 60,000 bytes, each of which is a token here."""
+    """Make an engine for prompts of 60,000 bytes, each of which is a token here."""
     return FakeEngine(msgspec.structs.replace(WELCOME, max_model_len=1_000_000))
 
 
@@ -43,7 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine) 
 
 @pytest.fixture
 def ask(served: Served, tmp_path: Path) -> Ask:
-    """Gives what it prints."""
+    """Return a function that asks Codex for what it prints."""
     program = node.package("@openai/codex").parents[1] / ".bin" / "codex"
     home = tmp_path / ".codex"
     home.mkdir()
@@ -58,7 +58,7 @@ def ask(served: Served, tmp_path: Path) -> Ask:
 
 
 def prompts(engine: FakeEngine) -> list[str]:
-    """What the model was shown."""
+    """Return the prompts that the model was shown."""
     return [
         bytes(one for one in prompt_of(request) if one < 256).decode()
         for request in engine.requests

@@ -47,12 +47,12 @@ def main(count: int) -> None:
 
 
 def node() -> dict[str, Any]:
-    """What each node is started with."""
+    """Return the settings with which a node is started."""
     return NODE | {name: free_port() for name in PORTS}
 
 
 def _is_of(one: Any, pid: int) -> bool:
-    """Whether a process is a worker of the node: a child of its raylet."""
+    """Return whether a process is a worker of the node: a child of its raylet."""
     raylet = one.all_processes["raylet"][0].process.pid
     return f"PPid:\t{raylet}\n" in Path(f"/proc/{pid}/status").read_text()
 

@@ -140,7 +140,7 @@ def placed(ray_address: str) -> list[dict[str, Any]]:
 
 
 def states(gateway: Gateway) -> list[str]:
-    """Of the engines that were found."""
+    """Return the states of the engines that the gateway has found."""
     replicas = httpx.get(gateway.url + "/readyz", timeout=20).json().get("replicas", {})
     return sorted(one["state"] for name, one in replicas.items() if name != "0")
 
@@ -162,7 +162,7 @@ def body(number: int) -> dict[str, Any]:
 
 @dataclass
 class Stream:
-    """One answer, as far as it has come."""
+    """One streamed answer, as far as it has come."""
 
     tokens: list[str] = field(default_factory=list)
     status: int = 0
@@ -328,5 +328,5 @@ def test_a_signal_for_all_processes_ends_a_ray_that_was_started_here(tmp_path: P
 
 
 def is_gateway(pid: int) -> bool:
-    """Whether it is `python -m gateway`, and not a part of Ray."""
+    """Return whether a process is `python -m gateway`, and not a part of Ray."""
     return b"\0-m\0gateway\0" in Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -16,7 +16,7 @@ from tests.engine.rigs.rig import EOS, Rig, generate
 
 
 def running(count: int, **settings: Any) -> tuple[Rig, list[Generate]]:
-    """So many requests whose prompts are computed."""
+    """Make a rig with `count` requests whose prompts are computed."""
     rig = Rig(max_batch_tokens=64, **settings)
     requests = [generate(str(n), [n, n, 1], max_tokens=12) for n in range(count)]
     for request in requests:

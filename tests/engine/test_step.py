@@ -47,7 +47,7 @@ def parts_of(kind: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def live(of: Any) -> list[inspect.Type]:
-    """What in a type is not data: neither plain nor a frozen record of plain things."""
+    """List what in a type is not data: neither plain nor a frozen record of plain things."""
     records = (inspect.UnionType, inspect.VarTupleType, inspect.FrozenSetType)
     return [
         kind

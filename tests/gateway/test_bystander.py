@@ -56,7 +56,7 @@ class Fortress:
 
 
 def _opened(descriptor: Path) -> str:
-    """What a descriptor is of; "" if it was closed meanwhile."""
+    """Return what a descriptor was opened from; "" if it was closed meanwhile."""
     try:
         return str(descriptor.readlink())
     except FileNotFoundError:

@@ -66,7 +66,7 @@ def exposed() -> dict[str, set[str]]:
 
 
 def unknown(asked: list[str], samples: dict[str, set[str]]) -> list[str]:
-    """What the expressions `asked` name that is not in `samples`."""
+    """List the names and labels in the expressions `asked` that `samples` lacks."""
     wrong = []
     for expression in asked:
         names = _NAME.findall(expression)
@@ -86,7 +86,7 @@ def of_the_engine() -> set[str]:
 
 
 def counted_twice(asked: list[str]) -> list[str]:
-    """What is summed over gateways in the expressions `asked` although all say the same."""
+    """List the metrics summed over gateways in `asked` although all gateways report the same."""
     return [name for e in asked for name in _SUMMED.findall(e) if name in of_the_engine()]
 
 

@@ -37,7 +37,7 @@ class Customer:
         return self.http.post("/v1/completions", json=body(**more), headers=self.headers())
 
     def headers(self) -> dict[str, str]:
-        """Of the next key."""
+        """Return the headers with the next key."""
         return {"authorization": f"Bearer {next(self._turns)}"}
 
 

@@ -56,7 +56,7 @@ def opened(small: Served, held: ExitStack) -> socket.socket:
 
 
 def stranger(small: Served, held: ExitStack, sent: bytes) -> socket.socket:
-    """One that holds a connection, as far as it is let."""
+    """Connect as a stranger who holds the connection as long as the gateway lets it."""
     connection = held.enter_context(socket.socket())
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect(("127.0.0.1", small.port))

@@ -69,7 +69,7 @@ def chat(gateway: Served, key: str) -> httpx.Response:
 
 
 def stream(gateway: Served, key: str) -> str:
-    """What came of a stream, once it has ended."""
+    """Return the text of a stream, once it has ended."""
     headers = {"authorization": f"Bearer {key}"}
     url = f"{gateway.url}/v1/chat/completions"
     return httpx.post(url, json=CHAT | {"stream": True}, headers=headers, timeout=60).text

@@ -13,7 +13,7 @@ from handbook.training.checkpoint import SHIPPED
 
 
 class RefusedRoleError(Exception):
-    """What a template's raise_exception raises in these tests."""
+    """The error that a template's raise_exception raises in these tests."""
 
 
 def refuse(message: str) -> None:

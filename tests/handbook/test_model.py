@@ -51,7 +51,7 @@ def test_it_answers_held_out_handbooks(
 
 
 def answered(model: LlamaForCausalLM, tokenizer: Tokenizer, system: str, question: str) -> str:
-    """What the model says, greedily, with its end."""
+    """Return the model's greedy answer, with its end."""
     before = f"{SYSTEM}{system}{END}" if system else ""
     ids = tokenizer.encode(f"{BEGIN}{before}{USER}{question}{END}{ASSISTANT}").ids
     end = tokenizer.token_to_id(END)

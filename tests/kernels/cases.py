@@ -26,7 +26,7 @@ LAYERS, LAYER = 2, 1
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """What a model fixes."""
+    """The sizes that a model fixes."""
 
     q_heads: int = 4
     kv_heads: int = 2
@@ -55,11 +55,11 @@ class Case:
 
     @property
     def how(self) -> tuple[AttentionVariant, Tensor | None]:
-        """What is computed, as the ops are asked for it."""
+        """Return the variant and the sinks, as the ops take them."""
         return AttentionVariant(self.scale, self.window, self.softcap), self.sinks
 
     def truth(self) -> Tensor:
-        """What attention gives, (T, Hq, D) float64."""
+        """Return the result of attention, (T, Hq, D) float64."""
         return torch.cat([naive.attention(*row, *self.how) for row in self.rows])
 
 

@@ -174,7 +174,7 @@ def named(variant: Variant) -> str:
 
 
 def compiles(variant: Variant) -> bool:
-    """Whether it does, and fits; prints why not."""
+    """Return whether a variant compiles and fits; print why not."""
     why = ""
     try:
         compiled: Any = variant.kernel.preload(variant.data)
@@ -244,7 +244,7 @@ def _model(served: Served, directory: Path) -> ModelConfig:
 
 @torch.inference_mode()
 def _launch_all(decoder: Decoder, kv_dtype: str) -> None:
-    """As `kernel_warm_up.dry_run`, but for what asks the device how much memory it took."""
+    """Launch what `kernel_warm_up.dry_run` launches, except what asks for the memory in use."""
     bounds = StepBounds(
         batch_tokens=BATCH_TOKENS,
         max_running=BATCH_SLOTS,

@@ -39,7 +39,7 @@ def gate_mul(gate_up: Tensor, how: Gate = SILU) -> Tensor:
 
 
 def rotate(head: Tensor, position: int, theta: float) -> Tensor:
-    """One head (D,) turned by its position: pair i is (head[i], head[i + D/2])."""
+    """Rotate one head (D,) by its position: pair i is (head[i], head[i + D/2])."""
     half = head.shape[0] // 2
     out = torch.empty(2 * half, dtype=torch.float64)
     for i in range(half):

@@ -48,7 +48,7 @@ def test_what_the_interpreter_does_not_see_compiles() -> None:
 
 
 class Kernel:
-    """One that takes so much memory, or that the compiler refuses."""
+    """A kernel that takes so much shared memory, or that the compiler refuses."""
 
     def __init__(self, shared: int | None) -> None:
         self._shared = shared

@@ -74,7 +74,7 @@ def language_put_back() -> Iterator[None]:
 
 
 def sums(rows: int, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What the kernel computes with the language prepared by this."""
+    """Return what the kernel computes with the language prepared by `prepare`."""
     numbers, into = torch.arange(rows * 4), torch.zeros(rows, dtype=torch.int64)
     with monkeypatch.context() as patch:
         patch.setattr(interpreter, "_patch_lang", prepare)

@@ -33,7 +33,7 @@ Lower = tuple[int, int]
 
 @dataclass
 class Life:
-    """What the other owner does between the spy's requests: drawn from its seed."""
+    """What the other owner does between the spy's requests, drawn from its seed."""
 
     random: Random
     scene: TierScene
@@ -94,7 +94,7 @@ def make_scene(lower: Lower, policy: PolicyName, *, is_partitioned: bool) -> Tie
 
 
 def answer(scene: TierScene, life: Life, ids: list[int]) -> tuple[int, ...]:
-    """One request of the spy: what `usage` would say of it, by tier."""
+    """Run a request of the spy; return what `usage` would say of it, by tier."""
     asked = tokens(*ids)
     at = scene.cache.match(path(SPY), asked[:-1]).found
     for _ in range(50):

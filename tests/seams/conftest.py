@@ -26,5 +26,5 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 @pytest.fixture(scope="session")
 def alone(checkpoint: Checkpoint) -> Alone:
-    """What a prompt gives by itself."""
+    """Return a function that computes what a prompt gives by itself."""
     return alone_on(checkpoint.model_dir)

@@ -40,7 +40,7 @@ class Late:
 
     @property
     def bytes_before(self) -> int:
-        """As LayerwiseLoad has it."""
+        """Count the bytes before the first late layer, as LayerwiseLoad does."""
         return LAYOUT.offset(self.first)
 
 

@@ -54,7 +54,7 @@ def write(directory: Path, **files: str | int) -> None:
 
 
 def room_in(tmp_path: Path, groups: str = "", **limits: int) -> int:
-    """Where /proc has a process with these groups, of 1,000 pages of which 300 are data."""
+    """Return the free memory of a process in these groups, with 300 of its 1,000 pages data."""
     write(tmp_path, meminfo=MEMINFO)
     write(tmp_path / "proc", cgroup=groups, statm="1000 500 200 100 0 300 0")
     return host_free_memory(

@@ -22,7 +22,7 @@ def runs_between(sources: list[int], targets: list[int], count: int) -> Runs:
 
 
 def copied(runs: Runs) -> list[int]:
-    """What the targets hold when all runs are copied."""
+    """Copy all runs; return what the targets hold."""
     for to, of in runs.views():
         assert to.is_contiguous()
         to.copy_(of)

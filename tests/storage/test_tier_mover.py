@@ -46,7 +46,7 @@ class Held:
         self.promises = 0
 
     def query(self) -> bool:
-        """Whether it has."""
+        """Return whether the event has passed."""
         return self.has_passed
 
     def synchronize(self) -> None:

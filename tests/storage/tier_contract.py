@@ -26,7 +26,7 @@ class Shelf(Protocol):
         """Move these blocks to these slots; how many have arrived."""
 
     def get(self, slots: Sequence[int], numbers: Sequence[int]) -> list[Tensor | None]:
-        """What the slots hold, if it is what these blocks are known by; None where it is not."""
+        """Return what each slot holds if it is that block's content, else None."""
 
     def get_and_put(
         self, slots: Sequence[int], numbers: Sequence[int], to: Sequence[int], new: Sequence[int]

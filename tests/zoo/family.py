@@ -54,7 +54,7 @@ class Family:
         return tuple(dict.fromkeys(mark for mark in marks if mark.text not in known))
 
     def marks(self) -> tuple[Mark, ...]:
-        """Its added tokens that are special, or that its template writes."""
+        """List the tokenizer's added tokens that are special, or that the template writes."""
         template = "".join(self.templates().values())
         shipped = [
             mark

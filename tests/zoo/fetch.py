@@ -104,7 +104,7 @@ def _address(package: Tarball) -> str:
 
 
 def _address_of_sdist(package: Sdist) -> str:
-    """Where uv would take it from; asked for what to install, it builds nothing."""
+    """Return the address from which uv would take it; asked for a lock, uv builds nothing."""
     uv = [str(Path(sys.prefix, "bin", "uv")), "pip", "compile", "--quiet", "--no-deps"]
     wanted = f"{package.name}=={package.version}"
     lock = tomllib.loads(_output([*uv, "--format", "pylock.toml", "-"], wanted))

@@ -48,7 +48,7 @@ class ZooGateway:
 
 
 def welcome_of(family: Family, inner: tokenizers.Tokenizer) -> Welcome:
-    """What an engine that runs the family's model says of it."""
+    """Return the welcome of an engine that runs the family's model."""
     ends = [inner.token_to_id(end) for end in family.ends]
     return msgspec.structs.replace(
         WELCOME,

@@ -12,7 +12,7 @@ from tests.zoo.sources import Package
 
 
 def here(package: Package) -> Path:
-    """Where the package's members lie; skips the test where they do not, and fails in CI."""
+    """Return where the package's members lie; if absent, skip the test, but fail in CI."""
     place = place_of(package)
     if place.exists():
         return place

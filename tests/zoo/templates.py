@@ -18,10 +18,10 @@ _ENTRY = re.compile(
 
 
 class Template(Protocol):
-    """Where a template lies."""
+    """A place of a template."""
 
     def read(self) -> str:
-        """Its source; the test is skipped where its package could not be had."""
+        """Read the template's source; skip the test if its package could not be had."""
         ...
 
 
@@ -60,7 +60,7 @@ class Configured:
 
 @dataclass(frozen=True)
 class LlamaCpp:
-    """One of those with which llama.cpp is tested: only `make test-zoo` has them."""
+    """A template with which llama.cpp is tested: only `make test-zoo` has it."""
 
     name: str
 

@@ -25,7 +25,7 @@ _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 
 
 def fields_of(name: str) -> dict[str, Any]:
-    """What llama.cpp's converter writes of a tokenizer.json."""
+    """Return the fields that llama.cpp's converter writes for a tokenizer.json."""
     path = TOKENIZERS[name].directory / "tokenizer.json"
     read = json.loads(path.read_text(encoding="utf-8"))
     vocabulary: dict[str, int] = dict(read["model"]["vocab"])

@@ -45,7 +45,7 @@ _GREEDY: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class _Reference:
-    """What transformers makes of the chat, greedily."""
+    """The greedy answer of transformers to the chat."""
 
     prompt_tokens: int
     text: str

@@ -44,7 +44,7 @@ class ShippedTokenizer:
         return read
 
     def marks(self) -> tuple[Mark, ...]:
-        """Its added tokens, but for spare ones and those that are plain text."""
+        """List the added tokens, except spare ones and those that are plain text."""
         return _marks(self.directory / "tokenizer.json")
 
     def write(self, directory: Path, added: tuple[Mark, ...]) -> None:

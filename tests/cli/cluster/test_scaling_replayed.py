@@ -39,7 +39,7 @@ RATE = 5.0  # requests a second: what 2.2 engines do
 
 @dataclass
 class Modelled:
-    """One engine, from when it was placed."""
+    """A modelled engine, from the time at which it was placed."""
 
     placed: float
     replay: Replay = field(default_factory=lambda: Replay(StepLimits(PROMPT, MAX_RUNNING, None)))
@@ -67,7 +67,7 @@ class Modelled:
         self.replay.time.move(now)
 
     def predicted(self) -> Prediction:
-        """What its host would have asked it."""
+        """Return the prediction that the engine's host would ask for."""
         return asyncio.run(self._predicted.look(self))
 
     async def ask(self, query: Query[R], within_s: float | None = None) -> R:
@@ -139,7 +139,7 @@ class Cluster:
 
 
 def changes(counts: Sequence[int]) -> list[tuple[int, int]]:
-    """When the number of engines changed, and by how many."""
+    """List the seconds at which the number of engines changed, and by how many."""
     return [(second, b - a) for second, (a, b) in enumerate(pairwise(counts), 1) if a != b]
 
 

@@ -19,7 +19,7 @@ def drawn(shift: float, count: int, seed: int = RANDOM) -> tuple[np.ndarray, np.
 
 
 def true_auc(shift: float) -> float:
-    """Of two such classes: the normal distribution at shift / sqrt(2)."""
+    """Return the AUC of two classes `shift` apart: the normal distribution at shift / sqrt(2)."""
     return 0.5 * (1 + math.erf(shift / 2))
 
 

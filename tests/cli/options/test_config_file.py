@@ -157,7 +157,7 @@ class TestOrder:
             seen.append(gateway)
 
         def other() -> None:
-            """So that commands have names."""
+            """Exist, so that commands have names."""
 
         app = typer.Typer()
         app.command("serve")(flattened(serve))

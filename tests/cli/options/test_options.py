@@ -48,7 +48,7 @@ GROUPS = [
 
 
 def parameters(group: Any) -> list[inspect.Parameter]:
-    """What typer is given for a group."""
+    """Return the parameters that typer is given for a group of flags."""
 
     def command(group: Any) -> None: ...
 

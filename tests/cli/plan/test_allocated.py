@@ -78,7 +78,7 @@ def drafting(model_dir: Path) -> ModelConfig:
 
 
 def held_bytes(parameters: Parameters) -> int:
-    """Of tables and matrices; norms and sinks are left out, as a plan does."""
+    """Count the bytes of tables and matrices; norms and sinks are left out, as in a plan."""
     parts = parameters.layers, parameters.layer_inputs, parameters.draft_head
     matrices = [one for kind in (Linear, Experts, Table) for one in walk(parts, kind)]
     tables = {id(one): one for one in (parameters.embedding, parameters.head)}

@@ -109,7 +109,7 @@ def test_in_time_a_request_waits_for_what_it_loads(replay: Any) -> None:
 
 
 def least_recently_used(trace: BlockTrace, capacity: int) -> list[int]:
-    """What plain LRU over blocks, deepest first, has of each prompt."""
+    """Return each prompt's hits in a plain LRU over blocks, deepest first."""
     here: OrderedDict[tuple[int, ...], None] = OrderedDict()
     cached = []
     for request in trace.requests:

@@ -14,7 +14,7 @@ SHAPE, MACHINE = ModelShape(), MachineModel()
 
 
 class Rig:
-    """One engine, and when its jobs have had their first token and their end."""
+    """One simulated engine, with the times of its jobs' first tokens and ends."""
 
     def __init__(self, bounds: SimulatedStepBounds | None = None) -> None:
         self.clock = VirtualClock()

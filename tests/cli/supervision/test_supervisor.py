@@ -61,7 +61,7 @@ def also(state: ServingState, name: ChildName, **changed: Any) -> ServingState:
 
 
 def vars_of(child: ChildState) -> dict[str, Any]:
-    """Its fields."""
+    """Return the child's fields by name."""
     return {one.name: getattr(child, one.name) for one in fields(child)}
 
 
@@ -115,7 +115,7 @@ def test_single_decisions(
 
 @pytest.mark.parametrize("name", CHILDREN)
 class TestEither:
-    """What is the same for gateway and engine."""
+    """Tests of what is the same for gateway and engine."""
 
     def test_it_is_started_again_when_its_time_has_come(self, name: ChildName) -> None:
         waiting, actions = decide(READY, Exited(name, -11), 100.0, POLICY)
@@ -370,7 +370,7 @@ class TestSeveralEngines:
 
 
 class TestRestart:
-    """Of all engines, one after the other."""
+    """Restarts of all engines, one after the other."""
 
     def test_each_ends_by_itself_and_the_next_waits_until_it_is_back(self) -> None:
         state, done = live(THREE, (1.0, RestartRequested()))

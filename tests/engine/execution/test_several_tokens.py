@@ -48,7 +48,7 @@ def verifying(sequence: Sequence, given: list[int]) -> ScheduledRow:
 
 
 def plainly(checkpoint: MakeCheckpoint, wish: SamplingParams) -> list[Sampled]:
-    """What the prompt's row samples, and three rows of one token."""
+    """Return the samples of the prompt's row, and of three rows of one token."""
     one_by_one = driven(checkpoint)
     sequence = one_by_one.add(PROMPT, wish)
     first = one_by_one.step((sequence, len(PROMPT)))

@@ -71,7 +71,7 @@ def test_small_ones_are_bounded_too(cache: GrammarCache, keep: Keep) -> None:
 
 
 class Weighed(Compilation):
-    """One that counts how often it is weighed."""
+    """A compilation that counts how often it is weighed."""
 
     times = 0
 

@@ -326,7 +326,7 @@ def test_a_flow_may_have_only_so_many_wait(vocabulary: Vocabulary) -> None:
 
 
 def is_full_soon(grammars: Grammars, flow: str) -> bool:
-    """Whether the flow's next grammar, or the one after it, is refused."""
+    """Return whether the flow's next grammar, or the one after it, is refused."""
     try:
         asked(grammars, Grammar("regex", "b"), flow)
         asked(grammars, Grammar("regex", "c"), flow)

@@ -39,7 +39,7 @@ class Gated(TokenConstraint):
         return bitmask([1], 64)
 
     def advance(self, token_id: int) -> None:
-        """It is always the same."""
+        """Do nothing: the mask is always the same."""
 
 
 class Noted(TokenConstraint):
@@ -54,7 +54,7 @@ class Noted(TokenConstraint):
         return bitmask([1], 64)
 
     def advance(self, token_id: int) -> None:
-        """It is always the same."""
+        """Do nothing: the mask is always the same."""
 
 
 class Broken(TokenConstraint):
@@ -67,7 +67,7 @@ class Broken(TokenConstraint):
         raise RuntimeError("it broke")
 
     def advance(self, token_id: int) -> None:
-        """It has no next one."""
+        """Do nothing: there is no next mask."""
 
 
 def wanted(constraints: Iterable[TokenConstraint]) -> list[WantedMasks]:

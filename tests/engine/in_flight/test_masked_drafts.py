@@ -165,7 +165,7 @@ def looking_ahead(most: int) -> ConstraintOf:
 
 
 def right(sequence: Sequence, most: int) -> list[int]:
-    """What the sequence says next."""
+    """Return the tokens that the sequence says next."""
     said, known = sequence.num_output, sequence.token_ids.tolist()
     if sequence.constraint is None:
         return expected_output(known, most)

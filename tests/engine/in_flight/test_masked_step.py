@@ -38,7 +38,7 @@ def bound(
 
 
 def answer(prompt: Sequence[int], n: int, stops: Sequence[int] = ()) -> list[int]:
-    """What a request with a grammar says, by hand."""
+    """Compute by hand the answer to a request with a grammar."""
     kv, said = [0], list[int]()
     for token_id in prompt:
         kv.append(next_kv(kv[-1], token_id))

@@ -12,7 +12,7 @@ from tests.engine.rigs.sequences import waiting
 
 
 class Compiling(TokenConstraint):
-    """It is ready, or cannot be made, when a test says so."""
+    """A constraint that is ready, or cannot be made, when a test says so."""
 
     is_ready = False
     error: EngineError | None = None
@@ -21,7 +21,7 @@ class Compiling(TokenConstraint):
         return bitmask([1], 64)
 
     def advance(self, token_id: int) -> None:
-        """It is always the same."""
+        """Do nothing: the mask is always the same."""
 
 
 def added(unready: Unready, name: str) -> tuple[Sequence, Compiling]:

@@ -19,7 +19,7 @@ ODD: tuple[Any, ...] = (None, 0, -1, 3, 1.5, True, "", "re:(", [], [1], ["a"], [
 
 
 def places(config: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Of every field, also of those within."""
+    """Yield the place of every field of a config, those of nested configs included."""
     for name, value in config.items() if isinstance(config, dict) else ():
         yield (*above, name)
         yield from places(value, (*above, name))

@@ -46,7 +46,7 @@ YARN = {"factor": 4.0, "original_max_position_embeddings": 32768}
 
 
 def numbers(strategy: str, bits: int = 8, kind: str = "float", **more: object) -> dict[str, Any]:
-    """As compressed-tensors 0.9 writes them."""
+    """Make the fields of a number's format, as compressed-tensors 0.9 writes them."""
     usual = {"block_structure": None, "dynamic": False, "group_size": None, "symmetric": True}
     said = {"num_bits": bits, "type": kind, "strategy": strategy, "observer": "minmax"}
     return {**usual, **said, "actorder": None, "observer_kwargs": {}, **more}

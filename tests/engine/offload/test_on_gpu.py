@@ -75,7 +75,7 @@ def test_an_engine_that_is_started_has_the_same_tokens(
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of seven layers so wide that a copy takes longer than computing what is before it."""
+    """Make a model of seven layers, so wide that a copy takes longer than computing before it."""
     sizes = {"num_hidden_layers": 7, "hidden_size": 1024, "intermediate_size": 4096}
     directory = tmp_path_factory.mktemp("wide")
     return make_checkpoint(Recipe("Llama", {**sizes, "head_dim": 64}), directory).model_dir

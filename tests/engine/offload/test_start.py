@@ -128,7 +128,7 @@ def test_too_little_host_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class TestRoom:
-    """Of a device of 24 GiB, for 40 layers of 1 GiB and 2 GiB of tables."""
+    """Room on a device of 24 GiB, for 40 layers of 1 GiB and 2 GiB of tables."""
 
     CONFIG = EngineConfig.of(model_dir="", socket="")
     SIZES = WeightSizes((GIB,) * 40, 2 * GIB)

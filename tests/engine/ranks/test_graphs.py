@@ -83,7 +83,7 @@ def rank_runner(model_dir: Path, group: Collectives) -> ModelRunner:
 
 
 def served(driven: HandDriven) -> list[list[int]]:
-    """What each way to sample gives: prompts first, then decodes side by side."""
+    """Return the tokens of each way to sample: prompts first, then decodes side by side."""
     sequences = [
         driven.add(random_prompt(9 + 3 * number, seed=number), wish)
         for number, wish in enumerate(EVERY_WISH)

@@ -34,7 +34,7 @@ PATIENCE = timedelta(seconds=60)
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a group."""
+    """The number of ranks and the dtype of a group."""
 
     num_ranks: int
     dtype: torch.dtype = torch.bfloat16

@@ -65,7 +65,7 @@ def logits(
     group: RankGroup | None = None,
     ops: Ops = OPS,
 ) -> Tensor:
-    """Of a prompt of 40 tokens, computed at once."""
+    """Return the logits of a prompt of 40 tokens, computed at once."""
     num_ranks = 1 if group is None else group.num_ranks
     parameters = load_parameters(model_dir, model, torch.float32, CPU, group)
     part = shard_model(model, num_ranks)

@@ -40,7 +40,7 @@ def other() -> Iterator[OneOther]:
 
 
 def fail_beside(other: OneOther) -> None:
-    """What waits for a rank that is gone fails with an error of gloo's."""
+    """Fail as gloo fails in a process that waits for a rank that is gone."""
     with why_not_started(cast(Team, other)):
         raise RuntimeError("Connection closed by peer")
 

@@ -60,7 +60,7 @@ def rows_of(wishes: list[dict[str, Any]], num_output: int) -> list[Sequence]:
 
 
 def cost_of_a_step(wish: dict[str, Any], num_output: int = 5) -> int:
-    """Of a step beside a plain row, when the row has its batch slot."""
+    """Count the instructions of a step for a row with its batch slot, beside a plain row."""
     planner = Planner(VOCAB, (EOS,), CountedSeeds(), BATCH_SLOTS)
     sampler = Sampler(planner, torch_ops(), SlotTables(BATCH_SLOTS, VOCAB))
     rows = rows_of([{}, wish], num_output)

@@ -37,7 +37,7 @@ def new_sampler(*, kernels: bool) -> Sampler:
 
 
 def logits_after(tokens: list[int], seed: int) -> Tensor:
-    """What a model says after some tokens: few of them likely, so that many are repeated."""
+    """Return a model's logits after some tokens: few tokens are likely, so many are repeated."""
     generator = torch.Generator().manual_seed(hash((seed, *tokens)) % 2**63)
     return 4 * torch.randn(VOCAB, generator=generator)
 
@@ -72,7 +72,7 @@ class Story:
         return len(self.said) >= self.sequence.sampling.max_tokens
 
     def row(self, drafts: list[int]) -> Row:
-        """Its last token and the drafts after it."""
+        """Make a row of the sequence's last token and the drafts after it."""
         one = self.sequence
         one.tokens[one.num_tokens : one.num_tokens + len(drafts)] = drafts
         start, count = one.num_tokens - 1, 1 + len(drafts)
@@ -84,7 +84,7 @@ class Story:
         return torch.stack(rows)
 
     def take(self, values: list[Sampled], drafts: list[int]) -> None:
-        """As far as drafts agree."""
+        """Take the sampled values as far as drafts agree."""
         for value, draft in zip(values, [*drafts, None], strict=True):
             if self.is_over:
                 return

@@ -72,7 +72,7 @@ class Rows:
         return sequence
 
     def resume(self, sequence: Sequence, batch_slot: int | None) -> None:
-        """It was preempted: what is on its way for it is dropped, and it has another lease."""
+        """Resume a preempted sequence under another lease; drop what is on its way for it."""
         hold(sequence, [0])
         sequence.num_pending, sequence.batch_slot = 0, batch_slot
         self._under_way = [

@@ -105,7 +105,7 @@ def test_without_flows_the_same_flood_makes_another_wait() -> None:
 @pytest.mark.parametrize("parts", [5, *in_the_zoo(2)])
 def test_splitting_a_tenant_into_many_keys_gains_nothing(parts: int) -> None:
     def share(keys: int) -> float:
-        """What the tenant gets when its load comes by so many keys: the flow is the tenant."""
+        """Return a tenant's share when its load comes by `keys` keys: the flow is the tenant."""
         mine = [
             Shopper(f"me{number}", documents(3, 32, seed=7), flow="me", backlog=12)
             for number in range(keys)

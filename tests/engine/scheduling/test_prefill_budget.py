@@ -35,7 +35,7 @@ NONE = WaitingPrompts(0, 0, 0)
 
 
 class KnownTimes(StepTimes):
-    """What steps take is known from the start."""
+    """Step times that are known from the start."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class EvenTimes(KnownTimes):
 
 
 class TestAlike:
-    """Of sizes that cost the same, who waits for the step decides."""
+    """Tests of the choice among sizes that cost the same, by the work that waits for the step."""
 
     def chosen(self, decodes: StepShape, queued: int) -> int:
         made = PrefillBudget(StepLimits(WHOLE, 256, MAX_STEP_S), EvenTimes())
@@ -183,7 +183,7 @@ class TestAlike:
 
 
 class MixtureTimes(KnownTimes):
-    """Of a mixture of experts; steps of decodes alone are taken to be `too_dear` times as long."""
+    """Times of a mixture of experts; decodes alone are predicted `too_dear` times as long."""
 
     def __init__(self, too_dear: float) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class MixtureTimes(KnownTimes):
 
 
 class TestDecodesAlone:
-    """What they take is not charged to the prompts, and may be predicted wrongly."""
+    """Decodes alone: their time is not charged to the prompts, and may be predicted wrongly."""
 
     def chosen(self, too_dear: float, decodes: int, queued: int) -> int:
         made = PrefillBudget(StepLimits(WHOLE, 256, MAX_STEP_S), MixtureTimes(too_dear))
@@ -296,7 +296,7 @@ def tokens_of_steps(rig: Rig) -> list[list[int]]:
 def decoding(
     rows: int, max_step_s: float | None, answer: int = 100, target_itl_s: float | None = None
 ) -> Rig:
-    """So many sequences of one flow that decode; a token takes 20 us, a step 4 ms besides."""
+    """Make a rig with `rows` decodes of one flow; a token takes 20 us, a step 4 ms besides."""
     rig = Rig(
         num_blocks=4096,
         max_batch_tokens=8192,
@@ -384,7 +384,7 @@ def serve(
 
 
 def is_whole(rig: Rig, request: Generate) -> bool:
-    """Whether it was told all that it asked for, and not left."""
+    """Return whether a request was answered to its last token."""
     return rig.finished(request.request_id).reason == "length"
 
 

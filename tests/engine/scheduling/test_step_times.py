@@ -151,7 +151,7 @@ class TestLaunches:
     TOO_LARGE = StepShape(new=2 * MOST_NEW)
 
     def known(self, took: float = 0.01) -> StepTimes:
-        """Of a model whose step the device is done with in 10 ms, and the host in 25."""
+        """Make the times of a model whose step takes the device 10 ms and the host 25."""
         times = taught(self.TOO_LARGE, 0.01)
         times.launched(self.TOO_LARGE, 0.025)
         times.settled(self.TOO_LARGE, took)

@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def noted() -> dict[str, set[str]]:
-    """What sets of buckets ask for (`noting`), where kernels are not interpreted."""
+    """Return what sets of buckets ask for (`noting`), where kernels are not interpreted."""
     kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.engine.rigs.noting"],

@@ -57,7 +57,7 @@ def fingerprint(model_dir: Path, change: Change, **settings: Any) -> bytes:
 
 
 def replaced(model_dir: Path) -> None:
-    """As a download does it, by files of the same names and sizes."""
+    """Replace the files as a download does, by files of the same names and sizes."""
     for path in model_dir.glob("*.safetensors"):
         other = path.with_suffix(".new")
         shutil.copyfile(path, other)
@@ -65,7 +65,7 @@ def replaced(model_dir: Path) -> None:
 
 
 def linked(model_dir: Path) -> None:
-    """As a hub's cache does it: to files of the same sizes and times, under other names."""
+    """Replace the files by links, as a hub's cache does, to files of the same sizes and times."""
     for path in model_dir.glob("*.safetensors"):
         blob = path.with_suffix(".blob")
         shutil.copy2(path, blob)
@@ -80,7 +80,7 @@ def written_to(model_dir: Path) -> None:
 
 
 def in_one_file(model_dir: Path) -> None:
-    """Which counts before an index."""
+    """Add a file with all weights, which counts before an index."""
     shutil.copy2(next(model_dir.glob("*.safetensors")), model_dir / "model.safetensors")
 
 
@@ -90,7 +90,7 @@ def read_again(model_dir: Path) -> None:
 
 
 def forgotten(model_dir: Path) -> None:
-    """As of a file system over a network, whose files have other inodes once they are forgotten."""
+    """Give the files other inodes, as a network file system does once it has forgotten them."""
     for path in model_dir.glob("*.safetensors"):
         other = path.with_suffix(".new")
         shutil.copy2(path, other)

@@ -17,7 +17,7 @@ MANY = 10_000
 
 
 class Room:
-    """What the cache asks for room on the device; refused once, as if others held it all.
+    """The cache's room on the device; one call is refused, as if other sequences held it all.
 
     Only while there are others: what fits is always had by who is alone.
     """

@@ -28,7 +28,7 @@ both = pytest.mark.parametrize("overlap_scheduling", [False, True])
 
 @pytest.fixture(scope="module", params=[False, True])
 def tally(request: pytest.FixtureRequest) -> Tally:
-    """Of recurrent states, and of rings, which decodes write in place."""
+    """Simulate recurrent states, or rings, which decodes write in place."""
     return simulate(STEPS, seed=2, check_every=8, has_states=True, in_place=request.param)
 
 
@@ -59,7 +59,7 @@ def text(length: int) -> list[int]:
 
 
 class TestPositions:
-    """Where states are kept, and so where the next request begins."""
+    """Tests of where states are kept, and so of where the next request begins."""
 
     @both
     def test_the_next_turn_begins_at_the_end_of_the_answer(self, overlap_scheduling: bool) -> None:

@@ -84,7 +84,7 @@ class TestThereAndBack:
 
 
 class TestOrderOfAStep:
-    """Whether a step's copies are begun before it is launched."""
+    """Tests of whether a step's copies are begun before the step is launched."""
 
     AHEAD = Tiers(host_blocks=64, ahead=8)
 

@@ -77,7 +77,7 @@ class Office:
         return body(answer)
 
     async def me(self, key: str) -> httpx.Response:
-        """What a tenant's request with `key` gets."""
+        """Return the answer to a tenant's request with `key`."""
         async with client_of(self.app, key) as http:
             return await http.get("/me")
 

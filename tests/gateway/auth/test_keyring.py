@@ -516,7 +516,7 @@ async def test_whoever_listens_anew_looks_wrong_keys_up_again_as_well(ring: Ring
 
 
 class TestOnSqlite:
-    """What only a real file can show."""
+    """Tests that need a real file."""
 
     @pytest.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[SqliteStore]:

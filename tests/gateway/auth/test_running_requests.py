@@ -55,7 +55,7 @@ class House:
         return request
 
     async def cut_off(self) -> list[int]:
-        """Which requests are cut off by a check, by their order."""
+        """Run a check; return the numbers of the requests that it cuts off."""
         await self.running.check()
         await asyncio.sleep(0)
         return [place for place, task in enumerate(self.tasks) if task.cancelled()]

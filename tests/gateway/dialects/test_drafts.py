@@ -30,7 +30,7 @@ def ask(served: Served, path: str, *, stream: bool = False, **fields: Any) -> ht
 
 
 def drafted(usage: dict[str, Any]) -> dict[str, Any] | None:
-    """What a usage says of drafts."""
+    """Return the counts of drafts in a usage; None if it has none."""
     [details] = [usage[name] for name in DETAILS if name in usage]
     ratoon = details.get("ratoon")
     return None if ratoon is None else ratoon["drafts"]

@@ -57,7 +57,7 @@ def chat(http: httpx.Client, **more: Any) -> httpx.Response:
 
 
 def is_lines(answer: httpx.Response, status: int, code: str) -> bool:
-    """Whether it is this error in the second dialect, and has its head fields and no others."""
+    """Return whether an answer is this error in the second dialect, with only its head fields."""
     assert "x-request-id" not in answer.headers
     assert len(answer.headers["lines-id"]) == 32
     shown = answer.status_code, answer.text, answer.headers["lines-code"]
@@ -65,7 +65,7 @@ def is_lines(answer: httpx.Response, status: int, code: str) -> bool:
 
 
 def is_openai(answer: httpx.Response, status: int, code: str) -> bool:
-    """Whether it is this error in OpenAI's dialect, and has its head fields and no others."""
+    """Return whether an answer is this error in OpenAI's dialect, with only its head fields."""
     assert "lines-id" not in answer.headers
     assert {"x-request-id", "openai-processing-ms"} <= answer.headers.keys()
     return (answer.status_code, answer.json()["error"]["code"]) == (status, code)

@@ -46,7 +46,7 @@ def play_all(stage: Stage, agent: Agent) -> list[float]:
 
 
 def parts_of(stage: Stage, dialect: str, *ways: bool) -> dict[bool, list[float]]:
-    """What an agent's turns reuse, by whether it gives reasoning back, which it does in these ways.
+    """Return the shares that an agent's turns reuse, by whether the agent gives reasoning back.
 
     The two have no word in common at the beginning, so that none finds what the other left.
     """

@@ -398,7 +398,7 @@ class TestAccessLog:
 
 
 class TestGzip:
-    """Of answers; requests in gzip are in test_body.py and test_malformed.py."""
+    """Tests of answers in gzip; requests in gzip are in test_body.py and test_malformed.py."""
 
     def test_a_large_answer_is_compressed_for_who_accepts_it(self, served: Served) -> None:
         url = f"{served.url}/openapi.json"

@@ -95,7 +95,7 @@ def test_a_request_cut_off_by_shutdown_gets_an_error_and_is_counted(
 
 @dataclass
 class Office:
-    """What the operator does over HTTP."""
+    """The operator's actions over HTTP."""
 
     served: Served
 

@@ -65,7 +65,7 @@ class Home:
 
 
 class RedisClock:
-    """What the scripts of a test take for Redis's time."""
+    """The clock that the scripts of a test take for Redis's time."""
 
     def __init__(self, server: RedisServer) -> None:
         self._client: redis.Redis = redis.Redis(port=server.port)

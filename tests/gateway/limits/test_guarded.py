@@ -183,7 +183,7 @@ async def test_redis_goes_down_between_the_two_phases_of_a_reservation(
 
 
 async def decided(pair: Pair, asked: Demand) -> Granted | Denied:
-    """What Redis answers the other gateway, as soon as it does."""
+    """Return what Redis answers the other gateway, as soon as it answers."""
     for _ in range(200):
         try:
             return await pair.limiters[1].reserve(asked)

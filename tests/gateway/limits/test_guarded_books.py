@@ -74,7 +74,7 @@ class NearRedis(RedisLimiter):
             await self._ask(lambda: self.memory.renew(holds))
 
     async def admits_elsewhere(self, limits: Limits, tokens: int = 0) -> bool:
-        """Whether another gateway may begin a request now; it ends at once."""
+        """Return whether another gateway may begin a request now; end that request at once."""
         asked = Demand("elsewhere", "tn_a", limits, Amount(tokens=tokens))
         verdict = await self.memory.reserve(asked)
         if isinstance(verdict, Granted):

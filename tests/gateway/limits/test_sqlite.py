@@ -165,7 +165,7 @@ async def test_the_loop_goes_on_while_another_worker_writes(path: Path) -> None:
 
 
 async def _steps(limiter: SqliteLimiter, name: str) -> int:
-    """How many of SQLite's steps a request takes from its beginning to its end."""
+    """Count the steps that a request costs SQLite from its beginning to its end."""
     steps = 0
 
     def count() -> int:

@@ -46,7 +46,7 @@ Turn = tuple[str, int, int, int]
 
 
 def asks_on(hold: Hold, most: Amount) -> Demand:
-    """What a request that has begun asks for when it is known what it may use."""
+    """Make the further demand of a begun request, once it is known how much it may use."""
     return msgspec.structs.replace(hold.demand, most=most, begun=hold.demand.most)
 
 
@@ -84,7 +84,7 @@ class Player:
 
 
 async def play_all(home: Home, turns: list[Turn]) -> list[tuple[object, ...] | None]:
-    """What a home said to every turn."""
+    """Play all turns; return what the home said to each."""
     player, said = Player(home.limiter), []
     for number, turn in enumerate(turns):
         what, amount, fraction, _ = turn

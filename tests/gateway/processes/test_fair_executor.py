@@ -238,7 +238,7 @@ class Timed:
         self.pool = FairExecutor(1, LoopTime(self.clock))
 
     async def on_the_loop(self, tenant_id: str, *seconds: float) -> list[bool]:
-        """Which of the steps were done on the event loop."""
+        """Return, for each step, whether it was done on the event loop."""
 
         def steps() -> Steps[list[bool]]:
             found = []

@@ -13,7 +13,7 @@ TIMEOUT_S = 0.05
 
 
 def answered_soon() -> asyncio.Future[str]:
-    """What comes with the loop's turn after the next, as from a socket."""
+    """Return a future that is done in the loop's turn after the next, like one of a socket."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
     loop.call_soon(loop.call_soon, answer.set_result, "here")

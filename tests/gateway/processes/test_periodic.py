@@ -44,7 +44,7 @@ WITHIN_S = 20.0
 
 
 class Damaged(Exception):
-    """What nobody expects of a store: a record that cannot be decoded, say."""
+    """An error that nobody expects of a store, such as a record that cannot be decoded."""
 
 
 class Luck:

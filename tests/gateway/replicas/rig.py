@@ -128,7 +128,7 @@ class Disaggregated(Fleet):
 
 @dataclass
 class Asked:
-    """One request and all that comes of it."""
+    """One request, with all that comes of it."""
 
     fleet: Fleet
     request: Generate
@@ -169,7 +169,7 @@ async def asking(
     loads: Loads = "auto",
     is_whole: bool = False,
 ) -> AsyncIterator[list[Asked]]:
-    """So many requests that run beside the block."""
+    """Run `count` requests while this context is open."""
     asked = [
         Asked(
             fleet,

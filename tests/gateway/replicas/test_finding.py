@@ -23,7 +23,7 @@ NO_ADDRESS = "tcp://nowhere"
 
 
 class MovingStore(MemoryStore):
-    """Its server can be away."""
+    """A store whose server can be away."""
 
     is_away = False
 

@@ -15,7 +15,7 @@ from tests.gateway.replicas.rig import Asked, Disaggregated, prompt, settled
 
 
 class Chaos:
-    """One run of it."""
+    """One run of random requests, deaths and delays."""
 
     def __init__(self, seed: int) -> None:
         self.random, self.fleet, self.asked = Random(seed), Disaggregated(), list[Asked]()

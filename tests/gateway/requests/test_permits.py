@@ -80,7 +80,7 @@ class NotingLimiter:
         self.is_closed = True
 
     async def next_renewal(self) -> list[Hold]:
-        """One that begins from now on."""
+        """Wait for the next renewal; return its holds."""
         self.heard.clear()
         await self.heard.wait()
         return self.renewed[-1]
@@ -99,7 +99,7 @@ def limiter() -> NotingLimiter:
 async def held(
     permits: Permits, caller: Caller, admitted: AdmittedRequest, used: Callable[[], TokenCounts]
 ) -> AsyncIterator[RateStatus]:
-    """What a request does: it begins, it is tokenised, it ends."""
+    """Do what a request does: begin, be tokenised, end."""
     async with permits.taken(caller) as permit:
         await permit.extend(admitted)
         permit.settles(used)

@@ -25,7 +25,7 @@ LONG_S = 60.0  # to wait for an answer, where there is to be one
 
 @dataclass
 class Office:
-    """One service, and its workers."""
+    """One router service, and its workers."""
 
     socket: Path
     clock: Clock = field(default_factory=Clock)
@@ -35,7 +35,7 @@ class Office:
         self.service = RouterService(self.router, self.known, LIMITS)
 
     def known(self) -> KnownBlocks:
-        """What workers are told."""
+        """Return the block counts that workers are told."""
         return KnownBlocks({name: self.router.known_blocks(name) for name in READY})
 
     def running(self) -> dict[str, int]:

@@ -34,7 +34,7 @@ HOT = range(64)  # the content of a prefix
 
 
 def send(one: FirstTokenRouter, name: str, *contents: object) -> RoutingChoice:
-    """As the gateway does; the prompt is computed at once, and told."""
+    """Choose and send as the gateway does; the prompt is computed and reported at once."""
     asked = request(name, *contents)
     choice = one.choose(asked, READY, SOURCES)
     one.sent(choice.replica, replace(asked, source=choice.source))

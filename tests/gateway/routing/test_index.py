@@ -34,7 +34,7 @@ PATHS = (path("published", "tenant"), path("other"))
 
 
 def literal(listener: CacheListener, block_keys: bytes) -> tuple[int, int, int]:
-    """What it has of a prompt by tier, block by block until the first that it has not."""
+    """Count a prompt's blocks by tier in the listener, up to the first block that it lacks."""
     counts = {"device": 0, "host": 0, "disk": 0}
     for key in split_keys(block_keys):
         if key not in listener.held:
@@ -44,7 +44,7 @@ def literal(listener: CacheListener, block_keys: bytes) -> tuple[int, int, int]:
 
 
 def by_tier(index: CacheIndex, block_keys: bytes, replica: str) -> tuple[int, int, int]:
-    """What a replica has, as a router asks it: blocks in device, host and disk."""
+    """Count a replica's blocks in device, host and disk, as a router asks for them."""
     keys = keys_of(block_keys)
     found = index.find(keys, [replica]).get(replica, NOTHING)
     if not found.is_lower:
@@ -178,7 +178,7 @@ class Chaos(RuleBasedStateMachine):
 
 
 def is_closed(listener: CacheListener, block_keys: bytes) -> bool:
-    """Whether it has a beginning of the prompt alone, and no slower tier before a faster one."""
+    """Return whether a listener has only a prompt's beginning, faster tiers before slower ones."""
     levels = [
         ("device", "host", "disk").index(listener.held[key]) if key in listener.held else 3
         for key in split_keys(block_keys)
@@ -188,7 +188,7 @@ def is_closed(listener: CacheListener, block_keys: bytes) -> bool:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a snapshot of some ten blocks takes several turns."""
+    """Make pieces small, so that a snapshot of some ten blocks takes several turns."""
     monkeypatch.setattr(cache_feed, "PIECE_BLOCKS", 4)
 
 

@@ -60,7 +60,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 class Gateway:
-    """What a gateway has of it."""
+    """A gateway's view of the published prefixes."""
 
     def __init__(
         self, model: Path, store: MemoryStore, engine: FakeEngine, pool: ThreadPoolExecutor

@@ -39,7 +39,7 @@ def none_recorded() -> FlushReader:
 
 
 def knows(engine: Engine) -> bool:
-    """Whether the router has heard of all blocks of a prompt and its answer."""
+    """Return whether the router has heard of all blocks of a prompt and its answer."""
     blocks = sum(one.known_blocks for one in engine.replicas.values())
     return blocks == (len(PROMPT) + 3) // BLOCK_SIZE  # the last token is not computed
 

@@ -810,7 +810,7 @@ class StoreContract:
 
 
 async def _random_change(store: Store, rng: random.Random) -> str:
-    """One change out of few names, so that they collide; returns how it ended."""
+    """Make one change with one of few names, so that names collide; return how it ended."""
     tenant = replace(a_tenant(rng.choice("abcd")), weight=float(rng.randrange(1, 5)))
     tenant = replace(tenant, name=rng.choice("abcd"))
     key = replace(a_key(a_tenant(rng.choice("abcd")), rng.randrange(4)), tenant_id=tenant.id)

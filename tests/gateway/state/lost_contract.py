@@ -22,7 +22,7 @@ from tests.gateway.state.contract import a_tenant
 
 @dataclass
 class Place:
-    """Where a state is, and how it is lost: emptied, exchanged for another, and put back."""
+    """The place of a state, and ways to lose it: emptied, exchanged for another, and put back."""
 
     data_dir: Path
     shared: Shared

@@ -152,7 +152,7 @@ async def refusal(site: Site, issued: IssuedKey) -> GatewayError:
 
 
 async def outage(site: Site) -> None:
-    """What holds while no answer comes, whatever the reason."""
+    """Check what holds while no answer comes, whatever the reason."""
     site.forget_by_time()
     assert (await site.keyring.identify(site.known.secret)).tenant_id == ACME.id
     assert isinstance(await refusal(site, site.unused), Unavailable)  # 503: it may be good

@@ -42,7 +42,7 @@ RECORDED: list[Turn] = [
 
 @dataclass
 class Used:
-    """Of one answer."""
+    """The token counts of one answer."""
 
     prompt: int
     cached: int

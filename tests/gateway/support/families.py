@@ -77,7 +77,7 @@ def _byte_level(added: list[AddedToken], *, ignore_merges: bool = False) -> Toke
 
 
 def _sentencepiece(added: list[AddedToken], *, legacy: bool) -> Tokenizer:
-    """As converted from SentencePiece; `legacy`: a word's mark is put before every piece."""
+    """Make a tokenizer as converted from SentencePiece; `legacy`: `▁` is put before every piece."""
     inner = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
     if legacy:
         steps = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]

@@ -6,5 +6,5 @@ from gateway.state.store import R, Records
 
 
 async def put(store: Records, record: R) -> R:
-    """What is stored then; raises as `Records.update`."""
+    """Put a record in place of the stored one; return what is stored then."""
     return await store.update(type(record), record.id, lambda _: record)

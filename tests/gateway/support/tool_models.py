@@ -268,7 +268,7 @@ class ToolModel:
 
     @property
     def welcome(self) -> Welcome:
-        """Of an engine that runs it."""
+        """Return the welcome of an engine that runs this model."""
         ends = ("<|eos|>", "<|im_end|>", "<|call|>", "<|return|>")
         ids = [self.inner.token_to_id(end) for end in ends]
         return msgspec.structs.replace(

@@ -37,7 +37,7 @@ ENTRY = AccessLogEntry(
 
 
 class Written:
-    """What was written, in its pieces."""
+    """A log's output, in the pieces in which it was written."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []

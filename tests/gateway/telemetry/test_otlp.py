@@ -27,7 +27,7 @@ SOON_S = 4.0
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """What a gateway leaves behind when it ends is gone before the next test."""
+    """Wait for the threads that a gateway leaves when it ends, so that the next test has none."""
     yield
     for thread in threading.enumerate():
         if "otel" in thread.name.lower() or "otlp" in thread.name:

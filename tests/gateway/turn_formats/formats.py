@@ -105,7 +105,7 @@ def in_gemma(value: object, quote: str) -> str:
 
 
 class Written(Struct, frozen=True):
-    """How a format writes calls, said again, for its grammars to be checked against."""
+    """The way in which a format writes calls, spelled again to check its grammars against."""
 
     format: type[Any]
     call: str  # with %s for the name and the arguments

@@ -47,5 +47,5 @@ class Bytes:
 
 
 def _prepared(lark: str) -> str:
-    """As the engine gives it to the library."""
+    """Prepare a grammar as the engine gives it to the library."""
     return prepared(Grammar("lark", lark))

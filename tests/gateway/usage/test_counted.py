@@ -49,7 +49,7 @@ def post(served: Served, path: str = COMPLETIONS, **body: Any) -> httpx.Response
 
 
 def added(served: Served, ask: Callable[[], object]) -> Counts:
-    """What `ask` adds to the counters."""
+    """Return what `ask` adds to the counters."""
     before = counts(served)
     ask()
     assert served.wait_idle()

@@ -14,7 +14,7 @@ from tests.gateway.support.manual_clock import ManualClock
 
 
 def a_meter(*prompts: int, choices: int = 1, use_cache: bool = True) -> RequestMetrics:
-    """Of a request with prompts of so many tokens."""
+    """Make the meter of a request with prompts of so many tokens."""
     request = admitted(*prompts, choices=choices, use_cache=use_cache)
     return RequestMetrics(GatewayMetrics(), "/v1/completions", request, 0.0, ManualClock())
 

@@ -65,7 +65,7 @@ class House:
         ]
 
     def comes_to(self, *wanted: tuple[int, int]) -> bool:
-        """Whether the usage store says so before long: it is written once a second."""
+        """Return whether the usage store says so before long: it is written once a second."""
         wait_for(lambda: self.unread() == list(wanted), WITHIN_S)
         return self.unread() == list(wanted)
 

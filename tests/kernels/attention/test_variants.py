@@ -36,7 +36,7 @@ def attend(ops: Ops, case: Case) -> Tensor:
 
 
 def sinks_for(case: Case) -> Tensor:
-    """Of the size of scores: some heads give most of their weight to them, others little."""
+    """Make sinks as large as scores: some heads give them most of their weight, others little."""
     return torch.linspace(-3.0, 6.0, case.q.shape[1]).to(case.q.dtype)
 
 

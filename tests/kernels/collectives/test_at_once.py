@@ -50,7 +50,7 @@ def exchanges(number: int) -> Iterator[tuple[int, str, int]]:
 
 
 def exchange(rows: PeerRows, number: int) -> list[Tensor]:
-    """What this rank has of each: sums, columns of all ranks, or tokens of the first."""
+    """Return what a rank gets of each exchange: sums, all ranks' columns, or rank 0's tokens."""
     pause, weight = random.Random(rows.rank), torch.ones(WIDTH, dtype=DTYPE)
     in_two = replace(rows, least_saved=0)
     found: list[Tensor] = []
@@ -112,7 +112,7 @@ def at_once(num_ranks: int, run: Callable[[int], None]) -> list[int | None]:
 
 
 def stand_still(rank: BaseProcess) -> None:
-    """Wherever it is, while the others go on."""
+    """Stop the rank wherever it is, for a while, as the others go on."""
     assert rank.pid is not None
     os.kill(rank.pid, signal.SIGSTOP)
     time.sleep(STILL_S)

@@ -211,7 +211,7 @@ class Launch:
 
 
 class Waiting(Launch):
-    """One that nobody has sent anything, in this turn."""
+    """A launch to which no other rank has sent anything in this turn."""
 
     def __init__(self, turn: int = 0, *, two_shot: bool = False) -> None:
         """Rank 0 of two, or two-shot rank 1 of three, which is not the row's owner."""

@@ -53,7 +53,7 @@ def _all_places(
 
 
 def widened(kind: Kind, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """As `_all_places`."""
+    """Widen the numbers of all places, as `_all_places` does."""
     if kind == "mxfp4":
         scales = mxfp4_scales(EXPONENTS)[0]
     else:
@@ -100,7 +100,7 @@ def test_two_in_a_register_do_not_touch(
 
 
 def run(asm: str, given: dict[str, Tensor]) -> Tensor:
-    """What the instructions make of registers, int64 of 32 bits."""
+    """Run the instructions on registers, int64 of 32 bits; return the result."""
     values = dict(given)
     asm = re.sub(r"\.reg[^;]*;", "", asm)
     for name, kind, operands in re.findall(r"(\w+)\.([\w.]+) ([^;]+);", asm):

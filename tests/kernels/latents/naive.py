@@ -25,7 +25,7 @@ def attention(q: Tensor, latents: Tensor, weight: Tensor, shape: LatentShape) ->
 
 
 def rotated(x: Tensor, position: int, theta: float, *, interleaved: bool) -> Tensor:
-    """One head (P,) rotated by its position -> its pairs' first numbers, then their second."""
+    """Rotate one head (P,) by its position -> its pairs' first numbers, then their second."""
     half = len(x) // 2
     out = torch.empty(2 * half, dtype=torch.float64)
     for i in range(half):

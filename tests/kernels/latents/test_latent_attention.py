@@ -45,14 +45,14 @@ class Case:
     rows: tuple[tuple[Tensor, Tensor], ...]
 
     def truth(self) -> Tensor:
-        """What attention gives, (T, H, V) float64."""
+        """Return the result of attention, (T, H, V) float64."""
         return torch.cat([naive.attention(*row, self.weight, self.shape) for row in self.rows])
 
 
 def make_case(
     rows: Rows, shape: LatentShape = SHAPE, heads: int = 4, dtype: str = "float32"
 ) -> Case:
-    """What lies after a row's context is poison, as in `tests.kernels.cases`."""
+    """Make a case; after each row's context lies poison, as in `tests.kernels.cases`."""
     generator = torch.Generator().manual_seed(1)
 
     def drawn(*size: int) -> Tensor:

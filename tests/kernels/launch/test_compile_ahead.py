@@ -46,7 +46,7 @@ class Compiled:
 
 @dataclass(eq=False)
 class NamedKernel(KernelInterface):  # type: ignore[misc]
-    """What `triton.jit` makes, without a compiler: a variant is a name."""
+    """A kernel of `triton.jit` without a compiler: a variant is a name."""
 
     name: str
     broken: frozenset[str] = frozenset()

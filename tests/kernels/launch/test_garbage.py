@@ -12,7 +12,7 @@ from kernels.launch.garbage import uncollected
 
 @pytest.fixture(autouse=True)
 def usual() -> Iterator[None]:
-    """Whatever a test leaves behind, the others' garbage is collected."""
+    """Turn garbage collection on again after each test."""
     yield
     gc.enable()
 

@@ -26,7 +26,7 @@ class StateLayer(Protocol):
 
     @property
     def state_shape(self) -> tuple[int, ...]:
-        """Of one slot."""
+        """Return the shape of one slot."""
 
     @property
     def state_dtype(self) -> torch.dtype: ...
@@ -35,7 +35,7 @@ class StateLayer(Protocol):
         """The inputs of tokens, each (T, ...)."""
 
     def apply(self, ops: Ops, inputs: Sequence[Tensor], state: Tensor, rows: StateRows) -> Tensor:
-        """What the op gives; `state` is updated."""
+        """Return the result of the op, and update `state`."""
 
     def truth(self, inputs: Sequence[Tensor], state: Tensor) -> naive.Advanced:
         """Outputs and the state after one row, float64."""

@@ -48,7 +48,7 @@ def assert_right(
 
 
 def run(layer: StateLayer, ops: Ops, batch: Batch) -> tuple[Tensor, Tensor]:
-    """What the op gives, and the pool after it; the batch stays as it was."""
+    """Return the result of the op, and the pool after it; leave the batch as it was."""
     own = batch.copied()
     with poisoned_memory():
         got = layer.apply(ops, own.inputs, own.state, own.rows)

@@ -13,7 +13,7 @@ BATCH_SLOTS = 5
 
 
 def seen_tokens() -> Tensor:
-    """Of five batch slots: nothing, a prompt, an output, both, and something that nobody reads."""
+    """Count seen tokens of five batch slots: none, a prompt, an output, both, and an unread one."""
     seen = torch.zeros((BATCH_SLOTS, VOCAB), dtype=torch.int32)
     seen[1, [0, 7, VOCAB - 1]] = 1
     seen[2, [7, 4_096]] = torch.tensor([2, 10], dtype=torch.int32)

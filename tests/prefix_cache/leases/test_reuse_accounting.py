@@ -123,7 +123,7 @@ def test_what_is_pinned_was_found_before_it_changes_its_owner() -> None:
 def counted_in_parent(
     scene: Scene, where: NamespacePath, ids: TokenIds, writer: str, owner: str = "me"
 ) -> tuple[int, dict[str, int]]:
-    """What the lease of a whole request says: blocks it wrote, and first reads by label."""
+    """Run a whole request; return its lease's written blocks, and first reads by label."""
     lease = scene.start(where, ids, owner, writer=writer)
     scene.release(lease)
     return lease.num_written, lease.first_reads

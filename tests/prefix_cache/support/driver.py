@@ -222,7 +222,7 @@ class Driver:
         assert forgotten == self.oracle.flush(where, owner)
 
     def finish(self) -> None:
-        """Whatever happened, nothing has leaked."""
+        """End all sequences, and check that nothing has leaked."""
         for sequence in list(self.running):
             self.release(sequence)
             self.check()

@@ -38,7 +38,7 @@ class Sizes:
     disk: int = 0
 
     def part(self, share: float) -> Sizes:
-        """So much of each."""
+        """Return a share of each size."""
         return Sizes(*(int(share * blocks) for blocks in (self.device, self.host, self.disk)))
 
 
@@ -97,7 +97,7 @@ class Market:
             self.cache.complete(moves)
 
     def hit_rate(self, owner: str) -> float:
-        """Of the tokens that could have been found."""
+        """Return the share that was found of the tokens that could have been found."""
         return self.found[owner] / self.asked[owner]
 
     def held(self, owner: str) -> int:

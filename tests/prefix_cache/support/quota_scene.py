@@ -47,7 +47,7 @@ class QuotaScene(TierScene):
 
 
 def any_quota(random: Random) -> Quota:
-    """One of all sorts, the default and the emptiest among them."""
+    """Draw a quota of any sort, the default and the emptiest among them."""
     shares = sorted(random.choice((0.0, 0.1, 0.3, 0.5, 1.0)) for _ in range(2))
     return Quota(shares[0], shares[1], random.choice((0.25, 1.0, 1.0, 3.0)))
 

@@ -98,12 +98,12 @@ class Scene:
             self.memory[lease.blocks[at // self.block_size]][at % self.block_size] = kv[at]
 
     def read(self, lease: Lease, length: int) -> list[int | None]:
-        """What the lease's first `length` slots hold."""
+        """Return what the lease's first `length` slots hold."""
         size = self.block_size
         return [self.memory[lease.blocks[at // size]][at % size] for at in range(length)]
 
     def kv(self, where: NamespacePath, ids: TokenIds | Sequence[int]) -> list[int]:
-        """What each token's slot must hold."""
+        """Return what each token's slot must hold."""
         values, past = [], 0
         for at, token in enumerate(ids):
             past = hash((past, int(token), where.at(at // self.block_size)))

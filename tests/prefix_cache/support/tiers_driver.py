@@ -26,7 +26,7 @@ MOST_RUNNING = 3
 
 @dataclass(eq=False)
 class Sequence:
-    """One that runs, or waits for its prefix."""
+    """A sequence that runs, or waits for its prefix."""
 
     path: NamespacePath
     ids: TokenIds
@@ -165,7 +165,7 @@ class TiersDriver:
             self.scene.discard(one.lease)
 
     def _check(self, one: Sequence) -> None:
-        """What it has been given and has computed is what it should be."""
+        """Check that what a sequence was given and has computed is right."""
         if one.lease.ready:
             self._keep_promises()
             self.scene.move()
@@ -212,7 +212,7 @@ class TiersDriver:
         self.seen["promised"] += sum(lease.ready for lease in waiting)
 
     def _keep_promises(self) -> None:
-        """What a step does before it reads: wait for what was released early."""
+        """Wait for what was released early, as a step does before it reads."""
         kept = [move for move in self.scene.under_way if move in self.released]
         self.scene.complete([(move, CopyOutcome.DONE) for move in kept])
         self.released.clear()
@@ -260,7 +260,7 @@ class TiersDriver:
         self.seen["restored"] += self.scene.restart(found)
 
     def finish(self) -> None:
-        """Whatever happened, nothing has leaked."""
+        """End all sequences, and check that nothing has leaked."""
         scene = self.scene
         for one in list(self.running):
             self._end(one)

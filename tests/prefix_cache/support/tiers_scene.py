@@ -26,7 +26,7 @@ Content = list[int | None]
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One copy under way: both places, and what was to be read when it began."""
+    """One copy under way: its places, and the content to read when it began."""
 
     source: Content
     before: Content

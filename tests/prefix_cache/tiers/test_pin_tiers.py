@@ -19,7 +19,7 @@ OTHER = tokens(*range(50, 62))  # all that fits on the device
 
 
 def lease(scene: TierScene, ids: TokenIds) -> Lease:
-    """One of "tenant", once there is room for it and all of it is on the device."""
+    """Return a lease of "tenant", once there is room for it and all of it is on the device."""
     found: Lease | None = None
     for _ in range(6):
         found = found or scene.acquire_loading(A, ids, None, "tenant")

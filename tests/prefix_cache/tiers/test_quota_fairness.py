@@ -127,7 +127,7 @@ class TestTheEvictionChannel:
         return seen
 
     def advantage(self, seen: list[tuple[bool, tuple[int, ...]]]) -> float:
-        """Of the best guess by the hit ratio learnt in one half, in the other."""
+        """Return the advantage of the best guess by hits, learned on one half, on the other."""
         half = len(seen) // 2
         by_hits: dict[int, int] = {}
         for active, hits in seen[:half]:

@@ -33,7 +33,7 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 def may_stay_alone(node: Node, tier: Tier, place: int) -> bool:
-    """Whether the block has a copy where it may lie as the fastest one."""
+    """Return whether the block has a copy in a tier where it may lie without a faster copy."""
     state = int(node.edge.states[place])
     if tier is Tier.HOST:
         return bool(state & DISK)

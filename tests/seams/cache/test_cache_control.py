@@ -22,7 +22,7 @@ HOUR = {"type": "ephemeral", "ttl": "1h"}
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Its first tenant has a part of some 1,800 tokens, its second of 200; no lower tiers."""
+    """Run a server whose tenants have parts of 1,800 and 200 tokens, without lower tiers."""
     with running_server(tmp_path_factory.mktemp("small") / "data", SMALL) as server:
         yield server
 

@@ -35,7 +35,7 @@ every_ops = pytest.mark.parametrize("ops", [torch_ops, triton_ops])
 
 
 def written(number: int, layer: int, view: Tensor) -> Tensor:
-    """What block `number` has in `layer`, unlike any other's."""
+    """Make the content of block `number` in `layer`, unlike any other block's."""
     generator = torch.Generator().manual_seed(100 * number + layer)
     return torch.randn(view.shape[1:], generator=generator).to(view.dtype)
 

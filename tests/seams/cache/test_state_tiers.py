@@ -51,7 +51,7 @@ def prompt(chat: int) -> list[int]:
 
 
 def ask(engine: RealEngine, name: str, ids: list[int], *, use_cache: bool = True) -> list[int]:
-    """What a request says. It loads what lies lower, also where computing it anew is quicker."""
+    """Return a request's tokens. Lower blocks are loaded, even where computing is quicker."""
     engine.submit(name, ids, GREEDY, namespace=NAMESPACES[0], use_cache=use_cache, loads="always")
     engine.run()
     while engine.core.components.copies.pending:

@@ -45,7 +45,7 @@ class House:
             return answer
 
     def ratoon(self, *words: str) -> str:
-        """What a command of the operator prints."""
+        """Return what a command of the operator prints."""
         target = ("--url", self.server.url, "--admin-key", self.server.admin_key)
         log = self.server.data_dir.parent / f"{uuid.uuid4().hex}.log"
         return printed_by([*words, *target], log)

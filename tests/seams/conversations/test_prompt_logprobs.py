@@ -30,7 +30,7 @@ NEIGHBOUR = sampling(12, 1.0, seed=4, presence_penalty=0.5, num_logprobs=2, igno
 
 
 def told(engine: RealEngine, request_id: str) -> tuple[TokenLogprobs, ...]:
-    """What a request was told of its prompt, once."""
+    """Return the log-probabilities of its prompt that a request was sent, once."""
     events = [event for event in engine.link.events(request_id) if not isinstance(event, Failed)]
     [scores] = [event.prompt_logprobs for event in events if event.prompt_logprobs is not None]
     return scores

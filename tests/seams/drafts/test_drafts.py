@@ -27,7 +27,7 @@ def engine(checkpoint: Checkpoint, bounds: Bounds = BOUNDS, *, drafts: bool = Tr
 
 
 def replayed(one: RealEngine, wish: SamplingParams, times: int = 3) -> list[list[int]]:
-    """What a prompt is answered, several times one after the other."""
+    """Answer a prompt several times, one after the other; return the tokens."""
     for number in range(times):
         one.submit(str(number), PROMPT, wish, namespace=NAMESPACE)
         one.run()

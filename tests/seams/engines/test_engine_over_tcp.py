@@ -81,7 +81,7 @@ def told_of_few(directory: Path) -> list[str]:
 
 
 def expect_a_stranger_to_be_told(data_dir: Path, place: list[str], engine_log: Path) -> None:
-    """Of a gateway with another key both ends say so, and name the setting."""
+    """Check that both ends report a gateway with another key, and name the setting."""
     data_dir.mkdir(mode=0o700)
     other = data_dir / "link.key"
     other.write_bytes(zmq.curve_keypair()[1])

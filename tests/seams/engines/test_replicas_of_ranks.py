@@ -30,7 +30,7 @@ LENGTH = 800  # of a prompt: long enough that the next one goes to the other eng
 
 
 def answers(server: Server, **more: object) -> list[list[str]]:
-    """Of one prompt, asked so often at once."""
+    """Return the answers to one prompt, asked AT_ONCE times at once."""
     with server.client() as client, ThreadPoolExecutor(AT_ONCE) as pool:
         sent = [body(0, 20) | {"cache_salt": str(number)} | more for number in range(AT_ONCE)]
         asked = pool.map(lambda one: client.post("/v1/completions", json=one).json(), sent)

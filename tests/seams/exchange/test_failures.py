@@ -86,7 +86,7 @@ def test_an_address_that_is_none_or_needs_a_key(
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """As when strangers hold as many connections as this process may have files open."""
+    """Hold as many descriptors as this process may have, as strangers' connections would."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
     held = list[int]()

@@ -140,7 +140,7 @@ def test_a_prefix_that_its_tenant_has_deleted_is_not_fetched_back(
 
 
 def mark(engine: RealEngine, prompt: Sequence[int]) -> None:
-    """As a request does that has it cached."""
+    """Mark a cached prompt, as a request does."""
     ids, now = np.array(prompt, np.int32), engine.core.components.clock()
     lease = engine.cache.read(NamespacePath.single(A), ids, owner=A.hex(), now=now)
     assert lease is not None
@@ -149,7 +149,7 @@ def mark(engine: RealEngine, prompt: Sequence[int]) -> None:
 
 
 def delete(engine: RealEngine, key: bytes, *, is_marked: bool) -> None:
-    """As a gateway asks all; and, of what another engine had marked, once more."""
+    """Delete as a gateway asks all engines; again if another engine had marked the prefix."""
     said = ForgetMarked(query_id="", flow=A.hex(), prefix_id=key, is_marked=is_marked)
     engine.link.say(said, CLIENT)
     engine.step()

@@ -47,7 +47,7 @@ def test_a_request_waits_for_blocks_that_are_lent(checkpoint: Checkpoint, tmp_pa
 
 
 def ask(engine: RealEngine) -> Ask:
-    """Of one that takes none of what it is sent."""
+    """Make the request of an engine that takes nothing of what it is sent."""
     return Ask(
         number=1,
         fingerprint=engine.core.components.welcome.fingerprint,

@@ -36,7 +36,7 @@ class Longer(Ask):
 
 @dataclass(frozen=True)
 class Asked:
-    """One request: to which of the two, whether the other is its source, and whether it leaves."""
+    """One request: to which engine, whether the other is its source, and whether it leaves."""
 
     ask: Longer
     to: int

@@ -36,7 +36,7 @@ def pin(engine: RealEngine) -> int:
 
 
 def fetch(pair: Pair) -> None:
-    """As a gateway has a new replica fetch it first."""
+    """Fetch the prefix, as a gateway has a new replica do first."""
     request = Generate(
         request_id="first~p",
         token_ids=pack_token_ids(PREFIX),

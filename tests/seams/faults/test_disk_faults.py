@@ -37,7 +37,7 @@ PAGE = 4096
 
 @pytest.fixture(scope="module")
 def expected(checkpoint: Checkpoint) -> list[list[int]]:
-    """What each prompt gives with the cache off."""
+    """Return what each prompt gives with the cache off."""
     engine = RealEngine(str(checkpoint.model_dir), replace(TINY, num_blocks=64))
     for number, prompt in enumerate(PROMPTS):
         engine.submit(str(number), prompt, GREEDY, namespace=NAMESPACE, use_cache=False)
@@ -47,7 +47,7 @@ def expected(checkpoint: Checkpoint) -> list[list[int]]:
 
 @pytest.fixture
 def engine(checkpoint: Checkpoint, tmp_path: Path) -> Iterator[RealEngine]:
-    """One that has put all prompts on disk."""
+    """Make an engine that has put all prompts on disk."""
     model_dir = str(checkpoint.model_dir)
     bounds = Bounds(
         num_blocks=6,
@@ -79,7 +79,7 @@ def process_of(engine: RealEngine) -> int:
 
 
 def ask(engine: RealEngine, name: str, prompt: tuple[int, ...]) -> list[int]:
-    """Its tokens; what lies on disk is loaded, whatever that takes."""
+    """Return a request's tokens; blocks on disk are loaded, whatever that takes."""
     engine.submit(name, prompt, GREEDY, namespace=NAMESPACE, loads="always")
     engine.run()
     return engine.tokens(name)

@@ -45,7 +45,7 @@ class Stream(threading.Thread):
                 self.broken = error
 
     def num_tokens(self) -> int:
-        """How many it was told."""
+        """Count the tokens that the reader was sent."""
         told = [json.loads(line[6:]) for line in self.lines if '"choices"' in line]
         choices = [choice for chunk in told for choice in chunk["choices"]]
         return sum(len(choice["logprobs"]["tokens"]) for choice in choices if choice["logprobs"])

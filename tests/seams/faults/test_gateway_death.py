@@ -88,7 +88,7 @@ class Reader(threading.Thread):
 
 
 def reading(server: Server, count: int, max_tokens: int) -> list[Reader]:
-    """So many streams that have begun."""
+    """Begin `count` streams, and wait until each has a chunk."""
     readers = [Reader(server, max_tokens) for _ in range(count)]
     wait_for(lambda: all(len(reader.lines) > 1 for reader in readers), START_S)
     return readers
@@ -132,7 +132,7 @@ def test_a_gateway_that_is_asked_to_end_truncates_nothing_and_takes_nothing_new(
 
 
 def accepts(server: Server) -> bool:
-    """Whether a new request is taken: it is refused with 503, or not even connected."""
+    """Return whether a new request is taken: neither refused with 503 nor unconnected."""
     try:
         with server.client() as client:
             body = {"model": "handbook", "prompt": "x", "max_tokens": 1}

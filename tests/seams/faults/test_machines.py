@@ -72,7 +72,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation
 
 @pytest.fixture(scope="module")
 def right(installed: Installation) -> list[list[str]]:
-    """What each prompt gives, one after the other."""
+    """Return what each prompt gives, one after the other."""
     with installed.one.client() as client:
         answers = [client.post("/v1/completions", json=body(n, TOKENS)) for n in range(PROMPTS)]
     return [one.json()["choices"][0]["logprobs"]["tokens"] for one in answers]

@@ -64,7 +64,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def right(fleet: Server) -> list[list[str]]:
-    """What each prompt gives, one after the other."""
+    """Return what each prompt gives, one after the other."""
     with fleet.client() as client:
         answers = [client.post("/v1/completions", json=body(n, TOKENS)) for n in range(PROMPTS)]
     return [one.json()["choices"][0]["logprobs"]["tokens"] for one in answers]

@@ -38,7 +38,7 @@ HANDED_ON: Mapping[str, Callable[[int], int]] = {
 
 
 def play_any(name: str, seed: int) -> Counter[str]:
-    """One game; how often each of its ends came. Raises NotGivenBack."""
+    """Play one game; count how often each of its ends came. Raises NotGivenBack."""
     if name in WAITS:
         return play(WAITS[name], seed)
     return Counter({"handed on": HANDED_ON[name](seed)})

@@ -92,7 +92,7 @@ class OneByOne(Executor):
 
 
 class BrokenWork(Exception):
-    """What some work raises."""
+    """The error that some work raises."""
 
 
 class Lane(Resource):
@@ -138,7 +138,7 @@ class Lane(Resource):
 
 
 def steps(many: int, *, breaks: bool = False) -> Steps[None]:
-    """So many steps of work."""
+    """Do `many` steps of work; then break, if asked to."""
     for _ in range(many):
         yield
     if breaks:

@@ -44,7 +44,7 @@ class Resource:
         """Assert what holds at any time."""
 
     def left(self) -> object:
-        """What is held or waited for now; false where that is nothing."""
+        """Return what is held or waited for now; false if that is nothing."""
         raise NotImplementedError
 
     async def use_all(self) -> None:
@@ -57,7 +57,7 @@ class NotGivenBack(AssertionError):
 
 
 class User:
-    """One that takes and gives back."""
+    """A user who takes a resource and gives it back."""
 
     def __init__(self, resource: Resource, random: Random) -> None:
         self.may_go = asyncio.Event()
@@ -86,7 +86,7 @@ class Game:
         self._failures: list[str] = []
 
     async def run(self, rounds: int) -> None:
-        """So many times: let things happen, let all go, and assert that everything is there."""
+        """Repeat: let things happen, let all users go, and assert that everything is given back."""
         asyncio.get_running_loop().set_exception_handler(self._note_failure)
         for _ in range(rounds):
             for _ in range(ACTS):

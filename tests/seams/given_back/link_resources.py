@@ -180,7 +180,7 @@ class Routes(Resource):
 
 
 class _Wire:
-    """What two ends of a connection have said and not heard; they hear it when told to."""
+    """What two ends of a connection have sent and not received; they receive it when told to."""
 
     def __init__(self, near: RouterChannel[Any], far: RouterChannel[Any]) -> None:
         self.near, self.far = near, far
@@ -200,7 +200,7 @@ class _Wire:
 
 
 class _End(asyncio.Transport):
-    """Where one end of the wire writes."""
+    """The transport to which one end of the wire writes."""
 
     def __init__(self, wire: _Wire, to: RouterChannel[Any]) -> None:
         super().__init__()
@@ -216,4 +216,4 @@ class _End(asyncio.Transport):
         return 0
 
     def abort(self) -> None:
-        """It is cut by who has made it."""
+        """Do nothing: the test cuts the connection."""

@@ -52,16 +52,16 @@ class _Answers:
     def found(
         self, asker: Asker, blocks: int, first_reads: dict[str, int], *, has_state: bool = False
     ) -> None:
-        """It has room for them."""
+        """Do nothing: the asker has room for the blocks."""
 
     def units_of_state(self, state_slot: int) -> range:
         raise AssertionError(f"no state is sent of a model without: {state_slot}")
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
-        """It reads them until it is gone."""
+        """Do nothing: the asker reads the blocks until it is gone."""
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
-        """It goes when it likes."""
+        """Do nothing: the asker leaves when it likes."""
 
 
 def play_source(seed: int) -> int:

@@ -68,7 +68,7 @@ class SlowRedis(RedisLimiter):
         await self._answer(lambda: self.held.discard(_member(hold.demand)))
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """They last on by themselves: what is forgotten stays."""
+        """Do nothing: holds last by themselves, and what is forgotten stays."""
 
     def _reserve_now(self, demand: Demand) -> Verdict:
         begun = None if demand.begun is None else _member(as_begun(demand, demand.begun))

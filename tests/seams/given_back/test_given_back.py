@@ -30,7 +30,7 @@ PLACES = 2
 
 
 class Semaphore(Protocol):
-    """As `asyncio.Semaphore`."""
+    """The methods of `asyncio.Semaphore`."""
 
     async def acquire(self) -> object: ...
 

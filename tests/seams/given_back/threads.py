@@ -28,7 +28,7 @@ FLOWS = "abc"
 
 
 class Broken(Exception):
-    """What some work raises."""
+    """The error that some work raises."""
 
 
 class Gate:
@@ -58,7 +58,7 @@ class GatedConstraint(TokenConstraint):
         return bitmask([1], 64)
 
     def advance(self, token_id: int) -> None:
-        """It is always the same."""
+        """Do nothing: the mask is always the same."""
 
 
 def play_masks(seed: int) -> int:

@@ -99,7 +99,7 @@ class Writer:
             self.held.pop(slot, None)
 
     def reads_right(self, slot: int) -> bool:
-        """Whether the block of `slot` is there; if it is, byte for byte."""
+        """Return whether the block of `slot` is there; if it is, check each byte."""
         number, buffer = self.held[slot], self.tier.buffers.take()
         assert buffer is not None
         self.tier.read(slot, self._record(number), buffer)

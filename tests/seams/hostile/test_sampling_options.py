@@ -40,7 +40,7 @@ def token_ids(client: httpx.Client, text: str) -> list[int]:
 
 
 def biases(client: httpx.Client) -> dict[str, float]:
-    """As many as are allowed, of which one wins."""
+    """Make as many biases as are allowed, of which one wins."""
     forced = token_ids(client, FORCED)[-1]
     others = [token for token in range(Bounds().max_logit_bias) if token != forced]
     lowered = dict.fromkeys(map(str, others[: Bounds().max_logit_bias - 1]), -100.0)

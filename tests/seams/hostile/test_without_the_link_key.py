@@ -49,7 +49,7 @@ def door(name: str) -> Iterator[int]:
 
 
 def is_shut_out(port: int, frame_bytes: int) -> bool:
-    """Whether a stranger is, who says that so large a frame follows and has sent none of it."""
+    """Return whether a stranger who only announces so large a frame is shut out."""
     with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as stranger:
         stranger.sendall(GREETING)
         assert stranger.recv(64, socket.MSG_WAITALL)[:1] == b"\xff"
@@ -72,7 +72,7 @@ def test_a_stranger_who_begins_a_large_frame_is_shut_out(name: str) -> None:
 
 @pytest.fixture
 def open_files() -> Iterator[None]:
-    """As many as an engine has: both ends of all connections are in this process."""
+    """Allow as many open files as an engine has: both ends of connections are in this process."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     allow_open_files()
     if most_open() < 3 * STRANGERS // 2:

@@ -77,7 +77,7 @@ def settings(*, encrypted: bool) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Kept:
-    """What one server said and left."""
+    """What one server logged and left behind."""
 
     places: Mapping[str, bytes]  # at rest after a stop, and in shared memory before it
     said: Said
@@ -87,7 +87,7 @@ class Kept:
 
 @pytest.fixture(scope="module")
 def kept(encrypted: bool, tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    """One server for all tests that look at what is left when it has ended."""
+    """Run one server for all tests of what is left when it has ended."""
     data_dir = tmp_path_factory.mktemp("rest") / "data"
     said, text = Said(1), canary()
     own = settings(encrypted=encrypted)

@@ -38,7 +38,7 @@ class Reader:
 
 
 def some_reader(random: Random) -> Reader:
-    """One that reads all, slowly, in pieces, or next to nothing."""
+    """Draw a reader that reads all, slowly, in pieces, or next to nothing."""
     return random.choice(
         [
             Reader(1 << 16, 0.0, 1 << 30),
@@ -71,7 +71,7 @@ def some_body(random: Random, n: int) -> dict[str, Any]:
 
 
 def ask(server: Server, key: str, body: dict[str, Any], reader: Reader) -> bytes:
-    """What was read of the answer, the head included."""
+    """Ask; return what was read of the answer, the head included."""
     sent = json.dumps(body).encode()
     address = urlsplit(server.url)
     head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n"
@@ -112,7 +112,7 @@ class Tenant:
         return TokenCounts(row["computed_tokens"], row["hit_tokens"], row["generated_tokens"])
 
     def usage(self) -> TokenCounts:
-        """What is charged."""
+        """Return what is charged."""
         with self.server.client(self.key) as client:
             rows = client.get("/v1/usage").json()["usage"]
         names = ("computed_tokens", "cached_tokens", "generated_tokens")

@@ -77,7 +77,7 @@ def started(server: Server, *words: str) -> subprocess.Popen[str]:
 
 
 def said_by(running: subprocess.Popen[str]) -> str:
-    """Its next line on standard error."""
+    """Return the process's next line on standard error."""
     assert running.stderr is not None
     return running.stderr.readline()
 
@@ -114,7 +114,7 @@ def expect_isolated(record: dict[str, Any], tier: str) -> None:
 
 
 def control_of(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What was found of cache control, by case."""
+    """Return the findings on cache control, by case."""
     found = [f for f in cells(record, "any") if f["dimension"] == "cache control"]
     return {f["case"].removeprefix("another's "): f for f in found}
 

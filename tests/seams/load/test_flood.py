@@ -112,7 +112,7 @@ def test_a_flood_that_nobody_visits_has_large_steps() -> None:
 
 
 def finished(max_step_s: float | None) -> tuple[int, float]:
-    """What 8 equal tenants with four streams each come to in two seconds, and its steps."""
+    """Replay 8 equal tenants with four streams each for two seconds; count answers and steps."""
     replay = Replay(StepLimits(WHOLE, 256, max_step_s))
     streams: list[Stream] = []
     for number in range(8):

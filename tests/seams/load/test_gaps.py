@@ -28,7 +28,7 @@ NO_CELLS = "host"  # a tier that the engine has not
 
 
 def record_of(directory: Path, drafting: Drafting, tier: str = NO_CELLS) -> dict[str, Any]:
-    """What the command finds of a server whose engine drafts so."""
+    """Return the command's record of a server whose engine drafts so."""
     model = write_tiny_model(directory / "tiny", config=RUNNABLE)
     data = directory / "data"
     with (

@@ -65,7 +65,7 @@ class Tenant:
         return self.http.post("/v1/completions", json=body | {"ignore_eos": True, **fields})
 
     def answer(self, model: str, **fields: Any) -> tuple[str, int]:
-        """What it says, and how many tokens of the prompt were cached."""
+        """Return the answer, and the number of the prompt's tokens that were cached."""
         answer = self.ask(model, return_token_ids=True, **fields)
         assert answer.status_code == 200, answer.text
         found = answer.json()

@@ -21,7 +21,7 @@ look = pytest.mark.parametrize("look", [NARROW_LIGHT, WIDE_DARK], ids=["narrow-l
 
 
 def serious(page: Page) -> list[str]:
-    """What axe-core finds serious or critical, with the elements."""
+    """List what axe-core finds serious or critical, with the elements."""
     found = Axe().run(page).response["violations"]
     return [
         f"{one['id']}: {node['html']}"

@@ -38,7 +38,7 @@ def authorize(page: Page, scheme: str, key: str) -> None:
 
 
 def block_of(page: Page, method: str, path: str) -> Locator:
-    """What the page has of an operation."""
+    """Return the page's block of an operation."""
     return page.locator(f".opblock-{method}").filter(has=page.locator(f'[data-path="{path}"]'))
 
 

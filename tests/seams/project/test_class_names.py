@@ -14,7 +14,7 @@ _CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)  # of a file's own, `
 
 
 def files_by_class() -> Mapping[str, list[Path]]:
-    """Where each class of the product is defined that may be imported."""
+    """Map each importable class of the product to the files that define it."""
     found = defaultdict(list)
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):

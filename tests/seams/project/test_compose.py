@@ -43,7 +43,7 @@ def tenant(deployment: Composed) -> Iterator[httpx.Client]:
 
 
 def made_at_last(admin: httpx.Client, path: str, body: dict[str, str] | None) -> dict[str, str]:
-    """What the operator asked for; 503 means to ask again."""
+    """Return what the operator asked for; ask again after a 503."""
     for _ in soon(20, 1.0):
         answer = admin.post(path, json=body)
         if answer.status_code != 503:

@@ -25,7 +25,7 @@ TESTS = [OneOf(SEAMS.parent / f"{name}.py", number) for name in FILES for number
 
 
 def parts(num_workers: int) -> list[list[OneOf]]:
-    """What xdist gives each worker."""
+    """Return the tests that xdist gives each worker."""
     left, found = servers_first(TESTS, num_workers), []
     for others in range(num_workers, 0, -1):
         size = len(left) // others
@@ -36,7 +36,7 @@ def parts(num_workers: int) -> list[list[OneOf]]:
 
 
 def names(part: list[OneOf]) -> list[str]:
-    """Of its files, as they come."""
+    """List the files of a worker's tests, in order."""
     return list(dict.fromkeys(f"{test.path.parent.name}/{test.path.stem}" for test in part))
 
 

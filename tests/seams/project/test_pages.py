@@ -52,7 +52,7 @@ def links_of(page: Path) -> list[str]:
 
 @cache
 def anchors_of(page: Path) -> set[str]:
-    """What a link may name after `#`: the headings, as MkDocs and GitHub write them."""
+    """Return what a link may name after `#`: the headings, as MkDocs and GitHub write them."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)

@@ -70,7 +70,7 @@ class Served:
     exchange: Exchange = "peer memory"
 
     def config(self, num_ranks: int) -> EngineConfig:
-        """Of its engine."""
+        """Return the engine's config."""
         return EngineConfig.of(
             model_dir=str(self.model_dir),
             socket="",
@@ -90,7 +90,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one rank has.
+    """The results of one rank.
 
     `logits` (PROMPT, V) float32 of a prompt; `sampled` (steps, rows) by itself; `texts` the tokens
     of each sequence as all are told them.

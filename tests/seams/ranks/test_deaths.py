@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @contextmanager
 def filled_server(directory: Path, divides: str) -> Iterator[Server]:
-    """One whose two ranks' disks hold PROMPT: it was found once, and others took its place."""
+    """Run a server whose ranks' disks hold PROMPT; above, other blocks took its place."""
     with running_server(directory / "data", {**SETTINGS, divides: "2"}) as running:
         fill(running)
         yield running
@@ -73,7 +73,7 @@ def children_of(parent: int, module: str) -> list[int]:
 
 
 def ask(server: Server) -> tuple[str, int]:
-    """What follows PROMPT, and how many of its tokens were cached."""
+    """Return the text after PROMPT, and how many of its tokens were cached."""
     with server.client() as client:
         answer = client.post("/v1/completions", json=PROMPT | {"max_tokens": 20})
         answer.raise_for_status()
@@ -148,7 +148,7 @@ def test_a_rank_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
 
 
 def is_tied(pid: int) -> bool:
-    """Whether it has got to where it ignores SIGTERM, which is after it has been tied.
+    """Return whether a rank already ignores SIGTERM, which it does after it has been tied.
 
     Not SIGINT: a test run in a shell's background ignores that, and so does all that it starts.
     """
@@ -158,7 +158,7 @@ def is_tied(pid: int) -> bool:
 
 
 class TestWatch:
-    """Of processes that do nothing but wait."""
+    """Tests of the watch over processes that do nothing but wait."""
 
     def test_the_death_of_one_ends_all_and_then_this_process(self) -> None:
         ended = SimpleQueue[int]()
@@ -183,5 +183,5 @@ class TestWatch:
 
 
 def waiting_rank(number: int) -> RankProcess:
-    """It waits for its first message."""
+    """Start a rank that waits for its first message."""
     return RankProcess(number, ())

@@ -80,7 +80,7 @@ def expect_alike(ranks: list[Found], steps: int) -> None:
 
 
 def expect_near(ranks: list[Found], alone: Found, truth: Tensor) -> tuple[float, float]:
-    """To the truth as much as one GPU; both errors."""
+    """Check that ranks are as near to the truth as one GPU; return both errors."""
     of_ranks, of_one = error(ranks[0].logits, truth), error(alone.logits, truth)
     factor, beside = SLACK
     assert of_ranks < factor * of_one + beside
@@ -109,7 +109,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
 
 @pytest.fixture(scope="module")
 def results(made: dict[str, Model], tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """What each rank found of a format on so many GPUs; all run as soon as GPUs are free."""
+    """Run every format on 1, 2 and 4 GPUs as they get free; return what each rank found."""
     directory = tmp_path_factory.mktemp("ranks")
     asked = [(name, count) for count in (2, 1, 4) for name in made if count <= len(GPUS)]
     jobs = [

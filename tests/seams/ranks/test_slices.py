@@ -136,7 +136,7 @@ class Run:
             self.copy()
 
     def restore(self) -> int:
-        """What a run before has left on disk, which all ranks have in the same slots."""
+        """Restore what an earlier run has left on disk, which all ranks have in the same slots."""
         found = [list(rank.disk.scan()) for rank in self.ranks]
         assert all(one == found[0] for one in found)
         return self.cache.restart.restore(found[0], now=self._now)

@@ -77,7 +77,7 @@ def filled(
 
 
 def found_on(checkpoint: Checkpoint, bounds: Bounds, disk: Path) -> tuple[int, list[int]]:
-    """How many tokens an engine that starts finds, and what follows PROMPT on it."""
+    """Return how many tokens a starting engine finds, and the tokens after PROMPT."""
     with engine_on(checkpoint, bounds, disk) as engine:
         warm_up(engine.core.components)
         tokens = ask_for(engine, "again")
@@ -216,7 +216,7 @@ def step(engine: RealEngine) -> bool:
 
 
 def disks_of(engine: RealEngine) -> list[DiskTier]:
-    """Of rank 0, and of rank 1."""
+    """Return the disks of rank 0 and rank 1."""
     assert isinstance(engine.ranks, ThreadRanks)
     both = engine.core.components.copies.disk
     assert isinstance(both, RanksDisk)

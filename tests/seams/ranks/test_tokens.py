@@ -46,7 +46,7 @@ def engine_of(
 
 
 def last_tokens(engine: RealEngine) -> list[Tensor]:
-    """What was sampled last for each batch slot, as each rank has it."""
+    """Return each rank's table of the last sampled token by batch slot."""
     assert isinstance(engine.ranks, ThreadRanks)
     engine.ranks.catch_up()
     assert isinstance(engine.runner, RanksRunner)
@@ -143,7 +143,7 @@ def test_every_way_to_sample_is_rank_0s_alone(checkpoint: Checkpoint) -> None:
 
 
 def expect_every_way_to_sample(checkpoint: Checkpoint, ranks: int = 1, stages: int = 1) -> None:
-    """To give the same in such a shape as alone."""
+    """Check that every way to sample gives the same in such a shape as alone."""
     wishes = [*EVERY_WISH, SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)]
 
     def constraint_of(wish: SamplingParams, flow: str) -> Allows | None:

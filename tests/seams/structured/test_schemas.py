@@ -34,7 +34,7 @@ REFUSED = {
 
 
 def answer_under(client: openai.OpenAI, schema: Schema, seed: int) -> tuple[str, str]:
-    """What was answered, or else why nothing was."""
+    """Return the answer, or else why there is none."""
     named = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
     how = {"max_tokens": 1900, "seed": seed, "logit_bias": BIAS}
     try:

@@ -60,7 +60,7 @@ class Bench:
             self.records.write([to_write(i, i) for i in range(start, end)])
 
     def reads_right(self, slot: int, number: int, owner: str = "flow") -> bool:
-        """Whether block `number` is read from `slot`; it is never read wrong."""
+        """Return whether block `number` is read from `slot`; a wrong block fails the test."""
         return reads_right(self.records, slot, record(number, owner), number)
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ class CountedDisk:
     others: int = 0
 
     def use(self, _: Path) -> DiskUse:
-        """What `statvfs` would say of it."""
+        """Return what `statvfs` would say of the file system."""
         return DiskUse(self.size, max(self.left, 0))
 
     @property

@@ -30,7 +30,7 @@ Holds = dict[int, int]  # which block lies in which slot
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found. `ended` says that the process did not outlive it, as it may not."""
+    """What was found. `ended`: the process died of the file, as it may not."""
 
     holds: Holds
     set_aside: bool = False
@@ -38,7 +38,7 @@ class Found:
 
 
 class Opener:
-    """One child after another; each serves until it dies. One owner thread."""
+    """A series of children; each serves until it dies. One owner thread."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -46,7 +46,7 @@ class Opener:
         self._socket: socket.socket | None = None
 
     def open(self, *, keep: bool) -> Found:
-        """What a process finds in the directory, every record read and compared."""
+        """Open the directory in a child; return what it finds, every record read and compared."""
         if self._socket is None:
             self._fork()
         assert self._socket is not None
@@ -118,6 +118,6 @@ def _look(directory: Path, *, keep: bool) -> Found:
 
 
 def _wish(directory: Path, *, keep: bool) -> Open:
-    """As the tier asks for it; nothing here touches shared memory."""
+    """Make the tier's request to open; nothing here touches shared memory."""
     config = disk_config(directory)
     return Open(config, config.num_blocks, keep, staging=SharedSegment(0, 1), host=None)

@@ -80,13 +80,13 @@ class Spill:
         return after_power_cut(self.entries, end, loss, random)
 
     def may_hold(self, end: int) -> list[Holds]:
-        """What was last committed for sure after `end` entries, and what perhaps."""
+        """List the contents committed by `end` entries: the last sure one, then possible ones."""
         sure = last_sync(self.entries, end)
         certain = [holds for at, holds in self.commits if at <= sure]
         return certain[-1:] + [holds for at, holds in self.commits if sure < at <= end]
 
     def opened(self, file: bytes) -> Found:
-        """What a process finds that opens this file; it reads all that it finds."""
+        """Open this file in a process that reads all that it finds; return what it finds."""
         self.put(file)
         found = self.opener.open(keep=True)
         if found.ended:
@@ -250,7 +250,7 @@ def test_the_tier_itself_opens_such_files_and_serves(spill: Spill) -> None:
 
 
 def _writes(mover: TierMover, disk: DiskTier) -> bool:
-    """Whether a block is written, once the tier is up; a process may die of its file by that."""
+    """Return whether a block is written once the tier is up; the file may kill the process."""
     while disk.state is not DiskState.UP:
         disk.poll()
         disk.wait(0.02)

@@ -110,7 +110,7 @@ def payload(position: int) -> bytes:
 
 @dataclass
 class Source:
-    """What an engine sends that has all of it."""
+    """The sending end of a fetch, at an engine that has all of its blocks."""
 
     fetch: Fetch
     seal: Seal = field(default_factory=lambda: Seal(FINGERPRINT, ASKING, ANSWERING))

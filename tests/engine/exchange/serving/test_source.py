@@ -36,7 +36,7 @@ class Answers:
 
     @property
     def positions(self) -> list[int]:
-        """Of all blocks that were sent."""
+        """Return the positions of all blocks that were sent."""
         return [one.first + at for one in self.sent for at in range(len(one))]
 
     def take(self) -> list[Asked | Gone]:

@@ -63,7 +63,7 @@ def pin_and_give_back() -> bool:
 
 
 def pinned_by_another_thread() -> bool:
-    """Whether it was; the thread that records may neither pin nor give back what is pinned."""
+    """Return whether another thread pinned memory, which a recording thread cannot."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(pin_and_give_back).result()
 

@@ -51,7 +51,7 @@ def described(argument: Any) -> Any:
 
 
 def in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """As on a GPU, where the number of parts depends on the product's shape, and kernels on it."""
+    """Compute a product in parts, as on a GPU; the product's shape determines their number."""
     product = linear.reference(x, weight, bias).float()
     num_parts = 4 if weight.shape[1] == INTERMEDIATE else 2
     return torch.stack([product / num_parts] * num_parts)

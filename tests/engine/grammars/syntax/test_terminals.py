@@ -47,7 +47,7 @@ def test_they_have_the_same_texts_as_characters_would(
 
 
 def numbers(grammar: str) -> list[int]:
-    """How large each terminal is that there is: how many expressions it is made of."""
+    """List the size of each terminal: the number of expressions that it is made of."""
     rules = rules_of(grammar, lambda _: pytest.fail("there is no other grammar in it"))
     found = Terminals(rules, ROOT)
     return [n for n in range(len(found.wholes)) if n not in found.apart]

@@ -14,7 +14,7 @@ from tests.engine.rigs.streams import collect, welcomed
 
 
 class Ends:
-    """What a subscription has passed on, and what it has sent."""
+    """The messages that a subscription has passed on, and those that it has sent."""
 
     def __init__(self) -> None:
         self.passed_on: list[int] = []

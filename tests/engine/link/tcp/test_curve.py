@@ -203,7 +203,7 @@ async def connected(at: str, key: LinkKey | None) -> AsyncIterator[EngineClient]
 
 @asynccontextmanager
 async def two_ports_relayed(port: int, target: int, is_open: asyncio.Event) -> AsyncIterator[None]:
-    """As `relayed`, the messages and the heartbeat."""
+    """Relay two ports as `relayed` does: that of the messages, and that of the heartbeat."""
     async with (
         relayed(port, target, bytearray(), is_open),
         relayed(port + 1, target + 1, bytearray(), is_open),
@@ -215,7 +215,7 @@ async def two_ports_relayed(port: int, target: int, is_open: asyncio.Event) -> A
 async def relayed(
     port: int, target: int, wire: bytearray, is_open: asyncio.Event | None = None
 ) -> AsyncIterator[None]:
-    """Whatever goes through `port` on its way to `target` is added to `wire`.
+    """Relay what goes through `port` on its way to `target`, and add it to `wire`.
 
     Nothing does while `is_open` is not set.
     """

@@ -39,7 +39,7 @@ def connect(port: int, within_s: float = WAIT_S) -> socket.socket:
 
 
 def greets(stranger: socket.socket) -> bool:
-    """Whether ZMQ has accepted it."""
+    """Return whether ZMQ has accepted the stranger."""
     return stranger.recv(1) == b"\xff"
 
 

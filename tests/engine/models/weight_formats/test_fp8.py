@@ -175,7 +175,7 @@ def test_sixty_four_greedy_tokens(quantised: Checkpoint) -> None:
 
 
 def compared(model_dir: Path, truth: Checkpoint) -> tuple[int, Tensor]:
-    """Of 64 tokens of a model, how many the truth would choose; differences of log-probabilities.
+    """Count which of 64 tokens of a model the truth would choose; compare log-probabilities.
 
     The truth is given the tokens, and computes as many rows at a time.
     """

@@ -41,7 +41,7 @@ def recipe(size: int = 128) -> Recipe:
 
 @pytest.fixture(params=["awq", "gptq", "gptq-asym", "packed", "packed-asym"])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Int4Checkpoint:
-    """Where groups are of 32, experts' columns are no whole spans of 128."""
+    """Make a checkpoint; with groups of 32, experts' columns are no whole spans of 128."""
     return make_int4(
         KINDS[request.param], tmp_path, recipe(96 if "packed-asym" in request.param else 128)
     )

@@ -39,7 +39,7 @@ def market_of(
     backlog: int = 200,
     max_step_s: float | None = None,
 ) -> Market:
-    """What became of a quiet tenant's questions beside so many that flood."""
+    """Return the market of a quiet tenant's questions beside `flooders` that flood."""
     crowd = [
         Shopper(f"flood{n}", **FLOODS[flood], backlog=backlog, flow=flow) for n in range(flooders)
     ]

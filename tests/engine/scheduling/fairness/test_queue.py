@@ -121,7 +121,7 @@ class TestOrderWithinAFlow:
 
 
 class TestShorter:
-    """What goes before a prompt that its flow has begun."""
+    """Tests of what goes before a prompt that its flow has begun."""
 
     def begun(self, flow: str = "flow") -> Sequence:
         return waiting("begun", prompt_len=100, flow=flow)

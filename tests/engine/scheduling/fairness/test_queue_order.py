@@ -40,7 +40,7 @@ def order(cached: dict[str, int], seed: int, *, one_flow: bool = False) -> list[
 
 
 def victims_cache(seed: int) -> dict[str, int]:
-    """What the victim's requests have in the cache: anything."""
+    """Draw how much of each of the victim's requests is in the cache."""
     drawn = random.Random(1000 + seed)
     return {f"{VICTIM}-{n}": drawn.choice([0, 16, 64, 512]) for n in range(6)}
 
@@ -66,7 +66,7 @@ def test_the_victims_own_order_does_follow_its_cache() -> None:
 
 
 def spies_place(hit: bool, seed: int, *, shared: bool) -> int:
-    """Where a spy's guess is served among its dummies, if the victim asked the same or not.
+    """Return the place at which a spy's guess is served among its dummies, on a hit or a miss.
 
     `shared`: the victim's prefix would count for the spy, and all is one queue.
     """

@@ -32,7 +32,7 @@ def ask(client: anthropic.Anthropic, **fields: Any) -> Message:
 
 
 def blocks_of(message: Message) -> list[Any]:
-    """Its blocks, of whose types the test knows."""
+    """Return a message's blocks, untyped: the test knows their types."""
     return list(message.content)
 
 
@@ -50,7 +50,7 @@ def shown(engine: FakeEngine) -> str:
 
 
 def prompt_for(engine: FakeEngine, client: anthropic.Anthropic, *turns: Any, **fields: Any) -> str:
-    """What the model sees of these turns."""
+    """Ask with these turns; return the prompt that the model sees."""
     ask(client, messages=list(turns), **fields)
     return shown(engine)
 

@@ -57,7 +57,7 @@ def reason_of(answer: types.GenerateContentResponse, candidate: int = 0) -> str 
 
 
 def usage_of(answer: types.GenerateContentResponse) -> types.GenerateContentResponseUsageMetadata:
-    """What an answer says that it used."""
+    """Return the usage that an answer reports."""
     assert answer.usage_metadata is not None
     return answer.usage_metadata
 

@@ -42,7 +42,7 @@ class Reader:
         self._reads.set()
 
     async def _send(self, message: Message) -> None:
-        """As uvicorn does: it waits before it takes a message."""
+        """Send a message as uvicorn does: wait before taking it."""
         if self.write_paused:
             await self._reads.wait()
         if message["type"] == "http.response.start":

@@ -49,7 +49,7 @@ class Answer:
 
 @dataclass
 class Outcome:
-    """What came of a connection. `seen` are the requests that the application read whole."""
+    """The outcome of a connection. `seen`: requests that the application read whole."""
 
     seen: list[Seen] = field(default_factory=list)
     started: list[Seen] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Application:
 
 
 class _Restless(BoundedConnection):
-    """One that never rests, and says how many bytes it has not parsed."""
+    """A connection that never rests, and says how many bytes it has not parsed."""
 
     rest_s = 0.0
     pipelined_s = 0.0
@@ -149,7 +149,7 @@ async def _until_quiet(connection: _Restless, wire: Wire) -> None:
 
 
 class _Answers:
-    """What a client's parser makes of the bytes."""
+    """The answers that a client's parser makes of the bytes."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []

@@ -12,7 +12,7 @@ _Whole = connection_within(BOUNDS, DIALECTS)
 
 
 class BelievesTrailers(_Whole):  # type: ignore[valid-type, misc]
-    """What comes after the body counts as a part of the head, as in uvicorn."""
+    """A connection that counts what comes after the body as part of the head, as uvicorn does."""
 
     def on_header(self, name: bytes, value: bytes) -> None:
         HttpToolsProtocol.on_header(self, name, value)
@@ -38,7 +38,7 @@ class RefusesSilently(_Whole):  # type: ignore[valid-type, misc]
 
 
 class DropsPipelined(_Whole):  # type: ignore[valid-type, misc]
-    """What comes before an answer is forgotten with it."""
+    """A connection that forgets, with each answer, what had come before the answer."""
 
     def on_response_complete(self) -> None:
         self._received.clear()

@@ -25,7 +25,7 @@ class Line:
 
 
 def entered(holders: Holders[Line], count: int, owner: str | None = None) -> list[Line]:
-    """So many connections, on which a key was shown if they have an owner."""
+    """Enter `count` connections; those with an owner have shown a key."""
     lines = []
     for _ in range(count):
         line = Line(owner=owner or STRANGERS)

@@ -91,7 +91,7 @@ def messages(spelled: str) -> list[Message]:
 
 
 def words(spelled: str) -> list[str]:
-    """What the prompt must say, once and in this order."""
+    """List the words that the prompt must have, once and in this order."""
     return WORD.findall(json.dumps(sent(spelled)))
 
 

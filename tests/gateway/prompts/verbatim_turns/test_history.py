@@ -65,7 +65,7 @@ def user(text: str) -> Message:
 
 
 def rest(prompt: ChatPrompt, render: Render) -> tuple[str, ...] | None:
-    """What follows the turn's tokens; None where they are not put back."""
+    """Return the pieces after the turn's tokens; None if the tokens are not put back."""
     found = continued(prompt, {1: b"key"}, lambda key: TURN, render, MARKS)
     if found is None:
         return None

@@ -129,7 +129,7 @@ def test_where_an_earlier_turn_is_forgotten_the_later_ones_are_rendered(scene: S
 
 
 def changing(render: Render) -> Render:
-    """As a template that writes the time."""
+    """Render as a template that writes the time."""
 
     def other(chat: ChatPrompt) -> Rendered:
         first, *rest = render(chat).pieces
@@ -139,7 +139,7 @@ def changing(render: Render) -> Render:
 
 
 def refusing(render: Render) -> Render:
-    """As a template that takes no reasoning."""
+    """Render as a template that takes no reasoning."""
 
     def other(chat: ChatPrompt) -> Rendered:
         if any(isinstance(part, Reasoning) for one in chat.messages for part in one.parts):
@@ -150,7 +150,7 @@ def refusing(render: Render) -> Render:
 
 
 def saying(render: Render, answer: str) -> Render:
-    """As a template that writes the answer as `answer`."""
+    """Render as a template that writes the answer as `answer`."""
 
     def other(chat: ChatPrompt) -> Rendered:
         return Rendered(tuple(one.replace(ANSWER, answer) for one in render(chat).pieces))

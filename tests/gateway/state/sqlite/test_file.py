@@ -39,7 +39,7 @@ def connection(path: Path) -> Iterator[sqlite3.Connection]:
 
 @pytest.fixture
 def other(path: Path, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """What another process has open; it waits for nobody."""
+    """Open a connection as another process does; it waits for nobody."""
     other = open_shared(path, prepare, busy_s=0.0)
     yield other
     other.close()

@@ -18,7 +18,7 @@ from gateway.state.sqlite.file import (
 
 
 class FailingCode(sqlite3.OperationalError):
-    """What SQLite raises with a result code."""
+    """The error that SQLite raises with a result code."""
 
     def __init__(self, code: int) -> None:
         super().__init__("as SQLite says it")

@@ -37,7 +37,7 @@ class Asking:
 
 
 def some_request(random: Random) -> Asking:
-    """One of any dialect; half of them have stop strings, where there are any.
+    """Draw a request of any dialect; half of them have stop strings, where there are any.
 
     A block has 16 tokens, and a token is a character: some prompts are shorter than one.
     """
@@ -69,7 +69,7 @@ def some_request(random: Random) -> Asking:
 
 
 def some_pace(random: Random) -> Pace:
-    """Of a client that reads all, slowly, in pieces, some and then nothing, or leaves."""
+    """Draw a client's pace: reads all, slowly, in pieces, some and then nothing, or leaves."""
     match random.randrange(6):
         case 0:
             return Pace()
@@ -86,7 +86,7 @@ def some_pace(random: Random) -> Pace:
 
 
 def told(asking: Asking, answer: Answer) -> TokenCounts | None:
-    """What a whole answer says that it used; None of one that broke off, or was refused."""
+    """Return the counts that a whole answer reports; None if it broke off or was refused."""
     if not answer.is_whole or answer.status != 200:
         return None
     body = bytes(answer.body)
@@ -113,7 +113,7 @@ def _stops(random: Random) -> list[str]:
 
 
 def _last_usage(stream: bytes) -> dict[str, Any] | None:
-    """Of the last event that has some, unless the stream has broken off with an error."""
+    """Return the usage of the last event that has some; None if the stream broke off."""
     events = [
         json.loads(line[5:])
         for line in stream.split(b"\n")

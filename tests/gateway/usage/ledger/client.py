@@ -75,7 +75,7 @@ class PacedWire(Wire):
 
 @dataclass
 class Answer:
-    """What a client has read. `is_whole`: up to its end."""
+    """The part of an answer that a client has read. `is_whole`: up to its end."""
 
     status: int = 0
     body: bytearray = field(default_factory=bytearray)

@@ -53,7 +53,7 @@ class Books(MemoryLimiter):
 
 @dataclass(frozen=True)
 class House:
-    """What a test sees of the gateway."""
+    """A gateway as a test sees it."""
 
     books: Books
     kind: type[BoundedConnection]
@@ -68,7 +68,7 @@ class House:
         return made.id, issued.secret
 
     async def usage(self, tenant_id: str) -> TokenCounts:
-        """What is stored of the tenant's usage."""
+        """Return the tenant's stored usage."""
         rows = await self.kept.state.home.store.usage("2000-01-01", "2999-01-01")
         used = [row.counters for row in rows if row.tenant_id == tenant_id]
         return TokenCounts(
@@ -82,7 +82,7 @@ class House:
 async def house(
     model: Path, data_dir: Path, engine: Engine, bounds: Bounds = BOUNDS
 ) -> AsyncIterator[House]:
-    """One of them, in front of `engine`."""
+    """Run a gateway in front of `engine` while this context is open."""
     config: GatewayConfig = config_of(
         model, data_dir, bounds=bounds, prices=PRICES, cache_sharing="pooled", access_log="off"
     )

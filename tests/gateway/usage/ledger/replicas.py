@@ -42,7 +42,7 @@ class RandomReplica(FakeReplica):
 
 
 class UntoldReplica(RandomReplica):
-    """One that tells no ends, so that what was read is what is charged."""
+    """A replica that reports no ends, so that a request is charged what its client read."""
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
@@ -78,7 +78,7 @@ class OwnCount:
 
 
 def own_count(replicas: Iterable[FakeReplica], tenant_id: str, sharing: int) -> OwnCount:
-    """Of a tenant's only request since this was asked last.
+    """Count what a tenant's only request since the last call has cost.
 
     Of several attempts the last one counts. What of a prompt was cached counts once.
     """

@@ -44,7 +44,7 @@ STORED_AFTER = 200  # looks, a tenth of a second apart
 
 @dataclass
 class Lane:
-    """One tenant's requests, and what is wrong with what they are charged."""
+    """One tenant's requests, and the errors in what they are charged."""
 
     house: House
     replicas: list[FakeReplica]
@@ -82,7 +82,7 @@ class Lane:
         self.seen["moved"] += own.attempts > 0
 
     async def stored(self) -> TokenCounts:
-        """What usage has of it, once it has all that was charged."""
+        """Return the stored usage, once it has all that was charged."""
         tokens, _ = self.house.books.charged(self.tenant_id)
         for _ in range(STORED_AFTER):
             found = await self.house.usage(self.tenant_id)
@@ -116,7 +116,7 @@ async def run(
     kind: type[RandomReplica] = RandomReplica,
     requests: int = REQUESTS,
 ) -> tuple[list[str], Counter[str]]:
-    """What is wrong after so many requests of each, and how often what was seen."""
+    """Run `requests` requests of each tenant; return the errors, and how often each case came."""
     random = Random(seed)
     replicas: list[FakeReplica] = [kind(name, random) for name in "abc"]
     engines = EngineSet({one.name: one for one in replicas}, OwnRouting(LeastOutstandingRouter()))

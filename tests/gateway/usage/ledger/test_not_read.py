@@ -105,7 +105,7 @@ async def test_one_too_large_to_be_sent_whole_is_refused_in_its_dialect_and_char
 
 
 class HeldUp(BoundedConnection):
-    """One whose streams wait for the client, as they do without a backlog."""
+    """A connection whose streams wait for the client, as they do without a backlog."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

@@ -32,7 +32,7 @@ def _both(
 
 
 def same(got: Tensor, dtype: torch.dtype, wanted: Tensor) -> bool:
-    """Whether numbers of `dtype`, times their power of two, are `wanted`; NaN may be any."""
+    """Return whether numbers of `dtype`, times their power of two, are `wanted`; NaN may be any."""
     times = got.view(dtype).double() * 2.0 ** POWER[dtype]
     return torch.equal(times[~wanted.isnan()], wanted[~wanted.isnan()])
 
@@ -63,7 +63,7 @@ def number(text: str) -> Tensor:
 
 
 def run(asm: str, register: Tensor) -> Tensor:
-    """What the instructions make of registers (n,) int64 of 32 bits."""
+    """Run the instructions on registers (n,), int64 of 32 bits; return the result."""
     values = {"$1": register}
     for name, into, one, other in re.findall(r"(\w+)\.\w+ (\S+), (\S+), (\S+);", asm):
         left, right = (values.get(x, number(x)) for x in (one, other))

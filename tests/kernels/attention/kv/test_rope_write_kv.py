@@ -101,7 +101,7 @@ def expected_heads(heads: Tensor, weight: Tensor | None, rotary_dim: int | None 
 
 
 def written(inputs: Inputs, which: int) -> Tensor:
-    """What lies in the slots of the tokens, (T, Hkv, D): 0 for keys, 1 for values."""
+    """Return what lies in the tokens' slots, (T, Hkv, D); `which`: 0 for keys, 1 for values."""
     size = inputs.pool.shape[4]
     return torch.stack([inputs.pool[s // size, LAYER, which, :, s % size] for s in SLOTS])
 

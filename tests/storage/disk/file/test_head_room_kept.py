@@ -41,7 +41,7 @@ class Churn:
         self.written = self.refused = 0
 
     def step(self) -> bool:
-        """One transaction; whether it found room."""
+        """Do one transaction; return whether it found room."""
         rng = self.rng
         some = rng.sample(self.slots, rng.choice([1, 1, 2, 5, 20]))
         erased = some if rng.random() < 0.3 else []

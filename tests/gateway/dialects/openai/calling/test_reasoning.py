@@ -16,7 +16,7 @@ THOUGHT = "I think\nso."
 
 
 def reasoning_of(message: Any) -> str | None:
-    """What both of its names say."""
+    """Return a message's reasoning, which both of its names must give alike."""
     found: str | None = getattr(message, "reasoning_content", None)
     assert getattr(message, "reasoning", None) == found
     return found
