@@ -14,7 +14,8 @@ one type. Both are left out: they took a third of the remaining time.
 
 For each array Triton makes constants of its sizes, checks that they are powers of two, and writes
 the name of the array's type. Here this is done once for each shape and type of elements. Arrays
-with the same constants have the same shape, and are not compared size by size.
+with the same constants have the same shape, and are not compared size by size. Nor is each array's
+size of elements compared with its type's, or each constant sought in lists and tuples.
 
 Knows: private names of the interpreter. Does not know: any kernel.
 """
@@ -44,6 +45,8 @@ class Replaced(Protocol):
 POINTER = np.dtype(np.uint64)
 Prepare = Callable[[FunctionType], Replaced]
 _broadcast = TritonSemantic.broadcast_impl_value
+_unwrap = core._unwrap_if_constexpr
+NESTED = (list, tuple, core.tuple)
 
 
 class PreparedOnce:
@@ -111,6 +114,13 @@ def broadcast(semantic: TritonSemantic, left: Any, right: Any) -> tuple[Any, Any
     return (left, right) if left.shape is right.shape else _broadcast(semantic, left, right)
 
 
+def unwrap(one: Any) -> Any:
+    """Return a constant's value, and anything else as it is, as `_unwrap_if_constexpr` does."""
+    if type(one) is core.constexpr:
+        return one.value
+    return _unwrap(one) if isinstance(one, NESTED) else one
+
+
 @pytest.fixture(scope="session", autouse=True)
 def prepared_once() -> Iterator[None]:
     """Use these replacements in every test of a package whose conftest imports this fixture."""
@@ -123,5 +133,7 @@ def prepared_once() -> Iterator[None]:
         patch.setattr(builder, "options", replace(builder.options, sanitize_overflow=False))
         patch.setattr(core.block_type, "__init__", describe)
         patch.setattr(core.tensor, "__init__", make)
+        patch.setattr(core, "_unwrap_if_constexpr", unwrap)
+        patch.setattr(interpreter.TensorHandle, "__post_init__", lambda handle: None)
         patch.setattr(TritonSemantic, "broadcast_impl_value", broadcast)
         yield
