@@ -76,7 +76,7 @@ class Answering:
         with trace.running():
             permit.choose(generation_request.at_once)
             writer = self._aggregator.writer(caller)
-            admitted = await self.admission.admit(generation_request, caller, writer)
+            admitted = await self.admission.admit(generation_request, caller, writer, permit.body)
             del generation_request  # only the token ids are kept while the request is answered
             trace.admitted()
             admitted = await permit.extend(admitted)

@@ -136,8 +136,8 @@ class SchemaStore(Protocol):
         """Return a tenant's schema."""
         ...
 
-    async def schemas(self, tenant_id: str) -> list[ModuleSchema]:
-        """List a tenant's schemas, the oldest first."""
+    async def schema_ids(self, tenant_id: str) -> list[str]:
+        """List the ids of a tenant's schemas, in any order."""
         ...
 
     async def drop_schema(self, tenant_id: str, schema_id: str) -> None:

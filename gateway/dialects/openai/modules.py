@@ -9,6 +9,7 @@ Knows: paths, bodies and answers. Does not know: how a prompt is made of modules
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -17,11 +18,10 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from engine.errors import EngineError
 from engine.link.query_messages import Flush
-from gateway.caller import Caller
 from gateway.dialects.dialect import Permitted, RouteParts
 from gateway.dialects.dialect_request import json_response, read_wire
 from gateway.dialects.openai_shape import limit_headers
-from gateway.errors import BadRequest
+from gateway.errors import BadRequest, NotFound
 from gateway.http.openapi import described
 from gateway.processes.fair_executor import Steps
 from gateway.prompts.modules.pml import schema_of_pml
@@ -95,9 +95,10 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
     admission, bounds = parts.answering.admission, parts.bounds
     PermitOf = Annotated[Permit, Depends(permitted)]
 
-    async def stored_schema(caller: Caller, schema_id: str) -> StoredSchema:
+    async def stored_schema(permit: Permit, schema_id: str) -> StoredSchema:
+        caller = permit.caller
         modules, welcome = admission.module_prompts, await admission.engine()
-        record = await modules.store.find_schema(caller.tenant_id, schema_id)
+        record = await modules.read(caller.tenant_id, schema_id, permit.body)
         work = modules.shown(record, modules.context(caller, welcome))
         return await admission.off_the_loop(caller, work, len(memoryview(record.content)))
 
@@ -115,23 +116,18 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
 
     @router.get(_PATH, openapi_extra=described(ModulesList))
     async def list_modules(permit: PermitOf) -> Response:
-        modules, welcome = admission.module_prompts, await admission.engine()
-        records = await modules.store.schemas(permit.caller.tenant_id)
-        asked = modules.context(permit.caller, welcome)
-        size = sum(len(memoryview(one.content)) for one in records)
-
-        def work() -> Steps[list[ModulesView]]:
-            shown = list[ModulesView]()
-            for record in records:
-                shown.append(_view((yield from modules.shown(record, asked))))
-            return shown
-
-        shown = await admission.off_the_loop(permit.caller, work(), size)
-        return await _replied(ModulesList(data=shown), permit)
+        shown = list[tuple[float, ModulesView]]()
+        for schema_id in await admission.module_prompts.store.schema_ids(permit.caller.tenant_id):
+            with suppress(NotFound):  # deleted meanwhile
+                stored = await stored_schema(permit, schema_id)
+                shown.append((stored.record.created_at, _view(stored)))
+            permit.body.release()  # one schema at a time is in memory
+        shown.sort(key=lambda one: (one[0], one[1].id))
+        return await _replied(ModulesList(data=[view for _, view in shown]), permit)
 
     @router.get(f"{_PATH}/{{id}}", openapi_extra=described(ModulesView))
     async def show_modules(id: str, permit: PermitOf) -> Response:  # noqa: A002 (the path's name)
-        stored = await stored_schema(permit.caller, id)
+        stored = await stored_schema(permit, id)
         shown = msgspec.structs.replace(_view(stored), schema=stored.record.content)
         return await _replied(shown, permit)
 

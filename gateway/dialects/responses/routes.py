@@ -106,7 +106,7 @@ class ResponsesCreation:
         wanted, admission = asked.generation_request, self.reader.parts.answering.admission
         [prompt] = wanted.prompts
         return InputTokens(
-            await admission.count(prompt, permit.caller, wanted.modules, wanted.salt)
+            await admission.count(prompt, permit.caller, wanted.modules, wanted.salt, permit.body)
         )
 
     async def _understood(

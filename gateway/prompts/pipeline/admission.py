@@ -20,6 +20,7 @@ from gateway.config import Bounds
 from gateway.diagnosis.misses import LastMisses
 from gateway.diagnosis.seen import SeenPrompts
 from gateway.errors import BadRequest, NotFound, Unavailable
+from gateway.http.body_memory import BodyLease
 from gateway.processes.fair_executor import LARGE, FairExecutor, Steps
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.generation_request import (
@@ -120,15 +121,20 @@ class Admission:
         raise Unavailable("the engine is not ready yet", retry_after_s=2.0)
 
     async def admit(
-        self, wanted: GenerationRequest, caller: Caller, writer: str = ""
+        self,
+        wanted: GenerationRequest,
+        caller: Caller,
+        writer: str = "",
+        body: BodyLease | None = None,
     ) -> AdmittedRequest:
         """Check, render, tokenise and hash the prompts of the request `wanted`.
 
         Raises BadRequest or Unavailable when the request cannot run. `writer` is the label under
-        which the request writes into the cache (`usage.Writer`).
+        which the request writes into the cache (`usage.Writer`). `body` holds the schema of the
+        request's modules, if it names any.
         """
         welcome = with_adapter(await self.engine(), wanted.adapter)
-        schema = await self._schema(wanted.modules, caller)
+        schema = await self._schema(wanted.modules, caller, body)
         size = wanted.size + (0 if schema is None else len(memoryview(schema.content)))
         work = self._admitted(wanted, caller, welcome, writer, schema)
         return await self.off_the_loop(caller, work, size)
@@ -225,9 +231,13 @@ class Admission:
         caller: Caller,
         modules: ModulesOption | None = None,
         salt: str | None = None,
+        body: BodyLease | None = None,
     ) -> int:
-        """Count a chat's tokens, including its modules' tokens; raise the errors of `tokenize`."""
-        schema = await self._schema(modules, caller)
+        """Count a chat's tokens, including its modules' tokens; raise the errors of `tokenize`.
+
+        `body` holds the modules' schema, if there are modules.
+        """
+        schema = await self._schema(modules, caller, body)
 
         def work(sent: Prompt, asked: PromptContext, welcome: Welcome) -> Steps[int]:
             if modules is None or schema is None:
@@ -262,9 +272,14 @@ class Admission:
 
         return await self.off_the_loop(caller, done(), size)
 
-    async def _schema(self, modules: ModulesOption | None, caller: Caller) -> ModuleSchema | None:
-        """Find the schema of a request's modules; None without modules. Raises NotFound."""
-        return None if modules is None else await self.module_prompts.find(modules, caller)
+    async def _schema(
+        self, modules: ModulesOption | None, caller: Caller, body: BodyLease | None
+    ) -> ModuleSchema | None:
+        """Read the schema of a request's modules into `body`; None without modules."""
+        if modules is None:
+            return None
+        assert body is not None, "a schema takes memory"
+        return await self.module_prompts.find(modules, caller, body)
 
     async def off_the_loop(self, caller: Caller, work: Steps[T], size: int) -> T:
         """Run `work`; large work runs in another thread, so that the event loop goes on."""

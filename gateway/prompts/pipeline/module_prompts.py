@@ -16,6 +16,7 @@ import msgspec
 from engine.link.messages import Welcome, pack_token_ids
 from gateway.caller import Caller
 from gateway.errors import BadRequest, NotFound
+from gateway.http.body_memory import BodyLease
 from gateway.processes.fair_executor import Steps
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.generation_request import (
@@ -25,7 +26,7 @@ from gateway.prompts.generation_request import (
 )
 from gateway.prompts.modules.joined import JoinedPrompt, joined
 from gateway.prompts.modules.layout import Encode, PlacedSchema, placed_schema
-from gateway.prompts.modules.schema import SchemaSpec, check_schema
+from gateway.prompts.modules.schema import MOST_SCHEMA_BYTES, SchemaSpec, check_schema
 from gateway.prompts.modules.selection import PARAM, ModulesOption, Selection, select
 from gateway.prompts.pipeline.activation import used_adapter
 from gateway.prompts.pipeline.explaining import as_seen
@@ -104,10 +105,24 @@ class ModulePrompts:
     def _encode(self, asked: PromptContext) -> Encode:
         return lambda text, most: self.prompts.alone(text, most, asked)
 
-    async def find(self, asked: ModulesOption, caller: Caller) -> ModuleSchema:
-        """Find the schema that a request names; raise NotFound."""
+    async def read(self, tenant_id: str, schema_id: str, body: BodyLease) -> ModuleSchema:
+        """Read a tenant's schema, whose bytes `body` holds from then on; raise NotFound.
+
+        Raises TooManyRequests or Unavailable if there is no room for the bytes.
+        """
+        before = after = body.size
+        await body.grow(before + MOST_SCHEMA_BYTES)
         try:
-            return await self.store.find_schema(caller.tenant_id, asked.schema)
+            record = await self.store.find_schema(tenant_id, schema_id)
+            after += len(memoryview(record.content))
+        finally:
+            body.shrink(after)
+        return record
+
+    async def find(self, asked: ModulesOption, caller: Caller, body: BodyLease) -> ModuleSchema:
+        """Read the schema that a request names, as `read` does."""
+        try:
+            return await self.read(caller.tenant_id, asked.schema, body)
         except NotFound as error:
             raise NotFound(error.message, code=error.code, param=f"{PARAM}.schema") from None
 

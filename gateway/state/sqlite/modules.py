@@ -32,10 +32,10 @@ class SqliteModules(SqliteResponses):
             tenant_id, self.read, lambda connection: _find(connection, tenant_id, schema_id)
         )
 
-    async def schemas(self, tenant_id: str) -> list[ModuleSchema]:
-        """List a tenant's schemas, the oldest first."""
+    async def schema_ids(self, tenant_id: str) -> list[str]:
+        """List the ids of a tenant's schemas."""
         return await self.in_turn(
-            tenant_id, self.read, lambda connection: _every(connection, tenant_id)
+            tenant_id, self.read, lambda connection: _ids(connection, tenant_id)
         )
 
     async def drop_schema(self, tenant_id: str, schema_id: str) -> None:
@@ -75,9 +75,9 @@ def _find(connection: sqlite3.Connection, tenant_id: str, schema_id: str) -> Mod
     return found
 
 
-def _every(connection: sqlite3.Connection, tenant_id: str) -> list[ModuleSchema]:
-    statement = "SELECT record FROM module_schemas WHERE tenant_id = ? ORDER BY created_at, rowid"
-    return [_DECODER.decode(record) for (record,) in connection.execute(statement, (tenant_id,))]
+def _ids(connection: sqlite3.Connection, tenant_id: str) -> list[str]:
+    statement = "SELECT id FROM module_schemas WHERE tenant_id = ?"
+    return [schema_id for (schema_id,) in connection.execute(statement, (tenant_id,))]
 
 
 def _drop(connection: sqlite3.Connection, tenant_id: str, schema_id: str) -> None:

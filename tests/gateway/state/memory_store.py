@@ -102,9 +102,8 @@ class MemoryStore:
             raise NotFound("no such schema")
         return ours[schema_id]
 
-    async def schemas(self, tenant_id: str) -> list[ModuleSchema]:
-        ours = self.module_schemas.get(tenant_id, {})
-        return sorted(ours.values(), key=lambda one: one.created_at)
+    async def schema_ids(self, tenant_id: str) -> list[str]:
+        return [*self.module_schemas.get(tenant_id, {})]
 
     async def drop_schema(self, tenant_id: str, schema_id: str) -> None:
         await self.find_schema(tenant_id, schema_id)

@@ -1,0 +1,78 @@
+"""The memory that stored schemas of modules take while requests read them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway.config import Bounds
+from gateway.errors import NotFound, TooManyRequests
+from gateway.http.body_memory import BodyMemory
+from gateway.processes.fair_executor import FairExecutor
+from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.modules.schema import MOST_SCHEMA_BYTES
+from gateway.prompts.pipeline.admission import Admission
+from gateway.prompts.pipeline.module_prompts import ModulePrompts
+from gateway.prompts.tokens.tokenizer import Tokenizer
+from gateway.sharing.namespaces import Namespaces
+from gateway.state.records import ModuleSchema, Tenant
+from tests.doubles.engine.fake_engine import WELCOME
+from tests.gateway.state.memory_store import MemoryStore
+
+OWN, SIZE = "tn_a", 500_000
+SCHEMA = ModuleSchema(
+    id="modules_1",
+    tenant_id=OWN,
+    created_at=1.0,
+    content=msgspec.Raw(b'"' + b"x" * (SIZE - 2) + b'"'),
+)
+
+
+@pytest.fixture
+async def prompts(tiny_model: Path) -> AsyncIterator[ModulePrompts]:
+    store, tokenizer = MemoryStore(), Tokenizer.load(tiny_model)
+    await store.create(Tenant(id=OWN, name="a", created_at=0.0))
+    await store.keep_schema(SCHEMA)
+    namespaces, forms = Namespaces(b"s" * 32), AnswerForms()
+    with closing(FairExecutor(1)) as pool:
+        yield Admission(
+            tokenizer, None, namespaces, lambda: WELCOME, pool, Bounds(), forms, schemas=store
+        ).module_prompts
+
+
+def memory(schemas: int) -> BodyMemory:
+    """Room of a tenant for so many schemas that are being read."""
+    return BodyMemory(Bounds(max_tenant_body_bytes=schemas * MOST_SCHEMA_BYTES, body_wait_s=0.0))
+
+
+async def test_a_schema_counts_as_a_part_of_the_body_until_it_is_released(
+    prompts: ModulePrompts,
+) -> None:
+    held = memory(2)
+    with held.lease(OWN) as body:
+        await body.grow(7)
+        assert await prompts.read(OWN, SCHEMA.id, body) == SCHEMA
+        assert len(held) == body.size == 7 + SIZE
+        with pytest.raises(NotFound):
+            await prompts.read(OWN, "modules_2", body)
+        assert len(held) == 7 + SIZE
+    assert len(held) == 0
+
+
+@pytest.mark.parametrize(("room", "refused"), [(4, 0), (1, 3)])
+async def test_a_tenant_takes_no_more_schemas_into_memory_than_its_bodies_have_room(
+    prompts: ModulePrompts, room: int, refused: int
+) -> None:
+    held = memory(room)
+    with ExitStack() as stack:
+        leases = [stack.enter_context(held.lease(OWN)) for _ in range(4)]
+        found = await asyncio.gather(
+            *(prompts.read(OWN, SCHEMA.id, lease) for lease in leases), return_exceptions=True
+        )
+        assert sum(isinstance(one, TooManyRequests) for one in found) == refused
+        assert len(held) == (4 - refused) * SIZE
