@@ -97,7 +97,7 @@ def test_commands_that_need_the_others_load_them(tmp_path: Path) -> None:
 def test_what_only_lists_commands_loads_none(
     words: tuple[str, ...], has_frames: bool, tmp_path: Path
 ) -> None:
-    """Nor what it would take long to load: so the help is there at once."""
+    """Nor does it load what takes long to load, so the help is there at once."""
     loaded = loaded_by(tmp_path, *words)
     assert not (OTHERS | LATER | {"cli.serving.serve"}) & loaded
     assert (FRAMES in loaded) == has_frames

@@ -91,7 +91,7 @@ def test_a_call_of_a_namespace_reaches_its_tool(ask: Ask, engine: FakeEngine) ->
 def test_it_searches_for_tools_and_applies_a_patch(
     ask: Ask, engine: FakeEngine, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """To models that it knows by their names it offers more than functions."""
+    """Codex offers more than functions to models that it knows by their names."""
     saying_in_turn(
         engine,
         written(("tool_search", {"query": "agents"})),

@@ -248,7 +248,7 @@ def test_engines_are_placed_lost_with_their_node_and_placed_elsewhere(tmp_path: 
 def test_a_gateway_beside_the_command_serves_the_engines_that_ray_has_placed(
     tmp_path: Path,
 ) -> None:
-    """On one machine: state and key are files of `data_dir`, which the command makes."""
+    """The command makes state and key, files of `data_dir`, on one machine."""
     model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     data_dir, settings, port = tmp_path / "data", tmp_path / "cluster.yaml", free_port()
     with nodes(1, tmp_path / "nodes.log") as ray:
@@ -272,7 +272,7 @@ def test_a_gateway_beside_the_command_serves_the_engines_that_ray_has_placed(
 
 
 def test_the_number_of_engines_follows_the_load_within_its_bounds(tmp_path: Path) -> None:
-    """With one place in each engine requests wait for each other: one is added, and leaves."""
+    """With one place an engine, requests wait for each other: an engine is added, and leaves."""
     model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     settings, log, port = tmp_path / "cluster.yaml", tmp_path / "up.log", free_port()
     said = {
@@ -301,7 +301,7 @@ def test_the_number_of_engines_follows_the_load_within_its_bounds(tmp_path: Path
 
 
 def test_a_signal_for_all_processes_ends_a_ray_that_was_started_here(tmp_path: Path) -> None:
-    """As systemd sends it to a unit: Ray ends as well, and nobody waits for it."""
+    """systemd signals all processes of a unit: Ray ends as well, and nobody waits for it."""
     model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     settings, log = tmp_path / "cluster.yaml", tmp_path / "up.log"
     said = {

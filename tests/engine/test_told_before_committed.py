@@ -62,7 +62,7 @@ def test_one_that_ends_with_its_first_token_has_committed(overlap_scheduling: bo
 
 
 def test_of_a_client_that_is_gone_what_was_computed_stays() -> None:
-    """Its requests end while their blocks are still to be committed."""
+    """The client's requests end while their blocks are still to be committed."""
     rig, link = watched()
     for name in ("a", "b"):
         rig.submit(generate(name, [*PROMPT, ord(name) % VOCAB_SIZE], max_tokens=30))
@@ -75,7 +75,7 @@ def test_of_a_client_that_is_gone_what_was_computed_stays() -> None:
 
 
 def test_what_a_cancelled_request_computed_stays() -> None:
-    """Its end comes while a step with a row of it is on its way."""
+    """The request ends while a step with a row of it is on its way."""
     rig, link = watched(overlap_scheduling=True)
     rig.submit(generate("a", PROMPT, max_tokens=50))
     rig.step(2)

@@ -137,7 +137,7 @@ def test_what_is_counted_twice_is_found(expression: str, twice: list[str]) -> No
 
 
 def test_no_metric_is_left_out(dashboard: Any) -> None:
-    """But for some of those that each replica has: they are the engine's once more."""
+    """Left out are some metrics of each replica, which repeat the engine's."""
     named = {name for expression in expressions(dashboard) for name in _NAME.findall(expression)}
     named = {name for name in named if not name.startswith(_OF_REPLICAS)}
     families = {re.sub(r"_(bucket|sum|count|created|total)$", "", name) for name in named}

@@ -131,7 +131,7 @@ def test_a_tenant_s_streams_leave_room_for_others(small: Served, engine: FakeEng
 def test_bodies_of_a_tenant_that_were_refused_hold_nothing(
     small: Served, engine: FakeEngine
 ) -> None:
-    """They are answered at once, and the rest of them may never come."""
+    """Refused bodies are answered at once, and the rest of them may never come."""
     del engine
     half = head(small, CHAT, f"content-length: {len(BODY)}") + BODY[:-1]
     with ExitStack() as held:

@@ -32,7 +32,7 @@ for model, kernel in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
 
 
 def test_what_the_interpreter_does_not_see_compiles() -> None:
-    """In one process, which takes longer to import than to compile."""
+    """One process compiles all: imports take longer than compiling."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     words = [word for model_and_kernel in COUNTS for word in model_and_kernel]
     done = subprocess.run(

@@ -247,7 +247,7 @@ def test_a_pinned_prefix_takes_from_all_parts_and_is_not_trimmed() -> None:
 
 
 def test_a_growing_sequence_pushes_its_own_blocks_down_though_others_have_none_free() -> None:
-    """In shared tiers a running sequence drops blocks for room; that would tell how full it is."""
+    """In shared tiers the sequence drops blocks for room, which would tell how full the tier is."""
     kept = []
     for others in (0, 12):
         scene = make_scene(WITH_HOST, "lru", is_partitioned=True)

@@ -104,7 +104,7 @@ def test_no_more_is_loaded_than_asked_for(loads: int | None, cached: int) -> Non
 
 
 def test_discard_forgets_blocks_computed_in_place_of_lower_copies() -> None:
-    """Its numbers were not finite: what it put on the device of a prefix that lay lower goes."""
+    """The numbers were not finite, so the blocks put on the device for a lower prefix go."""
     scene = TierScene(3, host=4)
     down(scene)
     lease = scene.acquire_loading(A, PROMPT, 0)

@@ -94,7 +94,7 @@ def test_with_a_constant_hash_nothing_wrong_is_ever_found() -> None:
 @pytest.mark.parametrize("outcome", [CopyOutcome.FAILED, CopyOutcome.LOST])
 @pytest.mark.parametrize("nth", range(1, 25))
 def test_the_nth_copy_comes_to_nothing(nth: int, outcome: CopyOutcome) -> None:
-    """The same work each time; one copy of it does not end well, and every answer is right."""
+    """The work is the same each time; one of its copies fails, and every answer is right."""
     scene = TierScene(6, 2, host=5, disk=12, max_disk_writes=3)
     prompts = [tokens(*(2 * [n] + [1, 2, 3, 4, n])) for n in (5, 6, 7)] + [tokens(5, 5, 1, 2, 3, 4)]
     copies = 0

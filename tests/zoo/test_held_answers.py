@@ -253,7 +253,7 @@ def test_marks_of_each_format(held: Held, tmp_path: Path) -> None:
 
 
 def test_other_dialects_hold_answers_too(tmp_path: Path) -> None:
-    """With marks of its own; `test_held_families` has shipped tokenizers."""
+    """These dialects have their own marks; `test_held_families` has shipped tokenizers."""
     with walking(QUICK, tmp_path, real=False) as zoo:
         check_other_dialects(zoo)
 

@@ -119,7 +119,7 @@ def test_a_ray_that_was_asked_to_end_as_well_is_not_asked_for_its_engines(
 def test_an_engine_that_no_machine_has_room_for_says_what_it_waits_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], needs: int, told: str
 ) -> None:
-    """In a Ray that was there before another machine may come."""
+    """In a Ray that was already running, a machine may still join."""
     path = tmp_path / "cluster.yaml"
     path.write_text(f"ray_address: auto\nnum_gpus: {needs}")
     ray, settings, stop = FakeRay(), read_settings(path), threading.Event()

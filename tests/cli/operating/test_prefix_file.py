@@ -166,7 +166,7 @@ def test_what_is_no_header_is_refused(path: Path, spelled: bytes) -> None:
 
 
 def test_a_file_is_read_in_parts(path: Path) -> None:
-    """Of a file of 64 MiB never more than some parts of 1 MiB are in memory."""
+    """While a file of 64 MiB is read, memory holds at most some parts of 1 MiB."""
     unit = 1 << 20
     header = replace(HEADER, unit_bytes=unit, blocks=64, state_units=0, units_a_part=1)
 

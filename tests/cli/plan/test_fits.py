@@ -129,7 +129,7 @@ def test_narrower_kv_stands_beside_the_models_own(tmp_path: Path) -> None:
 
 
 def test_a_plan_takes_the_type_of_kv_that_a_server_takes(console: Console, tmp_path: Path) -> None:
-    """They read the same variable, RATOON_KV_DTYPE."""
+    """A plan and a server read the same variable, RATOON_KV_DTYPE."""
     path = str(config(tmp_path))
     plain, fp8 = (
         console.type("plan", "--model", path, "--kv-dtype", name, "--json").json

@@ -62,7 +62,7 @@ def test_on_a_gpu_that_has_room_it_costs_and_is_not_needed(decoder: DecoderCount
 
 
 def test_the_least_that_is_named_is_the_least_that_fits(decoder: DecoderCounts) -> None:
-    """In fp8 and int4 it fits so; plain it needs some layers in host memory."""
+    """The model fits so in fp8 and int4; plain, it needs some layers in host memory."""
     enough = planned(decoder, replace(SMALL, cpu_offload_gb=6.0))
     assert [one.format for one in enough.with_offload] == ["plain"]
     [need] = enough.with_offload

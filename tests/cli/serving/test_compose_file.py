@@ -70,7 +70,7 @@ def seconds(pattern: str, text: str) -> int:
 
 
 def test_stopping_goes_from_the_front_to_the_back() -> None:
-    """What depends on another is stopped before it."""
+    """A service stops before those that it depends on."""
     assert f"depends_on: [{', '.join(gateways())}]" in service("front")
     assert "depends_on: [redis, engine]" in service("gateway")
 
@@ -111,7 +111,7 @@ def test_two_engines_share_what_one_has_and_have_their_own_places() -> None:
 
 
 def test_on_gpus_two_engines_are_alike_and_each_has_its_own() -> None:
-    """One that computes on the CPU would be of another fingerprint, and be left out."""
+    """An engine that computes on the CPU would have another fingerprint, and be left out."""
     base, over = (yaml.safe_load((ROOT / name).read_text())["services"] for name in FILES)
     names = {name for name in base if name.startswith("engine")}
     assert over.keys() == names == {"engine", "engine-2"}

@@ -58,7 +58,7 @@ def has_ended(pid: int) -> bool:
 
 
 async def test_what_a_child_started_goes_with_it() -> None:
-    """Else the pipe that both share would stay open, and `wait` would not return."""
+    """Otherwise the pipe that both share would stay open, and `wait` would not return."""
     code = (
         "import subprocess, sys;"
         "sleeper = 'import signal; signal.pause()';"

@@ -38,7 +38,7 @@ def test_it_loads_no_library_of_the_command_line() -> None:
 
 
 def test_a_child_that_cannot_start_ends_it_and_nothing_is_left(tmp_path: Path) -> None:
-    """One that says so by its status: 2, and no run that was ready before."""
+    """The child says so by its status, 2, and no run was ready before."""
     directory, data_dir = tmp_path / "sockets", tmp_path / "data"
     directory.mkdir()
     data_dir.mkdir()

@@ -140,7 +140,7 @@ class TestEither:
         assert delays == [0.1, 1.0, 2.0, 4.0, 8.0, *[10.0] * 7]
 
     def test_one_that_has_served_is_started_again_however_often(self, name: ChildName) -> None:
-        """What keeps it from being ready now, a full disk or a taken port, may pass."""
+        """What keeps the child from being ready now, a full disk or a taken port, may pass."""
         state, at = READY, 0.0
         for status in (1, 2, 2, 1, 1, -9, 2):
             state, _ = decide(state, Exited(name, status), at, POLICY)

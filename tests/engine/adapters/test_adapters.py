@@ -130,7 +130,7 @@ def test_a_third_adapter_waits_until_a_slot_is_of_no_request(tmp_path: Path) -> 
 
 
 def test_a_flow_leaves_a_slot_to_others(tmp_path: Path) -> None:
-    """Also while its own requests have waited for longer; alone it takes all."""
+    """The slot stays free even if the flow's own requests wait longer; alone it takes all."""
     with opened(tmp_path) as requests:
         first, second, third = (requests.ask(name, seed) for seed, name in enumerate("abc"))
         requests.give()

@@ -108,7 +108,7 @@ def test_a_source_that_lies_is_drafted_less_and_then_not_at_all() -> None:
 
 
 def test_a_source_that_was_wrong_is_drafted_again_once_it_is_right() -> None:
-    """It is judged by what it would have drafted, though nothing of it was verified."""
+    """A source is judged by what it would have drafted, even if no step verified that."""
     wrong, right = list(range(1000, 1060)), list(range(60, 400))
     drafting = ChosenDrafts([Oracle(list(range(400)), 0.0).begin], Payoff(flat))
     lengths, _ = play(drafting, row([1], 500), [*wrong, *right])

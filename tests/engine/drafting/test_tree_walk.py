@@ -106,7 +106,7 @@ def test_only_readable_namespaces_are_drafted_from(
 
 
 def test_another_namespace_below_the_same_node_is_passed_over(scene: Scene) -> None:
-    """Both stand below the same published node; only the reader's own child is followed."""
+    """Both namespaces lie below one published node; only the reader's own child is followed."""
     theirs, mine = path("published", "theirs", length=2), path("published", "mine", length=2)
     for _ in range(3):
         earlier(scene, where=theirs, answer=[66] * 20)

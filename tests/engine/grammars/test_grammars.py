@@ -287,7 +287,7 @@ def test_too_much_text_is_refused_at_once(grammars: Grammars) -> None:
 
 
 def test_a_flow_has_its_own_grammars_alone(vocabulary: Vocabulary) -> None:
-    """Its second request finds what the first left; another flow's does not."""
+    """The flow's second request finds what the first left; another flow's does not."""
     cache = GrammarCache()
     grammars = Grammars(GrammarCompiler(vocabulary), cache)
     grammar = Grammar("json_schema", OBJECT)

@@ -65,7 +65,7 @@ class TestMeasuring:
         assert times.prefill(0, 64) > 0.015
 
     def test_it_did_not_begin_before_it_was_launched(self) -> None:
-        """Of many short steps the host sees no end; that it was slow is not the next step's."""
+        """Many short steps show the host no end; that one was slow is not charged to the next."""
         rig, seen = ahead(), 30
         times = rig.core.components.times
         times.settled(StepShape.prompt(0, 64), 0.0005)

@@ -235,7 +235,7 @@ class TestPatience:
 
     @pytest.mark.parametrize("late", [25, None])
     def test_is_not_learned_from_a_step_that_was_held_up(self, late: int | None) -> None:
-        """Else masks that are always late would make every step wait longer than the one before."""
+        """Otherwise masks that are always late would make every step wait longer than the last."""
         masks = HeldMasks(held=set() if late is None else {late})
         rig = rig_of(masks, overlap_scheduling=True, num_blocks=512)
         is_slow = iter([*[False] * 24, *[True] * 4])
@@ -281,7 +281,7 @@ class TestLeftOut:
         rig.expect_nothing_left()
 
     def test_a_mask_that_came_late_is_not_asked_for_again(self) -> None:
-        """Else it would wait in line behind those of who was not left out, and be late again."""
+        """Otherwise the mask would queue behind those of other rows, and be late again."""
         masks = HeldMasks(held={1})
         rig = rig_of(masks, overlap_scheduling=True)
         rig.submit(bound("slow", range(6), 4))

@@ -162,7 +162,7 @@ def test_both_spellings_of_rope_are_read(
 
 
 def test_yarn_is_added_to_a_config_whose_context_is_left_as_it_was(tmp_path: Path) -> None:
-    """As model cards of Qwen2.5 and Qwen3 say."""
+    """Model cards of Qwen2.5 and Qwen3 tell users to do so."""
     yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
     assert read(tmp_path, {**QWEN2, "rope_scaling": yarn}).max_positions == 2048
     assert read(tmp_path, QWEN2).max_positions == 512
@@ -181,7 +181,7 @@ def test_yarn_is_added_to_a_config_whose_context_is_left_as_it_was(tmp_path: Pat
 def test_of_a_qwen_for_a_million_tokens_the_context_is_that_of_one_chunk(
     tmp_path: Path, chunks: dict[str, int] | None, positions: int
 ) -> None:
-    """As Qwen2.5-7B-Instruct-1M has them, in small."""
+    """The config is a small one like that of Qwen2.5-7B-Instruct-1M."""
     config = read(tmp_path, {**QWEN2, "dual_chunk_attention_config": chunks})
     assert config.max_positions == positions
 

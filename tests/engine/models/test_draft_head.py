@@ -69,7 +69,7 @@ def test_its_logits_are_those_of_its_definition(truth: Truth, model_dir: Path) -
 def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
     truth: Truth, model_dir: Path, plain_dir: Path, *, graph_tokens: int, overlaps: bool, ranks: int
 ) -> None:
-    """Also where the prompt's beginning is cached, with the head's KV of it, and on two ranks."""
+    """Tested too: a cached beginning of the prompt, with the head's KV, and two ranks."""
     bounds = Bounds(64, 16, 24, 8, overlap_scheduling=overlaps, graph_tokens=graph_tokens)
     prompt, drafting = random_prompt(45), HeadAlone()
     plain = RealEngine(str(plain_dir), bounds)

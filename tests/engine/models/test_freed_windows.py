@@ -50,7 +50,7 @@ def test_logits_are_those_of_transformers_however_the_prompt_is_cut(
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="kernels are interpreted")
 def test_our_kernels_read_rings_and_scratch_blocks(checkpoint: MakeCheckpoint) -> None:
-    """As on a GPU; the interpreter is slow, so one model."""
+    """The kernels are those of a GPU, in the interpreter; that is slow, so one model is tested."""
     model_dir = checkpoint("gpt-oss").model_dir
     driven = HandDriven(build_runner(model_dir, ops=triton_ops(), frees_windows=True))
     prompt = random_prompt(75)
@@ -112,7 +112,7 @@ def test_a_window_that_is_left_behind_is_not_kept(checkpoint: MakeCheckpoint) ->
 def test_windows_are_freed_where_that_makes_room(
     checkpoint: MakeCheckpoint, window: int, layers: int, *, is_freed: bool
 ) -> None:
-    """As many layers with a window as without; at 4,096 tokens most of a sequence is in it."""
+    """Half of the layers have a window, which holds most of a sequence of 4,096 tokens."""
     model = read_model_config(checkpoint("gpt-oss").model_dir)
     with_one, without = (
         next(one for one in model.layers if (window_of(one) is None) is whole_context)

@@ -88,7 +88,7 @@ def layers_in_host_memory(config: EngineConfig) -> EngineConfig:
 def test_its_keys_return_from_the_host(
     over: Callable[[EngineConfig], EngineConfig], checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
-    """After a restored prefix it drafts as its definition does, also beside offloaded layers."""
+    """After a restored prefix the head drafts as defined, also beside offloaded layers."""
     truth = Truth(checkpoint("glm4-moe"))
     with_head, without = checkpoints(truth, tmp_path)
     bounds, drafting = Bounds(12, 16, 24, 8, host_blocks=64), HeadAlone()

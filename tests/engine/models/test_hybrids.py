@@ -101,7 +101,7 @@ def test_with_one_version_of_the_state_it_would_not(checkpoint: MakeCheckpoint) 
 
 
 def test_a_row_may_go_on_from_the_state_of_another_sequence(checkpoint: MakeCheckpoint) -> None:
-    """As from a checkpoint: the KV of the blocks before it, and the state at their end."""
+    """The row has the KV of the blocks before it and the state at their end, as at a checkpoint."""
     driven = HandDriven(build_runner(checkpoint("qwen3.5").model_dir))
     stem = driven.add(random_prompt(60))
     driven.logits([data_row(stem, 0, 32)])
@@ -204,7 +204,7 @@ def test_stacked_experts_of_another_number_are_refused(
 def test_the_decoder_of_a_model_that_sees_is_read(
     checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
-    """Its config is a part of the file's, and its tensors are below a prefix."""
+    """The decoder's config is a part of the file's, and its tensors are below a prefix."""
     saved = checkpoint("qwen3.5").model_dir
     text = json.loads((saved / "config.json").read_text())
     text.pop("architectures")

@@ -354,7 +354,7 @@ def test_a_file_beside_the_config_may_say_that_weights_are_quantised(
 
 
 def test_a_file_of_weights_in_onnx_beside_plain_ones_says_nothing_of_these(tmp_path: Path) -> None:
-    """As transformers.js writes it, under the name of AutoGPTQ's."""
+    """transformers.js writes such a file, under the name of AutoGPTQ's."""
     words = {"modes": ["q8"], "per_channel": False, "reduce_range": False, "block_size": None}
     (tmp_path / "quantize_config.json").write_text(json.dumps(words))
     model = check_served(written(tmp_path, LLAMA), has_weights=False)

@@ -115,7 +115,7 @@ def test_a_stage_without_a_kind_of_memory_is_refused(
 
 
 def test_of_layers_that_are_unlike(tmp_path: Path) -> None:
-    """In every way two stages can part them."""
+    """The layers are divided in every way in which two stages can divide them."""
     make_alternating_checkpoint(tmp_path)
     model = read_model_config(tmp_path, ALTERNATING)
     expected = logits(tmp_path, model, (6,))

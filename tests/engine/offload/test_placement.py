@@ -83,7 +83,7 @@ class TestStepSeconds:
         assert step_seconds([1.0] * 12, self.copies((3, 7, 11), 3.0)) == 12.0
 
     def test_a_decode_takes_as_long_as_its_copies_and_the_last_layer(self) -> None:
-        """Of 12 layers of 1 ms, 6 with copies of 100 ms."""
+        """The model has 12 layers of 1 ms, 6 of them with copies of 100 ms."""
         chosen = self.copies(evenly_spaced(12, 6), 0.1)
         assert step_seconds([0.001] * 12, chosen) == pytest.approx(0.6 + 0.001)
 

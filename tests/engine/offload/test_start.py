@@ -89,7 +89,7 @@ def test_tokens_and_fingerprint_are_those_of_weights_on_the_device(
 
 
 def test_replayed_steps_copy_as_eager_ones_do(checkpoint: MakeCheckpoint) -> None:
-    """Whatever is captured is run again here, copies included; some steps are eager."""
+    """Here all captured work is run again, copies included; some steps are eager."""
     with closing(opened(offloaded(checkpoint))) as part:
         eager = runner_of(part)
         tokens = []

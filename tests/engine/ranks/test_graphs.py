@@ -97,7 +97,7 @@ def served(driven: HandDriven) -> list[list[int]]:
 
 @pytest.mark.parametrize("max_tokens", [0, 4, 64])
 def test_ranks_have_the_same_tokens(checkpoint: MakeCheckpoint, max_tokens: int) -> None:
-    """Without graphs, with the smallest alone, and with all steps replayed."""
+    """Steps run without graphs, with graphs for the smallest alone, and with graphs for all."""
     model_dir = checkpoint("llama").model_dir
     frames: Frames = SimpleQueue()
 

@@ -175,7 +175,7 @@ def test_so_it_does_of_matrices_that_are_one_in_the_files(tmp_path: Path, kind: 
 
 
 def test_experts_in_int4_each_rank_reads_its_words(tmp_path: Path) -> None:
-    """Of 192 columns a rank has 96, no whole span."""
+    """A rank has 96 of 192 columns, no whole span."""
     recipe = int4_mixture(192)
     wide = replace(recipe, fields=recipe.fields | {"head_dim": 64})
     model_dir = make_int4(KINDS["packed-asym"], tmp_path, wide).int4.model_dir

@@ -81,7 +81,7 @@ def test_what_is_put_off_is_launched_in_order_as_far_as_it_is_asked_for() -> Non
 
 
 def test_before_a_large_step_is_told_nothing_is_put_off() -> None:
-    """Else a stage that waits for this one would read nothing, and the ring would be full."""
+    """Otherwise a stage that waits for this one would read nothing, and the ring would be full."""
     own, (ours, theirs) = Own(), socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs, closing(OtherRanks(RingWriter(1), [Channel(ours)])) as others:
         runner = RanksRunner(DeferringRunner(own), others)

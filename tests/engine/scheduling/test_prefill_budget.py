@@ -275,7 +275,7 @@ class TestNewcomers:
 
 @given(st.lists(st.integers(0, 2 * WHOLE), min_size=1, max_size=60))
 def test_others_are_never_left_out_for_more_than_two_whole_steps(arrivals: list[int]) -> None:
-    """Whatever comes in each step, all of it newcomers."""
+    """The bound holds whatever comes in each step, even if all of it is newcomers'."""
     made, without = budget(), 0
     for tokens in arrivals:
         newcomers = 0

@@ -164,7 +164,7 @@ class TestPreemption:
         rig.expect_output(request)
 
     def test_a_sequence_that_runs_alone_may_have_to_be_preempted(self) -> None:
-        """Its blocks are in the tree too, by another's hand: let go, it finds those again."""
+        """The sequence's blocks are also in the tree, from another one, so it finds them again."""
         rig = Rig(num_blocks=12, block_size=2, max_batch_tokens=32)
         elder = generate("elder", [1, 2, 3, 4], max_tokens=18, block_size=2)
         rig.submit(elder)
@@ -260,7 +260,7 @@ class TestNewcomers:
         rig.expect_nothing_left()
 
     def test_no_tokens_are_kept_for_who_cannot_start(self) -> None:
-        """Others wait, but there is no place for them to run in."""
+        """Other prompts wait, but have no batch slot to run in."""
         rig = Rig(max_batch_tokens=16, num_blocks=128, max_running=1)
         rig.submit(generate("flood", [n % 60 for n in range(160)], flow="flood", max_tokens=1))
         rig.step()

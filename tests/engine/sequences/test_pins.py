@@ -86,7 +86,7 @@ def ask(rig: Rig, name: str, tail: list[int], flow: str = "tenant") -> int:
 def test_a_pinned_prefix_is_computed_once_and_is_a_hit_for_whoever_comes_first(
     num_states: int,
 ) -> None:
-    """With states too, however short the prefix is: the pin holds the state at its end."""
+    """This holds with states too, for any short prefix: the pin holds the state at its end."""
     cold, warm = rig(num_states=num_states), rig(num_states=num_states)
     assert ask(cold, "control", [1, 2, 3]) == 0
     assert pin_and_run(warm) == Pinned(query_id="q", blocks=4)

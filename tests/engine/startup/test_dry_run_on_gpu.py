@@ -70,7 +70,7 @@ def test_a_start_waits_for_no_compiler_once_it_has_rehearsed(
 def test_a_start_with_our_own_products_of_few_rows_compiles_everything_ahead(
     tmp_path: Path,
 ) -> None:
-    """Those of the checkpoints above are too small for that. 9 rows are 8 decodes and a prompt."""
+    """The checkpoints above are too small for these products. 9 rows: 8 decodes and a prompt."""
     model_dir = model_directory("qwen3-0.6b", tmp_path)
     ahead, late = start(model_dir, tmp_path / "cache", 512, load_format="dummy")
     assert late == []

@@ -120,7 +120,7 @@ def test_every_telling_room_is_computed_once_a_layer(checkpoint: MakeCheckpoint)
 
 
 def test_a_rehearsals_pool_has_the_strides_of_the_one_to_come(checkpoint: MakeCheckpoint) -> None:
-    """They are constants of kernels, which would be compiled again for others."""
+    """Strides are constants of kernels, so other strides would need another compilation."""
     attentions = Attentions()
     runner = build_runner(
         checkpoint("llama").model_dir, ops=replace(torch_ops(), paged_attention=attentions)
@@ -134,7 +134,7 @@ def test_a_rehearsals_pool_has_the_strides_of_the_one_to_come(checkpoint: MakeCh
 def test_a_copy_within_the_pool_is_rehearsed_with_blocks_of_the_same_size(
     checkpoint: MakeCheckpoint,
 ) -> None:
-    """Or the first prompt that parts from another within a block would wait for the compiler."""
+    """Otherwise the first prompt that parts from another within a block would wait for it."""
     sizes: list[int] = []
 
     def copied(pool: Tensor, source: Tensor, target: Tensor) -> None:
@@ -166,7 +166,7 @@ def test_products_of_few_rows_are_rehearsed(
 
 
 def test_products_in_int4_are_rehearsed_with_every_kernel_they_take(tmp_path: Path) -> None:
-    """Also with many rows, where nothing else may ask for them."""
+    """Products of many rows are included, although nothing else may ask for them."""
     rows: list[int] = []
 
     def computed(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:

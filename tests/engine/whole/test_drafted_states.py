@@ -191,7 +191,7 @@ def test_a_row_of_drafts_left_out_is_computed_again_from_its_state(
 
 
 def test_the_token_after_a_namespace_is_not_told_to_the_head_that_drafts() -> None:
-    """Its KV there is others' too. The control is the token after another chunk."""
+    """The head's KV at that token is also others'. The control: the token after another chunk."""
     rig = rig_of(None, max_batch_tokens=16)
     path = NamespacePath(((0, OTHER), (6, NAMESPACE)))
     prompt = list(range(1, 45))

@@ -139,7 +139,7 @@ def test_a_head_that_is_evicted_before_its_modules_begin_is_computed_again() -> 
 
 
 def test_modules_wait_for_the_room_that_a_running_request_takes() -> None:
-    """Also where they are more than their tenant's share of the cache."""
+    """The modules may even exceed their tenant's share of the cache."""
     rig = Rig(num_blocks=20, has_modules=True, max_running=4)
     parts = [Part([at] * 16, 16 * at) for at in (1, 2, 3)]
     rig.submit(generate("hog", [5] * 36, max_tokens=12, flow="hog"))
@@ -213,7 +213,7 @@ def test_who_waits_on_for_a_module_is_charged_the_rest_of_it() -> None:
 
 
 def test_many_modules_leave_the_queue_to_the_requests_of_their_flow() -> None:
-    """Of a queue of 16 places a flow alone may take 12."""
+    """A flow alone may take 12 of a queue's 16 places."""
     rig = Rig(has_modules=True, max_batch_tokens=8, max_waiting=16)
     parts = [Part([at] * 8, 8 * at) for at in range(1, 21)]
     rig.submit(modular("r", parts, [4], 200))

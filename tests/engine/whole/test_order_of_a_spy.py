@@ -83,7 +83,7 @@ def test_a_spys_requests_come_in_the_same_order_whatever_the_victim_has_cached()
 
 
 def test_control_the_spys_own_cached_prompts_do_come_sooner() -> None:
-    """Else there would be nothing to compare: what it has asked before comes sooner."""
+    """The control: prompts that the spy itself has cached do start sooner."""
     places = [order.index("spy 2") + order.index("spy 5") for order in orders(True, shared=False)]
     assert sum(places) / len(places) < 4  # of 0 + 1 to 6 + 7; 7 by chance
 

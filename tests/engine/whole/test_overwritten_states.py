@@ -52,7 +52,7 @@ def most_rows(rig: Rig) -> int:
 def test_more_sequences_run_than_have_two_slots(
     num_states: int, rows: int, overlap_scheduling: bool
 ) -> None:
-    """With slots for all, the control, each row writes another slot than it reads."""
+    """In the control, with slots for all, each row writes another slot than it reads."""
     rig = rig_of(num_states=num_states, overlap_scheduling=overlap_scheduling)
     requests = [generate(str(n), range(n, n + 5), max_tokens=30) for n in range(8)]
     for request in requests:
@@ -84,7 +84,7 @@ def test_after_a_launch_that_failed_they_start_over(at: int, overlap_scheduling:
 
 @both
 def test_rows_that_cannot_sample_start_over_too(overlap_scheduling: bool) -> None:
-    """For lack of memory beside a grammar's mask, whose sequence never writes in place."""
+    """Memory is short beside a grammar's mask, whose sequence never writes in place."""
     rig = rig_of(overlap_scheduling=overlap_scheduling)
     rig.submit(bound("fails", range(6), 30))
     free = [generate(str(n), range(n, n + 5), max_tokens=30) for n in range(5)]

@@ -83,7 +83,7 @@ class TestPositions:
 
     @pytest.mark.parametrize(("length", "rows"), [(128, [128]), (129, [128, 1]), (7, [7])])
     def test_a_short_prompt_is_computed_in_one_step(self, length: int, rows: list[int]) -> None:
-        """Without its state at the end, the next one computes few tokens more, in as many steps."""
+        """Without a state at its end, the next prompt computes little more, in as many steps."""
         rig = rig_of(max_batch_tokens=256)
         rig.submit(generate("1", text(length), max_tokens=1))
         rig.run()
@@ -174,7 +174,7 @@ class TestPositions:
     def test_no_state_is_kept_at_a_question_in_what_others_read_too(
         self, question: int, rows: list[int]
     ) -> None:
-        """It would tell these others where someone asked; in the request's own text it is kept."""
+        """A state there would tell others where someone asked; in a request's own text it stays."""
         rig = rig_of(max_batch_tokens=512, num_blocks=128)
         path, prompt = NamespacePath(((0, OTHER), (39, NAMESPACE))), text(316)
         keys = block_keys(path, np.array(prompt, np.int32), 4)

@@ -92,7 +92,7 @@ class TestOrderOfAStep:
     def test_a_device_with_nothing_to_do_gets_its_step_before_copies_down_begin(
         self, overlap_scheduling: bool, are_begun: bool
     ) -> None:
-        """Without steps ahead the step would be over before they began."""
+        """Without steps ahead, the step would be over before the copies began."""
         rig = lowered(self.AHEAD, overlap_scheduling=overlap_scheduling)
         before = scheduled_at_launches(rig)
         rig.submit(generate("a", range(50, 62), max_tokens=1))

@@ -379,7 +379,7 @@ async def test_the_successor_lives_as_long_as_the_old_key_did(ring: Ring) -> Non
 async def test_rotated_again_during_its_overlap_a_key_still_has_a_full_successor(
     ring: Ring,
 ) -> None:
-    """As an operator does to whom the first answer got lost."""
+    """An operator rotates again if the first answer was lost."""
     forever = await ring.keyring.issue(ACME.id)
     hundred = await ring.keyring.issue(ACME.id, expires_at=ring.clock.now + 100)
     await ring.keyring.rotate(forever.record.id, overlap_s=10)

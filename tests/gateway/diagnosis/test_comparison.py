@@ -175,14 +175,14 @@ def test_without_a_mark_nothing_expires() -> None:
 
 
 def test_a_change_near_the_end_costs_nothing() -> None:
-    """As where the earlier prompt ends with what opens an answer."""
+    """The earlier prompt ends with the text that opens an answer."""
     seen = memory(prompt("a" * 90 + "b" * 10))
     for text, cached, reason in (("a" * 90, 90, "none"), ("a" * 79, 79, "messages_changed")):
         assert cache_miss(compared(seen, text + "c" * 40), cached, None).reason == reason
 
 
 def test_the_larger_loss_is_named_where_there_are_two() -> None:
-    """Of 128 tokens the second half has changed; another replica may have little of the others."""
+    """The second half of 128 tokens has changed; another replica may have few of the others."""
     seen = memory(prompt("a" * 64 + "b" * 64))
     changed = compared(seen, "a" * 64 + "c" * 64)
     none, less, one = (cache_miss(changed, cached, None) for cached in (0, 16, 64))

@@ -139,7 +139,7 @@ def sent(served: Served, data: bytes) -> Answer:
 
 
 def test_a_connection_refuses_a_body_in_its_path_s_dialect(served: Served) -> None:
-    """What is wrong after the head, and a head that is too large."""
+    """Two errors are tested: one after the head, and a head that is too large."""
     chunked, unreadable = "transfer-encoding: chunked", b"zz\r\n"
     line = sent(served, head(served, "/lines/generate", chunked) + unreadable)
     assert (line.status, line.body) == (400, b"wrong invalid_http\n")

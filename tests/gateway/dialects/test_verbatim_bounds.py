@@ -127,7 +127,7 @@ def test_a_chat_that_nobody_generated_is_rendered(stage: Stage, plain: Stage) ->
 def test_control_tokens_that_a_model_was_made_to_write_are_not_put_back(
     stage: Stage, plain: Stage, forged: str
 ) -> None:
-    """With biases a client can have any token generated; text does not show it."""
+    """With biases a client can have any token generated, and text does not show it."""
     token = stage.model.inner.token_to_id(forged)
     written = [
         *b"Hi",

@@ -310,7 +310,7 @@ def raw(served: Served, key: str, text: str, ratoon: dict[str, Any]) -> str:
 def test_nothing_of_one_tenant_is_in_the_answer_to_another(
     served: Served, engine: FakeEngine
 ) -> None:
-    """What is asked differs from the canary in one word, so an excerpt would have the rest."""
+    """The prompt differs from the canary in one word, so an excerpt would have the rest."""
     engine.script = saying("Aye.")
     question = CANARY.replace("Wilhelmina", "somebody else, and nobody knows by whom") * 2
     named = json.loads(raw(served, served.key, CANARY * 2, {}))["id"]

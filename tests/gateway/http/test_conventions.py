@@ -315,7 +315,7 @@ def told_of_cors(answer: httpx.Response) -> list[str]:
 
 
 def test_the_operators_own_port_is_for_no_origin(tiny_model: Path, tmp_path: Path) -> None:
-    """Only the tenants' address has CORS, where there are two."""
+    """If there are two addresses, only the tenants' has CORS."""
     import asyncio
     import time
 

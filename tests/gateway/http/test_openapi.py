@@ -133,7 +133,7 @@ def fuzz(operation: Any, mode: GenerationMode, checks: list[Any], key: str, most
 def test_bad_data_is_refused(
     description: dict[str, Any], served: Served, operators: bool, most: int
 ) -> None:
-    """Of the model that is served: any other would be refused whatever else is wrong."""
+    """The requests name the served model: any other name would be refused first."""
     key = served.admin_key if operators else served.key
     refused = 0
     for operation in operations_of(of_the_model(description)):
@@ -292,7 +292,7 @@ def test_schema_and_parser_say_the_same_of_a_part(
 
 
 def test_every_route_says_what_it_answers(description: dict[str, Any]) -> None:
-    """Without a schema the fuzzing above has nothing to hold an answer against."""
+    """Without a schema, the fuzzing above has nothing to hold an answer against."""
     silent = [
         f"{method} {path} {status}"
         for path, operations in description["paths"].items()

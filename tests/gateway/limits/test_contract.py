@@ -138,7 +138,7 @@ async def test_a_months_budget_is_whole_again_in_the_next(home: Home) -> None:
 
 @pytest.mark.parametrize("year", [2027, 2028, 2099, 2100])
 async def test_a_month_ends_with_the_calendar_s(home: Home, year: int) -> None:
-    """At its last second the budget is still spent; leap years and a century among them."""
+    """At a month's last second the budget is still spent; leap years and a century are tested."""
     now = datetime(year, 1, 1, tzinfo=UTC).timestamp()
     home.advance(now - START)
     for number in range(1, 14):

@@ -179,7 +179,7 @@ async def test_what_redis_carried_out_too_late_is_given_back_with_the_next_reque
 
 
 async def test_renewals_that_fail_open_the_breaker_too(guarded: Guarded) -> None:
-    """Or a gateway with long streams and no new requests would wait for each of them."""
+    """Otherwise a gateway with long streams and no new requests would wait for each renewal."""
     held = await guarded.hold("a", ONE_AT_ONCE)
     guarded.redis.is_away = True
     for number in range(FAILURES):
@@ -229,7 +229,7 @@ async def test_what_redis_granted_to_a_request_that_left_meanwhile_is_given_back
 async def test_a_request_between_whose_phases_redis_goes_down_leaves_nothing_held(
     guarded: Guarded, outage: str
 ) -> None:
-    """It holds something in Redis from its first phase, and from the second if that was late."""
+    """The request holds something in Redis from its first phase on, or from a late second one."""
     begun = await guarded.hold("a", ONE_AT_ONCE_AND_TOKENS)
     is_carried_out = outage == "carried out too late"
     guarded.redis.is_away, guarded.redis.is_late = not is_carried_out, is_carried_out
@@ -253,7 +253,7 @@ async def test_a_request_between_whose_phases_redis_goes_down_leaves_nothing_hel
 async def test_a_request_between_whose_phases_redis_comes_back_leaves_nothing_held(
     guarded: Guarded,
 ) -> None:
-    """It began here, where nobody else would end what it holds."""
+    """The request began here, where nobody else would end its hold."""
     guarded.redis.is_away = True
     begun = await guarded.hold("a", ONE_AT_ONCE_AND_TOKENS)
     guarded.redis.is_away = False

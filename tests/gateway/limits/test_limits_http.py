@@ -268,7 +268,7 @@ def test_what_the_engine_could_not_do_costs_nothing(shop: Shop) -> None:
 
 
 def test_a_request_that_is_refused_counts_as_one_and_costs_no_tokens(shop: Shop) -> None:
-    """It is counted before its body is read, and gives back everything else."""
+    """A refused request is counted before its body is read, and gives back everything else."""
     tenant = shop.tenant({"requests_per_minute": 3, "tokens_per_minute": 1000, "max_concurrent": 1})
     for _ in range(2):
         assert tenant.ask(max_tokens=100_000).status_code == 400

@@ -161,7 +161,7 @@ async def test_an_emptied_redis_does_not_give_the_budget_back(
 async def test_a_replica_that_lagged_does_not_give_the_budget_back(
     limiter: RedisLimiter, admin: redis.Redis
 ) -> None:
-    """One that takes over has the budget as it was, under the same epoch."""
+    """A replica that takes over has the budget as it was, under the same epoch."""
     month = "ratoon:limits:{tn_a}:month"
     first = await limiter.reserve(demand("a", UNITS, 0.3))
     assert isinstance(first, Granted)

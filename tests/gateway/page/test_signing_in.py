@@ -114,7 +114,7 @@ class TestHeldOpen:
             assert connection.recv(1) == b""
 
     async def test_the_deadline_is_for_the_whole_of_it(self) -> None:
-        """Also where each piece comes soon after the one before."""
+        """The deadline counts even if each piece comes soon after the one before."""
         parts = SignInParts(PageFiles(), RefusalThrottle(lambda: 0.0), deadline_s=0.1)
         scope = {"type": "http", "headers": [(b"content-type", b"application/json")]}
 

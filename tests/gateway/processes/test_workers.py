@@ -128,7 +128,7 @@ async def test_one_that_hangs_is_ended_and_has_a_successor(tmp_path: Path) -> No
 
 
 async def test_a_router_process_is_kept_beside_them_and_ends_with_them(tmp_path: Path) -> None:
-    """It is told where it listens, as they are; that it cannot start ends nothing."""
+    """The router process is told where it listens, like workers; its failed start ends nothing."""
     beside, of_workers = tmp_path / "router", tmp_path / "workers"
     beside.mkdir()
     of_workers.mkdir()
@@ -153,7 +153,7 @@ async def test_a_router_process_is_kept_beside_them_and_ends_with_them(tmp_path:
 
 
 async def test_a_router_process_that_stands_still_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    """It would be found by its silence, after 30 s: containers are killed before."""
+    """Its silence would be noticed after 30 s, when containers have long been killed."""
     async with beside_workers(tmp_path) as (workers, task, router):
         os.kill(router, signal.SIGSTOP)
         workers.stop()

@@ -138,7 +138,7 @@ def test_what_is_no_key_is_refused(key: str) -> None:
 
 
 def test_a_signature_of_other_bytes_with_the_same_key_is_none() -> None:
-    """What else the key may come to sign cannot be passed off as a receipt."""
+    """Other bytes that the key may sign cannot be passed off as a receipt."""
     own = Ed25519PrivateKey.generate()
     content = signed()["receipt"]
     spelled = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

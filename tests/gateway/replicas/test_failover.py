@@ -56,7 +56,7 @@ async def test_what_had_not_begun_on_a_dead_replica_runs_elsewhere_unseen() -> N
 
 
 async def test_a_replica_with_too_small_a_pool_is_not_given_what_another_one_has_left() -> None:
-    """It came after the request was admitted; the client is not told that it is too long."""
+    """The replica joined after admission; the client is not told that its prompt is too long."""
     fleet = Fleet()
     fleet["b"].max_model_len = 30
     fleet["b"].die()
@@ -125,7 +125,7 @@ async def test_what_had_come_of_a_whole_answer_is_no_part_of_it(is_whole: bool) 
 
 
 async def test_a_whole_answer_is_computed_anew_when_its_engine_stops_as_often_as_that_is() -> None:
-    """Its grace is over: what it had begun it gives up."""
+    """The engine's grace is over, so it gives up what it had begun."""
     fleet, seen = Fleet(), list[Event]()
     for name in "ab":
         fleet[name].pace = failing_at(3, EngineUnavailable("the engine stopped"))

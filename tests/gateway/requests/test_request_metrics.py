@@ -397,7 +397,7 @@ def test_drafts_are_those_of_all_ends_and_a_restart_forgets_its_own() -> None:
 def test_rejected_tokens_of_a_prediction_are_charged(
     drafted: int, accepted: int, rejected: int
 ) -> None:
-    """At most those of its eight tokens that were not accepted."""
+    """Charged are at most those of its eight tokens that were not accepted."""
     predicting = admitted(10)
     generate = replace(predicting.generates[0], prediction=bytes(4 * 8))
     request_metrics = RequestMetrics(

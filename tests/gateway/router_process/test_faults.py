@@ -162,7 +162,7 @@ async def test_a_socket_that_is_removed_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_what_is_told_anew_is_less_than_what_may_wait_to_be_sent() -> None:
-    """Else the connection ends each time that it begins."""
+    """Otherwise each new connection would end as soon as it begins."""
     assert MOST_TOLD_KEY_BYTES < MOST_UNSENT_BYTES
     few = OwnRequests(most_told_key_bytes=3 * KEY_BYTES)
     for own in (few, OwnRequests()):
@@ -175,7 +175,7 @@ def test_what_is_told_anew_is_less_than_what_may_wait_to_be_sent() -> None:
 
 
 async def test_one_that_ends_each_connection_is_met_less_and_less_often(tmp_path: Path) -> None:
-    """As a worker of a newer version than the router process would be, or the other way round."""
+    """A router process of another version than the worker would end connections so."""
 
     async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(framed(KnownBlocks({})))

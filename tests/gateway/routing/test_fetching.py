@@ -215,7 +215,7 @@ class TestRates:
     def test_where_computing_is_fast_a_fetch_is_tried_all_the_same_and_what_it_takes_is_learned(
         self,
     ) -> None:
-        """Of a small model on a fast GPU; a fixed guess would be slower than that computes."""
+        """The model is small and its GPU fast; a fixed guess would be slower than computing."""
         fast = COMPUTE_S / 20
         one = FirstTokenRouter(clock := Clock())
         one.heard("a", cached(*range(256)))

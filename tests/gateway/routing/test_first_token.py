@@ -146,7 +146,7 @@ def test_the_faster_replica_is_given_more() -> None:
 
 
 def test_a_replica_of_which_little_is_known_is_taken_to_be_like_the_others() -> None:
-    """Its first prompts are computed together, and one seems to have taken the time of all."""
+    """A replica's first prompts run together, and one seems to have taken the time of all."""
     clock = Clock()
     one = FirstTokenRouter(clock)
 

@@ -267,7 +267,7 @@ def test_all_lengths_are_found(data: st.DataObject) -> None:
 def test_where_blocks_are_missing_in_between_an_answer_ends_at_one_that_is_there(
     data: st.DataObject,
 ) -> None:
-    """As within a snapshot. Which of the ends is told is not; the engine finds out."""
+    """A snapshot can leave such gaps. Any of the ends may be told; the engine finds out."""
     total = data.draw(st.integers(1, 30))
     contents, index = [*range(total)], CacheIndex()
     keys = split_keys(chained(*contents))

@@ -221,7 +221,7 @@ class TestPath:
 
 
 def test_a_schemas_namespaces_are_known_by_their_first_bytes() -> None:
-    """Whatever the salt, the model and the module; another's, or of another schema, are not."""
+    """This holds for any salt, model and module, and not for another tenant or schema."""
     for who in (caller("a"), caller("a", "g")):
         first = tuple(NAMESPACES.schema(who, "one"))
         seen = set()

@@ -75,7 +75,7 @@ def test_somebody_listens_and_never_answers(
 
 
 def test_a_collector_that_is_stopped(traced: Traced, caplog: pytest.LogCaptureFixture) -> None:
-    """Its machine still takes connections and what is sent, and nobody ever reads it."""
+    """The collector's machine still accepts connections and bytes, but nobody reads them."""
     caplog.set_level(logging.CRITICAL, "opentelemetry")
     listening = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); "
     listening += "print(s.getsockname()[1], flush=True); time.sleep(600)"

@@ -108,7 +108,7 @@ def test_what_failed_is_charged_as_far_as_it_was_computed() -> None:
 
 
 def test_an_end_that_says_nothing_takes_nothing_back() -> None:
-    """As of an engine that is broken, or one whose process is gone."""
+    """A broken engine, or one whose process is gone, reports such an end."""
     request_metrics = a_meter(100)
     request_metrics.see(first(0, cached=32))
     request_metrics.see(Delta(0, "b", (2, 3), None))

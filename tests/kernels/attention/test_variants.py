@@ -152,7 +152,7 @@ def test_padding_gives_zero(ops: Ops, window: int | None) -> None:
 
 
 def test_a_row_alone_equals_the_row_in_a_batch() -> None:
-    """Of the reference, to the last bit."""
+    """The reference gives equal results to the last bit."""
     case = with_all(make_case(Geometry(), FEW_ROWS), 20)
     alone = replace(
         case.layout,

@@ -47,7 +47,7 @@ def test_more_rows_than_fit_go_one_after_the_other() -> None:
 
 
 def test_tokens_of_the_first_rank() -> None:
-    """Also such whose lower half has all bits set."""
+    """Tokens whose lower half has all bits set are included."""
     peers = PlainPeers(2, ROWS, WIDTH, torch.int16)
     for turn, count in enumerate((1, 40, 7)):
         generator = torch.Generator().manual_seed(turn)

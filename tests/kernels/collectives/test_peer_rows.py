@@ -90,7 +90,7 @@ def test_what_is_exchanged_is_as_what_is_gathered(num_ranks: int, dtype: torch.d
 
 
 def test_more_rows_than_fit_go_one_after_the_other() -> None:
-    """What is to arrive in both turns is there before: here all rows of both ranks are alike."""
+    """What is to arrive in both turns is there before: here the rows of both ranks are alike."""
     peers, weight = peers_for(2, torch.float32), draw(WIDTH)
     product = draw(1, WIDTH).expand(2 * ROWS - 1, WIDTH)
     residual = draw(2 * ROWS - 1, WIDTH, seed=9)
@@ -131,7 +131,7 @@ def test_parts_are_added_and_rounded_before_they_are_sent(ranks: int, two_shot: 
 
 @pytest.mark.parametrize("two_shot", [False, True])
 def test_the_sum_of_many_ranks_is_rounded_once(two_shot: bool) -> None:
-    """As that of many rows is over the library: one rank adds up each number there."""
+    """So is the sum of many rows over the library, where one rank adds up each number."""
     ranks, weight = 8, draw(WIDTH, dtype=torch.float16)
     peers = peers_for(ranks, torch.float16)
     products = [draw(2, WIDTH, dtype=torch.float16, seed=rank) for rank in range(ranks)]
@@ -172,7 +172,7 @@ def test_a_number_that_is_the_sentinel_is_a_nan_on_all_ranks() -> None:
 
 @pytest.mark.parametrize("marked", range(3))
 def test_two_shot_a_number_that_is_the_sentinel_is_a_nan_as_well(marked: int) -> None:
-    """On all ranks, whether the row's owner has it, row 0's and row 1's, or another one."""
+    """This holds whichever rank has the number: the owner of row 0, of row 1, or of none."""
     peers, weight = peers_for(3, torch.float32), draw(WIDTH)
     products = [draw(2, WIDTH, seed=rank) for rank in range(3)]
     sent = [one.clone() for one in products]
@@ -243,7 +243,7 @@ def test_a_row_is_waited_for_until_its_last_number() -> None:
 
 @pytest.mark.parametrize("turn", [0, TURNS - 1])
 def test_a_rank_that_does_not_come_is_given_up(turn: int) -> None:
-    """By a kernel that waits, and by all that come, which find the sentinel in its place: a NaN."""
+    """A waiting kernel gives up, and so do late ones, which find a NaN: the sentinel."""
     waiting = Waiting(turn)
     rows = waiting.peers.rows[0]
     rows.abandon()
@@ -255,7 +255,7 @@ def test_a_rank_that_does_not_come_is_given_up(turn: int) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_two_shot_ranks_that_do_not_come_are_given_up(rank: int) -> None:
-    """By who waits for its row's owner, and by owners (rank 0) and others that come later."""
+    """A rank that waits for a row's owner gives up, and so do owners and ranks that come later."""
     waiting = Waiting(two_shot=True)
     waiting.rows.abandon()
     assert (waiting.end() == 0).all(), "nothing of the owner's"

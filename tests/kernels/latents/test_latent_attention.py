@@ -115,7 +115,7 @@ def test_latents_in_fp8(ops: Ops, batch: str) -> None:
 def test_many_new_tokens_are_attended_by_keys_and_values_made_for_them(
     ops: Ops, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By fewer tokens here than in a step; the control: the other way is not taken."""
+    """The bound is lower here than in a step; the control: the other way is not taken."""
     monkeypatch.setattr(expanded, "LEAST_TOKENS", 8)
     case = make_case([(1, 30), (1, 5), (90, 100), (100, 100)], dtype=dtype)
     assert expanded.pays(case.layout, 190, SHAPE)

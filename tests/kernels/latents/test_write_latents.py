@@ -65,7 +65,7 @@ def test_queries_are_rotated_and_latents_written(
 
 
 def test_latents_in_fp8_have_the_bits_of_the_reference(ops: Ops) -> None:
-    """Of numbers that a rotation by nothing leaves exact."""
+    """The numbers stay exact under a rotation by nothing."""
     from kernels.ops import torch_ops
 
     kept = []

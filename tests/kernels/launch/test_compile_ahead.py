@@ -156,7 +156,7 @@ def test_a_rehearsal_that_raises_leaves_triton_as_it_was() -> None:
 
 
 def test_kernels_are_made_once_the_compilers_key_is_there() -> None:
-    """It is made beside the dry run, not after it."""
+    """The key is made beside the dry run, not after it."""
     dry_ran, made = threading.Event(), []
 
     def make_key() -> str:

@@ -56,7 +56,7 @@ def test_hopper_kernels_with_descriptors_are_found_and_right(compilations: list[
 
 
 def test_no_kernel_runs_in_a_rehearsal() -> None:
-    """Not even one that is in memory."""
+    """Not even a kernel in memory runs."""
     pool = torch.randn((4, 1, 2, 1, 16, 16), device="cuda")
     source, target = (torch.tensor([block], device="cuda") for block in (1, 2))
     OPS.copy_blocks(pool.clone(), source, target)

@@ -53,7 +53,7 @@ def test_adds_what_comes_in_parts(ops: Ops, num_parts: int, dtype: torch.dtype) 
 
 
 def test_a_weight_in_float32_rounds_once(ops: Ops) -> None:
-    """Of the exact result, and not of a rounded one times a rounded weight."""
+    """The exact result is rounded, not a rounded number times a rounded weight."""
     x, residual = draw(5, 257, dtype=torch.float16), draw(5, 257, dtype=torch.float16, seed=1)
     weight = 1 + 0.1 * draw(257, seed=2)
     normed, total = ops.add_rms_norm(x, residual, weight, EPS)

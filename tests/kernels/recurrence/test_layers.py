@@ -61,7 +61,7 @@ def test_states_are_float32_whatever_the_activations_are(ops: Ops, layer: StateL
 
 
 def test_a_convolution_cut_anywhere_gives_the_same_bits(ops: Ops) -> None:
-    """Its state has the inputs themselves."""
+    """A convolution's state holds the inputs themselves."""
     layer = ConvLayer(dtype=torch.float16)
     batch = make_batch(layer, [(40, 40)])
     got, after = run(layer, ops, batch)

@@ -146,7 +146,7 @@ def test_a_row_in_which_all_is_wrong_spreads_to_none(ops: Ops, layer: StateLayer
 
 @EACH
 def test_a_second_launch_from_another_slot_gives_the_same(ops: Ops, layer: StateLayer) -> None:
-    """Where a state has two versions, a launch can be repeated."""
+    """If a state has two versions, a launch can be repeated."""
     own = make_batch(layer, MIXED, in_place=False).copied()
     first = layer.apply(ops, own.inputs, own.state, own.rows)
     states = own.state.clone()

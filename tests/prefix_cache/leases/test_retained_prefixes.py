@@ -246,7 +246,7 @@ def test_forgetting_a_prefix_of_a_longer_marked_one_takes_no_block() -> None:
 
 
 def test_a_prefix_that_another_cache_had_marked_is_forgotten_without_a_mark() -> None:
-    """By the key of its last block, wherever that lies in a node; and no other owner's."""
+    """The prefix is found by its last block's key, anywhere in a node, and only the owner's."""
     scene = two_owners()
     ids = np.concatenate([prompt(1, 5), tokens(0)])
     for owner, namespace in (("anna", ANNA), ("ben", BEN)):

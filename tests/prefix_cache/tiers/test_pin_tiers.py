@@ -44,7 +44,7 @@ def pin(scene: TierScene) -> Lease | None:
 
 @pytest.mark.parametrize("tiers", [(4, 0), (0, 8), (4, 8)])
 def test_pinning_charges_the_copies_in_lower_tiers_too(tiers: tuple[int, int]) -> None:
-    """Else they stay the tenant's for ever: it would be over a ceiling with nothing there."""
+    """Otherwise the copies would stay the tenant's, over its ceiling with nothing there."""
     scene = TierScene(3, host=tiers[0], disk=tiers[1])
     on_both(scene)
     pinned = pin(scene)

@@ -102,7 +102,7 @@ def test_a_restart_brings_the_states_back(
     *,
     has_host: bool,
 ) -> None:
-    """Without their records each prompt is computed anew, and right."""
+    """Without states' records, each prompt is computed anew, and right."""
     host_blocks = sizes.host_blocks if has_host else 0
     bounds = replace(sizes, host_blocks=host_blocks, disk_bytes=64 << 20)
     first = RealEngine(str(saved.model_dir), bounds, over=few_states, disk=tmp_path)

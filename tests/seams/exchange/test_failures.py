@@ -104,7 +104,7 @@ def no_descriptors() -> Iterator[None]:
 def test_where_no_descriptor_is_to_be_had_the_prompt_is_computed(
     pair: Pair, computed: list[int]
 ) -> None:
-    """It is the first fetch: what asks is made only now."""
+    """This is the first fetch, so its socket is made only now."""
     pair.compute("first", PROMPT, A)
     with no_descriptors():
         assert pair.fetch("again", PROMPT, A) == computed
@@ -152,7 +152,7 @@ def test_without_the_key_nobody_is_heard(checkpoint: Checkpoint, computed: list[
 def test_an_engine_whose_steps_stand_is_waited_for_within_bounds(
     checkpoint: Checkpoint, tmp_path: Path, computed: list[int]
 ) -> None:
-    """Its thread answers, but its owner does not turn: no silence, and no block."""
+    """The engine's thread answers, but its owner does not turn: neither silence nor a block."""
     with pair_of(checkpoint.model_dir, str(tmp_path / "x.sock"), patience=HASTY) as pair:
         pair.compute("first", PROMPT, A)
         pair.here.submit("again", PROMPT, GREEDY, namespace=A, source=pair.source(), loads="always")
@@ -185,7 +185,7 @@ def slow_engine(
 def test_an_engine_that_dies_or_freezes_half_way(
     checkpoint: Checkpoint, tmp_path: Path, computed: list[int], name: str
 ) -> None:
-    """What has come by then is kept, and the rest is computed."""
+    """Blocks that have come by then are kept, and the rest is computed."""
     where = str(tmp_path / "x.sock")
     asks = ExchangeAt(None, None, Patience(stream=60.0), FROZEN_S)
     engine = RealEngine(str(checkpoint.model_dir), BOUNDS, exchange=asks)

@@ -90,7 +90,7 @@ def test_what_another_tenant_has_is_not_found_under_this_ones_namespace(pair: Pa
 
 
 def test_a_prompt_that_is_computed_there_is_fetched_to_its_end(pair: Pair) -> None:
-    """Both begin at once; that blocks come one after the other is shown in `test_failures`."""
+    """Both requests begin at once; `test_failures` shows that blocks come one by one."""
     pair.there.submit("first", PROMPT, GREEDY, namespace=A)
     pair.here.submit("first~2", PROMPT, GREEDY, namespace=A, source=pair.source("first"))
     pair.until(lambda: pair.here.core.is_idle and pair.there.core.is_idle)

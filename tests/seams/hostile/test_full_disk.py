@@ -262,7 +262,7 @@ def test_a_first_start_on_a_full_disk_says_why_there_is_no_tier(
 
 
 def test_workers_outlive_a_full_temporary_directory(disk: SmallDisk, tmp_path: Path) -> None:
-    """They map files to count in, and a map that its disk has no room for is a signal."""
+    """Workers map files of counters, and a map without room on its disk is a signal."""
     settings = {"RATOON_WORKERS": "2", "TMPDIR": str(disk.path)}
     with running_server(tmp_path / "data", settings) as server:
         wait_for(lambda: len(worker_pids(server)) == 2, SOON_S)

@@ -55,7 +55,7 @@ def test_others_are_answered_and_memory_is_bounded(server: Server, name: str) ->
 
 
 def test_no_refusal_costs_more_than_a_few_health_checks(server: Server) -> None:
-    """By processor time, which other processes do not add to."""
+    """Processor time is compared, since other processes do not add to it."""
     target, gateway = target_of(server), server.children()["gateway"]
 
     def cost(name: str) -> float:

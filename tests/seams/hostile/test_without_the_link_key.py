@@ -83,7 +83,7 @@ def open_files() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ["link", "exchange"])
 def test_at_every_door_connections_are_counted(name: str) -> None:
-    """What follows from it is tested with `Strangers`."""
+    """`Strangers` tests what follows from the count."""
     before = threading.active_count()
     with door(name):
         counted = [one.name for one in threading.enumerate()].count("engine-strangers")

@@ -192,7 +192,7 @@ def test_states_of_recurrent_layers_are_tested_in_lower_tiers_too(tmp_path: Path
 def test_a_server_that_shares_everything_is_found_out(
     tmp_path: Path, small: dict[str, str]
 ) -> None:
-    """On the host; `faults/test_machines.py` has one whose devices are shared."""
+    """Here the host is shared; `faults/test_machines.py` has a server that shares devices."""
     with running_server(tmp_path / "data", {**small, "RATOON_SHARE_ALL": "1"}) as server:
         printed = verify(server, "--tiers", "device,host", *PAIRED_ONLY)
         expect_nothing_left(server)

@@ -40,7 +40,7 @@ def after_other_work(max_step_s: float | None, seed: int) -> list[float]:
 
 
 def test_a_burst_takes_not_much_longer_than_in_the_largest_steps() -> None:
-    """What was learned of decodes alone does not make small steps seem to cost nothing."""
+    """Rates of decodes alone do not make small steps seem to cost nothing."""
     bounded, whole = (after_other_work(most, seed=7) for most in (MAX_STEP_S, None))
     assert len(bounded) == CROWD
     of_nearly_all = CROWD * 9 // 10

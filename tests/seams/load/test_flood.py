@@ -84,7 +84,7 @@ def test_a_visitor_waits_for_the_rest_of_one_small_step(floods: int) -> None:
 
 
 def test_a_visitors_step_is_launched_when_it_comes_and_known_when_it_ends() -> None:
-    """Also where the host takes longer to launch it than the step under way goes on."""
+    """This holds even if the host launches the step later than the one under way ends."""
     slow = StepModel(eager_launch=0.025)
     flooded = Flooded(MAX_STEP_S, model=slow)
     assert len(flooded.until_launched()) >= ASKS
@@ -126,7 +126,7 @@ def finished(max_step_s: float | None) -> tuple[int, float]:
 
 
 def test_equal_tenants_are_no_visitors_of_each_other() -> None:
-    """Else their steps would be small, and many."""
+    """Otherwise their steps would be small, and many."""
     (requests, steps), (usual, usual_steps) = finished(MAX_STEP_S), finished(None)
     assert requests >= usual
     assert steps <= usual_steps

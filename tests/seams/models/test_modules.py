@@ -302,7 +302,7 @@ def test_unions_and_parameters(client: httpx.Client) -> None:
 
 
 def test_a_scaffold_attends_across_its_modules(client: httpx.Client) -> None:
-    """What a module says of the one before it is read only together."""
+    """A module's text about the module before it makes sense only if both are read together."""
     schema = store(client, {**HANDBOOK, "scaffolds": [["door", "alarm"]]})
     both = ask(client, schema, ["alarm", "door"], "alarm code for Oslo")
     assert said(both) == "1437"

@@ -69,7 +69,7 @@ def test_embeddings_are_those_of_transformers(
 
 
 def test_it_generates_nothing(embedder: Server) -> None:
-    """Its logits would be of a head that is not there."""
+    """Its logits would be those of an absent head."""
     client = embedder.openai()
     with pytest.raises(openai.BadRequestError) as refused:
         client.completions.create(model=MODEL, prompt="a", max_tokens=1)

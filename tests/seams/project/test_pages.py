@@ -87,5 +87,5 @@ def test_every_decision_is_in_the_index_once() -> None:
 
 
 def test_the_overview_is_read_in_ten_minutes() -> None:
-    """At 150 words a minute, code and tables included."""
+    """The reading speed is 150 words a minute, code and tables included."""
     assert len((ROOT / "docs" / "design" / "overview.md").read_text().split()) <= 1500

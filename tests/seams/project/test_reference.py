@@ -34,7 +34,7 @@ def test_every_page_that_is_made_is_there(made: dict[str, str]) -> None:
 
 
 def test_every_flag_is_on_the_page_of_the_command_line() -> None:
-    """In the command's section, or where it says that options of many commands are."""
+    """A flag stands in its command's section, or among the options of many commands."""
     sections = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", on("cli.md"), re.MULTILINE))
     found = [option for _, command in commands() for option in options_of(command)]
     assert len(found) > 150

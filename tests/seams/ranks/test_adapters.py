@@ -138,7 +138,7 @@ def test_mixed_adapters_are_each_as_peft_computes_it(
 def test_of_other_models(
     recipe: str, ranks: int, stages: int, targets: list[str], experts: list[str], tmp_path: Path
 ) -> None:
-    """Of four ranks two have the same KV head; joined matrices are divided one by one."""
+    """Two of four ranks have the same KV head; joined matrices are divided one by one."""
     truths = truths_of(recipe, tmp_path, target_modules=targets, target_parameters=experts)
     bounds = replace(BOUNDS, ranks=ranks, stages=stages)
     with served(truths, bounds, adapter_experts=bool(experts)) as one:
@@ -146,7 +146,7 @@ def test_of_other_models(
 
 
 def test_each_rank_holds_its_part(truths: Truths) -> None:
-    """Of matrices that are divided by rows a part of B, of the others a part of A."""
+    """A rank has a part of B for matrices divided by rows, a part of A for the others."""
     with served(truths, replace(BOUNDS, ranks=2)) as one:
         parts = one.engine.adapters
         assert isinstance(parts, AdapterParts)
@@ -170,7 +170,7 @@ def test_each_rank_holds_its_part(truths: Truths) -> None:
 def test_host_memory_of_all_ranks_forgets_and_reads_again(
     truths: Truths, ranks: int, stages: int
 ) -> None:
-    """With room for the last adapter only."""
+    """Host memory has room for the last adapter only."""
     with served(truths, replace(BOUNDS, ranks=ranks, stages=stages), adapter_host_gib=0.0) as one:
         for turn in range(3):
             expect_as_peft(one, truths, f"-{turn}")

@@ -107,7 +107,7 @@ def expect_an_end(stream: Stream) -> None:
     "number", [signal.SIGKILL, signal.SIGSTOP], ids=["a rank is killed", "a rank hangs"]
 )
 def test_clients_are_told_and_the_engine_comes_back(server: Server, number: signal.Signals) -> None:
-    """Of a rank that hangs, rank 0 is killed."""
+    """If a rank hangs, rank 0 is killed."""
     before, _ = ask(server)
     engine, rank = server.children()["engine"], rank_of(server)
     stream = Stream(server, max_tokens=800)
@@ -127,7 +127,7 @@ def test_the_death_of_the_first_stage_is_that_of_the_engine(tmp_path: Path) -> N
 
 
 def test_a_rank_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
-    """Also one that is stopped, and so sees nothing of its socket."""
+    """A stopped rank dies too, although it sees nothing of its socket."""
     note = tmp_path / "pid"
     code = (
         "import sys, pathlib, time; from engine.ranks.process import RankProcess; "

@@ -147,7 +147,7 @@ def test_ranks_are_alike_and_as_near_to_the_truth_as_one(
 def test_in_float32_ranks_give_the_text_of_one(
     made: dict[str, Model], results: Results, name: str, num_ranks: int
 ) -> None:
-    """In which sums of several ranks move no token that is not a tie."""
+    """In float32, sums of several ranks move no token that is not a tie."""
     expect_gpus(num_ranks)
     ranks, [alone] = results(name, num_ranks), results(name, 1)
     print_line(name, ranks, alone, made[name].truth())

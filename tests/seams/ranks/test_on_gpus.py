@@ -67,7 +67,7 @@ def ask_alone(server: Server, number: int) -> str:
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
 def test_a_killed_rank_ends_the_engine_and_its_streams(tmp_path: Path, num_ranks: int) -> None:
-    """While kernels of all others poll for its rows; and the next engine answers."""
+    """The kernels of all other ranks poll for its rows; the next engine answers."""
     if num_ranks > GPUS:
         pytest.skip(f"needs {num_ranks} GPUs")
     divided = {"RATOON_DTYPE": "bfloat16", "RATOON_TENSOR_PARALLEL": str(num_ranks)}
@@ -121,7 +121,7 @@ def test_the_text_of_one_gpu_also_after_a_death(
 
 @pytest.mark.parametrize("settings", [{}, {"RATOON_GRAPH_TOKENS": "0"}], ids=["graphs", "eager"])
 def test_peer_memory_gives_the_text_of_nccl(tmp_path: Path, settings: Mapping[str, str]) -> None:
-    """In bfloat16; many texts of the model part at one bit."""
+    """The model runs in bfloat16; many of its texts part at one bit."""
     two = {**SETTINGS, **settings, "RATOON_DTYPE": "bfloat16", "RATOON_TENSOR_PARALLEL": "2"}
     with running_server(tmp_path / "nccl", {**two, "RATOON_PEER_MEMORY": "0"}) as server:
         expected = [ask_alone(server, number) for number in range(8)]

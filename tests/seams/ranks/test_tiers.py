@@ -104,7 +104,7 @@ def test_what_one_rank_has_lost_is_computed(
 def test_a_disk_that_was_away_finds_what_the_others_have_kept_unless_all_was_flushed(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
 ) -> None:
-    """In its place another one, which is empty, was there for a run."""
+    """Another disk, which was empty, stood in its place for a run."""
     disk, tokens = filled
     for is_flushed, found in ((False, 64), (True, 0)):
         copy = Path(shutil.copytree(disk, tmp_path / f"flushed-{is_flushed}"))
@@ -123,7 +123,7 @@ def test_a_disk_that_was_away_finds_what_the_others_have_kept_unless_all_was_flu
 def test_what_one_rank_has_not_flushed_is_flushed_at_its_next_start(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
 ) -> None:
-    """It died before its disk had done what rank 0 has noted: the others' records are of no use."""
+    """The rank died before its disk had done what rank 0 has noted: others' records are useless."""
     disk, _ = filled
     copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
     rank_1 = copy / f"{RANK_PREFIX}1"
@@ -148,7 +148,7 @@ def test_what_one_rank_has_not_flushed_is_flushed_at_its_next_start(
 def test_what_two_ranks_wrote_one_does_not_find_nor_the_reverse(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
 ) -> None:
-    """Nor does anything stay there that nobody will read."""
+    """No record stays there that nobody will read."""
     disk, tokens = filled
     copy = Path(shutil.copytree(disk, tmp_path / "blocks"))
     one = replace(TWO, ranks=1)
@@ -187,7 +187,7 @@ def test_the_death_of_one_ranks_disk_loses_the_tier_and_no_token(
 def test_a_block_of_slices_that_were_computed_apart_is_found_if_all_are_of_the_same_tokens(
     tmp_path: Path, checkpoint: Checkpoint, filled: tuple[Path, list[int]]
 ) -> None:
-    """As after a run without the disk of one rank, which has what was computed before that.
+    """A run without one rank's disk leaves such a block: that rank's slice is older.
 
     Each slice is what its rank computes for these tokens, in whichever steps. Of other tokens, or
     of another owner, it is no part of the block, though it lies in the same slot.

@@ -93,7 +93,7 @@ def test_any_mix_under_any_pressure(
 def test_all_ranks_have_the_same_tokens_after_many_steps(
     checkpoint: Checkpoint, alone: Alone
 ) -> None:
-    """With what the mixes put under pressure: preemption, eviction, blocks that come back."""
+    """The mixes bring preemption, eviction and blocks that come back."""
     with engine_of(checkpoint, replace(PRESSED, host_blocks=8)) as engine:
         run_mix(engine, MIX)
         stats = engine.core.stats()
@@ -109,7 +109,7 @@ def test_all_ranks_have_the_same_tokens_after_many_steps(
 
 @pytest.mark.parametrize(("name", "ranks"), [("llama-biases", 2), ("qwen3-moe", 4)])
 def test_of_other_models(name: str, ranks: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Of four ranks two have the same KV head."""
+    """Two of four ranks have the same KV head."""
     made = make_checkpoint(RECIPES[name], tmp_path_factory.mktemp(name))
     alone = alone_on(made.model_dir)
     with engine_of(made, replace(PRESSED, ranks=ranks, host_blocks=8)) as engine:

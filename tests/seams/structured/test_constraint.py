@@ -154,7 +154,7 @@ def test_a_constraint_that_leaves_nothing_fails_its_request_alone(
 def test_a_constraint_and_the_request_may_leave_nothing_together(
     checkpoint: Checkpoint, min_tokens: int
 ) -> None:
-    """Only a stop token is allowed, which may not come before there are `min_tokens`."""
+    """Only a stop token is allowed, which may not come before there are `min_tokens` tokens."""
     house = House(checkpoint, [7])
     house.run(bound(stop_token_ids=[7], min_tokens=min_tokens))
     end = house.engine.link.last("bound")

@@ -184,7 +184,7 @@ def test_with_all_writes_there_is_all_that_the_engine_was_told_is_written(spill:
 def test_whatever_is_lost_since_the_last_sync_the_rest_is_whole(
     spill: Spill, loss: Loss, points: int
 ) -> None:
-    """Whatever way to lose: each file opens, and in none is anything set aside."""
+    """After any kind of loss each file opens, and none is set aside."""
     random = Random(loss)
     began = spill.rounds[0].entries
     fell_back = 0
@@ -212,7 +212,7 @@ def test_at_every_point_of_the_very_first_writes_it_opens(spill: Spill) -> None:
 def test_a_disk_that_lies_about_syncs_loses_blocks_and_brings_no_wrong_one(
     spill: Spill, points: int
 ) -> None:
-    """What `reads_right` and the seal are for; and that losing writes is noticed at all."""
+    """`reads_right` and the seal are for this; and losing writes is noticed at all."""
     random = Random(4)
     ends = random.sample(range(spill.rounds[0].entries, len(spill.entries) + 1), points)
     harmed = 0
@@ -225,7 +225,7 @@ def test_a_disk_that_lies_about_syncs_loses_blocks_and_brings_no_wrong_one(
 
 
 def test_the_tier_itself_opens_such_files_and_serves(spill: Spill) -> None:
-    """The same through the engine's side: a process for each file, and every block asked for."""
+    """This runs the engine's side: a process for each file, and every block asked for."""
     random = Random(5)
     losses: list[Loss] = ["torn", "unordered", "sectors", "lying", "lying", "lying"]
     for loss in losses:

@@ -59,7 +59,7 @@ def test_an_allocation_that_fails_is_typed_and_leaves_nothing_open() -> None:
 
 @pytest.mark.parametrize("num_blocks", [1, 3, 255, 256, 257, 1300])
 def test_every_page_is_there_from_the_start(num_blocks: int) -> None:
-    """Whatever shares the threads get: a request is for 1 MiB, which are 256 of these blocks."""
+    """The threads' shares do not matter: a request is for 1 MiB, or 256 of these blocks."""
     pool = HostPool(num_blocks, 4096, CPU)
     assert os.stat(pool.descriptor).st_blocks * 512 == pool.nbytes
     pool.close()

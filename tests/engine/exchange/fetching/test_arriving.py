@@ -162,7 +162,7 @@ def test_blocks_go_to_their_slots_until_all_are_there(
 def test_more_first_reads_than_there_are_blocks_end_it(
     fetch: Fetch, arriving: Arriving, first_reads: dict[str, int]
 ) -> None:
-    """They are passed on to gateways, as tokens. The control: `FOUND` has some."""
+    """First reads are passed on to gateways, as tokens. The control: `FOUND` has some."""
     said = Found(number=1, salt=ANSWERING, blocks=END, first_reads=first_reads)
     arriving.take(said, None)
     assert (fetch.why, fetch.first_reads) == ("a block is not what was asked for", {})
@@ -181,7 +181,7 @@ def test_a_refusal_is_told(fetch: Fetch, arriving: Arriving) -> None:
 
 
 def test_another_tenants_block_does_not_open(fetch: Fetch, arriving: Arriving) -> None:
-    """It was sent by mistake: the same tokens, the same place, another namespace."""
+    """The block was sent by mistake: the same tokens and place, another namespace."""
     arriving.take(FOUND, None)
     arriving.take(*Source(fetch).block(FIRST))  # the control: its own
     assert fetch.arrived == FIRST + 1
@@ -259,7 +259,7 @@ def test_messages_are_looked_at_while_blocks_of_others_are_copied(
 
 
 def test_bytes_do_not_come_where_slots_are_copied(fetch: Fetch, memory: Memory) -> None:
-    """They would make blocks count that nobody confirmed."""
+    """Bytes would make blocks count that nobody confirmed."""
     arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, Neighbour(memory))
     arriving.take(replace_pool(FOUND), None)
     arriving.take(Source(fetch).slots(FIRST, FIRST + 1), None)
@@ -384,7 +384,7 @@ def unit(fetch: Fetch, end: int, number: int, last: int | None = None) -> tuple[
 
 
 def test_blocks_count_once_the_state_after_them_is_there(with_state: Fetch, memory: Memory) -> None:
-    """As far as the other engine has a state: here one block before the end."""
+    """Blocks count as far as the other engine has a state: here one block before the end."""
     fetch, end = with_state, END - 1
     arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, None)
     arriving.take(found_with_state(end), None)

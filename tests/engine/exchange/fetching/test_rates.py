@@ -43,7 +43,7 @@ def test_what_is_predicted_to_be_faster_is_done() -> None:
 
 @pytest.mark.parametrize("way", FIRST_GUESS)
 def test_a_way_that_was_never_tried_is_tried_however_fast_computing_is(way: str) -> None:
-    """Else its rate would never be learned: guesses are slower than small models compute."""
+    """Otherwise its rate would never be learned: guesses are slower than small models compute."""
     fast = rates(5e6)
     assert is_worth_it(fast, 10_000, way=way)
     assert not is_worth_it(fast, 100, way=way), "computed before the first word would come"
@@ -90,7 +90,7 @@ def ended(why: str, blocks: int, seconds: float, request_id: str | None = None) 
 def test_a_fetch_that_was_given_up_as_too_slow_is_a_measurement_too(
     fetch: Fetch, is_tried_again: bool
 ) -> None:
-    """Else a slow way would be tried by each request, which waits in vain and then computes."""
+    """Otherwise each request would try a slow way, wait in vain, and then compute."""
     compared = rates(10_000.0)  # 100 blocks in 0.16 s
     compared.learn(fetch)
     assert is_worth_it(compared) == is_tried_again

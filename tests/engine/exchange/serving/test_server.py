@@ -202,7 +202,7 @@ def test_whoever_leaves_is_gone_at_once(answering: BlockServer, asking: Asking) 
 def test_whoever_says_nothing_more_is_gone_after_a_while(
     answering: BlockServer, asking: Asking
 ) -> None:
-    """It was killed, or stands still: what it asked for is not held for ever."""
+    """The engine was killed or stands still: blocks that it asked for are not held for ever."""
     asking.say(ASK)
     asker = asked(answering)
     send(answering, asker, 2)
@@ -251,7 +251,7 @@ def one_that_reads_nothing(tmp_path: Path) -> Iterator[tuple[BlockServer, Asking
 
 
 def test_who_reads_nothing_is_not_sent_more_and_more(tmp_path: Path) -> None:
-    """Whatever window it names, and though it leaves and asks again."""
+    """The bound holds for any window that an engine names, also if it leaves and asks again."""
     window = window_of(LargeBlocks.block_bytes)
     most = 2 * window + UNREAD_FRAMES + 16  # what the kernel holds of a Unix socket
     with one_that_reads_nothing(tmp_path) as (answering, asking):

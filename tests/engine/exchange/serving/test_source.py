@@ -123,7 +123,7 @@ def test_what_is_there_is_sent_and_held_until_it_is_read(rig: Rig) -> None:
 
 @pytest.mark.parametrize("name", [name_of(B), bytes(A), b"", b"?" * 16])
 def test_a_name_that_is_not_the_namespaces_finds_nothing(rig: Rig, name: bytes) -> None:
-    """Another tenant's, or the namespace itself, which does not cross."""
+    """The name is another tenant's, or the namespace itself, which never crosses."""
     rig.ask(spans=((0, name),))
     assert not rig.answers.sent
     assert rig.answers.ended == [(ASKER, "", True)]

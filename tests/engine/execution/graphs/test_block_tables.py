@@ -92,7 +92,7 @@ def test_what_a_sequence_gets_later_follows_what_it_had(device: torch.device, ot
 
 
 def test_only_what_is_new_is_sent(device: torch.device) -> None:
-    """What is overwritten after its back stays so: the blocks before were not sent again."""
+    """A row that was overwritten meanwhile stays so: the blocks before were not sent again."""
     tables, sequence = tables_on(device), with_batch_slot(1, [10, 11])
     tables.update(rows_of(sequence))
     tables.device.zero_()

@@ -102,7 +102,7 @@ def test_a_step_is_written_token_by_token(alone: list[Work], several: list[Work]
 
 
 def test_rows_with_positions_of_their_own_have_them_and_keep_their_slots() -> None:
-    """As rows after modules have: their keys lie beside each other, at positions with gaps."""
+    """Rows after modules have keys that lie beside each other, at positions with gaps."""
     works = [Work(9, 8, False), Work(9, 9, True), Work(12, 4, False)]
     sequences = [work.sequence(batch_slot) for batch_slot, work in enumerate(works)]
     scheduled = step_of(row_of(one, one.length - one.num_computed) for one in sequences)

@@ -114,7 +114,7 @@ def test_shared_layouts_are_true_and_rows_get_their_own_tokens(
 def test_units_hold_all_keys_of_each_step(
     checkpoint: MakeCheckpoint, max_tokens: int, shares: bool
 ) -> None:
-    """Of rows that are long enough to be cut, alone and behind a prefix that is, too."""
+    """The rows are long enough to be cut, alone and behind a prefix that is long enough too."""
     checker = UnitsChecker()
     ops = replace(torch_ops(), paged_attention=checker)
     runner = runner_of(checkpoint("llama").model_dir, ops, shares=shares)

@@ -309,7 +309,7 @@ class TestStreams:
     async def test_an_end_that_came_with_the_last_token_is_told_though_nobody_reads_it(
         self, socket_path: str
     ) -> None:
-        """As when the gateway stops at a stop string in the last token of `max_tokens`."""
+        """The gateway may stop at a stop string in the last token of `max_tokens`."""
         told: list[Finished | Failed] = []
         token = Tokens(request_id="a", token_ids=(7,), reused=Reused())
         end = Finished(request_id="a", reason="length", prompt_tokens=3, completion_tokens=1)
@@ -626,7 +626,7 @@ class TestDeath:
     async def test_one_that_is_stopped_as_soon_as_it_is_there_is_stalled_until_it_goes_on(
         self, socket_path: str
     ) -> None:
-        """Before a heartbeat of it may have come."""
+        """The engine is stopped before it can have sent a heartbeat."""
         async with connected(socket_path) as client, engine_process(socket_path) as process:
             await welcomed(client)
             process.send_signal(signal.SIGSTOP)

@@ -132,7 +132,7 @@ async def test_another_key_is_named_at_both_ends_once_and_the_right_one_ends_tha
 
 
 def test_whoever_knocks_all_the_time_holds_up_no_heartbeat(at: str) -> None:
-    """Also while the step loop takes nothing. ZMQ has room for 2,000 that nobody has read."""
+    """Heartbeats come even while the step loop takes nothing. ZMQ holds 2,000 unread messages."""
     key, context = new_key(), zmq.Context[zmq.Socket[bytes]]()
     with closing(SocketLink(at, codec=CODEC, key=key)):
         for _ in range(2100):

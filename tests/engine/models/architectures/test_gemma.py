@@ -66,7 +66,7 @@ def test_of_a_gemma_3_that_sees_the_text_model_is_served(
 
 @pytest.mark.parametrize("spelling", ["language_model.model.", "model.language_model."])
 def test_both_spellings_of_its_names_are_read(tmp_path: Path, spelling: str) -> None:
-    """Those of the hub's files, and those of newer releases of `transformers`."""
+    """The two spellings are those of the hub's files and of newer `transformers`."""
     plain = make_checkpoint(RECIPES["gemma3"], tmp_path / "plain")
     model_dir = Path(shutil.copytree(plain.model_dir, tmp_path / "seeing"))
     tensors = load_file(plain.model_dir / "model.safetensors")

@@ -79,7 +79,7 @@ def written(model_dir: Path, config: dict[str, Any], **text: Any) -> Path:
 def test_of_one_that_sees_the_text_model_is_served(
     seeing: Checkpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As in published files, layers that share KV have projections that nothing reads."""
+    """In published files, layers that share KV have projections that nothing reads."""
     path = seeing.model_dir / "model.safetensors"
     tensors, layer = load_file(path), "model.language_model.layers.4.self_attn."
     assert f"{layer}q_proj.weight" in tensors
@@ -131,7 +131,7 @@ def test_the_shape_of_e2b(tmp_path: Path) -> None:
 
 
 def test_plain_matrices_are_named_as_in_the_files(tmp_path: Path) -> None:
-    """As llm-compressor saves E2B: in full, below the prefix of the text model."""
+    """llm-compressor saves E2B with full names, below the prefix of the text model."""
     below = "model.language_model.layers."
     plain = [f"{below}0.per_layer_input_gate", rf"re:{below}1\.per_layer_.*"]
     words = {**FP8_BY_CHANNEL, "ignore": ["lm_head", *plain]}

@@ -73,7 +73,7 @@ def test_what_is_not_served_is_named(
 
 
 def test_limits_of_time_steps_hold_for_single_tokens_too(tmp_path: Path) -> None:
-    """As for the prompts of `transformers`, whose steps of one token have none."""
+    """`transformers` applies the limits to prompts, but not to steps of one token."""
     limited = Recipe("GraniteMoeHybrid", {**GRANITE_HYBRID, "time_step_limit": [0.0, 0.03]})
     made = make_checkpoint(limited, tmp_path)
     driven, prompt = HandDriven(build_runner(made.model_dir)), random_prompt(12)

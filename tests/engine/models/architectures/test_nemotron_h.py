@@ -99,7 +99,7 @@ def test_what_is_not_served_is_named(
 
 
 def test_the_least_time_step_holds_for_single_tokens_too(tmp_path: Path) -> None:
-    """As for the prompts of `transformers`, whose steps of one token have none."""
+    """`transformers` applies the limit to prompts, but not to steps of one token."""
     made = make_checkpoint(Recipe("NemotronH", {**NEMOTRON_H, "time_step_min": 0.5}), tmp_path)
     driven, prompt = HandDriven(build_runner(made.model_dir)), random_prompt(12)
     mixer = driven.runner.decoder.config.layers[0].mixer

@@ -158,7 +158,7 @@ def test_a_sharded_checkpoint_is_read_whole(checkpoint: MakeCheckpoint) -> None:
 
 
 def test_a_tensor_that_two_shards_have_is_named(copied: Callable[[str], Path]) -> None:
-    """With an index and without one: which of the two counts nobody says."""
+    """Nothing says which of the two tensors counts, with an index or without."""
     model_dir = copied("llama-sharded")
     load(model_dir)
     first, second = weight_files(model_dir)[:2]

@@ -221,7 +221,7 @@ def test_plain_weights_are_quantised_as_they_are_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
 def test_of_a_model_that_sees_the_text_model_may_be_in_fp8(tmp_path: Path, prefix: str) -> None:
-    """As llm-compressor saves Gemma 3: what it sees with is named as plain, and left."""
+    """llm-compressor saves Gemma 3 so: the vision part is named as plain, and left."""
     recipe = replace(RECIPES["gemma3"], fields={**RECIPES["gemma3"].fields, **SIZES})
     made = make_quantised(KINDS["channel"], tmp_path, recipe)
     tensors = load_file(tmp_path / "model.safetensors")

@@ -325,7 +325,7 @@ def test_a_list_of_modules_that_is_none_is_named(names: object) -> None:
 
 
 def test_ranks_read_whole_groups(model_dir: Path) -> None:
-    """Of an intermediate size of 96, one rank of three has 32 columns, and of two 48."""
+    """The intermediate size is 96: a rank of three has 32 columns, a rank of two 48."""
     model = read_model_config(model_dir)
     for config in model.layers[0].matrices(0):
         model.weight_format.check_shard(config)

@@ -126,7 +126,7 @@ def test_one_scale_is_not_taken_for_those_of_several_blocks(
 
 
 def test_scales_are_waited_for_once_however_many_there_are() -> None:
-    """On the meta device there is nothing to wait for: whoever asks for a number fails."""
+    """The meta device has nothing to wait for, so asking for a number fails."""
     checks = ScaleChecks()
     for number in range(3):
         checks.add(f"{number}.weight_scale", torch.ones(4, device="meta"))

@@ -97,7 +97,7 @@ def test_the_step_that_it_waits_for_is_a_small_one(flood: str) -> None:
 
 @pytest.mark.parametrize("flood", [name for name in FLOODS if "long prompts" in name])
 def test_beside_a_newcomer_others_have_little_of_a_step(flood: str) -> None:
-    """And the step that it waits for is small, since it may come: only as its fixed cost asks."""
+    """The step for which the newcomer waits is small; only its fixed cost sets its size."""
     prompt, small = 24, BUDGET // 2 + BATCH_SLOTS
     runner = market_of(flood, prompt=prompt, max_step_s=MAX_STEP_S).runner
     asked = [number for number, step in enumerate(runner.steps) if step["quiet"] > 1]
@@ -145,7 +145,7 @@ def test_a_question_is_in_the_next_step_beside_a_flood_that_holds_every_block(
 def test_a_question_is_in_the_next_step_beside_answers_that_outgrow_the_room(
     *, is_divided: bool
 ) -> None:
-    """In steps in which some of the flood's sequences are preempted for the others' tokens."""
+    """In some steps sequences of the flood are preempted for tokens of other sequences."""
     rig = Rig(num_blocks=128, max_running=32, max_batch_tokens=64, context_len=48, check_every=50)
     if is_divided:
         rig.link.say(Partition(flows={"flood": FlowQuota(), "quiet": FlowQuota()}))

@@ -60,7 +60,7 @@ def test_others_are_served_in_the_same_order_whatever_a_tenant_has_cached(seed: 
 
 
 def test_the_victims_own_order_does_follow_its_cache() -> None:
-    """What is compared above is compared where it counts: within the flow it changes things."""
+    """The order compared above does depend on the cache, within the victim's own flow."""
     changed = [order(victims_cache(seed), seed) != order({}, seed) for seed in range(25)]
     assert sum(changed) > 20
 

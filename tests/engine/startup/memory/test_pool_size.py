@@ -94,7 +94,7 @@ def test_ranks_with_unequal_parts_of_a_block_have_as_many_of_them(gib: float | N
 
 
 def test_weights_in_host_memory_come_before_the_host_tier() -> None:
-    """Of two ranks each has its own."""
+    """With two ranks, each has a host tier of its own."""
     free = 64 * GIB
     plain = EngineConfig.of(model_dir="", socket="")
     kept = EngineConfig.of(model_dir="", socket="", cpu_offload_gb=20.0, tensor_parallel=2)

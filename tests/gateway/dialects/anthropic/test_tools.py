@@ -122,7 +122,7 @@ def test_without_a_call_the_text_is_text(claude: anthropic.Anthropic, engine: Fa
 
 
 def test_a_loop_of_call_and_result(claude: anthropic.Anthropic, engine: FakeEngine) -> None:
-    """What was answered is sent back as the client has it."""
+    """The client sends the answer back as it received it."""
     engine.script = saying(f"Let me see.{CALL}")
     first = ask(claude, tools=[CLOCK])
     call = first.content[1]

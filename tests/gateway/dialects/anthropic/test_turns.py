@@ -58,7 +58,7 @@ def test_turns(
 def test_turns_of_calls_that_follow_one_another_are_one(
     claude: anthropic.Anthropic, engine: FakeEngine
 ) -> None:
-    """So that no template meets two assistants, or a result that is not after its call."""
+    """So no template meets two assistants in turn, or a result that does not follow its call."""
     other = {**USE, "id": "toolu_2"}
 
     def result(of: dict[str, Any]) -> dict[str, Any]:

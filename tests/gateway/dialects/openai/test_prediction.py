@@ -167,7 +167,7 @@ def test_drafts_that_nobody_predicted_cost_nothing(
 
 
 def test_no_more_is_rejected_than_was_predicted(client: openai.OpenAI, engine: FakeEngine) -> None:
-    """It may be tried at several places, and its tokens are charged once."""
+    """A prediction may be tried at several places, but its tokens are charged once."""
     engine.drafts = {"prediction": (500, 10)}
     usage = ask_usage(client, stream=False, prediction=predicting("x" * 30))
     assert usage.completion_tokens == 4 + 20

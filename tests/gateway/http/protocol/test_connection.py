@@ -209,7 +209,7 @@ H2C = ("connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: A
 def test_an_offer_of_another_protocol_is_passed_over(
     served: Served, engine: FakeEngine, name: str
 ) -> None:
-    """As Java's client makes it; the body of that request must not get lost."""
+    """Java's client makes this offer; the body of its request must not get lost."""
     offer = head(served, CHAT, H2C[0], name, H2C[2], f"content-length: {len(BODY)}") + BODY
     with connected(served) as connection:
         for _ in range(2):  # the connection stays one of HTTP/1.1
@@ -234,7 +234,7 @@ def test_a_body_may_say_upgrade(served: Served, engine: FakeEngine) -> None:
 
 
 def test_a_client_that_does_not_read(served: Served, engine: FakeEngine) -> None:
-    """It is cut off although it stays connected, and its choices are cancelled."""
+    """The client is cut off although it stays connected, and its choices are cancelled."""
     engine.script = saying("x" * 4000)
     many = json.dumps(
         {

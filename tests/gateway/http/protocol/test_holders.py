@@ -105,7 +105,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_nobody_loses_one_to_somebody_with_as_few(steps: list[tuple[str, int, str]]) -> None:
-    """As many as may be are in; none goes that is busy for a key; who has most loses one."""
+    """At the bound, the largest owner loses a connection, but none that is busy for a key."""
     holders, inside = Holders[Line](MOST), list[Line]()
     for what, number, owner in steps:
         if what == "come":

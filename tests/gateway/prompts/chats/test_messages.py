@@ -117,7 +117,7 @@ def test_only_the_assistant_s_text_has_markup() -> None:
 
 
 def test_names_of_fields_are_never_broken_up() -> None:
-    """Here they could be taken for the inside of control tokens, and a template asks for them."""
+    """A field's name could be part of a control token here, and a template asks for the name."""
     control = ControlTokens(dict.fromkeys(["<function>", "<arguments>", "<name>"], True))
     source = "<function>{% for c in messages[0].tool_calls %}{{ c.function.name }}>{% endfor %}"
     template = ChatTemplate(source, {}, control=control)

@@ -56,7 +56,7 @@ REASONING = [one for one in FAMILIES if one.reasons and one.name != "gpt-oss"]
 @pytest.mark.parametrize("one", REASONING, ids=str)
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_text_that_begins_with_a_thought(one: Family, closed: bool) -> None:
-    """It stands where the model begins to think, whether the template opens that or not."""
+    """The text stands where the model begins to think, whether or not the template opens that."""
     template = template_of(one)
     marks = template.reasoning
     assert marks is not None

@@ -97,7 +97,7 @@ def more(name: str, *variables: dict[str, bool]) -> object:
     ids=str,
 )
 def test_a_variable_that_keeps_thoughts(source: Template, keeps: dict[str, bool]) -> None:
-    """Those that docs/how-to/call-tools.md names."""
+    """The variables are those that docs/how-to/call-tools.md names."""
     template = FittedTemplate(source.read(), {})
     assert template.shows_thoughts("u ar u", keeps)
     assert not template.shows_thoughts("u ar u", {})

@@ -105,7 +105,7 @@ def test_a_template_of_the_operators_is_used_in_place_of_the_models(tmp_path: Pa
 
 
 def test_a_chat_in_which_a_template_shows_no_tools_is_refused() -> None:
-    """It shows them where there is a system message alone."""
+    """The template shows tools only with a system message."""
     source = (
         "{% for m in messages %}{{ m.content }}"
         "{% if m.role == 'system' and tools and messages|length < 3 %}{{ tools }}{% endif %}"

@@ -96,7 +96,7 @@ async def test_much_room_is_made_in_few_calls(site: Site) -> None:
 
 
 async def test_only_as_many_go_as_must(site: Site) -> None:
-    """Those that keep at once, in any number of gateways, remove no more together."""
+    """Simultaneous stores, in any number of gateways, remove no more together."""
     await fill(site)
     elsewhere = RedisStore(RedisLink(site.client, timeout_s=10.0))
     both = (site.store, elsewhere)

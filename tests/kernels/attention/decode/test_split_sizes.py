@@ -80,7 +80,7 @@ def test_the_check_itself_sees_keys_that_are_left_out() -> None:
     ],
 )
 def test_equal_rows_are_cut_as_was_fastest(rows: int, context: int, splits_each: int) -> None:
-    """As measured in whole steps of an 8B on an H200 (docs/lab/performance-log.md)."""
+    """Whole steps of an 8B were measured on an H200 (docs/lab/performance-log.md)."""
     keys, more = cut([context] * rows)
     assert more == rows * (splits_each - 1)
     assert -(-context // keys) == splits_each

@@ -70,7 +70,7 @@ def test_any_traffic_leaves_the_head_room(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_others_write_is_never_added_to(tmp_path: Path, seed: int) -> None:
-    """Others write and remove by chance: no batch takes of what they have left of the head-room."""
+    """Other programs write and remove by chance; no batch takes the head-room that they left."""
     (tmp_path / "keys").mkdir()
     churn, rng = Churn(tmp_path, seed), random.Random(100 + seed)
     grew = stood = 0

@@ -133,7 +133,7 @@ def test_what_cannot_be_ranked_is_refused(
 
 
 def test_a_model_without_the_two_words_ranks_nothing(served: Served, engine: FakeEngine) -> None:
-    """Its tokenizer has single bytes alone."""
+    """The model's tokenizer has only single bytes."""
     answer = rerank(served)
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "model_not_supported"
