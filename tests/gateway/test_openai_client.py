@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import openai
 import pytest
@@ -382,6 +383,16 @@ def test_errors_of_the_engine_before_the_first_byte(
         client.chat.completions.create(model=MODEL, messages=HI, stream=stream)
     assert died.value.status_code == 503
     assert died.value.code == "engine_died"
+
+
+def test_a_prompt_that_is_too_long_is_told_in_openais_words(client: openai.OpenAI) -> None:
+    """LiteLLM and agents compact a chat, or take another model, when they read these words."""
+    with pytest.raises(openai.BadRequestError) as long:
+        client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "x" * 5000}]
+        )
+    assert long.value.code == "context_length_exceeded"
+    assert re.search(r"this model's maximum context length is \d+ tokens", str(long.value))
 
 
 def test_an_error_behind_the_first_byte(client: openai.OpenAI, engine: FakeEngine) -> None:

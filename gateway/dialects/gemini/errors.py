@@ -89,4 +89,11 @@ def gemini_error(error: GatewayError) -> GeminiError:
     if error.retry_after_s is not None:
         details.append(RetryInfo(retry_delay=f"{error.retry_after_s:.3f}s"))
     status = _STATUSES.get(error.status, default)
-    return GeminiError(GoogleError(error.status, error.message, status, details))
+    return GeminiError(GoogleError(error.status, _message(error), status, details))
+
+
+def _message(error: GatewayError) -> str:
+    if error.code == "context_length_exceeded":  # clients know Google's words
+        words = "the input token count exceeds the maximum number of tokens allowed"
+        return f"{words}: {error.message}"
+    return error.message

@@ -58,10 +58,14 @@ def not_in_vocabulary(vocab_size: int, param: str) -> BadRequest:
 
 
 def too_long(tokens: int | None, max_model_len: int, param: str) -> BadRequest:
-    """Make the error for a request of this many tokens, if known, in this context."""
+    """Make the error for a request of this many tokens, if known, in this context.
+
+    The first words are OpenAI's: by them LiteLLM and agents know that the prompt is too long.
+    """
     wanted = "far more" if tokens is None else f"{tokens} tokens with the answer"
+    most = f"this model's maximum context length is {max_model_len} tokens"
     return BadRequest(
-        f"the model's context is {max_model_len} tokens, the request needs {wanted}",
+        f"{most}, the request needs {wanted}",
         code="context_length_exceeded",
         param=param,
     )

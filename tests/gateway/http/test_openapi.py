@@ -156,7 +156,7 @@ BEYOND_SCHEMAS = [
     r"`(n|top_logprobs|logprobs|prompt_logprobs|stop|logit_bias|prompt)` (is|has|times) .*allowed",
     r"`(input|documents)` is .*allowed",
     r"there are more than",
-    r"the model's context is",
+    r"this model's maximum context length is",
     r"Input should be a valid integer",
     r"Expected `(int|int \| null|int \| str \| array)`, got `float`",
     r"`tools` is not supported unless `tool_choice`",

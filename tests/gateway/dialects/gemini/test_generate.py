@@ -136,6 +136,12 @@ def test_a_wrong_key(served: Served, key: str, code: int, status: str) -> None:
     assert (raised.value.code, raised.value.status) == (code, status)
 
 
+def test_a_prompt_that_is_too_long_is_told_in_googles_words(gemini: genai.Client) -> None:
+    words = "input token count exceeds the maximum number of tokens allowed"
+    with pytest.raises(errors.ClientError, match=words):
+        ask(gemini, "x" * 5000)
+
+
 def test_an_unknown_model(gemini: genai.Client, engine: FakeEngine) -> None:
     with pytest.raises(errors.ClientError) as raised:
         gemini.models.generate_content(model="nobody", contents="hi")
