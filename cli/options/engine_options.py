@@ -18,9 +18,7 @@ ENGINE_FLAGS = {
         "Type of weights and KV; auto: float32 on cpu, the checkpoint's own on cuda."
     ),
     "load_format": engine_flag("'dummy' uses random weights, for benchmarks."),
-    "quantization": engine_flag(
-        "Quantise weights that the checkpoint has in full as they are loaded."
-    ),
+    "quantization": engine_flag("Quantise a plain checkpoint's weights as they are loaded."),
     "kv_dtype": engine_flag(
         "Type of KV in every tier; auto: that of the weights. fp8: nearly twice the tokens."
     ),
@@ -109,7 +107,7 @@ ENGINE_FLAGS = {
         min=0,
     ),
     "tensor_parallel": engine_flag(
-        "Divide each layer between so many processes of one machine, on cuda each with a GPU.",
+        "Divide each layer between this many processes of one machine; on cuda each has a GPU.",
         min=1,
         max=MOST_RANKS,
     ),

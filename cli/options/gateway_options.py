@@ -105,7 +105,7 @@ GATEWAY_FLAGS = {
         "prompt or key."
     ),
     "vllm_metric_names": gateway_flag(
-        "Show in /metrics also vLLM's names, for what vLLM has as well."
+        "Repeat in /metrics, under vLLM's names, the metrics that vLLM has."
     ),
     "page": gateway_flag("Serve the operator's page, /admin/ui, and the tenants', /usage."),
     "docs": gateway_flag("Serve /docs, the API in a browser."),
@@ -183,25 +183,27 @@ BOUNDS_FLAGS = {
         "Most bytes of a tenant's stored responses; beyond it the oldest go."
     ),
     "max_all_response_bytes": bound(
-        "The same for all tenants; beyond it the tenant with most loses its oldest."
+        "Most bytes of all stored responses; beyond it the tenant with most loses its oldest."
     ),
     "max_unread_bytes": bound(
         "Most bytes of a stream that wait for a slow reader, in each worker; beyond it the "
         "stream is cut off."
     ),
     "max_tenant_unread_bytes": bound(
-        "The same of a tenant's streams; beyond it its longest is cut off."
+        "Most unread bytes of a tenant's streams; beyond it the longest is cut off."
     ),
     "max_all_unread_bytes": bound(
-        "The same of all streams; beyond it the longest of the tenant that has most is cut off."
+        "Most unread bytes of all streams; beyond it the tenant with most loses its longest."
     ),
     "max_answer_bytes": bound(
         "Most bytes held of an answer that is not streamed, in each worker; beyond it the "
         "request ends with an error."
     ),
-    "max_tenant_answer_bytes": bound("The same of a tenant's answers; beyond it its longest ends."),
+    "max_tenant_answer_bytes": bound(
+        "Most bytes held of a tenant's answers; beyond it the longest ends."
+    ),
     "max_all_answer_bytes": bound(
-        "The same of all answers; beyond it the longest of the tenant that has most ends."
+        "Most bytes held of all answers; beyond it the longest of the tenant with most ends."
     ),
     "stalled_write_s": bound(
         "Seconds over which a client must read a KiB a second of what waits for it, or is cut off."
