@@ -7,7 +7,8 @@
                              breakpoint's own `ttl` if it has one
     prompt_cache_key         chooses among machines; here is one machine, so it has no effect
 
-Clients written for Anthropic's models send `cache_control` in OpenAI's chats (`openai/marks.py`).
+Clients written for Anthropic's models send `cache_control` in OpenAI's chats
+(`openai/requests/marks.py`).
 
 Knows: names, values, and how many breakpoints a request may have. Does not know: turns or items.
 """

@@ -16,9 +16,9 @@ from gateway.dialects.anthropic.reading import MessagesReader
 from gateway.dialects.anthropic.schema import MessagesRequest
 from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, read_wire
-from gateway.dialects.openai.chat import request_of_chat
 from gateway.dialects.openai.completions import request_of_completion
-from gateway.dialects.openai.schema import ChatRequest, CompletionRequest
+from gateway.dialects.openai.requests.chat import request_of_chat
+from gateway.dialects.openai.requests.schema import ChatRequest, CompletionRequest
 from gateway.dialects.responses.reader import ResponsesReader
 from gateway.dialects.responses.schema import ResponsesRequest
 from gateway.dialects.responses.stored import StoredResponses

@@ -19,8 +19,8 @@ import pytest
 
 from engine.grammars.vocabulary import read_vocabulary
 from gateway.config import Bounds
-from gateway.dialects.openai.chat import request_of_chat
-from gateway.dialects.openai.schema import ChatRequest
+from gateway.dialects.openai.requests.chat import request_of_chat
+from gateway.dialects.openai.requests.schema import ChatRequest
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
 from gateway.prompts.templates.chat_template import ChatTemplate

@@ -12,19 +12,19 @@ from gateway.config import Bounds
 from gateway.dialects.explaining import explain_of, ratoon_reply
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.lazy_json import LazyList, listed_now
-from gateway.dialects.openai.logprobs import Offsets, completion_logprobs
-from gateway.dialects.openai.prompt_logprobs import prompt_logprobs
-from gateway.dialects.openai.prompts import prompts_of
-from gateway.dialects.openai.rendering import ReplyFormat, usage_reply
-from gateway.dialects.openai.replies import (
+from gateway.dialects.openai.answers.logprobs import Offsets, completion_logprobs
+from gateway.dialects.openai.answers.prompt_logprobs import prompt_logprobs
+from gateway.dialects.openai.answers.rendering import ReplyFormat, usage_reply
+from gateway.dialects.openai.answers.replies import (
     Completion,
     CompletionChoice,
     CompletionLogprobs,
     UsageReply,
 )
-from gateway.dialects.openai.sampling import generation_request
-from gateway.dialects.openai.schema import CompletionRequest
-from gateway.dialects.openai.structured_outputs import text_form
+from gateway.dialects.openai.requests.prompts import prompts_of
+from gateway.dialects.openai.requests.sampling import generation_request
+from gateway.dialects.openai.requests.schema import CompletionRequest
+from gateway.dialects.openai.requests.structured_outputs import text_form
 from gateway.dialects.openai_cache import marks_of
 from gateway.generation.choice import ChoiceEnded, Delta, Event
 from gateway.prompts.chats.chat_json import refuse_unsupported, unsupported

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 
 from gateway.dialects import openai_shape
 from gateway.dialects.dialect import RouteParts
-from gateway.dialects.openai.rendering import sse
+from gateway.dialects.openai.answers.rendering import sse
 from gateway.dialects.openai.routes import openai_router
 from gateway.errors import GatewayError
 from gateway.http.error_dialect import RenderedError

@@ -24,14 +24,14 @@ from gateway.dialects.dialect_request import (
     read_wire,
     work_with,
 )
-from gateway.dialects.openai.chat import request_of_chat
-from gateway.dialects.openai.chat_reply import ChatReply
+from gateway.dialects.openai.answers.chat_reply import ChatReply
+from gateway.dialects.openai.answers.groq_reply import PREFIX, GroqReply
+from gateway.dialects.openai.answers.replies import ServedTier
 from gateway.dialects.openai.completions import CompletionReply, request_of_completion
-from gateway.dialects.openai.groq_reply import PREFIX, GroqReply
 from gateway.dialects.openai.prefill.schema import DecisionRequest, EmbeddingRequest, RerankRequest
-from gateway.dialects.openai.prompts import prompt_in
-from gateway.dialects.openai.replies import ServedTier
-from gateway.dialects.openai.schema import (
+from gateway.dialects.openai.requests.chat import request_of_chat
+from gateway.dialects.openai.requests.prompts import prompt_in
+from gateway.dialects.openai.requests.schema import (
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,

@@ -22,10 +22,7 @@ from gateway.dialects.google_models import (
     models_of,
 )
 from gateway.dialects.openai.adapters import add_adapters
-from gateway.dialects.openai.modules import add_modules
-from gateway.dialects.openai.prefill.routes import add_prefill
-from gateway.dialects.openai.reader import Reader
-from gateway.dialects.openai.replies import (
+from gateway.dialects.openai.answers.replies import (
     ChatChunk,
     ChatCompletion,
     Completion,
@@ -35,7 +32,10 @@ from gateway.dialects.openai.replies import (
     Tokenized,
     TokenizerInfo,
 )
-from gateway.dialects.openai.schema import (
+from gateway.dialects.openai.modules import add_modules
+from gateway.dialects.openai.prefill_routes import add_prefill
+from gateway.dialects.openai.reader import Reader
+from gateway.dialects.openai.requests.schema import (
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,

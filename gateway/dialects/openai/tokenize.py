@@ -9,9 +9,9 @@ import numpy as np
 from engine.link.messages import Welcome
 from gateway.caller import Caller
 from gateway.config import Bounds
-from gateway.dialects.openai.chat import chat_of
-from gateway.dialects.openai.replies import Detokenized, Tokenized
-from gateway.dialects.openai.schema import DetokenizeRequest, TokenId, TokenizeRequest
+from gateway.dialects.openai.answers.replies import Detokenized, Tokenized
+from gateway.dialects.openai.requests.chat import chat_of
+from gateway.dialects.openai.requests.schema import DetokenizeRequest, TokenId, TokenizeRequest
 from gateway.errors import BadRequest
 from gateway.http.bodies.body import Body, Part, parse_part
 from gateway.processes.fair_executor import Steps

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from gateway.config import Bounds
-from gateway.dialects.openai.sampling import checked_loads
-from gateway.dialects.openai.schema import CompletionRequest
+from gateway.dialects.openai.requests.sampling import checked_loads
+from gateway.dialects.openai.requests.schema import CompletionRequest
 from gateway.errors import BadRequest
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.served import MODEL, Served

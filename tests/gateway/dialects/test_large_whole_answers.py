@@ -17,9 +17,9 @@ from engine.link.messages import Reused, TokenLogprobs
 from gateway.caller import Caller
 from gateway.dialects.dialect_request import DialectRequest
 from gateway.dialects.finished_choice import FinishedChoice, gather
-from gateway.dialects.openai.chat_reply import ChatReply
+from gateway.dialects.openai.answers.chat_reply import ChatReply
+from gateway.dialects.openai.answers.rendering import ReplyFormat
 from gateway.dialects.openai.completions import CompletionReply
-from gateway.dialects.openai.rendering import ReplyFormat
 from gateway.generation.choice import ChoiceEnded, Delta, Event, ScoredPrompt
 from gateway.processes.fair_executor import INLINE_SIZE, Steps, at_once
 from gateway.prompts.pipeline.admission import Admission

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dialects.openai import prompts
-from gateway.dialects.openai.prompts import prompts_of, token_ids_in
-from gateway.dialects.openai.schema import CompletionRequest
+from gateway.dialects.openai.requests import prompts
+from gateway.dialects.openai.requests.prompts import prompts_of, token_ids_in
+from gateway.dialects.openai.requests.schema import CompletionRequest
 from gateway.errors import BadRequest
 from gateway.prompts.generation_request import ChatPrompt
 

@@ -16,7 +16,7 @@ from gateway.dialects.lazy_json import LazyList
 from gateway.dialects.openai.prefill.rendering import WholeReply, prompt_usage
 from gateway.dialects.openai.prefill.replies import Embedding, Embeddings
 from gateway.dialects.openai.prefill.schema import EmbeddingRequest
-from gateway.dialects.openai.prompts import prompts_of
+from gateway.dialects.openai.requests.prompts import prompts_of
 from gateway.dialects.prefill_request import (
     PrefillRequest,
     bytes_of,

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gateway.dialects.openai.answers.replies import PromptDetails
 from gateway.dialects.openai.prefill.replies import PromptUsage
-from gateway.dialects.openai.replies import PromptDetails
 from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
 from gateway.dialects.prefill_request import NoStream
 from gateway.requests.request_metrics import Usage

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from gateway.dialects.openai.replies import PromptDetails
+from gateway.dialects.openai.answers.replies import PromptDetails
 
 
 class Embedding(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from gateway.dialects.openai.prefill.candidates import probabilities, tokens_of
 from gateway.dialects.openai.prefill.rendering import WholeReply, prompt_usage
 from gateway.dialects.openai.prefill.replies import Ranked, RankedDocument, Reranked, RerankMeta
 from gateway.dialects.openai.prefill.schema import RerankRequest
-from gateway.dialects.openai.sampling import at_most
+from gateway.dialects.openai.requests.sampling import at_most
 from gateway.dialects.prefill_request import (
     WITHOUT_THOUGHTS,
     PrefillRequest,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct, field
 
-from gateway.dialects.openai.schema import PROMPT_SCHEMA, Count
+from gateway.dialects.openai.requests.schema import PROMPT_SCHEMA, Count
 from gateway.dialects.openai_cache import CacheKey, PromptCacheOptions
 
 Salt = Annotated[str, Meta(min_length=1)]

@@ -10,7 +10,7 @@ import pytest
 from engine.link.messages import Welcome
 from gateway.caller import Caller
 from gateway.config import Bounds
-from gateway.dialects.openai.schema import TokenizeRequest
+from gateway.dialects.openai.requests.schema import TokenizeRequest
 from gateway.dialects.openai.tokenize import tokenize
 from gateway.errors import BadRequest
 from gateway.processes.fair_executor import Steps, at_once

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from gateway.config import Bounds
-from gateway.dialects.openai.prompts import prompt_in
-from gateway.dialects.openai.schema import ChatRequest, CompletionRequest
+from gateway.dialects.openai.requests.prompts import prompt_in
+from gateway.dialects.openai.requests.schema import ChatRequest, CompletionRequest
 from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
 from gateway.http.bodies.body import count_separators, parse
 from gateway.http.bodies.inflating import MOST_MEMBERS

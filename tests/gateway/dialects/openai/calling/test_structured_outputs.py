@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from engine.errors import InvalidGrammar
 from engine.link.messages import Grammar
-from gateway.dialects.openai.response_format import grammar_of
+from gateway.dialects.openai.requests.response_format import grammar_of
 from gateway.dialects.openai_shape import ServiceTier
 from tests.doubles.engine.fake_engine import FakeEngine, failing_at, prompt_of, saying
 from tests.doubles.gateway.served import MODEL

@@ -16,8 +16,8 @@ from gateway.dialects.openai.prefill.embeddings import EmbeddingsReply, request_
 from gateway.dialects.openai.prefill.replies import Decision, Embeddings, Reranked
 from gateway.dialects.openai.prefill.rerank import RerankReply, request_of_rerank, texts_of
 from gateway.dialects.openai.prefill.schema import DecisionRequest, EmbeddingRequest, RerankRequest
-from gateway.dialects.openai.prompts import input_in
 from gateway.dialects.openai.reader import Reader
+from gateway.dialects.openai.requests.prompts import input_in
 from gateway.dialects.prefill_request import answered
 from gateway.http.direct import Guard, direct
 from gateway.http.openapi import described

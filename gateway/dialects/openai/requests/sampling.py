@@ -7,7 +7,7 @@ from engine.link.messages import Loads, LogitBias, SamplingParams, pack_logit_bi
 from gateway.config import Bounds
 from gateway.diagnosis.comparison import Explain
 from gateway.dialects.explaining import modules_of
-from gateway.dialects.openai.schema import Generating
+from gateway.dialects.openai.requests.schema import Generating
 from gateway.errors import BadRequest
 from gateway.prompts.generation_request import (
     AnswerForm,

@@ -4,8 +4,8 @@ from msgspec import UNSET, UnsetType
 
 from engine.link.messages import TokenLogprobs
 from gateway.dialects.lazy_json import LazyList
-from gateway.dialects.openai.logprobs import finite, token_name
-from gateway.dialects.openai.replies import PromptLogprob, PromptLogprobs
+from gateway.dialects.openai.answers.logprobs import finite, token_name
+from gateway.dialects.openai.answers.replies import PromptLogprob, PromptLogprobs
 from gateway.generation.choice import ScoredPrompt
 from gateway.prompts.tokens.tokenizer import Tokenizer
 

@@ -15,8 +15,8 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from gateway.dialects.openai.sampling import at_most
-from gateway.dialects.openai.schema import TokenId
+from gateway.dialects.openai.requests.sampling import at_most
+from gateway.dialects.openai.requests.schema import TokenId
 from gateway.errors import BadRequest
 from gateway.http.bodies.body import Body, Part, count_separators, parse_part
 from gateway.prompts.pipeline.tokenised import too_long

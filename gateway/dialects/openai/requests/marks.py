@@ -18,7 +18,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from gateway.dialects.cache_control import MOST, Marked, check_text
-from gateway.dialects.openai.schema import ChatRequest
+from gateway.dialects.openai.requests.schema import ChatRequest
 from gateway.dialects.openai_cache import Breakpoint, marks_of, with_controls
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import ChatMessage, Lifetime, TextPart, message_of

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from engine.link.messages import Grammar
-from gateway.dialects.openai.schema import NamedSchema, ResponseFormat
+from gateway.dialects.openai.requests.schema import NamedSchema, ResponseFormat
 from gateway.errors import BadRequest
 from gateway.http.bodies.body import check_inner, parse_part
 from gateway.prompts.chats.chat_json import unsupported

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway.dialects.openai.chat_reply import ChatReply
-from gateway.dialects.openai.rendering import ReplyFormat, sse, usage_reply
-from gateway.dialects.openai.replies import ChatChunkChoice, GroqFields
+from gateway.dialects.openai.answers.chat_reply import ChatReply
+from gateway.dialects.openai.answers.rendering import ReplyFormat, sse, usage_reply
+from gateway.dialects.openai.answers.replies import ChatChunkChoice, GroqFields
 from gateway.generation.choice import Delta, Event
 from gateway.requests.request_metrics import Usage
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from engine.link.messages import TokenLogprobs
 from gateway.dialects.lazy_json import Listed, listed_now
-from gateway.dialects.openai.replies import (
+from gateway.dialects.openai.answers.replies import (
     ChatLogprobs,
     CompletionLogprobs,
     TokenLogprob,

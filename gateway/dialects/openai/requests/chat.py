@@ -11,10 +11,10 @@ from functools import partial
 from gateway.config import Bounds
 from gateway.diagnosis.parts import PromptPart
 from gateway.dialects.explaining import explain_of
-from gateway.dialects.openai.answer_form import form_of_chat
-from gateway.dialects.openai.marks import marks_of_chat
-from gateway.dialects.openai.sampling import generation_request
-from gateway.dialects.openai.schema import ChatRequest, TokenizeRequest
+from gateway.dialects.openai.requests.answer_form import form_of_chat
+from gateway.dialects.openai.requests.marks import marks_of_chat
+from gateway.dialects.openai.requests.sampling import generation_request
+from gateway.dialects.openai.requests.schema import ChatRequest, TokenizeRequest
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import (
     ChatMessage,

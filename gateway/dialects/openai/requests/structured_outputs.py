@@ -14,7 +14,7 @@ import msgspec
 
 from engine.grammars.schemas.json_value import canonical
 from engine.link.messages import Grammar
-from gateway.dialects.openai.response_format import (
+from gateway.dialects.openai.requests.response_format import (
     OBJECT,
     grammar_of,
     missing,
@@ -23,7 +23,7 @@ from gateway.dialects.openai.response_format import (
     schemas_of,
     spelled_json,
 )
-from gateway.dialects.openai.schema import Generating, ResponseFormat, StructuredOutputs
+from gateway.dialects.openai.requests.schema import Generating, ResponseFormat, StructuredOutputs
 from gateway.errors import BadRequest
 from gateway.http.bodies.body import parse_part
 from gateway.prompts.chats.chat_json import refuse_unsupported

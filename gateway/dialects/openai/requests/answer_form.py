@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.dialects.openai.schema import ChatRequest
-from gateway.dialects.openai.structured_outputs import text_form
+from gateway.dialects.openai.requests.schema import ChatRequest
+from gateway.dialects.openai.requests.structured_outputs import text_form
 from gateway.dialects.tool_choice import must_call, only
 from gateway.http.bodies.body import parse_part
 from gateway.prompts.generation_request import AnswerForm

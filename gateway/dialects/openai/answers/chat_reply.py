@@ -11,10 +11,10 @@ from msgspec import UNSET, UnsetType
 from gateway.dialects.explaining import ratoon_reply
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice
 from gateway.dialects.lazy_json import LazyList, listed_now
-from gateway.dialects.openai.logprobs import chat_logprobs
-from gateway.dialects.openai.prompt_logprobs import prompt_logprobs
-from gateway.dialects.openai.rendering import ReplyFormat, usage_reply
-from gateway.dialects.openai.replies import (
+from gateway.dialects.openai.answers.logprobs import chat_logprobs
+from gateway.dialects.openai.answers.prompt_logprobs import prompt_logprobs
+from gateway.dialects.openai.answers.rendering import ReplyFormat, usage_reply
+from gateway.dialects.openai.answers.replies import (
     AssistantMessage,
     CalledCustom,
     CalledFunction,

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from gateway.dialects.explaining import DraftUsage, RatoonReply, ratoon_reply
 from gateway.dialects.finished_choice import FinishedChoice
-from gateway.dialects.openai.replies import CompletionDetails, PromptDetails, UsageReply
+from gateway.dialects.openai.answers.replies import CompletionDetails, PromptDetails, UsageReply
 from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
 from gateway.generation.choice import ChoiceEnded, Event
 from gateway.prompts.chats.offered_tools import PassedOver

@@ -1,0 +1,1 @@
+"""The requests of OpenAI's dialect: their Structs, and how they become generation requests."""
