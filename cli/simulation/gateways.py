@@ -1,4 +1,4 @@
-"""A router of several gateways in front of the same replicas.
+"""The routers of several gateways in front of the same replicas, as one router.
 
 Each gateway has a router of its own, which hears of changes in all caches, but only of its own
 gateway's requests. So it does not know how many requests of other gateways wait, nor which blocks
