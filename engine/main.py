@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from engine.config import EngineConfig
 from engine.config_argument import begun_with
-from engine.copies import LowerTiers
 from engine.core import EngineCore
 from engine.drafting.draft import Drafting
 from engine.exchange.exchange import ExchangeThreads, open_exchange
@@ -23,6 +22,7 @@ from engine.link.codec import Codec
 from engine.link.engine_end.socket_link import Link, SocketLink
 from engine.link.tcp.curve import BadLinkKey, LinkKey, read_link_key
 from engine.link.tcp.open_connections import few_connections
+from engine.lower_tiers import LowerTiers
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import (
     EXIT_BROKEN,

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from engine.adapters.rank_adapters import RankAdapters
-from engine.copies import COPY_WAIT_S, BlockMover, Disk
+from engine.copies import COPY_WAIT_S
 from engine.exchange.ranks_units import RankUnits
+from engine.lower_tiers import BlockMover, Disk
 from engine.ranks.messages import (
     COMMANDS,
     ENCODER,

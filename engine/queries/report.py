@@ -9,7 +9,7 @@ from operator import attrgetter
 import msgspec
 
 from engine.components import Components
-from engine.copies import Disk, TierCopies
+from engine.copies import TierCopies
 from engine.link.stats_messages import (
     BlocksByReason,
     DirectionStats,
@@ -25,6 +25,7 @@ from engine.link.stats_messages import (
     StateStats,
     TierStats,
 )
+from engine.lower_tiers import Disk
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 from prefix_cache.tiers.eviction_log import EvictionEntry, Reason

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from engine.copies import BlockMover, Disk, LowerTiers
+from engine.lower_tiers import BlockMover, Disk, LowerTiers
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import (
     DIGEST_BYTES,

@@ -14,7 +14,7 @@ import msgspec
 
 from engine.adapters.adapters import AdapterParts, Adapters
 from engine.components import Components
-from engine.copies import LowerTiers, TierCopies
+from engine.copies import TierCopies
 from engine.core import EngineCore
 from engine.drafting.composition import choose_drafts
 from engine.drafting.draft import Drafting
@@ -24,6 +24,7 @@ from engine.exchange.fetching.fetch import Patience
 from engine.exchange.units import UnitMemory
 from engine.link.engine_end.socket_link import Link
 from engine.link.messages import Welcome
+from engine.lower_tiers import LowerTiers
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.fairness.queue import FairQueue, QueueLimits
 from engine.scheduling.scheduler import Scheduler

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 import msgspec
 
 from gateway.diagnosis.misses import Miss
-from gateway.state.records import Counters, UsageRow
+from gateway.state.usage_records import Counters, UsageRow
 from gateway.tenant_limits import Limits
 
 DAY_S = 86_400

@@ -9,7 +9,7 @@ Knows: ends and counts. Does not know: when a request is over (`gateway.requests
 from engine.link.messages import Failed, Finished
 from gateway.caller import Caller
 from gateway.requests.request_metrics import RequestMetrics
-from gateway.state.records import Counters
+from gateway.state.usage_records import Counters
 from gateway.tenant_limits import TokenCounts
 from gateway.usage.aggregator import UsageAggregator
 

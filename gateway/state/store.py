@@ -25,8 +25,8 @@ from gateway.state.records import (
     ResponseRoom,
     StoredResponse,
     Tenant,
-    UsageRow,
 )
+from gateway.state.usage_records import UsageRow
 
 Record = Tenant | ApiKey | Group | PublishedPrefix
 R = TypeVar("R", Tenant, ApiKey, Group, PublishedPrefix)

@@ -27,8 +27,8 @@ from engine.link.messages import WrittenAndRead
 from gateway.caller import Caller
 from gateway.errors import Unavailable
 from gateway.processes.periodic import repeated
-from gateway.state.records import Counters, UsageRow
 from gateway.state.store import UsageStore
+from gateway.state.usage_records import Counters, UsageRow
 
 INTERVAL_S = 1.0
 _ROWS_AT_ONCE = 500

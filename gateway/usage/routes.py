@@ -19,8 +19,8 @@ from gateway.caller import Caller
 from gateway.errors import BadRequest
 from gateway.http.openapi import described
 from gateway.processes.tenant_turns import seen_out
-from gateway.state.records import UsageRow
 from gateway.state.store import UsageStore
+from gateway.state.usage_records import UsageRow
 from gateway.usage.aggregator import day_of
 from gateway.usage.reports import Reports
 from gateway.views import view_of

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from engine.config import EngineConfig
-from engine.copies import LowerTiers
+from engine.lower_tiers import LowerTiers
 from engine.ranks.groups import RankGroups
 from engine.startup.device import host_bytes
 from engine.startup.memory.pool_size import (

@@ -24,14 +24,7 @@ from redis.exceptions import RedisError
 from gateway.processes.periodic import repeated
 from gateway.processes.tenant_turns import seen_out
 from gateway.state.identity import ExpectedState
-from gateway.state.records import (
-    AuditEntry,
-    CacheFlush,
-    Counters,
-    IsolationReport,
-    RegisteredEngine,
-    UsageRow,
-)
+from gateway.state.records import AuditEntry, CacheFlush, IsolationReport, RegisteredEngine
 from gateway.state.redis import keys as at
 from gateway.state.redis.identity import REDIS, StateLink
 from gateway.state.redis.large import UNSIZED
@@ -41,6 +34,7 @@ from gateway.state.redis.record_reader import read_record
 from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store import AUDIT_KEPT, Listener, since
 from gateway.state.store_errors import missing_engine
+from gateway.state.usage_records import Counters, UsageRow
 
 RECONNECT_S = 0.5
 PING_S = 5.0

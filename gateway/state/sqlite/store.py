@@ -20,7 +20,7 @@ import msgspec
 
 from gateway.errors import GatewayError
 from gateway.state.identity import ExpectedState
-from gateway.state.records import ApiKey, Counters, Group, PublishedPrefix, Tenant, UsageRow
+from gateway.state.records import ApiKey, Group, PublishedPrefix, Tenant
 from gateway.state.reserved_room import ReservedRoom
 from gateway.state.sqlite.database import DatabaseFile
 from gateway.state.sqlite.file import transaction
@@ -30,6 +30,7 @@ from gateway.state.sqlite.schema import make_schema
 from gateway.state.sqlite.worker import on_lookups, on_reads, on_worker
 from gateway.state.store import D, R, Record, live_group
 from gateway.state.store_errors import has_members, missing, taken
+from gateway.state.usage_records import Counters, UsageRow
 
 BUSY_TIMEOUT_S = 10.0
 BATCHES_KEPT_S = 3600.0

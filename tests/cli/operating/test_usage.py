@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from cli.operating.usage import show_usage
-from gateway.state.records import Counters, UsageRow
+from gateway.state.usage_records import Counters, UsageRow
 from gateway.usage.routes import UsageView
 from tests.cli.console import Ratoon
 

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
-from engine.copies import LowerTiers
 from engine.link.engine_end.socket_link import Incoming
 from engine.link.messages import (
     Event,
@@ -33,6 +32,7 @@ from engine.link.messages import (
     Tokens,
     pack_token_ids,
 )
+from engine.lower_tiers import LowerTiers
 from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import (

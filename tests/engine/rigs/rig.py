@@ -8,7 +8,6 @@ from random import Random
 
 import numpy as np
 
-from engine.copies import Disk, LowerTiers
 from engine.core import EngineCore
 from engine.drafting.draft import Drafting
 from engine.link.messages import (
@@ -21,6 +20,7 @@ from engine.link.messages import (
     SamplingParams,
     pack_token_ids,
 )
+from engine.lower_tiers import Disk, LowerTiers
 from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.sequences.token_constraint import (

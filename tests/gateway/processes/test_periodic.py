@@ -28,10 +28,10 @@ from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.published import Published, PublishedParts
 from gateway.state.faults import FaultWatch
-from gateway.state.records import Counters, UsageRow
 from gateway.state.redis.link import connect
 from gateway.state.redis.store import told_of_changes
 from gateway.state.store import R
+from gateway.state.usage_records import Counters, UsageRow
 from gateway.tenant_limits import Prices
 from gateway.usage.aggregator import UsageAggregator
 from tests.doubles.engine.fake_engine import FakeEngine

@@ -10,7 +10,7 @@ from gateway.caller import Caller
 from gateway.generation.choice import Delta
 from gateway.requests.request_charge import RequestCharge
 from gateway.requests.request_metrics import RequestMetrics
-from gateway.state.records import Counters
+from gateway.state.usage_records import Counters
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.tenant_limits import TokenCounts
 from gateway.usage.aggregator import UsageAggregator

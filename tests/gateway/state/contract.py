@@ -20,7 +20,6 @@ from gateway.state.records import (
     ApiKey,
     AuditEntry,
     CacheFlush,
-    Counters,
     Group,
     IsolationReport,
     ModuleSchema,
@@ -30,9 +29,9 @@ from gateway.state.records import (
     ResponseRoom,
     StoredResponse,
     Tenant,
-    UsageRow,
 )
 from gateway.state.store import MOST_SCHEMAS, Store
+from gateway.state.usage_records import Counters, UsageRow
 from tests.gateway.state.memory_store import MemoryStore
 from tests.gateway.support.put_record import put
 

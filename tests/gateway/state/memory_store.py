@@ -16,7 +16,6 @@ from gateway.state.records import (
     ApiKey,
     AuditEntry,
     CacheFlush,
-    Counters,
     Group,
     IsolationReport,
     ModuleSchema,
@@ -25,9 +24,9 @@ from gateway.state.records import (
     ResponseRoom,
     StoredResponse,
     Tenant,
-    UsageRow,
 )
 from gateway.state.store import MOST_SCHEMAS, D, R, Record
+from gateway.state.usage_records import Counters, UsageRow
 
 
 class MemoryStore:

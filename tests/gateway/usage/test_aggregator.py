@@ -9,7 +9,7 @@ import pytest
 from engine.link.messages import WrittenAndRead
 from gateway.caller import Caller
 from gateway.errors import Unavailable
-from gateway.state.records import Counters, UsageRow
+from gateway.state.usage_records import Counters, UsageRow
 from gateway.usage.aggregator import UsageAggregator, UsageKey, day_of
 from tests.gateway.state.memory_store import MemoryStore
 from tests.gateway.support.manual_clock import ManualClock

@@ -14,11 +14,12 @@ import pytest
 from gateway.auth.auth import Authenticator
 from gateway.auth.keyring import Keyring
 from gateway.errors import BadRequest
-from gateway.state.records import Counters, Tenant, UsageRow
+from gateway.state.records import Tenant
 from gateway.state.redis.link import RedisLink, connect
 from gateway.state.redis.store import RedisStore
 from gateway.state.sqlite.store import SqliteStore
 from gateway.state.store import Store
+from gateway.state.usage_records import Counters, UsageRow
 from gateway.usage.aggregator import day_of
 from gateway.usage.reports import Reports
 from gateway.usage.routes import days_of, own_usage_router

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from engine.config import EngineConfig
-from engine.copies import NoTiers
+from engine.lower_tiers import NoTiers
 from engine.models.errors import BadConfig
 from engine.startup.memory.lower_tiers import HostAhead, OpenTiers, host_ahead, open_tiers
 from engine.startup.memory.pool_size import HOST_SHARE, OPENING_BYTES

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.state.records import Counters
 from gateway.state.redis import keys as at
 from gateway.state.redis.link import RedisLink, connect
 from gateway.state.redis.store import RedisStore
+from gateway.state.usage_records import Counters
 from tests.doubles.gateway.redis_server import RedisServer
 from tests.gateway.state.contract import StoreContract, a_row
 

@@ -16,15 +16,14 @@ from gateway.errors import Conflict, NotFound, StateLost, Unavailable
 from gateway.state.private_file import FileExposed
 from gateway.state.records import (
     AuditEntry,
-    Counters,
     IsolationReport,
     RegisteredEngine,
     ResponseRoom,
     Tenant,
-    UsageRow,
 )
 from gateway.state.sqlite.schema import SchemaTooNew
 from gateway.state.sqlite.store import SqliteStore
+from gateway.state.usage_records import Counters, UsageRow
 from tests.gateway.state.contract import (
     StoreContract,
     a_group,

@@ -1,0 +1,107 @@
+"""What the engine asks of the tiers below the device, and the tiers of an engine that has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from prefix_cache.tiers.tier_pools import Tiers
+from storage.disk.stats import DiskProcessStats, DiskState
+from storage.move import BlockRecord, Completed, Plan
+
+
+class BlockMover(Protocol):
+    """Mover of blocks between tiers while steps are computed."""
+
+    @property
+    def pending(self) -> int:
+        """Count moves that were started and that `poll` has not returned."""
+        ...
+
+    def start(self, plan: Plan) -> None:
+        """Start a plan's moves, after all work launched so far on the device; return at once."""
+        ...
+
+    def poll(self) -> Completed:
+        """Return the moves that have ended, each once; return at once."""
+        ...
+
+    def close(self) -> None:
+        """End all copies."""
+        ...
+
+
+class Disk(Protocol):
+    """Operations on the disk tier other than moves."""
+
+    @property
+    def generation(self) -> int:
+        """A number that grows by one whenever all records were lost."""
+        ...
+
+    @property
+    def state(self) -> DiskState:
+        """State of the disk: up, coming back, or off for good."""
+        ...
+
+    @property
+    def stats(self) -> DiskProcessStats:
+        """The disk's state and counters."""
+        ...
+
+    def scan(self) -> Iterable[tuple[int, BlockRecord]]:
+        """List every slot with a record, and the record; called at the start."""
+        ...
+
+    def erase_unlisted(self) -> None:
+        """Erase the records that `scan` kept but did not list, if any."""
+        ...
+
+    @property
+    def encrypts(self) -> bool:
+        """True if the records of each owner are encrypted under the owner's own key."""
+        ...
+
+    def forget_owner(self, owner: str) -> None:
+        """Make all records of `owner` unreadable."""
+        ...
+
+    def is_forgetting(self, owner: str) -> bool:
+        """Return whether records of a forgotten owner may still be readable."""
+        ...
+
+    def note_flushes(self, flushes: Sequence[str]) -> None:
+        """Record flushes as done, once all earlier erasures have ended."""
+        ...
+
+    def done_flushes(self) -> Sequence[str]:
+        """List the flushes that are recorded on disk as done; called at the start."""
+        ...
+
+
+class NoTiers:
+    """A block mover for an engine with the device tier alone: plans have no moves."""
+
+    pending = 0
+
+    def start(self, plan: Plan) -> None:
+        """Reject any plan: an engine without lower tiers has no moves."""
+        raise ValueError(f"no tier for {plan}")
+
+    def poll(self) -> Completed:
+        """Return an empty result: no move ever ends."""
+        return Completed()
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+
+@dataclass(frozen=True, slots=True)
+class LowerTiers:
+    """The tiers below the device and their block mover; by default there are none."""
+
+    tiers: Tiers = field(default_factory=Tiers)
+    mover: BlockMover = field(default_factory=NoTiers)
+    disk: Disk | None = None
+    block_bytes: int = 1
