@@ -199,7 +199,8 @@ def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> Ste
     stages = config.ranks.pipeline_parallel
     return StepLimits(
         max_batch_tokens=max_batch_tokens,
-        max_running=min(config.steps.max_running, max_batch_tokens),
+        # Half of a step's tokens are left to prompts, however many sequences decode.
+        max_running=min(config.steps.max_running, max(max_batch_tokens // 2, 1)),
         # A sequence gets a token only in every `stages`-th step: stages compute steps in turns.
         max_step_s=max_step_ms / 1e3 / stages,
         stages=stages,

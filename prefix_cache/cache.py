@@ -15,6 +15,7 @@ Knows: block ids, token ids, namespaces, owners. Does not know: what is in a blo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -111,6 +112,14 @@ class PrefixCache:
         states = self.checkpoints.device.allocator if self.tree.needs_state else None
         has_states = states is None or states.num_free > ANSWER_SLOTS
         return has_states and self.blocks_for(num_tokens + 1) <= self.capacity.allocator.num_free
+
+    def in_use(self) -> Counter[str]:
+        """Count the device blocks that leases use, by the owner who is charged for the blocks."""
+        return self._leasing.in_use()
+
+    def is_short_of_states(self) -> bool:
+        """Return whether sequences hold so many state slots that no further one can start."""
+        return self._states.is_short()
 
     def is_kept(self, owner: str) -> bool:
         """Return whether `owner` is within its partitions, if any; False while copies still run."""

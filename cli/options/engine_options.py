@@ -80,7 +80,9 @@ ENGINE_FLAGS = {
         "cpu, and a fifteenth of the waiting prompts' time. A tenant may have its own.",
         min=0.0,
     ),
-    "max_running": engine_flag("Most sequences that run at once.", min=1),
+    "max_running": engine_flag(
+        "Most sequences that run at once; half of --max-batch-tokens if that is less.", min=1
+    ),
     "max_waiting": engine_flag("Most sequences that may wait; further ones get 429.", min=1),
     "single_flight_deadline_s": engine_flag(
         "Most seconds that a request waits for another one that computes the same prefix.", min=0.0

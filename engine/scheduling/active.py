@@ -16,8 +16,7 @@ budgets (`scheduler.py`).
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from operator import attrgetter
 
 from engine.drafting.draft import Drafting
@@ -70,6 +69,11 @@ class ActiveSequences:
     def is_full(self) -> bool:
         """True if all batch slots are taken."""
         return len(self.running) >= self._max_running
+
+    @property
+    def holding(self) -> list[Sequence]:
+        """All sequences with a lease: those that wait for loads, then those in batch slots."""
+        return [*self.loading, *self.running]
 
     def remaining_tokens(self) -> int:
         """Count the tokens that are computed before the tokens of the next admitted sequence."""
@@ -162,23 +166,3 @@ class ActiveSequences:
         tokens = sequence.num_before + sequence.prompt_len
         found = sequence.found_with_modules
         self._counters.admitted(sequence.flow, tokens, found, now, fetched=sequence.fetched)
-
-
-def slot_victim(
-    running: Iterable[Sequence], flow: str, spared: Iterable[Sequence]
-) -> Sequence | None:
-    """Choose the sequence to preempt for `flow`: the latest of the flow with the most batch slots.
-
-    None if `flow` has a batch slot already, or if no flow has two. Sequences in `spared` are never
-    chosen.
-    """
-    with_batch_slot = list(running)
-    if any(one.flow == flow for one in with_batch_slot):
-        return None
-    kept = {id(one) for one in spared}
-    with_batch_slot = [one for one in with_batch_slot if id(one) not in kept]
-    batch_slots = Counter(one.flow for one in with_batch_slot)
-    largest, count = batch_slots.most_common(1)[0] if batch_slots else ("", 0)
-    if count < 2:
-        return None
-    return max((one for one in with_batch_slot if one.flow == largest), key=attrgetter("arrived"))

@@ -16,6 +16,7 @@ Knows: leases and block keys of sequences. Does not know: whose turn it is (`que
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 
@@ -146,18 +147,40 @@ class SequenceCache:
             return True
         return self._cache.extend(lease, length, now=now)
 
+    def lacking(self, sequence: Sequence) -> int:
+        """Count the blocks that a sequence lacks to hold its tokens: neither leased nor found."""
+        if sequence.lease is not None:
+            held = sequence.lease.num_blocks
+        else:
+            match = sequence.match
+            held = 0 if match is None or not sequence.use_cache else match.found.device
+        return max(self._cache.blocks_for(sequence.length) - held, 0)
+
     def is_room_coming(self, sequence: Sequence) -> bool:
         """Return whether the blocks that a sequence lacks are free, or will be when copies end."""
-        held = 0 if sequence.lease is None else sequence.lease.num_blocks
-        return self._cache.capacity.is_coming(self._cache.blocks_for(sequence.length) - held)
+        return self._cache.capacity.is_coming(self.lacking(sequence))
 
-    def makes_room(self, sequence: Sequence) -> bool:
-        """Return whether other flows may use the blocks that a running sequence would release.
+    def is_short_of_states(self) -> bool:
+        """Return whether other sequences' state slots are all that keeps one from starting."""
+        return self._cache.tree.needs_state and self._cache.is_short_of_states()
 
-        In partitioned tiers, other flows may use these blocks only while the sequence's flow holds
-        more than its part.
-        """
-        return self._cache.quotas.may_give(sequence.flow)
+    def in_use(self) -> Counter[str]:
+        """Count the device blocks that each flow's sequences use."""
+        return self._cache.in_use()
+
+    def part(self, flow: str) -> int:
+        """Return the device blocks that a flow may take back from others' sequences."""
+        return self._cache.quotas.part(flow)
+
+    @property
+    def are_partitions(self) -> bool:
+        """True if every flow has a part of the device of its own."""
+        return self._cache.quotas.are_partitions
+
+    def runs_alone(self, sequence: Sequence) -> bool:
+        """Return whether a sequence needs more than its flow's part and the room for everybody."""
+        blocks = self._cache.blocks_for(sequence.length)
+        return self._cache.quotas.runs_alone(sequence.flow, blocks)
 
     def commit(
         self, sequence: Sequence, start: int, end: int, now: float, *, is_written: bool = True

@@ -132,6 +132,10 @@ class QuotaUsage:
             return 0
         return max(self.level(owner) + more - self.ceiling(owner), 0)
 
+    def is_too_much(self, owner: str, blocks: int) -> bool:
+        """Return whether `blocks` exceed `owner`'s partition and the blocks for everybody."""
+        return bool(self.parts) and blocks > self._partition_of(owner) + self._working
+
     def rank(self, owner: str, more: int | None = None) -> Rank:
         """Rank `owner` as a victim of another owner, or of itself when it needs `more` blocks."""
         is_other = more is None

@@ -74,6 +74,11 @@ class LeaseStates:
         """True if the newest launched row wrote over the state that it read."""
         return self.overwrites and self.before.slot == self.at.slot
 
+    @property
+    def is_shrinking(self) -> bool:
+        """True if the next decodes give up a slot (`shrink`)."""
+        return self.overwrites and len(self.owned) > 1 + self.keeps_answer
+
     def next_out(self, *, decodes: bool = False) -> int:
         """Choose the slot to which the next row writes; raise LeaseError without one.
 

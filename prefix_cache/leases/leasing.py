@@ -161,6 +161,18 @@ class Leasing:
         """Return whether `owner` has an open lease."""
         return self._running[owner] > 0
 
+    def in_use(self) -> Counter[str]:
+        """Count the blocks that each owner's open leases use, of those charged to the owner."""
+        used, seen = Counter[str](), set[int]()
+        for lease in self.leases:
+            used[lease.owner] += len(lease.own_blocks())
+            node = lease.node
+            while node.parent is not None and id(node) not in seen:
+                seen.add(id(node))
+                used[node.owner] += node.edge.num_device
+                node = node.parent
+        return used
+
     def lengthen(self, lease: Lease, blocks: int, now: float) -> bool:
         """Add `blocks` private blocks, dropping other blocks if need be; False if no room now."""
         fresh = self._capacity.take_now(blocks, lease.owner)

@@ -52,6 +52,13 @@ class StateLeasing:
                     lease.states.overwrites = True
         return self._capacity.state_copies.make_room(SEQUENCE_SLOTS + loads, owner, node)
 
+    def is_short(self) -> bool:
+        """Return whether leases hold too many slots for one more, and none is about to shrink."""
+        if not self._checkpoints.are_leased():
+            return False
+        states = (lease.states for lease in self._may_start_over)
+        return not any(one is not None and one.is_shrinking for one in states)
+
     def let_start_over(self, lease: Lease) -> None:
         """Let decodes overwrite the state of a lease once another sequence waits for slots."""
         if lease.states is not None and not self._in_place:

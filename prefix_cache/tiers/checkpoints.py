@@ -111,6 +111,12 @@ class Checkpoints:
             return True
         return free + len(candidates) - (beside is not None and beside in candidates) >= count
 
+    def are_leased(self) -> bool:
+        """Return whether sequences hold so many device slots that no other can have its own."""
+        if self.is_partitioned:
+            return self.num_leased + SEQUENCE_SLOTS > self._for_sequences
+        return not self.can_take(SEQUENCE_SLOTS)
+
     def take(self, count: int, owner: str) -> list[int] | None:
         """Return `count` device slots for `owner`, evicting if need be; None: impossible now.
 

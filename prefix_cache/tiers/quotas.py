@@ -111,9 +111,13 @@ class Quotas:
             if quota_usage.excess(owner):
                 quota_usage.exceeding.add(owner)
 
-    def may_give(self, owner: str) -> bool:
-        """Return whether other owners may get device blocks that `owner`'s sequences free."""
-        return not self._parts or self._quota_usages[DEVICE_TIER].excess(owner) > 0
+    def part(self, owner: str) -> int:
+        """Return the device blocks that are promised to `owner`: its partition, or its floor."""
+        return self._quota_usages[DEVICE_TIER].floor(owner)
+
+    def runs_alone(self, owner: str, blocks: int) -> bool:
+        """Return whether a sequence of so many blocks only fits in others' partitions."""
+        return self._quota_usages[DEVICE_TIER].is_too_much(owner, blocks)
 
     def is_kept(self, owner: str, is_busy: Callable[[str], bool]) -> bool:
         """Return whether `owner` keeps to its partitions, apart from its sequences' blocks.

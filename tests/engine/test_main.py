@@ -133,6 +133,14 @@ class TestStepLimits:
     ) -> None:
         assert self.limits(device, target_itl_ms=asked).target_itl_s == target_itl_s
 
+    @pytest.mark.parametrize(("tokens", "most"), [(512, 256), (511, 255), (256, 128), (1, 1)])
+    def test_sequences_that_decode_leave_half_of_a_step_to_prompts(
+        self, tokens: int, most: int
+    ) -> None:
+        settings = EngineConfig.of(model_dir="", socket="", max_running=256)
+        limits = step_limits(settings, "cpu", tokens)
+        assert (limits.max_batch_tokens, limits.max_running) == (tokens, most)
+
     def test_the_longest_step_is_divided_between_stages(self) -> None:
         limits = self.limits("cuda:0", pipeline_parallel=3)
         assert (limits.max_step_s, limits.stages) == (0.02, 3)

@@ -36,6 +36,9 @@ class _FlowPresence:
     comes_and_goes: bool = False
     left: float = 0.0
 
+    def is_visiting(self, now: float) -> bool:
+        return self.comes_and_goes and now - self.since < LATELY_S
+
 
 class Arrivals:
     """The flows with blocks, and the flows that left. One owner thread."""
@@ -82,6 +85,11 @@ class Arrivals:
         """Return whether a flow has a sequence with blocks."""
         return flow in self._alive
 
+    def is_visiting(self, flow: str, now: float) -> bool:
+        """Return whether a flow that comes and goes has come, and is not there for long."""
+        found = self._alive.get(flow)
+        return found is not None and found.is_visiting(now)
+
     def newcomers(self) -> list[Sequence]:
         """Return newcomers with uncomputed prompts, fewest tokens first."""
         if self._newcomers:
@@ -106,7 +114,7 @@ class Arrivals:
 
     def _expected(self, now: float) -> Iterator[tuple[str, _FlowPresence]]:
         for name, flow in self._alive.items():
-            if flow.comes_and_goes and now - flow.since < LATELY_S:
+            if flow.is_visiting(now):
                 yield name, flow
         for name, flow in islice(reversed(self._left.items()), MAX_EXPECTED):
             if now - flow.left >= LATELY_S:

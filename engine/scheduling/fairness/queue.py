@@ -34,8 +34,9 @@ Knows: flows, weights, costs in tokens. Does not know: the cache (callers pass a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import nsmallest
 from operator import attrgetter
 
 from engine.errors import QueueFull
@@ -132,31 +133,22 @@ class FairQueue:
         return 0 if found is None else found.num_waiting
 
     def newcomer(self, present: Mapping[str, int], rank: Rank) -> Sequence | None:
-        """Return the next interactive sequence of a flow that is not `present` and has little debt.
+        """Return the next interactive sequence of a flow that is not `present` and owes little."""
+        return self._owing_little(present, rank, (n for n in self._flows if n not in present))
+
+    def owing_little(self, present: Mapping[str, int], rank: Rank) -> Sequence | None:
+        """Return the next interactive sequence of a flow with little debt.
 
         `present` maps flows to the tokens that their running sequences still have to compute.
-        Little debt is less than one round above the least debt that any present flow will have
-        after computing these tokens. Among several such flows, the flow with the fewest waiting
-        sequences is chosen. The sequence stays in the queue, and no round begins.
+        Little debt is less than one round above the least debt that any other present flow will
+        have after computing these tokens. Among several such flows, the flow with the fewest
+        waiting sequences is chosen. The sequence stays in the queue, and no round begins.
         """
-        if self._length == 0:
-            return None
-        debts = (
-            self._flows[name].debt + tokens / self._flows[name].weight
-            for name, tokens in present.items()
-            if name in self._flows
-        )
-        most = min(debts, default=0.0) + self._limits.quantum
-        new = (
-            flow
-            for name, flow in self._flows.items()
-            if flow.interactive and name not in present and flow.debt < most
-        )
-        for flow in sorted(new, key=attrgetter("num_waiting")):
-            choice = self._choose(flow.interactive, rank)
-            if choice is not None:
-                return choice
-        return None
+        return self._owing_little(present, rank, self._flows)
+
+    def waiting_flows(self) -> Iterator[str]:
+        """Yield the flows with waiting sequences."""
+        return (name for name, flow in self._flows.items() if flow.num_waiting)
 
     def take(self, sequence: Sequence) -> None:
         """Remove a selected sequence: end its flow's turn, count a pass over older sequences."""
@@ -193,6 +185,30 @@ class FairQueue:
         flow = self._flows.get(sequence.flow)
         if flow is not None:
             flow.credit = min(flow.credit + cost, max(flow.credit, 0.0))
+
+    def _owing_little(
+        self, present: Mapping[str, int], rank: Rank, names: Iterable[str]
+    ) -> Sequence | None:
+        if self._length == 0:
+            return None
+        debts = {
+            name: self._flows[name].debt + tokens / self._flows[name].weight
+            for name, tokens in present.items()
+            if name in self._flows
+        }
+        two = nsmallest(2, debts, key=debts.__getitem__)
+        owing = list[FlowQueue]()
+        for name in names:
+            others = (debts[one] for one in two if one != name)
+            flow = self._flows[name]
+            most = min(others, default=0.0) + self._limits.quantum
+            if flow.interactive and debts.get(name, flow.debt) < most:
+                owing.append(flow)
+        for flow in sorted(owing, key=attrgetter("num_waiting")):
+            choice = self._choose(flow.interactive, rank)
+            if choice is not None:
+                return choice
+        return None
 
     def _may_wait(self, flow: FlowQueue | None) -> bool:
         """Return whether one more sequence of `flow` may wait.

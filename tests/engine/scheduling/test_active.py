@@ -1,13 +1,12 @@
-"""Who holds blocks and a batch slot: how one comes, every way to go, and who gives way."""
+"""Who holds blocks and a batch slot: how one comes, and every way to go."""
 
 from __future__ import annotations
 
-from engine.scheduling.active import ActiveSequences, slot_victim
+from engine.scheduling.active import ActiveSequences
 from engine.sequences.sequence import Sequence
 from prefix_cache.tiers.tier_pools import Tiers
 from storage.move import Tier
 from tests.engine.rigs.rig import Rig, generate
-from tests.engine.rigs.sequences import waiting
 
 PROMPT = range(8)
 
@@ -112,42 +111,3 @@ def test_what_is_to_go_is_what_those_that_run_have_left() -> None:
     assert rig.scheduler.active.remaining_tokens() == 12
     rig.run()
     assert rig.scheduler.active.remaining_tokens() == 0
-
-
-def arrivals(*flows: str) -> list[Sequence]:
-    """One sequence each, named by flow and place, a second apart."""
-    found = []
-    for at, flow in enumerate(flows):
-        sequence = waiting(f"{flow}{at}", flow=flow)
-        sequence.arrived = float(at)
-        found.append(sequence)
-    return found
-
-
-def gives(running: list[Sequence], flow: str, spared: list[Sequence] | None = None) -> str | None:
-    victim = slot_victim(running, flow, spared or [])
-    return None if victim is None else victim.request_id
-
-
-def test_the_last_to_come_of_who_has_most_gives() -> None:
-    assert gives(arrivals("a", "b", "a", "b", "a"), "new") == "a4"
-    assert gives(list(reversed(arrivals("b", "a", "b", "b", "a"))), "new") == "b3"
-
-
-def test_a_flow_with_a_seat_gets_no_other() -> None:
-    assert gives(arrivals("a", "a", "a", "b"), "b") is None
-    assert gives(arrivals("a", "a", "a", "b"), "a") is None
-
-
-def test_no_flow_gives_up_its_only_seat() -> None:
-    assert gives(arrivals("a", "b", "c"), "new") is None
-    assert gives([], "new") is None
-    assert gives(arrivals("a", "b", "c", "b"), "new") == "b3"
-
-
-def test_spared_sequences_are_neither_chosen_nor_counted() -> None:
-    running = arrivals("a", "a", "b", "b", "a")
-    assert gives(running, "new") == "a4"
-    assert gives(running, "new", [running[4]]) in ("a1", "b3")
-    assert gives(running, "new", [running[4], running[1]]) == "b3"
-    assert gives(running, "new", [running[4], running[1], running[3]]) is None

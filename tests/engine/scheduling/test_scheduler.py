@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.link.messages import Cancel
-from engine.scheduling.scheduler import SchedulerStuck
+from engine.scheduling.starts import SchedulerStuck
 from engine.scheduling.step_builder import StepLimits
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.engine.fake_runner import expected_output

@@ -1,0 +1,104 @@
+"""Choice of the sequence that gives up room to another flow, which lent that room.
+
+Room that a flow does not use is lent to the sequences of others: blocks, batch slots, state slots.
+
+    blocks  A flow whose sequences use less than its part takes blocks from flows that use more
+            than theirs. A part is the flow's partition, or its floor where tiers are pooled. A
+            visiting flow takes pooled blocks from one that still has more for its weight.
+    slots   A flow without slots takes one from the flow with the most for its weight, if that flow
+            keeps one. A visiting flow takes further ones from a flow that still has more.
+
+A flow visits if it has come lately, while others were there (`arrivals.py`). Between flows that are
+always there the queue decides who gets a slot: preempting for it would undo the queue's order.
+
+The latest arrival of the giving flow is preempted, but never the oldest sequence of all flows that
+give blocks: that sequence goes on to its end. What was taken is not taken back: the flow that gave
+is beyond its part, or has no less than the other.
+
+Knows: what the sequences of flows hold. Does not know: whose turn it is (`queue.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from operator import attrgetter
+
+from engine.sequences.sequence import Sequence
+from engine.sequences.sequence_cache import SequenceCache
+from prefix_cache.eviction.shares import PUBLISHED
+
+
+class BlockParts:
+    """The device blocks that each flow's sequences use now, and its part."""
+
+    def __init__(self, sequence_cache: SequenceCache) -> None:
+        self._cache = sequence_cache
+        self._used = sequence_cache.in_use()
+
+    def is_beyond(self, flow: str) -> bool:
+        """Return whether a flow's sequences use more blocks than its part has."""
+        return self._beyond(flow) > 0
+
+    def fits(self, sequence: Sequence) -> bool:
+        """Return whether a flow's part has the blocks that one of its sequences lacks."""
+        flow = sequence.flow
+        return flow == PUBLISHED or self._beyond(flow) + self._cache.lacking(sequence) <= 0
+
+    def victim(
+        self, sequence: Sequence, others: Iterable[Sequence], *, is_visiting: bool
+    ) -> Sequence | None:
+        """Choose who gives up blocks: the latest arrival of the flow furthest beyond its part."""
+        is_within = self.fits(sequence)
+        if not is_within and (self._cache.are_partitions or not is_visiting):
+            return None
+        wanted = (self._used[sequence.flow] + self._cache.lacking(sequence)) / sequence.weight
+        giving = [
+            one
+            for one in others
+            if one.flow not in (sequence.flow, PUBLISHED)
+            and self.is_beyond(one.flow)
+            and (is_within or self._without(one) > wanted)
+        ]
+        if len(giving) < 2:
+            return None
+        giving.remove(min(giving, key=attrgetter("arrived")))
+        furthest = max((one.flow for one in giving), key=self._beyond)
+        return latest(one for one in giving if one.flow == furthest)
+
+    def _beyond(self, flow: str) -> int:
+        return self._used[flow] - self._cache.part(flow)
+
+    def _without(self, one: Sequence) -> float:
+        """Return the blocks, for its weight, that a flow would still use without `one`."""
+        size = 0 if one.lease is None else one.lease.num_blocks
+        return (self._used[one.flow] - size) / one.weight
+
+
+class SlotParts:
+    """The slots of each flow's sequences, of which `spared` sequences give up none."""
+
+    def __init__(self, holding: Iterable[Sequence], spared: Iterable[Sequence] = ()) -> None:
+        kept = {id(one) for one in spared}
+        held = list(holding)
+        self._slots = Counter(one.flow for one in held)
+        self._giving = [one for one in held if id(one) not in kept]
+        self._weights = {one.flow: one.weight for one in self._giving}
+        self._may_give = Counter(one.flow for one in self._giving)
+
+    def victim(self, sequence: Sequence, *, is_visiting: bool) -> Sequence | None:
+        """Choose who gives up a slot: the latest arrival of the flow with most for its weight."""
+        flows = [flow for flow in self._may_give if flow != sequence.flow]
+        if not flows:
+            return None
+        most = max(flows, key=lambda flow: self._may_give[flow] / self._weights[flow])
+        mine, left = self._slots[sequence.flow], self._may_give[most] - 1
+        has_more = left * sequence.weight > (mine + 1) * self._weights[most]
+        if not left or (mine and not (is_visiting and has_more)):
+            return None
+        return latest(one for one in self._giving if one.flow == most)
+
+
+def latest(sequences: Iterable[Sequence]) -> Sequence:
+    """Return the latest arrival, of equal ones the last."""
+    return max(reversed(list(sequences)), key=attrgetter("arrived"))
