@@ -345,6 +345,8 @@ class EngineCore:
         if launches_first:
             self._copies.start(self._clock())
         self._is_still = not self._launches
+        if is_ahead:
+            self._scheduler.begin_drafts(scheduled.rows)
         return is_ahead
 
     def _leaving(self, *, is_ahead: bool) -> int:

@@ -113,6 +113,7 @@ class DraftReplay:
         )
         sequence.hold(lease, next(self._ids))
         self._cache.commit(lease, text.prompt, length, keys, now=self._now)
+        self._drafting.begin(sequence)
         answer: list[int] = text.answer.tolist()
         sequence.append(answer[0])
         return _Running(sequence, answer)

@@ -50,6 +50,13 @@ BeginDrafts = Callable[[Sequence], Drafter | None]
 class Drafting(Protocol):
     """Choice of the drafts of a step. One owner thread."""
 
+    def begin(self, sequence: Sequence) -> None:
+        """Prepare to draft for a sequence whose first token the launched step samples.
+
+        While the device computes, the host has time. Otherwise `propose` prepares.
+        """
+        ...
+
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
         """Return whether drafts are likely enough to wait until the steps under way are settled.
 
@@ -71,6 +78,10 @@ class Drafting(Protocol):
 
 class NoDrafts:
     """No drafts at all; implements `Drafting`."""
+
+    def begin(self, sequence: Sequence) -> None:
+        """Prepare nothing."""
+        del sequence
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
         """Return False."""

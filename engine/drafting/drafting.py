@@ -123,6 +123,10 @@ class ChosenDrafts:
         self._rows: dict[Sequence, DraftedRow] = {}
         self._has_paid = False  # True if the last decided step has drafts
 
+    def begin(self, sequence: Sequence) -> None:
+        if sequence not in self._rows:
+            self._rows[sequence] = DraftedRow(sequence, self._sources)
+
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
         if self._has_paid:
             self._has_paid = False  # so that a second call before the next decision checks

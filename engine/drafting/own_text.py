@@ -13,4 +13,6 @@ from engine.sequences.sequence import Sequence
 
 def own_text(sequence: Sequence) -> Alignment:
     """Return a source of the tokens that followed earlier occurrences of the last tokens."""
-    return Alignment("own", TextIndex(sequence.tokens), sequence.tokens)
+    index = TextIndex(sequence.tokens)
+    index.extend(sequence.num_tokens - 1)
+    return Alignment("own", index, sequence.tokens)

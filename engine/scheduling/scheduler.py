@@ -223,6 +223,12 @@ class Scheduler:
         else:
             builder.add(sequence)
 
+    def begin_drafts(self, rows: Iterable[ScheduledRow]) -> None:
+        """Prepare drafts of the sequences whose first tokens the launched rows sample."""
+        for row in rows:
+            if row.samples and not row.sequence.num_output:
+                self._drafts.begin(row.sequence, len(self.running))
+
     @property
     def is_drafting(self) -> bool:
         """True if launched steps should be settled first: the next step likely has drafts."""

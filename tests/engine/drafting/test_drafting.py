@@ -240,6 +240,25 @@ def test_all_sources_together() -> None:
     assert draft[:2] == (tuple(FILE[5:8]), "own")
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_drafts_are_the_same_if_the_row_is_prepared(seed: int) -> None:
+    """Prepared when the prompt was known; otherwise at the first draft, some tokens later."""
+    generator = random.Random(seed)
+    prompt = [generator.randrange(4) for _ in range(generator.choice([1, 30, 300]))]
+    answer = [generator.randrange(4) for _ in range(60)]
+    answer += prompt[:40] + answer[:20]
+    found = list[tuple[list[int], int]]()
+    for is_prepared in (True, False):
+        drafting, sequence = choose_drafts(RadixTree(4), flat), row(prompt, 200)
+        if is_prepared:
+            drafting.begin(sequence)
+            assert sequence in drafting._rows
+        give(sequence, *answer[: seed % 3])
+        found.append(play(drafting, sequence, answer))
+    assert found[0] == found[1]
+    assert found[0][1] > 5
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_many_rows_at_random(seed: int) -> None:
     """Rows come and go, and repeat themselves; drafts are of known tokens and fit."""
