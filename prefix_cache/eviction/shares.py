@@ -76,8 +76,8 @@ def working_area(room: int, longest: int, parts: Mapping[str, float]) -> int:
     """Compute the blocks outside of all parts that let each owner hold `longest` blocks at once.
 
     An owner with the fraction p of what is left of `room` can hold p (room - area) + area blocks,
-    so the smallest part decides. At least a sixteenth of `room`, for owners that have no part yet,
-    and at most half of `room`.
+    so the smallest part decides. The area is at least a sixteenth of `room`, for owners that have
+    no part yet, and at most half of `room` or `longest`.
     """
     least = min(parts.values(), default=0.0)
     needed = math.ceil((longest - least * room) / (1.0 - least)) if least < 1.0 else 0

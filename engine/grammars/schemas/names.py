@@ -52,7 +52,7 @@ def _conditions(names: JsonObject) -> list[str] | None:
                 found.append(f"(?=[^]*(?:{value}))")
             case "not", dict() if inner := _conditions(value):
                 found.append(f"(?!{''.join(inner)})")
-            # The pattern of a format's own generator, such as zod, stands beside the format.
+            # Generators such as zod write a format's own pattern beside the format.
             case "format", str() if "pattern" in names or value not in FORMATS:
                 continue
             case (("minLength" | "maxLength" | "enum" | "const" | "type"), _):

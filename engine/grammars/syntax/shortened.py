@@ -3,9 +3,10 @@
     (?:[a-z]{1,63}\\.)+[a-z]{2}         of at most 253 characters
     (?:[a-z]{1,63}\\.){1,3}[a-z]{2}|(?:[a-z]{1,31}\\.){1,7}[a-z]{2}|...
 
-To count characters within repetitions of repetitions takes thousands of states. So the repetitions
-without a bound get one with which no text is too long, once for each of some bounds of the other
-repetitions. Some texts of the pattern are left out, such as a long name of many labels.
+To count characters within repetitions of repetitions takes thousands of states. So the other
+repetitions are cut at some bound, and those without a bound get the largest with which no text is
+too long. Each of several such cuts is an alternative. Some texts of the pattern are left out, such
+as a long name of many labels.
 
 Knows: expressions and their lengths. Does not know: patterns, or keywords of schemas.
 """
@@ -47,9 +48,10 @@ def shortened(whole: Expression, most: int) -> Expression | None:
 
 
 def without_length(read: Expression) -> tuple[Expression, int] | None:
-    """Return a pattern without a first look-ahead for its length, and the most characters.
+    """Return a pattern without its first look-ahead, if that only bounds the text's length.
 
-    None if the pattern has no such look-ahead, or if its characters or its least length say more.
+    Returns the most characters too. None if the look-ahead demands more: certain characters, or
+    more of them than the rest of the pattern has at least.
     """
     match read:
         case All(

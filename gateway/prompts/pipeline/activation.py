@@ -76,7 +76,7 @@ def path_of(
         return path
     block = used.start // size
     if welcome.has_states and path.spans[-1][0] > block:
-        path = NamespacePath.single(own)  # the state at the switch would be a published block's
+        path = NamespacePath.single(own)  # else a published block keeps the switch's state
     fingerprint = adapted_fingerprint(welcome.fingerprint, used.digest, used.start)
     return path.until(block, namespaces.own(caller, wanted.salt, fingerprint))
 

@@ -15,7 +15,7 @@ PREFIX = "/openai/v1/"  # of Groq's paths, and of some of Azure's
 
 @dataclass(slots=True, kw_only=True)
 class GroqReply(ChatReply):
-    """A renderer of chunks of which the last has a choice and, unasked, the usage.
+    """A renderer of chunks; the last with a choice has the usage too, even unasked.
 
     The end of a choice is held back until the next choice ends or the usage is known.
     """
