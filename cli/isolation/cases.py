@@ -121,9 +121,9 @@ PUBLISHED_CASES = (
     Case(PUBLISHED, "for a group: left the group", groups=_MEMBERS, leaves=True, publishes=_GROUP),
 )
 
-# Modules are tested in two tiers only. A module is loaded before its request begins, so the answer
-# cannot show that the module came from a lower tier. Before a restart there are so many tenants
-# that no tenant's part of a small cache holds a module.
+# Modules are tested in two tiers only. Under a ceiling that pushes blocks to a lower tier, a
+# tenant's part of the device does not hold a head and a module, so such requests are refused.
+# Before a restart there are so many tenants that no tenant's part of a small cache holds a module.
 _WITH_MODULES = (TierCase.DEVICE, TierCase.EVICTED)
 _module = partial(Case, "module", is_module=True)
 MODULE_CASES = (

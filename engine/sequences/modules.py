@@ -81,11 +81,13 @@ class ModuleWork:
     """The part of a module's computing for which one sequence is charged.
 
     `computing`: the sequence that computes the module; `tokens`: the module's tokens without
-    padding. Tokens before `start` are not charged to this sequence.
+    padding, of which the first `head_tokens` are the head's. Tokens before `start` are not charged
+    to this sequence.
     """
 
     computing: ModulePrefill
     tokens: int
+    head_tokens: int
     start: int = 0
     seconds_before: float = 0.0
 
@@ -95,6 +97,13 @@ class ModuleWork:
         one = self.computing
         start = max(self.start, one.found.total + one.fetched)
         return max(min(one.prompt_end, self.tokens) - start, 0)
+
+    @property
+    def loaded(self) -> TierTokens:
+        """Tokens of the module that were loaded from lower tiers."""
+        host, disk = self.computing.found.host, self.computing.found.disk
+        of_host = min(host, self.head_tokens)
+        return TierTokens(0, host - of_host, max(disk - self.head_tokens + of_host, 0))
 
     @property
     def seconds(self) -> float:
@@ -187,6 +196,11 @@ class SequenceModules:
     def charged(self) -> int:
         """Number of the modules' tokens computed for the sequence; each token counts once."""
         return sum(max(one.computed for one in rounds) for rounds in self.work.values())
+
+    @property
+    def loaded(self) -> TierTokens:
+        """Tokens of the modules that were loaded from lower tiers for the sequence."""
+        return sum((rounds[0].loaded for rounds in self.work.values()), TierTokens())
 
     @property
     def seconds(self) -> float:

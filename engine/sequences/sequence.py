@@ -169,8 +169,11 @@ class Sequence:
         modules = self.modules
         if modules is None or self.admitted is None:
             return self.found
-        found = max(modules.num_tokens - modules.charged, -self.found.device)
-        return self.found + TierTokens(found)
+        total = max(self.found.total + modules.num_tokens - modules.charged, 0)
+        lower = self.found + modules.loaded  # tokens that are copied may be in both
+        disk = min(lower.disk, total)
+        host = min(lower.host, total - disk)
+        return TierTokens(total - disk - host, host, disk)
 
     @property
     def prompt_computed(self) -> int:

@@ -17,6 +17,7 @@ from engine.link.messages import (
     Partition,
     PromptModule,
 )
+from engine.link.stats_messages import TierTokens
 from engine.sequences.intake import Intake
 from engine.sequences.module_keeper import AT_ONCE, ModuleKeeper
 from engine.sequences.modules import MOST_MODULES
@@ -86,17 +87,22 @@ def test_any_mix_gives_the_tokens_of_each_alone(seed: int) -> None:
     rig.expect_nothing_left()
 
 
-def test_modules_return_from_a_lower_tier_and_are_not_computed_again() -> None:
+@pytest.mark.parametrize(("head", "loaded"), [([], 12), ([Part([7] * 5, 13)], 4 + 11)])
+def test_modules_return_from_a_lower_tier_and_are_not_computed_again(
+    head: list[Part], loaded: int
+) -> None:
+    """Of each only the last block is computed, since a prompt's last token is."""
     rig = Rig(num_blocks=24, tiers=Tiers(host_blocks=64), has_modules=True)
-    part = Part(list(range(1, 14)), 0)
-    rig.submit(modular("first", [part], [50, 51], 20, flow="x"))
+    parts, has_head = [*head, Part(list(range(1, 14)), 0)], bool(head)
+    rig.submit(modular("first", parts, [50, 51], 20, flow="x", has_head=has_head))
     rig.run()
     rig.settle_copies()
-    rig.push_out(80)
-    rig.submit(modular("second", [part], [52, 53], 20, flow="x", loads="always"))
+    rig.push_out()
+    again = modular("second", parts, [52, 53], 20, flow="x", has_head=has_head, loads="always")
+    rig.submit(again)
     rig.run()
-    assert rig.link.tokens("second") == expected([part], [52, 53], 4, 4)
-    assert rig.finished("second").reused.tokens == 12  # its last block is computed: one token
+    assert rig.link.tokens("second") == expected(parts, [52, 53], 4, 4, has_head=has_head)
+    assert rig.finished("second").reused.tiers == TierTokens(host=loaded)
     rig.expect_nothing_left()
 
 
