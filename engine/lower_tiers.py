@@ -1,4 +1,4 @@
-"""What the engine asks of the tiers below the device, and the tiers of an engine that has none."""
+"""The interfaces of tiers below the device, and the tiers of an engine that has none."""
 
 from __future__ import annotations
 
