@@ -22,16 +22,14 @@ from gateway.dialects.google_models import (
     models_of,
 )
 from gateway.dialects.openai.adapters import add_adapters
-from gateway.dialects.openai.answers.replies import (
-    ChatChunk,
-    ChatCompletion,
-    Completion,
+from gateway.dialects.openai.answers.model_replies import (
     Detokenized,
     Model,
     ModelList,
     Tokenized,
     TokenizerInfo,
 )
+from gateway.dialects.openai.answers.replies import ChatChunk, ChatCompletion, Completion
 from gateway.dialects.openai.modules import add_modules
 from gateway.dialects.openai.prefill_routes import add_prefill
 from gateway.dialects.openai.reader import Reader

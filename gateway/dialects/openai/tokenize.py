@@ -9,7 +9,7 @@ import numpy as np
 from engine.link.messages import Welcome
 from gateway.caller import Caller
 from gateway.config import Bounds
-from gateway.dialects.openai.answers.replies import Detokenized, Tokenized
+from gateway.dialects.openai.answers.model_replies import Detokenized, Tokenized
 from gateway.dialects.openai.requests.chat import chat_of
 from gateway.dialects.openai.requests.schema import DetokenizeRequest, TokenId, TokenizeRequest
 from gateway.errors import BadRequest
