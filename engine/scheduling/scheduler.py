@@ -225,9 +225,10 @@ class Scheduler:
 
     def begin_drafts(self, rows: Iterable[ScheduledRow]) -> None:
         """Prepare drafts of the sequences whose first tokens the launched rows sample."""
-        for row in rows:
-            if row.samples and not row.sequence.num_output:
-                self._drafts.begin(row.sequence, len(self.running))
+        if self._drafts.may_have(len(self.running)):
+            for row in rows:
+                if row.samples and not row.sequence.num_output:
+                    self._drafts.begin(row.sequence)
 
     @property
     def is_drafting(self) -> bool:

@@ -29,10 +29,9 @@ class StepDrafts:
         most = min(MOST_DRAFTED_ROWS, self.limits.max_running - 1)
         return 0 < rows <= most and self.limits.stages == 1
 
-    def begin(self, sequence: Sequence, rows: int) -> None:
-        """Prepare drafts of a sequence, which is to decode in steps of about `rows` rows."""
-        is_long = sequence.num_tokens + 1 < len(sequence.tokens)
-        if is_long and self.may_have(rows) and _may_have_drafts(sequence):
+    def begin(self, sequence: Sequence) -> None:
+        """Prepare drafts of a sequence, unless its first token is its last."""
+        if sequence.num_tokens + 1 < len(sequence.tokens) and _may_have_drafts(sequence):
             self.drafting.begin(sequence)
 
     def are_likely(self, decodes: list[Sequence]) -> bool:
