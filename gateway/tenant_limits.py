@@ -15,6 +15,7 @@ Reason = Literal["requests", "tokens", "concurrent", "budget"]  # the limit that
 # Within these bounds every number of `token_bucket.py` is exact as a double, Lua's only number.
 MAX_RATE = 100_000_000  # requests or tokens a minute
 MAX_BURST_S = 60.0
+MAX_REQUEST_TOKENS = 2**30
 MAX_UNITS = 1_000_000_000.0
 MICRO = 1_000_000  # micro-units in a unit: budgets are counted in whole micro-units
 MAX_PRICE = 1e6
@@ -45,10 +46,12 @@ class Limits(
     burst_s: Annotated[float, Meta(gt=0, le=MAX_BURST_S)] | None = None
     max_concurrent: Annotated[int, Meta(ge=1, le=MAX_RATE)] | None = None
     budget: Budget | None = None
+    # the most tokens of one request, prompt and answer; None: the model's context
+    max_request_tokens: Annotated[int, Meta(ge=1, le=MAX_REQUEST_TOKENS)] | None = None
 
     @property
     def is_unlimited(self) -> bool:
-        """True if no limit is set."""
+        """True if no limit is set on requests together."""
         return (
             self.requests_per_minute is None
             and self.tokens_per_minute is None

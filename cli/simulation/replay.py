@@ -215,7 +215,8 @@ class Replay:
         )
         if partition is not None:
             parts = dict.fromkeys(partition.tenants, Quota())
-            self.cache.quotas.partition(parts, partition.longest)
+            longest = dict.fromkeys(parts, partition.longest)
+            self.cache.quotas.partition(parts, longest)
         self._clock = clock
         self._states = states
         self._result = Replayed(policy, block_size, sizes)

@@ -213,11 +213,12 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
 
 
 class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
-    """Quota of a flow in each tier, as shares of the tier, and its weight."""
+    """Quota of a flow in each tier, as shares of the tier, its weight, and its longest request."""
 
     floor: Annotated[float, Meta(ge=0, le=1)] = 0.0
     ceiling: Annotated[float, Meta(ge=0, le=1)] = 1.0
     weight: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
+    max_request_tokens: Annotated[int, Meta(ge=0)] = 0  # prompt and answer; 0: the model's context
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):

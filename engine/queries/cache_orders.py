@@ -45,7 +45,11 @@ class CacheOrders:
 
     def divide(self, message: Partition) -> None:
         """Divide the cache among flows; an impossible division changes nothing."""
-        longest = self._cache.blocks_for(self._max_model_len)
+        context = self._max_model_len
+        longest = {
+            flow: self._cache.blocks_for(min(quota.max_request_tokens or context, context))
+            for flow, quota in message.flows.items()
+        }
         try:
             self._cache.quotas.partition(partition_of(message), longest)
         except InvalidRequest as error:

@@ -50,7 +50,12 @@ class Partitions(Renewed):
 def divided(tenants: Iterable[Tenant]) -> dict[str, FlowQuota]:
     """Compute the quotas of the enabled tenants; none if there is only one tenant."""
     flows = {
-        tenant.id: FlowQuota(tenant.cache.floor, tenant.cache.ceiling, tenant.weight)
+        tenant.id: FlowQuota(
+            tenant.cache.floor,
+            tenant.cache.ceiling,
+            tenant.weight,
+            tenant.limits.max_request_tokens or 0,
+        )
         for tenant in tenants
         if not tenant.disabled
     }

@@ -43,7 +43,7 @@ from gateway.state.private_file import (
 )
 from gateway.state.records import Tenant
 from gateway.state.store import Store
-from gateway.tenant_limits import CacheQuota
+from gateway.tenant_limits import CacheQuota, Limits
 
 ALONE = Shared()
 ADMIN_KEY = "RATOON_ADMIN_KEY"
@@ -52,8 +52,9 @@ DEMO2_KEY = "RATOON_DEMO2_KEY"
 METRICS_KEY = "RATOON_METRICS_KEY"
 
 # `demo2` shows a tenant other than `demo`. Where tenants have partitions of the cache, it would
-# take half of the cache from `demo`, whose key alone most people try.
-_SMALL = CacheQuota(ceiling=0.1)
+# take half of the cache from `demo`, whose key alone most people try, and room for a request as
+# long as the model's context.
+_SMALL, _SHORT = CacheQuota(ceiling=0.1), Limits(max_request_tokens=32_768)
 
 # The characters are safe unquoted in a shell, and the length makes guessing hopeless.
 _ADMIN_KEY = re.compile(r"[A-Za-z0-9._+/=@:-]{16,256}")
@@ -209,8 +210,10 @@ async def _first_keys(
     seed = key_digest(pepper, f"demo keys\0{admin_key}")
     return {
         ADMIN_KEY: admin_key,
-        DEMO_KEY: await _demo_key(store, keyring, "demo", CacheQuota(), seed, clock),
-        DEMO2_KEY: await _demo_key(store, keyring, "demo2", _SMALL, seed, clock),
+        DEMO_KEY: await _demo_key(store, keyring, "demo", seed, clock),
+        DEMO2_KEY: await _demo_key(
+            store, keyring, "demo2", seed, clock, cache=_SMALL, limits=_SHORT
+        ),
     }
 
 
@@ -218,14 +221,14 @@ async def _demo_key(
     store: Store,
     keyring: Keyring,
     name: str,
-    cache: CacheQuota,
     seed: bytes,
     clock: Callable[[], float],
+    **fields: CacheQuota | Limits,
 ) -> str:
-    """Issue a key for the tenant `name`; another start may have created tenant and key already."""
+    """Issue a key for a tenant with these fields; another start may have made both already."""
     with suppress(Conflict):
         new = Tenant.new(name, created_at=clock())
-        await store.create(msgspec.structs.replace(new, cache=cache))
+        await store.create(msgspec.structs.replace(new, **fields))
     tenant = next(tenant for tenant in await store.every(Tenant) if tenant.name == name)
     bits = key_digest(seed, tenant.id)[:RANDOM_BYTES]
     with suppress(Conflict):

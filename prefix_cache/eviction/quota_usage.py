@@ -69,7 +69,8 @@ class QuotaUsage:
         self.scale = 1.0  # factor of all floors: less than 1 where they do not all fit
         self.parts: Mapping[str, float] = {}  # shares of the divided blocks; empty: no partition
         self.exceeding: set[str] = set()  # owners that may be over their ceilings
-        self._longest = 0  # the most blocks of one request, for which the working area is sized
+        # blocks of each owner's longest request, for which the working area is sized
+        self._longest: Mapping[str, int] = {}
         self._working = 0  # blocks outside of all partitions and published prefixes
         self._leaving: defaultdict[str, int] = defaultdict(int)
         self._floors = 0.0  # sum of all owners' floors, as a share of the tier
@@ -100,12 +101,18 @@ class QuotaUsage:
         self.moved.add(owner)
         self._rescale()
 
-    def partition(self, parts: Mapping[str, float], working: int = 0, *, longest: int = 0) -> None:
+    def partition(
+        self,
+        parts: Mapping[str, float],
+        working: int = 0,
+        *,
+        longest: Mapping[str, int] | None = None,
+    ) -> None:
         """Reserve a part of the tier for each owner, beside `working` blocks for everybody.
 
-        `longest`: blocks of the longest request, if `working` is to be sized for it.
+        `longest`: blocks of each owner's longest request, if `working` is to be sized for them.
         """
-        self.parts, self._working, self._longest = parts, working, longest
+        self.parts, self._working, self._longest = parts, working, longest or {}
         self._resize_working()
         self.moved.update(self.held, self.quotas, parts)
         self.exceeding = {owner for owner in self.held if parts and self.excess(owner)}

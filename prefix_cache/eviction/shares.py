@@ -72,16 +72,20 @@ def partition(quotas: Mapping[str, Quota]) -> dict[str, float]:
     return fair_shares(1.0, claims)
 
 
-def working_area(room: int, longest: int, parts: Mapping[str, float]) -> int:
-    """Compute the blocks outside of all parts that let each owner hold `longest` blocks at once.
+def working_area(room: int, longest: Mapping[str, int], parts: Mapping[str, float]) -> int:
+    """Compute the blocks outside of all parts that let each owner run its longest request.
 
-    An owner with the fraction p of what is left of `room` can hold p (room - area) + area blocks,
-    so the smallest part decides. The area is at least a sixteenth of `room`, for owners that have
-    no part yet, and at most half of `room` or `longest`.
+    An owner with the fraction p of what is left of `room` can hold p (room - area) + area blocks.
+    The area is at least a sixteenth of `room`, for owners that have no part yet, and at most half
+    of `room`.
     """
-    least = min(parts.values(), default=0.0)
-    needed = math.ceil((longest - least * room) / (1.0 - least)) if least < 1.0 else 0
-    return max(min(max(needed, room // 16), longest, room // 2), 0)
+    lacking = [
+        (blocks - parts[owner] * room) / (1.0 - parts[owner])
+        for owner, blocks in longest.items()
+        if parts[owner] < 1.0
+    ]
+    needed = max(math.ceil(max(lacking, default=0.0)), room // 16)
+    return max(min(needed, max(longest.values(), default=0), room // 2), 0)
 
 
 def _level(room: float, claims: Mapping[str, Claim]) -> float:

@@ -52,26 +52,29 @@ class Quotas:
         self._quota_usages = {tier: capacity.quota_usages[tier] for tier in ref_counts.leaves}
         self._by_owner: dict[str, Quota] = {}
         self._parts: dict[str, float] = {}  # by owner; empty: tiers are not partitioned
+        self._longest: Mapping[str, int] = {}  # blocks of each owner's longest request
 
     @property
     def are_partitions(self) -> bool:
         """True if every owner has its own part of each tier."""
         return bool(self._parts)
 
-    def partition(self, quotas: Mapping[str, Quota], longest: int = 0) -> None:
+    def partition(
+        self, quotas: Mapping[str, Quota], longest: Mapping[str, int] | None = None
+    ) -> None:
         """Divide each tier among these owners permanently; no owners: share the tiers again.
 
         An owner's part is its fair share while all owners want more blocks than there are. An owner
         that is not listed has no part. A working area of the device is outside of all parts, as
-        are published prefixes: each owner can run a request of `longest` blocks in its part and
-        the area (`working_area`). Takes time in proportion to the number of owners.
+        are published prefixes: each owner can run its longest request, of so many blocks, in its
+        part and the area (`working_area`). Takes time in proportion to the number of owners.
         """
-        parts = partition(quotas)
-        if parts == self._parts:
+        parts, longest = partition(quotas), longest or {}
+        if (parts, longest) == (self._parts, self._longest):
             return
-        self._parts = parts
+        self._parts, self._longest = parts, longest
         for tier, quota_usage in self._quota_usages.items():
-            quota_usage.partition(parts, longest=longest if tier is DEVICE_TIER else 0)
+            quota_usage.partition(parts, longest=longest if tier is DEVICE_TIER else None)
         self._ref_counts.set_apart(self._quota_usages)
         self._capacity.checkpoints.partition(parts)
         self.keep_again()

@@ -18,7 +18,7 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.tiers.tier_pools import Tiers
 from tests.prefix_cache.support.scene import path
 
-SIZE, LONGEST = 2, 110
+SIZE, LONGEST = 2, {"spy": 110, "other": 110}
 SPY, OTHER = "spy", "other"
 HOST = Tiers(host_blocks=40, host_states=8)
 

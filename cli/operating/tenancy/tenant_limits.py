@@ -34,6 +34,10 @@ class LimitFlags:
         help="How much may come at once: the rate of this many seconds. Without it: 60.",
     )
     max_concurrent: int | None = _limit_field(None, help="Requests at once.")
+    max_request_tokens: int | None = _limit_field(
+        None,
+        help="Tokens of a request and its answer.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def generates_of(
     _check_scored(wanted, sum(len(prompt.token_ids) for prompt in prepared))
     generates: list[Generate] = []
     for number, prompt in enumerate(prepared):
-        sampling = within_context(wanted, prompt.reach, max_model_len)
+        sampling = within_context(wanted, prompt.reach, max_model_len, caller.limits)
         joined = prompt.joined
         if prompt.grammar is not None:
             sampling = msgspec.structs.replace(sampling, grammar=prompt.grammar)

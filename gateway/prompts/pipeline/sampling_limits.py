@@ -9,6 +9,7 @@ import numpy as np
 from engine.link.messages import SamplingParams
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, Prompt
 from gateway.prompts.pipeline.tokenised import check_ids, not_in_vocabulary, too_long
+from gateway.tenant_limits import Limits
 
 _SEEDS = 2**64
 
@@ -31,12 +32,14 @@ def least_room(wanted: GenerationRequest) -> int:
 
 
 def within_context(
-    wanted: GenerationRequest, prompt_tokens: int, max_model_len: int
+    wanted: GenerationRequest, prompt_tokens: int, max_model_len: int, limits: Limits
 ) -> SamplingParams:
-    """Fit the request's `max_tokens` into the context after the prompt."""
-    left, sampling, least = max_model_len - prompt_tokens, wanted.sampling, least_room(wanted)
+    """Fit the request's `max_tokens` into the tenant's context after the prompt."""
+    context = min(limits.max_request_tokens or max_model_len, max_model_len)
+    left, sampling, least = context - prompt_tokens, wanted.sampling, least_room(wanted)
     if left < least:
-        raise too_long(prompt_tokens + least, max_model_len, param_of(wanted.prompts[0]))
+        param = param_of(wanted.prompts[0])
+        raise too_long(prompt_tokens + least, context, param, of_tenant=context < max_model_len)
     if sampling.max_tokens <= left:
         return sampling
     return msgspec.structs.replace(

@@ -57,15 +57,18 @@ def not_in_vocabulary(vocab_size: int, param: str) -> BadRequest:
     return BadRequest(f"a token id is not in the vocabulary of {vocab_size}", param=param)
 
 
-def too_long(tokens: int | None, max_model_len: int, param: str) -> BadRequest:
+def too_long(
+    tokens: int | None, context: int, param: str, *, of_tenant: bool = False
+) -> BadRequest:
     """Make the error for a request of this many tokens, if known, in this context.
 
     The first words are OpenAI's: by them LiteLLM and agents know that the prompt is too long.
     """
     wanted = "far more" if tokens is None else f"{tokens} tokens with the answer"
-    most = f"this model's maximum context length is {max_model_len} tokens"
+    most = f"this model's maximum context length is {context} tokens"
+    whose = " for this tenant" if of_tenant else ""
     return BadRequest(
-        f"{most}, the request needs {wanted}",
+        f"{most}{whose}, the request needs {wanted}",
         code="context_length_exceeded",
         param=param,
     )

@@ -237,7 +237,7 @@ def test_nothing_is_evicted_for_it() -> None:
 
 def test_it_takes_of_no_partition() -> None:
     made = rig(num_blocks=128)
-    made.cache.quotas.partition({"flow": Quota(), "other": Quota()}, 88)
+    made.cache.quotas.partition({"flow": Quota(), "other": Quota()}, {"flow": 88, "other": 88})
     answered(made, "cold")
     answered(made, "hot")
     held = made.cache.capacity.owners()["flow"].blocks_held

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine.link.messages import FlowQuota
 from gateway.sharing.partitions import Partitions, divided
 from gateway.state.records import Tenant
 from gateway.state.sqlite.store import SqliteStore
-from gateway.tenant_limits import CacheQuota
+from gateway.tenant_limits import CacheQuota, Limits
 from tests.gateway.admin.office import Office, body, open_office
 from tests.gateway.support.operated_engine import OperatedEngine
 
@@ -23,6 +24,12 @@ def tenant(name: str, *, disabled: bool = False, weight: float = 1.0) -> Tenant:
 def test_every_tenant_that_may_ask_has_a_part() -> None:
     tenants = [tenant("a"), tenant("b", weight=2), tenant("c", disabled=True)]
     assert divided(tenants) == {"a": FlowQuota(0.2, 0.5, 1), "b": FlowQuota(0.2, 0.5, 2)}
+
+
+def test_the_bound_on_a_request_goes_with_the_part() -> None:
+    short = msgspec.structs.replace(tenant("a"), limits=Limits(max_request_tokens=500))
+    flows = divided([short, tenant("b")])
+    assert [flows[one].max_request_tokens for one in "ab"] == [500, 0]
 
 
 def test_one_alone_shares_with_nobody() -> None:

@@ -147,9 +147,12 @@ async def test_who_works_as_demo_alone_has_nine_tenths_of_the_cache(data_dir: Pa
     await ensure_first_start(data_dir, clock=CLOCK)
     store = SqliteStore(data_dir / STATE_FILE)
     try:
-        quotas = {tenant.name: tenant.cache for tenant in await store.every(Tenant)}
+        tenants = await store.every(Tenant)
     finally:
         await store.close()
+    quotas = {tenant.name: tenant.cache for tenant in tenants}
+    longest = {tenant.name: tenant.limits.max_request_tokens for tenant in tenants}
+    assert longest == {"demo": None, "demo2": 32_768}
     assert quotas == {"demo": CacheQuota(), "demo2": CacheQuota(ceiling=0.1)}
     parts = partition({name: Quota(ceiling=one.ceiling) for name, one in quotas.items()})
     assert parts == pytest.approx({"demo": 0.9, "demo2": 0.1})

@@ -8,22 +8,21 @@ from hypothesis import strategies as st
 
 from prefix_cache.eviction.shares import Quota, partition, working_area
 
+OWNERS = st.lists(st.tuples(st.floats(0.01, 100.0), st.integers(1, 8192)), min_size=1, max_size=12)
 
-@given(
-    st.integers(0, 4096),
-    st.integers(1, 8192),
-    st.lists(st.floats(0.01, 100.0), min_size=1, max_size=12),
-    st.floats(0.01, 1.0),
-)
-def test_each_owner_can_hold_the_longest_request_where_it_fits_half_of_the_tier(
-    room: int, longest: int, weights: list[float], ceiling: float
+
+@given(st.integers(0, 4096), OWNERS, st.floats(0.01, 1.0))
+def test_each_owner_can_run_its_longest_request_where_half_of_the_tier_is_enough(
+    room: int, owners: list[tuple[float, int]], ceiling: float
 ) -> None:
-    parts = partition({str(at): Quota(0, ceiling, one) for at, one in enumerate(weights)})
+    quotas = {str(at): Quota(0, ceiling, weight) for at, (weight, _) in enumerate(owners)}
+    longest = {str(at): blocks for at, (_, blocks) in enumerate(owners)}
+    parts = partition(quotas)
     area = working_area(room, longest, parts)
-    assert 0 <= area <= min(longest, room // 2)
-    if longest <= room // 2:
-        for part in parts.values():
-            assert part * (room - area) + area >= longest - 1e-6
+    assert 0 <= area <= min(max(longest.values()), room // 2)
+    for owner, part in parts.items():
+        if area < room // 2 or longest[owner] <= room // 2:
+            assert part * (room - area) + area >= longest[owner] - 1e-6
 
 
 @pytest.mark.parametrize(
@@ -34,12 +33,15 @@ def test_each_owner_can_hold_the_longest_request_where_it_fits_half_of_the_tier(
         ([0.1] * 10, 378),  # (500 - 160) / 0.9
         ([0.0, 1.0], 500),
         ([1.0], 100),
-        ([], 500),
+        ([], 0),
     ],
 )
-def test_the_smallest_part_decides(parts: list[float], area: int) -> None:
-    assert working_area(1600, 500, dict(enumerate_names(parts))) == area
+def test_the_smallest_of_equal_parts_decides(parts: list[float], area: int) -> None:
+    named = {str(at): part for at, part in enumerate(parts)}
+    assert working_area(1600, dict.fromkeys(named, 500), named) == area
 
 
-def enumerate_names(parts: list[float]) -> list[tuple[str, float]]:
-    return [(str(at), part) for at, part in enumerate(parts)]
+def test_a_small_part_whose_requests_are_short_needs_no_area() -> None:
+    parts = {"demo": 0.9, "demo2": 0.1}
+    assert working_area(1600, {"demo": 800, "demo2": 150}, parts) == 100
+    assert working_area(1600, {"demo": 800, "demo2": 800}, parts) == 712

@@ -30,7 +30,7 @@ def run(scene: Scene, ids: TokenIds, seconds: float = 0.0, owner: str = "anna") 
 def two_owners(*, disk: int = 0) -> TierScene:
     """Anna and Ben have a part each, of half of what is not for running sequences."""
     scene = TierScene(24, disk=disk)
-    scene.cache.quotas.partition({"anna": Quota(), "ben": Quota()}, 16)
+    scene.cache.quotas.partition({"anna": Quota(), "ben": Quota()}, {"anna": 16, "ben": 16})
     return scene
 
 

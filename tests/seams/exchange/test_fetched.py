@@ -155,7 +155,7 @@ def test_a_flow_keeps_as_much_of_what_it_fetches_as_of_what_it_computes(
     with pair_of(checkpoint.model_dir, str(tmp_path / "x.sock")) as pair:
         quotas, flow, held = pair.here.cache.quotas, A.hex(), []
         if is_partition:
-            quotas.partition({flow: Quota(0.0, 0.1), B.hex(): Quota()}, WHOLE + 2)
+            quotas.partition({flow: Quota(0.0, 0.1), B.hex(): Quota()}, {flow: WHOLE + 2})
         else:
             quotas.set(flow, Quota(0.0, 0.1))
         computed = pair.compute("first", PROMPT, A)

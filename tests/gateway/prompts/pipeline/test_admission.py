@@ -25,6 +25,7 @@ from gateway.prompts.templates.chat_template import ChatTemplate
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.state.records import EVERYONE
+from gateway.tenant_limits import Limits
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.engine.fake_engine import WELCOME, prompt_of
@@ -235,6 +236,26 @@ async def test_tools_count_as_work_too(roomy: Admission, pool: FairExecutor) -> 
     release.set()
     assert await waiting > 6000
     assert await other
+
+
+async def test_a_tenants_requests_are_as_long_as_its_limit_and_the_model_allow(
+    admission: Admission,
+) -> None:
+    def within(most: int) -> Caller:
+        return msgspec.structs.replace(ADA, limits=Limits(max_request_tokens=most))
+
+    (fits,) = (await admission.admit(generation_request(ids(*[1] * 96)), within(100))).generates
+    assert fits.sampling.max_tokens == 4
+    for most, prompt, text in (
+        (100, 97, "100 tokens for this tenant"),
+        (5000, 4093, "4096 tokens,"),
+    ):
+        with pytest.raises(BadRequest, match=text) as refused:
+            await admission.admit(generation_request(ids(*[1] * prompt)), within(most))
+        assert refused.value.code == "context_length_exceeded"
+    shrinks = generation_request(ids(*[1] * 97), may_shrink=True)
+    (cut,) = (await admission.admit(shrinks, within(100))).generates
+    assert cut.sampling.max_tokens == 3
 
 
 async def test_the_context_is_for_prompt_and_answer(admission: Admission) -> None:
