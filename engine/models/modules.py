@@ -202,7 +202,7 @@ class Experts(Module):
     config: ExpertsConfig
     gate_up: AnyMatrix
     down: AnyMatrix
-    room: ExpertSlots | None = field(default=None, kw_only=True)  # None: no adapter changes them
+    room: ExpertSlots | None = field(default=None, kw_only=True)  # None: no adapters of experts
 
     def product(self, ops: Ops, x: Tensor, routed: Routed) -> Tensor:
         """Compute x (T, H) -> (T, H), whole or in parts."""

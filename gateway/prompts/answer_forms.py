@@ -78,7 +78,7 @@ class AnswerForms:
     def parser(
         self, form: AnswerForm, prompt: str, prefill: str = ""
     ) -> Callable[[], TurnParser] | None:
-        """Return a maker of parsers for answers to a chat whose rendered text ends as `prompt`.
+        """Return a maker of parsers for answers to a chat; the chat's text ends as `prompt` does.
 
         The answer continues `prefill`, which follows that text. Returns None if the answer is plain
         text.

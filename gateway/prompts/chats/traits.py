@@ -10,7 +10,7 @@ ReasoningField = Literal[
 
 
 class TemplateTraits(Struct, frozen=True):
-    """The traits of chats that a template shows whole and in order.
+    """The traits that a chat must have for a template to show it whole and in order.
 
     The defaults are those of a template that takes any chat as it is.
     """

@@ -74,7 +74,7 @@ def shift_of_keys(dtype: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def shift_of_values(dtype: tl.constexpr) -> tl.tensor:
-    """Return the part of the values' power of two that the weights are multiplied by."""
+    """Return the factor, of the values' power of two, that multiplies the weights instead."""
     return _power_of_2(8 if dtype == tl.float16 else 64)
 
 
