@@ -33,7 +33,9 @@ from kernels.linear.int4_linear import Int4LinearOp
 from kernels.linear.linear import LinearOp
 from kernels.norms import add_rms_norm, gate_mul, rms_norm
 from kernels.norms.gate import Gate
-from kernels.recurrence import conv, gated_delta, gated_norm, ssd
+from kernels.recurrence import conv, gated_norm
+from kernels.recurrence.delta import gated_delta
+from kernels.recurrence.mamba import ssd
 from kernels.recurrence.state_rows import StateRows
 from kernels.sampling import penalise, sample, top_k_top_p
 

@@ -30,10 +30,11 @@ from benchmarks.engine.ceilings import Ceilings, measured_ceilings, seconds_of
 from benchmarks.engine.kernels import replayed_seconds
 from benchmarks.record import emit, progress
 from kernels.ops import Ops, ops_for, torch_ops
-from kernels.recurrence import delta_scan, ssd_scan
-from kernels.recurrence.delta_inputs import DeltaInputs, delta_shape
+from kernels.recurrence.delta import delta_scan
+from kernels.recurrence.delta.delta_inputs import DeltaInputs, delta_shape
+from kernels.recurrence.mamba import ssd_scan
+from kernels.recurrence.mamba.ssd_inputs import SsdInputs, ssd_shape
 from kernels.recurrence.scan_tuning import ScanTuning
-from kernels.recurrence.ssd_inputs import SsdInputs, ssd_shape
 from kernels.recurrence.state_rows import StateRows
 
 DTYPE = torch.bfloat16

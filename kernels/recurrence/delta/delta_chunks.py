@@ -22,9 +22,9 @@ from torch import Tensor
 
 from kernels.launch.row_blocks import first_row_block, row_of_block
 from kernels.recurrence.decay import log_decay, softplus
-from kernels.recurrence.delta_inputs import CHUNK, NORM_EPS, DeltaInputs, DeltaShape
+from kernels.recurrence.delta.delta_inputs import CHUNK, NORM_EPS, DeltaInputs, DeltaShape
+from kernels.recurrence.delta.unit_inverse import unit_inverse
 from kernels.recurrence.state_rows import StateRows
-from kernels.recurrence.unit_inverse import unit_inverse
 
 
 @dataclass(frozen=True, slots=True)

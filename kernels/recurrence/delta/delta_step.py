@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents, wait_for_previous
 from kernels.recurrence.decay import log_decay, softplus
-from kernels.recurrence.delta_inputs import NORM_EPS, DeltaInputs, DeltaShape
+from kernels.recurrence.delta.delta_inputs import NORM_EPS, DeltaInputs, DeltaShape
 from kernels.recurrence.state_rows import StateRows
 
 COLUMNS = 64  # a program reads 256 bytes of a state's row in one piece

@@ -25,9 +25,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.recurrence import ssd_scan, ssd_step
 from kernels.recurrence.decay import LEAST_DECAY
-from kernels.recurrence.ssd_inputs import CHUNK, SsdInputs, SsdShape, ssd_shape
+from kernels.recurrence.mamba import ssd_scan, ssd_step
+from kernels.recurrence.mamba.ssd_inputs import CHUNK, SsdInputs, SsdShape, ssd_shape
 from kernels.recurrence.state_rows import StateRows, each_row
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents, wait_for_previous
 from kernels.recurrence.decay import log_decay, time_step
-from kernels.recurrence.ssd_inputs import SsdInputs, SsdShape
+from kernels.recurrence.mamba.ssd_inputs import SsdInputs, SsdShape
 from kernels.recurrence.state_rows import StateRows
 
 LINES = 16

@@ -32,9 +32,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.recurrence import delta_scan, delta_step
 from kernels.recurrence.decay import LEAST_DECAY
-from kernels.recurrence.delta_inputs import CHUNK, NORM_EPS, DeltaInputs, DeltaShape, delta_shape
+from kernels.recurrence.delta import delta_scan, delta_step
+from kernels.recurrence.delta.delta_inputs import (
+    CHUNK,
+    NORM_EPS,
+    DeltaInputs,
+    DeltaShape,
+    delta_shape,
+)
 from kernels.recurrence.state_rows import StateRows, each_row
 
 

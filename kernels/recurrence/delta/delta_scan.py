@@ -12,8 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.launch.row_blocks import count_row_blocks, first_row_block
-from kernels.recurrence import delta_chunks
-from kernels.recurrence.delta_inputs import CHUNK, DeltaInputs, DeltaShape
+from kernels.recurrence.delta import delta_chunks
+from kernels.recurrence.delta.delta_inputs import CHUNK, DeltaInputs, DeltaShape
 from kernels.recurrence.padding import write_padding
 from kernels.recurrence.scan_tuning import ScanTuning, scan_tuning
 from kernels.recurrence.state_rows import StateRows

@@ -12,9 +12,9 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.recurrence.decay import log_decay, time_step
+from kernels.recurrence.mamba.ssd_inputs import CHUNK, SsdInputs, SsdShape
 from kernels.recurrence.padding import write_padding
 from kernels.recurrence.scan_tuning import ScanTuning, scan_tuning
-from kernels.recurrence.ssd_inputs import CHUNK, SsdInputs, SsdShape
 from kernels.recurrence.state_rows import StateRows
 
 

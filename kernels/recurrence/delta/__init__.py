@@ -1,0 +1,1 @@
+"""The gated delta rule: decodes, prompts in chunks, and its plain reference."""
