@@ -16,8 +16,11 @@ import pytest
 from engine.link.messages import Finished, FlowQuota, Generate, Partition, StepReply, Tokens
 from engine.sequences.sequence import Sequence
 from prefix_cache.tiers.tier_pools import Tiers
+from tests.doubles.constraints import HeldMasks, steps_of
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output
+from tests.engine.in_flight.test_masked_step import answer, bound
 from tests.engine.rigs.rig import CLIENT, NAMESPACE, OTHER, Rig, generate
+from tests.engine.test_drafts import drafting
 from tests.examples import in_the_zoo
 
 BUDGET = 64
@@ -184,3 +187,56 @@ def test_requests_larger_than_parts_end_too(seed: int) -> None:
         flooded.ask(f"small/{number}", random.randrange(2, 20), 9, random.choice([*flows]))
         flooded.step()
     flooded.run_out()
+
+
+@pytest.mark.parametrize("seed", FEW)
+@pytest.mark.parametrize("how", ["drafts", "stages"])
+def test_growing_answers_take_back_from_elder_ones(how: str, seed: int) -> None:
+    """No request waits, so each step may have drafts."""
+    random = Random(seed)
+    settings = {"stages": 2} if how == "stages" else {"drafting": drafting(0.3)}
+    flooded = FloodedEngine(random, num_blocks=80, context_len=72, max_running=16, **settings)
+    flooded.rig.link.say(Partition(flows={flow: FlowQuota() for flow in (*FLOODS, QUIET)}))
+    for visit in range(6):
+        for number in range(5):
+            prompt, answers = random.randrange(2, 10), random.randrange(20, 60)
+            flooded.ask(f"{visit}.{number}", prompt, answers, random.choice(FLOODS))
+        for _ in range(random.randrange(1, 25)):
+            flooded.step()
+        quiet = [f"{QUIET}/{visit}.{number}" for number in range(2)]
+        for name in quiet:
+            flooded.ask(name, 8, 12, QUIET)
+        while not flooded.heard.ended.issuperset(quiet):
+            flooded.step()
+    flooded.run_out()
+    assert not flooded.preempted[QUIET]
+    assert sum(flooded.preempted.values()) > 0, "the control"
+
+
+@pytest.mark.parametrize("seed", FEW)
+@pytest.mark.parametrize("num_states", [0, 41])
+def test_answers_with_a_grammar_give_room_and_take_it(num_states: int, seed: int) -> None:
+    random = Random(seed)
+    rig = Rig(
+        num_blocks=60,
+        context_len=60,
+        max_running=16,
+        max_batch_tokens=BUDGET,
+        constraint_of=steps_of,
+        masks=HeldMasks(),
+        num_states=num_states,
+        check_every=10,
+    )
+    rig.link.say(Partition(flows={flow: FlowQuota() for flow in "abc"}))
+    asked: dict[str, tuple[list[int], int]] = {}
+    for number in range(40):
+        prompt = [random.randrange(1, VOCAB_SIZE) for _ in range(random.randrange(2, 12))]
+        asked[f"r{number}"] = prompt, random.randrange(3, 40)
+        rig.submit(bound(f"r{number}", *asked[f"r{number}"], flow=random.choice("abc")))
+        rig.step(random.randrange(3))
+    rig.run()
+    assert {name: rig.link.tokens(name) for name in asked} == {
+        name: answer(*request) for name, request in asked.items()
+    }
+    assert rig.core.stats().preemptions > 0, "the control"
+    rig.expect_nothing_left()
