@@ -11,7 +11,7 @@ from functools import lru_cache
 BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
 NEW_TOKENS = (64, 128, 256)
 TOTALS = (384, 512, 640, 768, 1024, 1280)  # decodes and new tokens together, in larger buckets
-MOST_NEW = 1024  # most new tokens of captured steps, unless the config has another number
+MOST_NEW = 1024  # default maximum of new tokens in a captured step
 SHARING_NEW_TOKENS = (128, 256, 512)  # new tokens beside decodes that share prefixes
 
 

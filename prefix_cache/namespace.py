@@ -33,7 +33,7 @@ def derive_namespace(secret: bytes, fingerprint: bytes, scope: tuple[str, ...]) 
 def adapted_fingerprint(
     fingerprint: bytes, digest: bytes | None, start: int | None = None
 ) -> bytes:
-    """Return the fingerprint of blocks computed with an adapter, or the model's own without one.
+    """Return the fingerprint of blocks computed with an adapter; no `digest`: the model's own.
 
     SHA-256 of its name, the model's fingerprint and the adapter's digest, each after its length:
     everything on which a block's bits depend. So each adapter has namespaces of its own. `start`:

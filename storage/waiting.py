@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import ceil
 from typing import Protocol
 
-MOST_S = (2**31 - 1) // 1000  # the most that `poll` takes, in milliseconds
+MOST_S = (2**31 - 1) // 1000  # longest wait in seconds: `poll` takes at most 2**31 - 1 ms
 
 
 class HasFileno(Protocol):

@@ -21,7 +21,7 @@ PRIORS: dict[DraftSource, float] = {
 PRIOR_WEIGHT = 2.0
 KEPT = 0.97  # factor of older counts for each further token
 LEAST, MOST = 0.02, 0.985
-MOST_DRAFTS = 16  # most drafted tokens of one row
+MOST_DRAFTS = 16  # maximum number of drafted tokens in one row
 _KEPT_AFTER = [KEPT**count for count in range(MOST_DRAFTS + 2)]
 
 

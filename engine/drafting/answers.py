@@ -26,7 +26,7 @@ class EarlierAnswers:
         tree.when_shorter = self._forget
 
     def begin(self, sequence: Sequence) -> FollowedAnswer | None:
-        """Return a sequence's source of drafts from answers; None without use of the cache."""
+        """Return a sequence's source of drafts from answers; None if it may not use the cache."""
         is_cached = sequence.lease is not None and sequence.use_cache
         return FollowedAnswer(self, sequence) if is_cached else None
 

@@ -21,7 +21,7 @@ from engine.sequences.sequence import Sequence
 
 PATIENCE = 24  # tokens without a right guess, after which a row gets guesses less often
 OUTWEIGHS = 4  # tokens without a right guess that one rightly guessed token makes up for
-LONGEST_REST = 16  # most tokens between two guesses for a row
+LONGEST_REST = 16  # maximum number of tokens between two guesses for a row
 GOOD = 0.5  # acceptance from which on a full draft is taken without asking other sources
 
 
@@ -88,7 +88,7 @@ class DraftedRow:
             self._missed += len(token_ids)
 
     def _ask(self, known: int) -> None:
-        """Take the first good guess of full length, else the guess with most tokens expected."""
+        """Take the first good guess of full length, else the guess with most expected tokens."""
         highest = 0.0
         for drafter, acceptance in self._sources:
             if acceptance.most_expected <= highest:

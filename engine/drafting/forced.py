@@ -30,6 +30,6 @@ class ForcedTokens:
 
 
 def forced_tokens(sequence: Sequence) -> ForcedTokens | None:
-    """Return a source of the tokens that a sequence's constraint forces; None without one."""
+    """Return a source of the tokens that a sequence's constraint forces; None if it has none."""
     constraint = sequence.constraint
     return None if constraint is None else ForcedTokens(constraint)

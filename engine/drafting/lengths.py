@@ -24,7 +24,7 @@ THRESHOLDS = (0.85, 0.7, 0.55, 0.42, 0.3, 0.2, 0.12, 0.06)
 COUNT = len(THRESHOLDS)
 LEVELS = 64  # number of values to which an acceptance is rounded
 SIZES = MOST_DRAFTS + 1  # number of possible sizes of a draft, 0 included
-GAIN = 1.02  # least gain in tokens per second, since predictions are not exact
+GAIN = 1.02  # minimum gain in tokens per second, since predictions are not exact
 UNKNOWN_ROWS = 64  # assumed fixed cost of a step, in rows, while seconds are unknown
 ASKED_AGAIN = 256  # number of decisions after which seconds are predicted again
 

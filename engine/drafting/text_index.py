@@ -18,10 +18,10 @@ import numpy as np
 from prefix_cache.hashing import TokenIds
 
 RUN = 2  # tokens of the shortest match
-LONGEST = 32  # most tokens that are compared before a place
-WINDOW = 1 << 17  # most places kept
-MOST_TRIED = 16  # most places that a search compares
-_TABLE_BITS = (8, 16)  # least and most bits of a hash
+LONGEST = 32  # maximum number of tokens that are compared before a place
+WINDOW = 1 << 17  # maximum number of places kept
+MOST_TRIED = 16  # maximum number of places that a search compares
+_TABLE_BITS = (8, 16)  # minimum and maximum number of bits of a hash
 _FACTORS = (0x85EBCA77, 0xC2B2AE3D)
 _TOKEN_BITS = 32
 _MASK = (1 << _TOKEN_BITS) - 1

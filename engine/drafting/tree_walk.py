@@ -18,7 +18,7 @@ from prefix_cache.tree.continuations import continuation
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.tree import RadixTree
 
-AHEAD = 256  # most tokens that are copied at once
+AHEAD = 256  # maximum number of tokens that are copied at once
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class _Followed:
 
 
 class TreeWalk:
-    """The most used path below a sequence's place in the tree; implements `Drafter`."""
+    """The path below a sequence's place in the tree that was used most; implements `Drafter`."""
 
     source: ClassVar[DraftSource] = "tree"
 
@@ -85,7 +85,7 @@ class TreeWalk:
 
 
 def tree_walk(tree: RadixTree, sequence: Sequence) -> TreeWalk | None:
-    """Return a source that walks below the sequence's node; None without the cache."""
+    """Return a source that walks below the sequence's node; None if it may not use the cache."""
     lease = sequence.lease
     if lease is None or not sequence.use_cache:
         return None

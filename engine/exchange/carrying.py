@@ -34,9 +34,9 @@ from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 
-MOST_IMPORTS = 2  # most imports at once: each holds blocks of the device
+MOST_IMPORTS = 2  # maximum number of imports at once: each holds blocks of the device
 IDLE_S = 60.0  # seconds without a query after which an import is dropped
-MOST_BYTES = 16 << 20  # most bytes of a read of several units: steps wait for the read
+MOST_BYTES = 16 << 20  # maximum bytes of a read of several units: steps wait for the read
 HELD_S = 30.0  # seconds for which imported blocks are held until they are pinned
 
 

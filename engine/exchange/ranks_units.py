@@ -29,7 +29,7 @@ from engine.ranks.messages import (
 )
 
 PATIENCE_S = 60.0  # longest wait for an answer, which comes after the steps under way
-PART_BYTES = 96 << 10  # most bytes in one report
+PART_BYTES = 96 << 10  # maximum bytes in one report
 
 
 @dataclass(slots=True)

@@ -37,7 +37,7 @@ _Message = TypeVar("_Message")
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
-    """Ask for the blocks of a prompt from `first` on, as many as are cached."""
+    """Ask for the blocks of a prompt that follow its `first` blocks, as many as are cached."""
 
     number: int  # id of the fetch, unique among the connection's running fetches
     fingerprint: bytes
@@ -45,7 +45,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
     spans: tuple[tuple[int, bytes], ...] = ()  # each namespace's first block and name
     token_ids: bytes = b""  # int32, little endian; of whole blocks from position 0 on
     first: int
-    window: int  # most blocks that are sent and not confirmed; 1 to `window_of`
+    window: int  # maximum number of sent, unconfirmed blocks; 1 to `window_of`
     flow: str = ""  # opaque flow for which the sender loads blocks
     # request that computes the prompt; blocks that it computes later are sent too
     request_id: str | None = None
@@ -93,7 +93,7 @@ class Block(msgspec.Struct, frozen=True, tag="block"):
 
 
 class Slots(msgspec.Struct, frozen=True, kw_only=True, tag="slots"):
-    """The slots in the sender's pool of the blocks from `first` on, leased until confirmed.
+    """Slots of the sender's pool: the blocks after the `first` blocks, leased until confirmed.
 
     All these blocks are of one namespace.
     """
@@ -124,7 +124,7 @@ FromSource = Found | Block | Slots | Still | Ended
 
 
 def window_of(block_bytes: int) -> int:
-    """Return the most blocks that may be under way for one ask."""
+    """Return the maximum number of blocks that may be under way for one ask."""
     return max(WINDOW_BYTES // block_bytes, LEAST_WINDOW)
 
 

@@ -156,10 +156,10 @@ class FollowedRows:
 def followed_rows(
     given: Sequence[Row], tables: BlockTables, block_size: int
 ) -> FollowedRows | None:
-    """Find the samples after which the head drafts further, in a step by token; None without any.
+    """Find the samples after which the head drafts further, in a step by token; None: no sample.
 
-    These are the samples whose sequence has blocks for `FURTHER` more tokens. A step with more than
-    `MOST_FOLLOWED` samples has none.
+    After a sample the head drafts further if its sequence has blocks for `FURTHER` more tokens. In
+    a step with more than `MOST_FOLLOWED` samples the head drafts further after none.
     """
     rows = [row for row in given if row.samples and row.kind is not SCORE]
     if not 0 < len(rows) <= MOST_FOLLOWED:

@@ -36,7 +36,7 @@ class SharingRule:
     block_size: int
     token_bytes: int
     least_tokens: int  # shortest shared prefix of a group, in tokens
-    most_rows: int  # most rows of a group; larger groups are split
+    most_rows: int  # maximum number of rows in a group; larger groups are split
 
     def __post_init__(self) -> None:
         if self.most_rows < MIN_GROUP_ROWS:
@@ -107,7 +107,7 @@ def nobody_shares(most_rows: int) -> Sharing:
 
 
 def most_groups(num_rows: int) -> int:
-    """Return the most groups that `num_rows` decode rows can form.
+    """Return the maximum number of groups that `num_rows` decode rows can form.
 
     A group that shares has at least two rows. Groups larger than `most_rows` are cut, and so are
     the rows that share nothing. Since `most_rows` is at least MIN_GROUP_ROWS, all these make at

@@ -90,7 +90,7 @@ def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
 
 
 def _some_token(mask: bytes, chance: random.Random) -> int | None:
-    """Return the first allowed token after a random place, else the first; None without any."""
+    """Return the first allowed token after a random place, else the first; None: no token."""
     for begin in (chance.randrange(len(mask)), 0):
         rest = mask[begin:].lstrip(b"\0")
         if rest:
@@ -99,7 +99,7 @@ def _some_token(mask: bytes, chance: random.Random) -> int | None:
 
 
 def _whose(message: str, text: str) -> str:
-    """Return the `$comment` of the schema that an error message is about; "" without one."""
+    """Return the `$comment` of the JSON schema that an error is about; "" if it has none."""
     place, grammars = _PLACE.match(message), json.loads(text)["grammars"]
     if place is None or len(grammars) > 1:  # several schemas: the error may be in any
         return ""

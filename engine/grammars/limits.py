@@ -20,8 +20,8 @@ CHECK_STACK_BYTES = 1 << 20
 COMPILE_STACK_BYTES = 16 << 20
 # Bytes of compiled grammars. A grammar grows while its masks reach new states: with the kinds in
 # `benchmarks.engine.grammar_check`, by at most 64 MiB for each second spent on masks.
-LEAST_BYTES = 100_000  # least charge for a grammar; each takes 80 kB or more
-REFUSED_BYTES = 8192  # least charge for a refused grammar: a digest and up to 4,000 bytes of error
+LEAST_BYTES = 100_000  # minimum charge for a grammar; each takes 80 kB or more
+REFUSED_BYTES = 8192  # charge for a refused grammar: a digest and up to 4,000 bytes of error
 MAX_BYTES = 64 << 20  # size beyond which a grammar is compiled again
 FLOW_BYTES = 256 << 20
 ALL_BYTES = 1 << 30
@@ -38,7 +38,7 @@ LONGEST_S = 0.005  # one call; MOST_LONG successive longer calls end their reque
 MOST_LONG = 3
 # after late tokens, rest 3 times as long as they took: late tokens get a quarter of the time
 LATE_REST = 3
-MOST_FORCED = 256  # most forced tokens kept from one call, which may find tens of thousands
+MOST_FORCED = 256  # maximum number of forced tokens kept from one call, which may find 10,000s
 
 
 def parser_limits() -> LLParserLimits:

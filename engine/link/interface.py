@@ -48,7 +48,7 @@ class Engine(Protocol):
 
     @property
     def welcome(self) -> Welcome | None:
-        """Description of the connected engine; None without a connection."""
+        """Description of the connected engine; None if no engine is connected."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class Engine(Protocol):
 
     @property
     def router_answers(self) -> bool | None:
-        """True if the process that routes among several engines answers; None without it."""
+        """True if the process that routes among several engines answers; None: no such process."""
         ...
 
     def generate(

@@ -185,7 +185,7 @@ class StatsReply(Reply, frozen=True, kw_only=True, tag="stats"):
 class StatsQuery(Query[StatsReply], frozen=True, kw_only=True, tag="stats_query"):
     """Ask for the engine's counters."""
 
-    evictions: int = 0  # most recent evictions between flows in the reply
+    evictions: int = 0  # how many of the last evictions between flows the reply lists
 
 
 QueryMessage = (

@@ -239,7 +239,7 @@ class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
 class PinStats(msgspec.Struct, frozen=True, kw_only=True):
     """Pinned prefixes, in blocks."""
 
-    most: int = 0  # most blocks that may be pinned
+    most: int = 0  # maximum number of pinned blocks
     claimed: int = 0  # blocks that are pinned, or will be once computed
     pinned: dict[str, int] = {}  # pinned blocks on the device, by pin id
 
@@ -282,7 +282,7 @@ class SentinelStats(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 0  # tokens of these answers that were compared
     differed: int = 0  # answers that differed by more than rounding
     dropped: int = 0  # picked answers that were not checked: no time, no room, or forgotten
-    largest: float = 0.0  # largest difference, as a multiple of the bound on rounding
+    largest: float = 0.0  # largest difference, divided by what rounding may cause
     damaged_blocks: int = 0  # blocks that changed while they were in host memory
 
     def __add__(self, other: SentinelStats) -> SentinelStats:

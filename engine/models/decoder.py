@@ -246,7 +246,7 @@ class Decoder:
         return None
 
     def _ops_of(self, slots: Tensor | None) -> Ops:
-        """Return the ops for tokens with adapters in `slots` (T,) int32 (None: no adapters)."""
+        """Return the ops for tokens whose adapters lie in `slots` (T,) int32; None: no adapters."""
         return self.ops if slots is None else self.ops.of_tokens(slots, self.num_slots)
 
     def _await(self, index: int, place: LayerPlace) -> None:

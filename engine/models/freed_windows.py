@@ -22,7 +22,7 @@ from storage.layouts.window_layout import SlotLayout, WindowLayout
 
 USUAL_TOKENS = 4096  # length of a sequence, typical of prompts of agents and with documents
 RINGS = 2  # rings of a running sequence (`prefix_cache.leases.lease_states`)
-LEAST_GAIN = 1.5  # least gain in sequences that fit: it makes up for hits at fewer positions
+LEAST_GAIN = 1.5  # minimum gain in sequences that fit: makes up for hits at fewer positions
 
 
 @dataclass(frozen=True, slots=True)

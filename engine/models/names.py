@@ -94,7 +94,10 @@ class CheckpointNames:
         )
 
     def surplus_kind(self, own: str) -> str | None:
-        """Return the pattern of unused tensors that `own` matches; None if the tensor is used."""
+        """If the decoder does not use the tensor `own`, return the pattern of names; else None.
+
+        That pattern, such as `model.vision_tower.*`, names the unused tensors that `own` is one of.
+        """
         for prefix in self.surplus:
             if own.startswith(prefix):
                 return f"{prefix}*"

@@ -103,7 +103,10 @@ def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int,
 
     @cache
     def best(first: int, stages: int) -> tuple[int, tuple[int, ...]]:
-        """Return the minimal largest stage cost for layers from `first` on, and the ends."""
+        """Return the least possible cost of the costliest of `stages` stages, and their ends.
+
+        The stages divide layer `first` and all later layers.
+        """
         if stages == 1:
             return before[-1] - before[first] + head, (len(costs),)
         splits = (

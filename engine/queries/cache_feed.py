@@ -36,7 +36,7 @@ from prefix_cache.tree.tree import RadixTree
 
 PIECE_BLOCKS = 4096  # blocks of a snapshot that one turn sends
 MESSAGE_BYTES = PIECE_BLOCKS * KEY_BYTES  # bytes of keys in a message; more begin the next message
-MOST_UNDER_WAY = 4 * TAKEN_EVERY  # most messages that a gateway has not confirmed
+MOST_UNDER_WAY = 4 * TAKEN_EVERY  # maximum number of unconfirmed messages
 SIGN_EVERY = 1024  # turns of an engine between messages to a gateway that is behind
 SNAPSHOT_PACE_S = 0.002  # seconds between two pieces, in an idle engine
 

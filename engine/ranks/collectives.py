@@ -178,7 +178,7 @@ class Collectives:
             wait_for(self._group.broadcast([_bytes(x)], _from_first()))
 
     def least(self, number: int) -> int:
-        """Return the least of the ranks' numbers. Waits for all ranks."""
+        """Return the smallest of the ranks' numbers. Waits for all ranks."""
         found = torch.empty(self.num_ranks, dtype=torch.int64)
         wait_for(self._hosts._allgather_base(found, torch.tensor([number])))
         return int(found.min())

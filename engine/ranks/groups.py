@@ -37,7 +37,7 @@ class RankGroups:
         return self.every.rank
 
     def least(self, number: int) -> int:
-        """Return the least of all ranks' numbers. Waits for all ranks."""
+        """Return the smallest of all ranks' numbers. Waits for all ranks."""
         return self.every.least(number)
 
     def of_first(self, value: bytes) -> bytes:

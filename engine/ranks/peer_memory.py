@@ -101,7 +101,7 @@ class PeerPlace:
     num_ranks: int
     device: torch.device
     store: Any  # torch's store, used only for peer memory
-    least: Callable[[int], int]  # least of all ranks' numbers
+    least: Callable[[int], int]  # returns the smallest of all ranks' numbers
 
 
 @dataclass(frozen=True, slots=True)

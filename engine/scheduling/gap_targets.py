@@ -51,7 +51,7 @@ class GapTargets:
         return sequence.target_itl_s or self._own_s
 
     def of_step(self, rows: Iterable[ScheduledRow]) -> float | None:
-        """Return the most seconds of a step with these decodes; None: no decode has a target.
+        """Return how many seconds a step with these decodes may take; None: no decode has a target.
 
         With several stages, each stage runs a step within a token's gap, so a step has its part of
         the gap.

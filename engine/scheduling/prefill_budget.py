@@ -44,10 +44,10 @@ from engine.step import PREFILL
 PART_OF_BACKLOG = 1 / 15
 # longest step, as a share of the time that a returning flow's prompt takes
 PART_OF_RETURNING = 1 / 8
-FEWEST_TIMES = 2.5  # least bound, as a multiple of the step's time without prompts
-LEAST_SHARE = 1 / 5  # least share of prompts in a step's time, whatever the target
+FEWEST_TIMES = 2.5  # minimum bound on a step, divided by its time without prompts
+LEAST_SHARE = 1 / 5  # minimum share of prompts in a step's time, whatever the target
 WAITING_COUNTS = 2  # a waiting prompt counts as so many decodes, since it will need many steps
-LEAST = 64  # least tokens, where more fit
+LEAST = 64  # minimum number of prompt tokens in a step, where more fit
 ALIKE = 0.05  # sizes whose prices differ by less count as equal
 LAUNCH_COUNTS = 1 / 5  # share of a launch's time that counts, where most sequences decode
 MOSTLY = 1 / 2  # share of decodes above which the smallest of equal sizes is taken
@@ -75,7 +75,7 @@ class PrefillBudget:
         self._owed = 0  # tokens that newcomers got while other prompts waited
 
     def admitted(self, tokens: int, start: int) -> None:
-        """Update the means with a prompt that left the queue, to be computed from `start` on."""
+        """Update the means with a prompt that left the queue: tokens before `start` are cached."""
         if self._tokens is None:
             self._tokens, self._context = tokens, start
         self._tokens += ADAPTS * (tokens - self._tokens)
@@ -161,7 +161,7 @@ class PrefillBudget:
         returning: int | None,
         target_s: float | None,
     ) -> float | None:
-        """Return the most seconds that the step may take, or None."""
+        """Return how many seconds the step may take at most; None if there is no bound."""
         bounds = list[float]()
         if decodes.decodes and target_s is None:
             bounds.append(max(self._max_step_s or 0.0, PART_OF_BACKLOG * self._alone(wanted)))

@@ -60,7 +60,7 @@ class Scheduled:
 
 
 def row_of(sequence: Sequence, num_new: int, start: int | None = None) -> ScheduledRow:
-    """Make a row of `num_new` tokens from `start` on, or from the first uncomputed token."""
+    """Make a row of `num_new` tokens that begins at `start`, or at the first uncomputed token."""
     start = sequence.num_computed if start is None else start
     end = start + num_new
     samples = end == sequence.num_tokens + sequence.num_pending
@@ -113,7 +113,7 @@ def remaining_tokens(sequence: Sequence) -> int:
 
 
 def next_kind(sequence: Sequence) -> RowKind | None:
-    """Return the kind of row that computes all remaining tokens of a sequence; None without any."""
+    """Return the kind of row that computes a sequence's remaining tokens; None if none remain."""
     to_go = remaining_tokens(sequence)
     if to_go and sequence.num_again:
         return VERIFY

@@ -62,7 +62,7 @@ class StepBuilder:
 
     @property
     def budget(self) -> int:
-        """Token budget of further rows; 0 once the step has its most scored tokens."""
+        """Token budget of further rows; 0 once no more scored tokens fit in the step."""
         return self._budget if self._may_score else 0
 
     @budget.setter

@@ -12,8 +12,8 @@ from engine.drafting.draft import Draft, Drafting
 from engine.scheduling.step_builder import StepLimits
 from engine.sequences.sequence import Sequence
 
-# Most rows of a step with drafts. In a larger step a draft costs as much as a row, and the host
-# takes as long to look for drafts as the device takes for the step.
+# The maximum number of rows in a step that has drafts. In a larger step a draft costs as much as a
+# row, and the host takes as long to look for drafts as the device takes for the step.
 MOST_DRAFTED_ROWS = 64
 
 

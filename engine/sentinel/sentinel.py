@@ -42,7 +42,7 @@ LATE_S = 30.0  # seconds without an idle moment after which few decodes may run 
 BESIDE = 8  # at most one in 8 batch slots may decode beside a check
 WATCHED_S = 60.0  # seconds after which another answer may be watched
 KEPT_S = 300.0  # seconds after which an answer that was not checked is dropped
-TRIES = 5  # most starts of one check
+TRIES = 5  # maximum number of starts of one check
 REQUEST_ID = "sentinel-"
 _SCORED = SamplingParams(max_tokens=0, temperature=0.0, prompt_logprobs=0)
 _REPORTED = 16  # bytes of MAX_PROMPT_REPORT that a token takes

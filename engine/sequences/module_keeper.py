@@ -42,7 +42,7 @@ from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.lease import Lease
 
 MOST_BEGUN = 4  # times that a module is computed for a sequence, before the sequence is refused
-AT_A_TIME = 64  # most modules of a flow that are computed at once
+AT_A_TIME = 64  # maximum number of a flow's modules that are computed at once
 AT_ONCE = 128  # modules looked up between two steps; the last sequence may exceed it
 
 _ALONE = SamplingParams(max_tokens=0, temperature=0.0, ignore_eos=True)
@@ -204,7 +204,7 @@ class ModuleKeeper:
     def _at_once(
         self, wanted: list[ModuleBlocks], sequence: Sequence, modules: SequenceModules
     ) -> list[ModuleBlocks]:
-        """Return the modules that the flow may begin now; without any, the sequence waits."""
+        """Return the prompt modules that the flow may begin now; if there are none, wait."""
         under_way = self._under_way.get(sequence.flow, set())
         room = max(self._at_a_time - len(under_way), 0)
         if under_way and not room and wanted and not modules.awaits:

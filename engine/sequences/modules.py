@@ -35,7 +35,7 @@ from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 from prefix_cache.tree.edge import NO_SLOTS, BlockIds
 from storage.move import TokenCopy
 
-MOST_MODULES = 256  # most modules of a request
+MOST_MODULES = 256  # maximum number of prompt modules of a request
 TOKEN_BYTES = 4
 
 _SHAPE = "a module is whole blocks, at least one, each token at a position"
@@ -93,7 +93,7 @@ class ModuleWork:
 
     @property
     def computed(self) -> int:
-        """Number of tokens computed so far from `start` on."""
+        """Number of tokens computed so far at or after `start`."""
         one = self.computing
         start = max(self.start, one.found.total + one.fetched)
         return max(min(one.prompt_end, self.tokens) - start, 0)

@@ -111,7 +111,7 @@ class Sequence:
     # Tokens put in the cache for each of `marks`, once the prompt is computed.
     written: tuple[int, ...] = ()
     added: list[tuple[int, int]] = field(default_factory=list)  # runs of blocks, by released leases
-    written_tokens: int = 0  # tokens that released leases put into the cache under `writer`
+    written_tokens: int = 0  # tokens put in the cache under `writer` by leases since released
     first_reads: dict[str, int] = field(default_factory=dict)  # tokens by label (`messages`)
     drafts: bool = True  # whether tokens may be drafted
     # A count of known tokens, and the tokens that the model's head drafted to follow them.

@@ -161,7 +161,7 @@ class SequenceCache:
         return self._cache.capacity.is_coming(self.lacking(sequence))
 
     def is_short_of_states(self) -> bool:
-        """Return whether other sequences' state slots are all that keeps one from starting."""
+        """Return whether no more sequences can start because others hold all state slots."""
         return self._cache.tree.needs_state and self._cache.is_short_of_states()
 
     def in_use(self) -> Counter[str]:
@@ -299,7 +299,7 @@ class SequenceCache:
         self._cache.want_states(holder.lease, [min(same, sequence.num_tokens - 1)])
 
     def _loads(self, sequence: Sequence, match: PrefixMatch, before: int) -> int | None:
-        """Return the most blocks to load; None: all blocks, with the state at their end."""
+        """Return the maximum number of blocks to load; None: all, with the state at their end."""
         found = match.found
         if not sequence.use_cache or not _is_lower(found):
             return 0

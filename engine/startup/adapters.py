@@ -23,7 +23,7 @@ from engine.step import Runner
 def open_adapters(
     config: EngineConfig, slots: AdapterSlots | None, runner: Runner | None, team: Ranks | None
 ) -> AdapterParts | None:
-    """Open the adapters of all ranks, which compute with `runner`; None without slots."""
+    """Open the adapters of all ranks, which compute with `runner`; None if there are no slots."""
     reader, most_bytes = _reader(config, slots), int(config.model.adapter_host_gib * GIB)
     if slots is None or reader is None:
         return None
@@ -36,7 +36,7 @@ def open_adapters(
 
 
 def open_rank_adapters(config: EngineConfig, slots: AdapterSlots | None) -> RankAdapters | None:
-    """Open the adapters of a rank other than 0; None without slots."""
+    """Open the adapters of a rank other than 0; None if there are no slots."""
     reader = _reader(config, slots)
     return None if slots is None or reader is None else RankAdapters(reader, slots)
 

@@ -86,7 +86,7 @@ class LoadedRunner:
     has_draft_head: bool = False  # True if samples include drafts of the checkpoint's draft head
     states_in_place: bool = False  # True if states are rings, which decodes write in place
     num_states: int = 0  # state slots of the device, unused slot 0 included; 0: no states
-    units: UnitMemory | None = None  # bytes of blocks and states; None: none are sent or received
+    units: UnitMemory | None = None  # reads and writes blocks; None: no exchange
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,7 +216,7 @@ def _usual_threads(config: EngineConfig) -> int:
 
 
 def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
-    """Return the most bytes of one load for which a step itself may wait; 0 with several ranks."""
+    """Return up to how many bytes of a load a step itself may wait for; 0 with several ranks."""
     return 0 if groups is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
 
 

@@ -1,6 +1,6 @@
-"""The origin of a model's blocks, for their fingerprint.
+"""The origin of a model's KV blocks: everything that their bits depend on.
 
-Knows: the parts that come from files, settings and the device. Does not know: how the fingerprint
+Knows: the weights, the tokenizer, the settings and the device. Does not know: how the fingerprint
 is computed from the origin (`fingerprint`).
 """
 
@@ -29,7 +29,7 @@ NUMERICS_VERSION = 9
 def origin_of(
     config: EngineConfig, metadata: ModelMetadata, group: RankGroups | None
 ) -> BlockOrigin:
-    """Find the origin of blocks; only rank 0 reads all weights to digest them."""
+    """Describe what KV blocks depend on; only rank 0 reads all weights to digest them."""
     is_reader = group is None or group.rank == 0
     own = BlockOrigin(
         weights=_weights(config) if is_reader else bytes(DIGEST_BYTES),
@@ -45,7 +45,7 @@ def origin_of(
 
 
 def _beside_adapters(config: EngineConfig) -> str:
-    """Name the changes by adapters: the kernel that quantises inputs, and the rank of tiles.
+    """Name what an engine with adapters computes otherwise: it quantises inputs in another kernel.
 
     With adapters of experts, a step that uses an adapter rounds the experts' inner product.
     """

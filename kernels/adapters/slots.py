@@ -58,7 +58,7 @@ class SlotMatrices:
         return self.b.shape[2]
 
     def clear(self, slot: int, count: int = 1) -> None:
-        """Empty `count` slots from `slot` on."""
+        """Empty `count` slots, the first of which is `slot`."""
         self.a[slot : slot + count].zero_()
         self.b[slot : slot + count].zero_()
 

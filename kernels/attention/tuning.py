@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-MAX_QUERIES = 64  # most query rows that fit a decode program's registers
+MAX_QUERIES = 64  # maximum number of query rows that fit a decode program's registers
 LEAST_SHARED_TOKENS = 1_024  # fewer tokens of a group are re-read from the L2 cache anyway
-_LEAST_SAVED_BYTES = 2**26  # least bytes of keys and values that sharing must save in one layer
+_LEAST_SAVED_BYTES = 2**26  # minimum bytes of KV that sharing must save in one layer
 # Keys of prompts. In a smaller window a program of Hopper's kernel, which has a multiprocessor to
 # itself, would have too few tiles to be worth its start. Estimated, not measured (decision 156).
 LEAST_HOPPER_WINDOW = 1_024
@@ -30,11 +30,11 @@ class DecodeTuning:
     at_once: int  # programs that run concurrently
     alone: float  # time of a program alone, relative to its time on a fully used device
     begin_keys: int  # time that a split takes beside its keys, in keys that could be read meanwhile
-    least_keys: int  # least keys of a split; a multiple of `tile`
-    splits: int  # most splits of all KV heads, beyond one per item
+    least_keys: int  # minimum number of keys in a split; a multiple of `tile`
+    splits: int  # maximum number of splits of all KV heads, beyond one per item
 
     def most_splits(self, kv_heads: int) -> int:
-        """Return the most splits of one KV head, beyond one per item."""
+        """Return the maximum number of splits of one KV head, beyond one per item."""
         return max(self.splits // kv_heads, 1)
 
 

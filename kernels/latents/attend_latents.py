@@ -29,7 +29,7 @@ _PROGRAMS = 132  # multiprocessors of an H200
 _LEAST_KEYS = 128  # fewest keys of a split
 _MAX_SPLITS = 64
 _MIN_QUERIES = 16  # rows of the smallest operand that matrix units take
-_MAX_HEADS = 32  # most heads of a program
+_MAX_HEADS = 32  # maximum number of heads in a program
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def _tile(
     TILE: tl.constexpr,
     SCALED: tl.constexpr,
 ) -> tl.tensor:
-    """Fold latents [start, start + TILE) into (acc, m, total); none from `end` on is read."""
+    """Fold latents [start, start + TILE) into (acc, m, total); read no latent at or after `end`."""
     index = tl.arange(0, TILE)
     key = start + index
     real = key < end

@@ -6,7 +6,7 @@ import torch
 
 from kernels.latents.latent_shape import LatentShape
 
-MOST_EXPANDED = 32_768  # most latents whose keys and values exist at one time
+MOST_EXPANDED = 32_768  # maximum number of latents whose keys and values exist at one time
 
 
 def most_scratch_bytes(shape: LatentShape, heads: int, dtype: torch.dtype) -> int:

@@ -29,6 +29,6 @@ def begin_key(make: Callable[[], str] | None = None) -> Future[str]:
 
 
 def _triton_key() -> Callable[[], str]:
-    """Return Triton's internal key function; without it the key is computed when needed."""
+    """Return Triton's internal key function; None: Triton computes the key when needed."""
     make: Callable[[], str] = getattr(cache, "triton_key", str)
     return make

@@ -31,11 +31,11 @@ PROCESSORS = 132  # multiprocessors of an H100 or H200
 MOST_STAGES = 12  # tiles in flight in a program
 _SHARED_BYTES = 216 * 1024  # shared memory of a multiprocessor for tiles
 _TILE_ROW_BYTES = 128
-_MIN_TILES = 8  # least tiles in a share of K, 16 bits
+_MIN_TILES = 8  # minimum number of tiles in a share of K, for 16-bit weights
 _MAX_SHARES = 8
 _FILLED = 96  # fp8 programs: the other multiprocessors are left to the kernels before and after
 _FEW_ROWS, _FILLED_BY_FEW = 4, 128  # few rows: x is small, and so are parts to add
-_MOST_ROUNDS = 2  # most rounds of programs of one strip each; 1 for fp8 with few rows
+_MOST_ROUNDS = 2  # maximum rounds of programs of one strip; 1 for fp8 with few rows
 _FEW_STRIPS = 48  # with more strips and more than 64 rows, the library fills the device
 
 

@@ -38,7 +38,7 @@ _STRIP, _STAGES = 64, 4  # rows of the matrix in a program
 _WIDE_STRIP = 128  # for more rows of x, which every strip reads from the L2 cache
 _ROWS_OF_WARP = 16
 _PROGRAMS = 528  # four per multiprocessor of an H200: they take turns at dequantising
-_MIN_SPANS = 8  # least spans in a share of K
+_MIN_SPANS = 8  # minimum number of spans in a share of K
 _MAX_SHARES = 8
 
 

@@ -59,7 +59,7 @@ def _log_exponential(first: tl.tensor, second: tl.tensor, token: tl.tensor) -> t
 
 @triton.jit
 def _first_best(score: tl.tensor, token: tl.tensor) -> tl.tensor:
-    """Find the greatest score and its least token; no score may be NaN."""
+    """Find the greatest score and the lowest token id that has it; no score may be NaN."""
     best = tl.max(score, axis=0)
     return best, tl.min(tl.where(score == best, token, 2147483647), axis=0)
 

@@ -1,4 +1,4 @@
-"""The order of eviction of checkpoints: first the checkpoint that saves least for its age.
+"""The order of eviction of state checkpoints: first the one that saves least for its age.
 
 A checkpoint saves the tokens from the checkpoint before it on its path up to itself: without the
 checkpoint a request computes these tokens again. All checkpoints take the same bytes. GreedyDual
@@ -55,7 +55,7 @@ class CheckpointWorth(EvictionPolicy):
         self._copy(node).since = self.clock
 
     def evicted(self, node: Node) -> None:
-        """Set the clock to the priority of a checkpoint that is evicted."""
+        """Raise the policy's clock to the priority of the evicted checkpoint of `node`."""
         self.clock = max(self.clock, self._copy(node).priority)
 
     def priority(self, node: Node) -> float:
@@ -92,7 +92,7 @@ def saved_blocks(node: Node) -> int:
 
 
 def checkpoint_of(node: Node) -> Checkpoint:
-    """Return the node's checkpoint; raise InvariantBroken without one."""
+    """Return the node's checkpoint; raise InvariantBroken if it has none."""
     if node.checkpoint is None:
         raise InvariantBroken("a node without a checkpoint is used as if it had one")
     return node.checkpoint

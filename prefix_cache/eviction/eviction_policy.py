@@ -156,7 +156,7 @@ class Candidates:
     spare = choose  # `VictimQueue` overrides it: it spares owners below their floors
 
     def own(self, owner: str) -> Node | None:  # noqa: ARG002 - without quotas there are no ceilings
-        """Return the leaf of `owner`, who is over its ceiling, to evict; None without quotas."""
+        """Return the leaf to evict of `owner`, who is over its ceiling; None: no quotas."""
         return None
 
     def admits(self, node: Node, victim: Node) -> bool:

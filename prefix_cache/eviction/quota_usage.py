@@ -128,7 +128,7 @@ class QuotaUsage:
         return int(self.quotas.get(owner, DEFAULT).floor * self.scale * self.total + 1e-6)
 
     def ceiling(self, owner: str) -> int:
-        """Return the most blocks that `owner` may keep, beyond blocks that its sequences use."""
+        """Return how many blocks `owner` may keep, beyond the blocks that its sequences use."""
         if self.parts:
             return self._partition_of(owner)
         return int(self.quotas.get(owner, DEFAULT).ceiling * self.total + 1e-6)

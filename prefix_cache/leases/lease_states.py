@@ -80,7 +80,7 @@ class LeaseStates:
         return self.overwrites and len(self.owned) > 1 + self.keeps_answer
 
     def next_out(self, *, decodes: bool = False) -> int:
-        """Choose the slot to which the next row writes; raise LeaseError without one.
+        """Choose the slot to which the next row writes; raise LeaseError if no slot is left.
 
         Gives up the kept state if no other slot is left. `decodes`: the row decodes one token or,
         where the state is a ring, verifies drafts.
@@ -159,5 +159,5 @@ class LeaseStates:
         self.at = self.at._replace(position=end)
 
     def stop_after(self, position: int) -> int | None:
-        """Return the next position whose state is wanted; None without any."""
+        """Return the next position whose state is wanted; None if no later state is."""
         return min((one for one in self.wanted if one > position), default=None)

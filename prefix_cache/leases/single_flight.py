@@ -44,5 +44,5 @@ class SingleFlight(Generic[H]):
             del self._holder_of[key]
 
     def holder_of(self, key: bytes) -> H | None:
-        """Return the sequence that is computing this block; None without one."""
+        """Return the sequence that is computing this block; None if no sequence is."""
         return self._holder_of.get(key)

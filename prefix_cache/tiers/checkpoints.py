@@ -118,7 +118,7 @@ class Checkpoints:
         return not self.can_take(SEQUENCE_SLOTS)
 
     def take(self, count: int, owner: str) -> list[int] | None:
-        """Return `count` device slots for `owner`, evicting if need be; None: impossible now.
+        """Return `count` device slots for `owner`, evicting if need be; None: too few for now.
 
         After None, nothing has changed.
         """

@@ -44,7 +44,7 @@ class Removals:
         self._in_flight = in_flight
 
     def free(self, node: Node, start: int = 0) -> None:
-        """Free all slots, in every tier, of the node's blocks from `start` on and of its state."""
+        """Free all slots, in every tier, of the node's state and its blocks at or after `start`."""
         self._checkpoints.drop(node)
         for tier, slots in node.edge.held_slots(start):
             self.free_slots(tier, slots, node.owner)

@@ -88,7 +88,7 @@ class StateCopies:
         return True
 
     def load(self, node: Node, owner: str) -> Transfer | None:
-        """Copy the node's state from its fastest lower tier to a device slot; None: none is free.
+        """Copy the node's state from its fastest lower tier to a device slot; None: no free slot.
 
         The device does not have the state, and no copy to the device is under way.
         """

@@ -22,7 +22,7 @@ class Tiers:
 
     host_blocks: int = 0
     disk_blocks: int = 0
-    max_disk_writes: int = 64  # most writes under way at once, which a stalled disk delays
+    max_disk_writes: int = 64  # maximum number of writes under way; a stalled disk delays all
     ahead: int = 0  # free device blocks that a plan keeps, so that few requests wait for copies
     host_states: int = 0
     disk_states: int = 0

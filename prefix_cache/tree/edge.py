@@ -145,7 +145,7 @@ class Edge:
         return self._slots[ROW[tier], : self.num_blocks]
 
     def held_slots(self, start: int = 0) -> list[tuple[Tier, BlockIds]]:
-        """Return by tier the slots that blocks from `start` on take up or are copied to."""
+        """Return, by tier, the slots that blocks at or after `start` take up or are copied to."""
         states, end = self._states[start:], self.num_blocks
         if states.count(states[:1]) == len(states):  # usually all blocks are in the same tiers
             return [(tier, self._slots[ROW[tier], start:end]) for tier in TAKEN[states[0]]]
@@ -153,7 +153,7 @@ class Edge:
         return [(tier, some) for tier, some in held if len(some)]
 
     def held_slots_in(self, tier: Tier, start: int = 0) -> BlockIds:
-        """Return the slots of `tier` that blocks from `start` on take up or are being copied to."""
+        """Return the slots of `tier` that blocks at or after `start` take up or are copied to."""
         bits = BIT[tier] | IN_FLIGHT * BIT[tier]
         held = len(self._states[start:].translate(None, WITHOUT[bits]))
         if not held:
@@ -205,9 +205,10 @@ class Edge:
             self.recount()
 
     def begin(self, start: int, ends: tuple[Tier, Tier], slots: BlockIds) -> list[int]:
-        """Note that blocks from `start` on are being copied to `slots`; return their source slots.
+        """Note that copies of blocks to `slots` have begun; return the blocks' source slots.
 
-        `ends` is (source tier, target tier). Raises IllegalTransition.
+        `start`: place of the first copied block. `ends`: (source tier, target tier). Raises
+        IllegalTransition.
         """
         source, target = ends
         places = slice(start, start + len(slots))

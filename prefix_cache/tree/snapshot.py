@@ -56,7 +56,7 @@ class Snapshot:
 
 
 def _add(node: Node, start: int, piece: ChangeLog) -> int:
-    """Add the blocks of `node` from `start` on to the piece; return their number."""
+    """Add to `piece` the blocks of `node` that begin at or after `start`; return their number."""
     parts, blocks = [], 0
     while node.end > start and node.parent is not None:
         parts.append(node)

@@ -118,7 +118,7 @@ class _Level:
 
 
 class Survey:
-    """The surveys of one tree. One owner thread."""
+    """Surveys of one tree, taken one after another by the thread that owns the tree."""
 
     def __init__(self, tree: RadixTree) -> None:
         self.last: Surveyed | None = None  # the last complete survey

@@ -39,7 +39,7 @@ class DiskConfig:
 
     @property
     def record_bytes(self) -> int:
-        """Most bytes that one block takes in the file."""
+        """The maximum number of bytes that one block takes in the file."""
         pages = -(-(self.block_bytes + 64) // PAGE_BYTES)
         return pages * PAGE_BYTES + HEADER_ROOM
 
@@ -50,5 +50,5 @@ class DiskConfig:
 
     @property
     def num_buffers(self) -> int:
-        """Staging buffers: the most blocks that are copied to and from the disk at once."""
+        """Number of staging buffers: how many blocks may be copied to and from disk at once."""
         return min(max(self.staging_bytes // self.block_bytes, 4), 256)

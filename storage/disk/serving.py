@@ -34,7 +34,7 @@ from storage.errors import DiskInUse, FileTrouble, is_disk_full
 DAMAGED = 3  # exit status for a damaged file
 _READERS = 2
 _SWITCH_S = 0.0005  # interpreter's switch interval: about the time a thread needs for one block
-_BATCH_BYTES = 16 << 20  # most bytes of blocks in one transaction
+_BATCH_BYTES = 16 << 20  # maximum bytes of blocks in one transaction
 
 
 def serve(channel: wire.Channel) -> int:

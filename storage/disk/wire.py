@@ -21,8 +21,8 @@ from storage.errors import StorageError
 from storage.move import BlockRecord
 
 MAX_MESSAGE_BYTES = 128 << 10
-ERASE_SLOTS = 8192  # most slots in one message
-NOTED_AT_ONCE = 1024  # most flushes in one message
+ERASE_SLOTS = 8192  # maximum number of slots in one message
+NOTED_AT_ONCE = 1024  # maximum number of flushes in one message
 _SOCKET_BYTES = 1 << 20
 
 
@@ -108,7 +108,7 @@ class Note(DiskMessage, frozen=True):
 
 
 class Scan(DiskMessage, frozen=True):
-    """Request a list of the records in slots from `first` on."""
+    """Request a list of the records in slot `first` and later slots."""
 
     first: int
 

@@ -26,8 +26,8 @@ from storage.disk.wire import (
 )
 from storage.errors import FileFull, is_disk_full
 
-_ERASED_AT_ONCE = 256  # most slots in one transaction
-_ERASED_IN_NEED = 8  # most slots in a transaction after a larger transaction had no room
+_ERASED_AT_ONCE = 256  # maximum number of slots in one transaction
+_ERASED_IN_NEED = 8  # maximum number of slots after a larger transaction had no room
 _IDLE_S = 5.0  # seconds without work after which `tend` is called
 
 

@@ -42,7 +42,7 @@ class Arriving:
         pools: PeerPools | None,
     ) -> None:
         self.fetch = fetch
-        self.taken = fetch.arrived  # blocks that have arrived, or are copied and not yet confirmed
+        self.taken = fetch.arrived  # blocks copied to this engine; the sender may not know yet
         self._begun = fetch.arrived  # blocks that have arrived or are being copied
         # end of the blocks to come; for a model with states, the end that `Found` names
         self._end = fetch.wanted.end

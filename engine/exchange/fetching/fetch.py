@@ -36,7 +36,7 @@ class Patience:
 
     least: float = 1.0
     times: float = 2.0  # multiple of the predicted time to compute the blocks
-    unmeasured: float = 10.0  # least bound in seconds, where there is no prediction
+    unmeasured: float = 10.0  # minimum time limit in seconds, where no prediction exists
     stream: float = 30.0  # instead of `least`, for blocks that are still being computed
     # Seconds after a flush in which nothing is fetched. They are more than the seconds that
     # gateways wait for all engines to flush before they report a failed flush.

@@ -114,7 +114,7 @@ class Sending:
             self._waiting.append(blocks)
 
     def stop(self, end: Ended) -> None:
-        """Stop adding blocks; drop the waiting blocks unless `end.is_all`."""
+        """Note that no more blocks come; drop the unsent blocks unless `end.is_all`."""
         self.end = end
         if not end.is_all:
             self._waiting.clear()

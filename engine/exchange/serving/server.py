@@ -48,8 +48,8 @@ from engine.link.tcp.strangers import Strangers
 GONE_S = 5.0  # seconds of silence after which an asker is gone
 LOOK_S = 0.5
 FRAMES_AT_ONCE = 64
-MOST_ASKS = 128  # most asks held at once; the owner answers fewer
-UNREAD_FRAMES = 32  # most frames of one connection that either end has not read
+MOST_ASKS = 128  # maximum number of asks held at once; the owner answers fewer
+UNREAD_FRAMES = 32  # maximum number of frames of a connection that an end has not read
 BUSY = "it sends to many already"
 
 

@@ -33,7 +33,7 @@ from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 
-MOST_ASKS = 64  # most asks answered at once
+MOST_ASKS = 64  # maximum number of asks answered at once
 MOST_S = 60.0  # longest answer: this engine's requests may wait for the leased blocks
 ROOM_S = 1.0  # seconds that a load may wait for room on the device
 UNKNOWN_S = 0.5  # seconds after the ask until the request that computes the prompt must have come
@@ -259,7 +259,7 @@ def _committed(request: Sequence | None) -> int:
 def _blocks(
     lease: Lease, path: NamespacePath, tokens: TokenIds, first: int, size: int
 ) -> BlocksToSend:
-    """Return the lease's blocks from `first` on, with their bindings."""
+    """Return the lease's blocks at `first` and after, with their bindings."""
     keys = b"".join(node.edge.keys for node in reversed(lease.node.way_up()))
     end = lease.num_blocks
     return BlocksToSend(

@@ -22,7 +22,7 @@ class GraphBucket:
     num_decodes: int
     num_new: int = 0
     num_prefills: int = 0
-    group_rows: int = 0  # most decodes that share a prefix; 0: no shared prefixes
+    group_rows: int = 0  # maximum number of decodes that share a prefix; 0: none share
     more_samples: int = 0  # sampled tokens beyond the first of each row
     has_adapters: bool = field(default=False, kw_only=True)  # True if tokens may have adapters
     has_head: bool = field(default=False, kw_only=True)  # True if the model's head drafts

@@ -67,7 +67,7 @@ def _conditions(names: JsonObject) -> list[str] | None:
 
 
 def _listed(names: JsonObject) -> list[str] | None:
-    """Return the names of an `enum` or a `const`; None without one."""
+    """Return the names that an `enum` or a `const` lists; None if neither is there."""
     listed = names.get("enum", [names["const"]] if "const" in names else None)
     return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else None
 

@@ -14,7 +14,7 @@ from itertools import combinations
 
 from engine.grammars.schemas.json_value import JsonObject, JsonValue, canonical
 
-MAX_ALTERNATIVES = 200  # most alternatives: each pair is compared
+MAX_ALTERNATIVES = 200  # maximum number of alternatives: each pair is compared
 MAX_DEPTH = 8
 _TYPES = {"null", "boolean", "number", "string", "array", "object"}
 
@@ -27,7 +27,7 @@ def exclude_each_other(alternatives: Sequence[JsonValue], resolve: Resolve) -> b
 
 
 def tag_of(alternatives: Sequence[JsonValue], resolve: Resolve) -> str | None:
-    """Return a property whose schemas exclude each other in all alternatives; None without one."""
+    """Return a property whose value tells which alternative applies; None if there is none."""
     resolved = [resolve(one) for one in alternatives[: MAX_ALTERNATIVES + 1]]
     properties = [_properties(one) for one in resolved]
     others = (_types(one) - {"object"} for one in resolved if isinstance(one, dict))

@@ -36,9 +36,9 @@ from engine.grammars.syntax.expression import (
 from engine.grammars.syntax.paths import Ways, path_through
 
 MAX_STATES = 300
-MAX_STEPS = 200_000  # most parts of the pattern that are looked at
+MAX_STEPS = 200_000  # maximum number of parts of the pattern that are looked at
 
-MAX_SPELLED = 4  # most classes of Unicode, whose characters are not known here
+MAX_SPELLED = 4  # maximum number of Unicode classes, whose characters are unknown here
 
 _ANY_CHAR = chars((0, MAX_CODE_POINT))
 ANY_TEXT = Repeat(_ANY_CHAR, 0, None)

@@ -18,7 +18,7 @@ from engine.grammars.syntax.expression import (
     walk,
 )
 
-MAX_PARTS = 20_000  # most parts of an expression
+MAX_PARTS = 20_000  # maximum number of parts of an expression
 _END = -1
 
 Ways = dict[int, dict[int, Expression]]

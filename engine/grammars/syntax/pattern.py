@@ -72,7 +72,7 @@ _OTHER_GROUPS = {
     "?>": "an atomic group",
 }
 _FLAGS = "imsu"
-MAX_TIMES = 100_000  # most repetitions of a part
+MAX_TIMES = 100_000  # maximum number of repetitions of a part
 
 
 def read_pattern(pattern: str, dot: Chars | None = None) -> Expression:

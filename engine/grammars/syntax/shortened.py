@@ -38,7 +38,7 @@ _BOUNDS = (
     9,
     6,
     3,
-)  # most repetitions of a bounded part: each number is tried
+)  # maximum number of repetitions of a bounded part: each number is tried
 
 
 def shortened(whole: Expression, most: int) -> Expression | None:

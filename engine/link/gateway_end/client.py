@@ -106,7 +106,7 @@ class EngineClient(EngineQueries):
 
     @property
     def welcome(self) -> Welcome | None:
-        """Description of the connected engine; None without a connection."""
+        """Description of the connected engine; None if no engine is connected."""
         return self._welcome
 
     @property

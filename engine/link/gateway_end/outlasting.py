@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-LEAVE_S = 10.0  # most seconds until a cancelled request ends: an engine ends it after its step
+LEAVE_S = 10.0  # maximum seconds until a cancelled request ends, after the running step
 
 
 _SLICES = 20  # parts of the longest wait; one turn of the event loop counts as one part at most

@@ -35,7 +35,7 @@ def allow_open_files() -> None:
 
 
 def most_open() -> int:
-    """Return the most connections of one port, by the limit of open files."""
+    """Return the maximum number of a port's connections, by the limit of open files."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MOST_OPEN if soft == resource.RLIM_INFINITY else min(MOST_OPEN, soft // _PART)
 

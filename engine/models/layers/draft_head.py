@@ -55,7 +55,7 @@ class DraftHeadConfig:
     layer: LayerConfig
     norm: RmsNormConfig
     names: HeadNames
-    plain_layer: bool = False  # True if the layer is plain in every weight format
+    plain_layer: bool = False  # True if the layer's weights are never quantised
     plain_projection: bool = True
     hidden_first: bool = False  # True if the projection reads the hidden state first (MiMo)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from engine.link.messages import Priority
 from engine.sequences.sequence import Sequence
 
-MIN_RETRY_S = 1.0  # least result of `retry_after_s`, also without measurements
+MIN_RETRY_S = 1.0  # minimum result of `retry_after_s`, also without measurements
 MAX_RETRY_S = 60.0
 _SPAN_S = 10.0  # seconds over which the rate is measured
 _SAMPLES = 64

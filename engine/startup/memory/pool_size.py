@@ -27,7 +27,7 @@ AHEAD_TOKENS = 16_384
 # libraries, captured graphs. Weights are not included: they pass through memory that can be
 # reclaimed, and weights that stay in host memory are counted separately.
 OPENING_BYTES = 2 * 1024**3
-TOKENS_PER_WINDOW = 2048  # least tokens of KV in the cache for each cached ring
+TOKENS_PER_WINDOW = 2048  # minimum tokens of KV in the cache for each cached ring
 RUNNING_PART = 0.5  # largest share of the device tier for running sequences' states
 CPU_HOST_BYTES = 256 * 1024**2  # small, since on a CPU the device's pool takes the same memory
 

@@ -103,14 +103,17 @@ def _time(mean: Numbers, most: Numbers, waves: Numbers, alone: float) -> Numbers
 
 @dataclass(frozen=True, slots=True)
 class WindowSplits:
-    """The most splits of a row, and the tiles in each split; shorter rows have fewer splits."""
+    """The maximum number of splits of a row, and the tiles in each split.
+
+    Shorter rows have fewer splits.
+    """
 
     splits: int
     tiles: int
 
 
 def most_window_tiles(window: int, block_size: int, tuning: DecodeTuning) -> int:
-    """Return the most tiles that `window` keys touch: they may begin anywhere in a block."""
+    """Return the maximum number of tiles that `window` keys touch, wherever the window begins."""
     return cdiv(window + min(block_size, tuning.tile) - 1, tuning.tile)
 
 

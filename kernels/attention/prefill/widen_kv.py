@@ -18,7 +18,7 @@ from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.kv.fp8_kv import scales_of_head
 from kernels.launch.rounding import next_power_of_2
 
-MAX_WIDENED = 32_768  # most copied tokens: 128 MiB for 8 KV heads of 128
+MAX_WIDENED = 32_768  # maximum number of copied tokens: 128 MiB for 8 KV heads of 128
 
 
 def widened_tokens(layout: BatchLayout) -> int:
