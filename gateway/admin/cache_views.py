@@ -109,7 +109,7 @@ class TiersView(msgspec.Struct, frozen=True, kw_only=True):
     evictions: dict[str, dict[str, int]]  # number of evicted blocks, by tier and reason
     loading: int  # number of sequences whose prefix is being loaded from a lower tier
     failed_loads: int  # number of sequences that were restarted because a load failed
-    # tokens computed per second in prefill, by the number of tokens before them
+    # tokens computed per second in prefill, by length of context
     prefill_tokens_per_s: dict[int, float]
     disk: DiskStats | None
 

@@ -33,8 +33,8 @@ class ToolChoice(Struct, frozen=True, kw_only=True):
 
 
 class Thinking(Struct, frozen=True, kw_only=True):
-    """The options for thinking: whether the model thinks, and whether its thinking is
-    shown.
+    """The options to think, and to show the
+    thinking.
     """
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]

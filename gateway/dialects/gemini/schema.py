@@ -60,8 +60,8 @@ class GeminiToolConfig(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiThinking(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The options for thinking: whether the model thinks, and whether its thoughts are
-    shown.
+    """The options to think, and to show the
+    thoughts.
     """
 
     include_thoughts: bool | None = None
