@@ -50,7 +50,7 @@ class CopyCounts:
 
 
 class TierCopies:
-    """The copies between tiers of one engine. One owner thread."""
+    """The copies between tiers of one engine. Used by one thread only."""
 
     def __init__(
         self, cache: PrefixCache, mover: BlockMover, disk: Disk | None, rates: LoadOrRecompute

@@ -17,7 +17,7 @@ _END_S = 5.0  # longest wait for queued lines at the end, on a busy host
 
 
 class LineWriter:
-    """The lines for one stream. For one thread."""
+    """The lines for one stream. Used by one thread only."""
 
     def __init__(self, descriptor: int) -> None:
         """Write to a descriptor and not to a stream: the process's end would wait for a stream."""

@@ -4,8 +4,7 @@ import gc
 import sys
 
 if __name__ == "__main__":
-    # imported modules stay in memory: collecting garbage in them takes a tenth of the start time
-    gc.disable()
+    gc.disable()  # imported modules stay: collecting garbage in them takes a tenth of the start
     from gateway.startup.main import main
 
     gc.freeze()

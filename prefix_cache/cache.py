@@ -8,7 +8,8 @@ planned moves with `take_plan`, executes them, and reports each end to `complete
 prefix is being loaded is not `ready`, and delays no other lease.
 
 For a model with recurrent layers a lease has slots for states as well, and the tree keeps some of
-these states as checkpoints (`leases.lease_states`): a lease begins at a checkpoint or at nothing.
+these states as state checkpoints (`leases.lease_states`): a lease begins at a checkpoint or at
+nothing.
 
 Knows: block ids, token ids, namespaces, owners. Does not know: what is in a block.
 """
@@ -54,7 +55,7 @@ class FoundPrefix(NamedTuple):
 
     found: Whereabouts
     partial: int  # leading tokens of the next block that a lease would copy
-    matched: int  # tokens in the tree; a lease finds fewer if no state is kept at their end
+    matched: int  # prompt tokens in the tree; a lease needs a state at their end, or finds fewer
 
 
 class PrefixCache:
@@ -122,7 +123,7 @@ class PrefixCache:
         return self._states.is_short()
 
     def is_kept(self, owner: str) -> bool:
-        """Return whether `owner` is within its partitions, if any; False while copies still run."""
+        """Return whether `owner` keeps within its partitions, and no block of it is leaving."""
         return self.quotas.is_kept(owner, self._leasing.is_busy)
 
     def match(
@@ -305,7 +306,7 @@ class PrefixCache:
         self._states.committed(lease, num_computed)
 
     def want_states(self, lease: Lease, positions: Iterable[int]) -> None:
-        """Make the tree keep the states at the ends of the last blocks before these positions.
+        """Make the tree keep recurrent states: those at the last block's end before each position.
 
         The sequence's rows are to end there (`LeaseStates.row_end`). Positions already passed are
         ignored.
@@ -314,27 +315,27 @@ class PrefixCache:
         self._states.want(lease, positions)
 
     def let_start_over(self, lease: Lease) -> None:
-        """Let decodes overwrite the lease's state once another sequence waits for slots.
+        """Let decodes overwrite the lease's recurrent state once another sequence waits for slots.
 
         If such a row fails, its sequence starts over (`is_overwritten`): its old state is gone.
         """
         self._states.let_start_over(lease)
 
     def keep_out(self, lease: Lease) -> None:
-        """Commit no more blocks of the lease, and keep none of its states; it stays valid."""
+        """Commit no more blocks of the lease, nor keep its recurrent states; it stays valid."""
         lease.shares = False
         self._states.keep_out(lease)
 
     def launched(self, lease: Lease, end: int, state_slot: int) -> None:
-        """Note that a launched row writes the lease's state at position `end` to `state_slot`."""
+        """Note that a launched row writes the recurrent state at `end` to slot `state_slot`."""
         self._states.launched(lease, end, state_slot)
 
     def verified(self, lease: Lease, end: int) -> int:
-        """Return the position, at most `end`, of the newest state: the sequence continues there."""
+        """Return the position, at most `end`, of the newest recurrent state, to continue from."""
         return self._states.verified(lease, end)
 
     def left_out(self, lease: Lease) -> None:
-        """Note that the row launched last is to be computed again, from the state before it."""
+        """Note that the last launched row must be computed again, from the state before it."""
         self._states.left_out(lease)
 
     def release(self, lease: Lease, *, now: float) -> None:
@@ -360,11 +361,12 @@ class PrefixCache:
         owner: str | None = None,
         tally: Tally | None = None,
     ) -> int:
-        """Forget the blocks of an owner, of namespaces, of an owner in namespaces, or all (None).
+        """Forget the KV blocks of an owner, of namespaces, or of both; all blocks if both are None.
 
-        The namespaces are those that begin with `namespace`. The blocks below a forgotten block
-        are forgotten too. Leased blocks stay valid for their holders, and are freed on release.
-        Returns how many blocks the tree forgot; `tally` counts their copies.
+        If both are given, only the owner's blocks in these namespaces are forgotten. The namespaces
+        are those that begin with `namespace`. The blocks below a forgotten block are forgotten too.
+        Leased blocks stay valid for their holders, and are freed on release. Returns how many
+        blocks the tree forgot; `tally` counts their copies.
         """
         if owner is not None and namespace is None:
             self._retained.drop(owner)
@@ -398,7 +400,7 @@ class PrefixCache:
                 self.capacity.removals.prune_all(completing.complete(transfer), Reason.LOST)
 
     def release_early(self, moves: Sequence[Move]) -> None:
-        """Note that these moves will not fail, and that steps wait on the device for the copies.
+        """Note that these moves cannot fail any more: steps may start before the copies have ended.
 
         Leases that waited for nothing else are ready. Each move must still be completed.
         """

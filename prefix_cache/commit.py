@@ -1,4 +1,4 @@
-"""The commit of a lease's full blocks to the tree.
+"""The commit of a lease's full KV blocks to the radix tree.
 
     num_shared                                            whole
     |  equal blocks are there already  |  the tree has none |
@@ -55,7 +55,8 @@ class Committer:
         now: float,
         is_written: bool = True,
     ) -> None:
-        """Share the whole blocks of `tokens`, which are more blocks than the lease shares already.
+        """Share the whole KV blocks of `tokens` with the tree; the lease shares fewer blocks so
+        far.
 
         The lease's node is attached. `prompt_keys` are the keys of the first blocks; keys of
         later blocks are made here. `is_written`: the blocks count as written under the lease's
@@ -101,9 +102,9 @@ class Committer:
                 lease.add_duplicates(first, lower)
 
     def _place_lower(self, lease: Lease) -> int:
-        """Give tree blocks of lower tiers the lease's device copies; return the first position.
+        """Make the lease's blocks the device copies of shared blocks that lie in lower tiers only.
 
-        Returns the end of the shared blocks if no block of a lower tier is shared.
+        Returns the position of the first such block; the end of the shared blocks if there is none.
         """
         node, first = lease.node, lease.num_shared
         while not node.edge.is_on_device and node.parent is not None:
@@ -146,7 +147,7 @@ class Committer:
     def _append(
         self, lease: Lease, namespace: Namespace, writer: str, run: Edge, now: float
     ) -> None:
-        """Append to the lease's node if nothing else relies on its end; else add a child node."""
+        """Append blocks to the lease's node if nothing else relies on its end; else add a child."""
         node, owner = lease.node, lease.owner
         alone = node.leases == 1 and not node.held_children and not node.children
         alike = (node.namespace, node.owner, node.writer) == (namespace, owner, writer)

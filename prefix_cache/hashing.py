@@ -33,10 +33,10 @@ def block_keys(
     parent: bytes | None = None,
     first_block: int = 0,
 ) -> bytes:
-    """Return a 16-byte key for each whole block of `token_ids`; they start at `first_block`.
+    """Return a 16-byte key for each whole KV block of `token_ids`.
 
-    `parent` is the key of block `first_block - 1`; None for block 0. A last block that is not
-    full has no key.
+    `first_block`: position of the first of these blocks. `parent`: the key of the block before it;
+    None for block 0. A last block that is not full has no key.
     """
     key = ROOT_KEY if parent is None else parent
     data = token_ids.astype("<i4", copy=False).tobytes()

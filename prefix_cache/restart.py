@@ -1,4 +1,4 @@
-"""The save of the cache before a stop, and its restore after a start.
+"""The save of the prefix cache before a stop, and the restore of the cache after a start.
 
     save      blocks that are not on disk are copied there, hottest first   before a stop
     restore   the part of the tree that is on disk is rebuilt               after a start
@@ -108,7 +108,7 @@ class Restart:
         return room - left
 
     def save(self, blocks: int) -> int:
-        """Plan copies of up to `blocks` blocks and states not on disk yet, before a stop.
+        """Plan copies of up to `blocks` blocks and recurrent states not on disk yet, before a stop.
 
         Blocks that the policy values most come first, and every block after its prefix. At most
         `Tiers.max_disk_writes` are under way at once: take the plan, complete it, call again.
@@ -129,13 +129,13 @@ class Restart:
         return blocks - left
 
     def _load_state(self, node: Node) -> None:
-        """Load the state at the end of a node whose blocks are loaded, if a slot is free for it."""
+        """If a slot is free, load the recurrent state at the end of a node with loaded blocks."""
         is_free = self._capacity.checkpoints.device.allocator.num_free > 0
         if is_free and node.checkpoint is not None and node.checkpoint.device_slot is None:
             self._capacity.state_copies.load(node, node.owner)
 
     def _add_state(self, node: Node, slot: int | None) -> Iterable[int]:
-        """Give a restored node its state, if it has one; return the disk slots of its parts."""
+        """Give a restored node its recurrent state, if any; return the disk slots of its parts."""
         if slot is None:
             return ()
         self._capacity.checkpoints.restored(node, slot)
@@ -155,7 +155,7 @@ class Restart:
         }
 
     def _sound(self, found: Iterable[Stored], slots: set[int]) -> tuple[list[Stored], list[Stored]]:
-        """Return the sound records of blocks, each key once, and the sound records of states.
+        """Return the sound records of KV blocks, each key once, and those of recurrent states.
 
         Adds the slots of all records to `slots`.
         """

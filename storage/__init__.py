@@ -2,7 +2,7 @@
 
     tier_mover     moves blocks between all tiers, and to the disk by `disk_route`
     copies, disk   copies between device and host; records on disk, in a process of its own
-    pools          memory of blocks, states and rings
+    pools          memory of KV blocks, recurrent states and rings
     batched_copies, layerwise_load    many copies in one call; loads that steps wait for, by layer
     layouts        where the bytes of a block, a state and a ring are
     runs, move, free_memory, waiting, errors

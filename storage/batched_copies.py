@@ -41,7 +41,7 @@ class _Attributes(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class CopyPieces:
-    """Copies of `sizes` bytes from addresses to addresses, (n,) uint64 each."""
+    """Copies of `sizes` bytes from source to target addresses, (n,) uint64 each."""
 
     targets: Addresses
     sources: Addresses
@@ -62,7 +62,7 @@ class BatchedCopies:
         if not len(pieces.sizes):
             return
         same = _Attributes(source_access_order=_IN_STREAM_ORDER)
-        first = ctypes.c_size_t(0)  # the first copy that these attributes apply to
+        first = ctypes.c_size_t(0)  # index of the first copy that these attributes apply to
         code = self._call(
             pieces.targets.ctypes.data_as(ctypes.c_void_p),
             pieces.sources.ctypes.data_as(ctypes.c_void_p),

@@ -1,4 +1,4 @@
-"""Copies of runs of blocks between the device's memory and the host's.
+"""Copies of runs of KV blocks between the device's memory and the host's memory.
 
 A run is a number of blocks that follow each other in both memories; one copy moves a whole run. On
 a GPU each direction has its own stream, so copies in both directions run at once, beside the steps:
@@ -63,7 +63,7 @@ class Copying(CopyEvent, Protocol):
 
 
 class CopyStream(Protocol):
-    """Copies of runs of blocks between two memories. One owner thread."""
+    """Copies of runs of blocks between two memories. Used by one thread only."""
 
     def record_event(self) -> CopyEvent:
         """Record an event after all work launched on the device so far."""
@@ -73,7 +73,7 @@ class CopyStream(Protocol):
 
 
 class Passed:
-    """A `Copying` whose copies were done when `copy` returned."""
+    """Copies that were done when `copy` returned; implements `Copying`."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -98,7 +98,7 @@ class PlainCopies:
         return Passed()
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:  # noqa: ARG002
-        """Copy now."""
+        """Copy all `runs` before the call returns."""
         began = time.perf_counter()
         for target, source in runs.views():
             target.copy_(source)
@@ -123,7 +123,7 @@ class OnStream:
         self._late = late
 
     def end(self) -> None:
-        """Record that all of the copies have been queued."""
+        """Record the event after the copies, all of which have been queued."""
         self._done.record(self._stream)
 
     def query(self) -> bool:
@@ -135,7 +135,7 @@ class OnStream:
         self._done.synchronize()
 
     def release_early(self) -> bool:
-        """Release the load early, once all layers but its late layers have arrived."""
+        """Release the load early, once all layers except the late layers have arrived."""
         if self._early is None or self._late is None:
             return False
         if not self._early.query():  # type: ignore[no-untyped-call]

@@ -4,8 +4,8 @@
     host   -> disk                                    write
     disk   -> device  wait for a buffer | read | copy up | the buffer is free
 
-A state is moved block by block like KV, and its move ends with the last block. The move is lost if
-any block is lost, or else failed if any block failed.
+A recurrent state is moved block by block like KV, and its move ends with the last block. The move
+is lost if any block is lost, or else failed if any block failed.
 
 Reads come first, since requests wait for them. Writes take at most half of the buffers. When the
 disk does not answer, moves that wait for a buffer fail at once: computing a prefix is better for a
@@ -31,7 +31,7 @@ from storage.runs import Runs, Slots, runs_of
 
 @dataclass(slots=True, eq=False)
 class _OpenMove:
-    """A move that ends once `left` more of its blocks have ended."""
+    """A move of one or more blocks, of which `left` have not arrived or failed yet."""
 
     move: Move
     left: int
@@ -58,7 +58,7 @@ class _DiskBatch:
 
 
 class DiskRoute:
-    """The moves to and from one disk. One owner thread."""
+    """The moves to and from one disk. Used by one thread only."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 PROCESS = Path("/proc/self")
-# The field of /proc/self/statm, in pages, for each limit: all mapped memory, and data alone.
+# For each limit, the field of /proc/self/statm that counts against it: all mapped pages, or data.
 _LIMITS = {"RLIMIT_AS": (resource.RLIMIT_AS, 0), "RLIMIT_DATA": (resource.RLIMIT_DATA, 5)}
 
 
@@ -47,9 +47,10 @@ def host_free_memory(
     process: Path = PROCESS,
     limits: Mapping[str, int] | None = None,
 ) -> FreeMemory:
-    """Return the tightest bound, given bytes by RLIMIT name (default: this process's limits).
+    """Return the memory left under the tightest limit. `limits`: bytes by RLIMIT name.
 
-    Where the system does not tell, such as outside Linux, a quarter of all memory counts as free.
+    Default: this process's limits. Where the system does not tell, such as outside Linux, a quarter
+    of all memory counts as free.
     """
     available = _available(meminfo)
     if available is None:
@@ -97,7 +98,7 @@ def _paths_of(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _left_in(group: Path, version: _Version) -> FreeMemory | None:
-    """Return the memory left in a group; None if there is no such group or no bound."""
+    """Return the memory left in a control group; None if it does not exist or has no bound."""
     limit, used = group / version.limit, group / version.used
     if not (limit.exists() and used.exists()):
         return None

@@ -20,11 +20,11 @@ import torch
 
 from storage.layouts.kv_layout import KvLayout
 
-LATE_PART = 4  # a quarter of the layers may be late
+LATE_PART = 4  # number of parts of the layers; only the last part may be late
 
 
 class LayerwiseLoad:
-    """The late layers of one pool on a GPU. One owner thread.
+    """The late layers of a block pool on a GPU: loaded last. Used by one thread only.
 
     `first`: the first late layer, before which steps `wait`; `bytes_before`: a block's bytes before
     this layer. `max_bytes`: bytes that may be missing when a load is released early.
@@ -53,7 +53,7 @@ class LayerwiseLoad:
 def layerwise_load_of(
     layout: KvLayout, max_bytes: int, device: torch.device
 ) -> LayerwiseLoad | None:
-    """Return the late layers of a pool; None on a device without CUDA or with few layers."""
+    """Return the late layers of a block pool; None without CUDA, or if it has few layers."""
     if device.type != "cuda" or layout.num_layers < LATE_PART:
         return None
     return LayerwiseLoad(layout, max_bytes, device)

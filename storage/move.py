@@ -1,4 +1,4 @@
-"""A copy of one block or state between slots, as data, and the outcomes of copies.
+"""A copy of one KV block or recurrent state between slots, as data, and copies' outcomes.
 
 Knows: the names of the tiers, that a block has a slot number in each tier, and which record a block
 on disk is bound to. Does not know: why a block moves, or how a copy is made. `prefix_cache` returns
@@ -58,16 +58,16 @@ class TokenCopy(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class StateSlots:
-    """The slots of states below the device, each several blocks in a row after the KV blocks.
+    """The slots of recurrent states below the device: runs of blocks after the KV blocks.
 
     So states use the memory, the staging buffers and the records of blocks.
     """
 
-    blocks: int  # blocks of a state
+    blocks: int  # number of blocks that a state takes
     first: Mapping[Tier, int]  # the block with which a tier's state slot 0 begins
 
     def of(self, tier: Tier, slot: int) -> range:
-        """Return the blocks of state `slot` of a tier (the device: in the state pool)."""
+        """Return the blocks of state `slot` of a tier; on the device, blocks of the state pool."""
         start = self.first.get(tier, 0) + slot * self.blocks
         return range(start, start + self.blocks)
 
@@ -82,7 +82,7 @@ class BlockRecord:
     owner: str  # the owner whose data key encrypts the block
     token_ids: bytes  # block_size int32, little endian
     hits: int = 0  # requests that had found the block when it was written; not compared
-    # which part of the state after the block this is; None: the block's KV
+    # number of this part of the recurrent state after the block; None: the block's KV
     state_part: int | None = None
 
 
@@ -118,7 +118,7 @@ class Completed:
     failed: list[Move] = field(default_factory=list)
     # Reads from disk of a damaged or different record: the source is gone.
     lost: list[Move] = field(default_factory=list)
-    # Times of copies, where known: not for the disk.
+    # Times of copies; the disk's are not measured.
     copied: list[Copied] = field(default_factory=list)
     # Moves to the device that are released early before their end: later steps wait for missing
     # layers themselves, and the moves are done once such a step is over.

@@ -20,7 +20,8 @@ Slots = npt.NDArray[np.int64]
 class Runs:
     """Runs of blocks from `sources` to `targets`, both (blocks, block_bytes) uint8 and contiguous.
 
-    Run i is `counts[i]` blocks, from `source_slots[i]` and `target_slots[i]` on.
+    Run i is `counts[i]` blocks; the first is in slot `source_slots[i]`, and goes to
+    `target_slots[i]`.
     """
 
     targets: Tensor

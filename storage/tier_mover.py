@@ -76,7 +76,7 @@ class TierMover:
         copies: CopyStream | None = None,
         states: tuple[StatePool | WindowPool, StateSlots] | None = None,
     ) -> None:
-        """Copy to and from the device with `copies`; None: with those that `copies_for` returns.
+        """Copy to and from the device with `copies`; None: with the result of `copies_for`.
 
         `states`: the pool of states or rings, if there is one, and their slots in lower tiers.
         """
@@ -94,7 +94,7 @@ class TierMover:
         self._device_states = self._device[:0]
         if states is not None:
             self._device_states, self._state_slots = states[0].blocks, states[1]
-        # No layer of a state may be late.
+        # No layer of a recurrent state may be late.
         self._state_copies = copies or copies_for(device.tensor.device)
         self._route = None
         if disk is not None:

@@ -1,6 +1,6 @@
 """Waiting for file descriptors of any number.
 
-`select.select` raises for descriptors from 1,024 on, which an engine with many connections has.
+`select.select` raises for descriptors above 1,023, which an engine with many connections has.
 """
 
 from __future__ import annotations

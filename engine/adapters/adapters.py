@@ -62,7 +62,7 @@ class _Asked(NamedTuple):
 
 
 class Adapters:
-    """The adapters of one engine's requests. One owner thread."""
+    """The adapters of one engine's requests. Used by one thread only."""
 
     def __init__(self, parts: AdapterParts | None) -> None:
         """Serve adapters from `parts`; None: refuse every request with an adapter."""

@@ -32,7 +32,7 @@ class _Held:
 
 @dataclass(slots=True)
 class OtherRanksAdapters:
-    """Host memory of the other ranks; implements `OtherHosts`. One owner thread."""
+    """Host memory of the other ranks; implements `OtherHosts`. Used by one thread only."""
 
     others: OtherRanks
     _held: dict[bytes, _Held] = field(default_factory=dict)  # by digest

@@ -37,7 +37,7 @@ class _Answer:
 
 
 class AnswerText:
-    """A text of answers, with `ERASED` after each answer. One owner thread."""
+    """A text of answers, with `ERASED` after each answer. Used by one thread only."""
 
     def __init__(self) -> None:
         self._answers: dict[Node, list[_Answer]] = {}

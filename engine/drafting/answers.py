@@ -19,7 +19,7 @@ from prefix_cache.tree.tree import RadixTree
 
 
 class EarlierAnswers:
-    """The answers of each namespace, while the tree has their blocks. One owner thread."""
+    """The answers of each namespace, while the tree has their blocks. Used by one thread only."""
 
     def __init__(self, tree: RadixTree) -> None:
         self._texts: dict[Namespace, AnswerText] = {}

@@ -48,7 +48,7 @@ BeginDrafts = Callable[[Sequence], Drafter | None]
 
 
 class Drafting(Protocol):
-    """Choice of the drafts of a step. One owner thread."""
+    """Choice of the drafts of a step. Used by one thread only."""
 
     def begin(self, sequence: Sequence) -> None:
         """Prepare to draft for a sequence whose first token the launched step samples.

@@ -30,7 +30,7 @@ States = StatePool | WindowPool
 
 
 class BlockReader(Protocol):
-    """Reader of blocks. For one thread."""
+    """Reader of blocks. Used by one thread only."""
 
     def read(self, slot: int) -> memoryview:
         """Read the bytes of a block, valid until the next call."""
@@ -38,7 +38,7 @@ class BlockReader(Protocol):
 
 
 class BlockWriter(Protocol):
-    """Writer of blocks, one after the other. For one thread."""
+    """Writer of blocks, one after the other. Used by one thread only."""
 
     def follow(self, event: CopyEvent) -> None:
         """Make later writes wait for `event`."""

@@ -53,7 +53,7 @@ class _Import:
 
 
 class CarriedPrefixes:
-    """The reads and the imports of one engine. One owner thread."""
+    """The reads and the imports of one engine. Used by one thread only."""
 
     def __init__(self, cache: PrefixCache, pins: Pins, units: UnitMemory | None) -> None:
         """Read and write prefixes through `units`; None: refuse all queries."""

@@ -82,7 +82,7 @@ def open_exchange(
 
 
 class Exchange:
-    """Exchange of blocks with other engines. Implements `Fetcher`. One owner thread."""
+    """Exchange of blocks with other engines. Implements `Fetcher`. Used by one thread only."""
 
     def __init__(
         self,

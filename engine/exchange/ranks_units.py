@@ -34,7 +34,7 @@ PART_BYTES = 96 << 10  # maximum bytes in one report
 
 @dataclass(slots=True)
 class RanksUnits:
-    """The units of all ranks, seen from rank 0; implements `UnitMemory`. One owner thread."""
+    """The units of all ranks, seen from rank 0, for one thread; implements `UnitMemory`."""
 
     own: UnitMemory
     others: OtherRanks

@@ -59,7 +59,7 @@ class SealedPlace:
 
 
 class Seal:
-    """Cipher of one fetch, the same at both ends. For one thread."""
+    """Cipher of one fetch, the same at both ends. Used by one thread only."""
 
     def __init__(self, fingerprint: bytes, asking_salt: bytes, answering_salt: bytes) -> None:
         self._bound = _KEY + fingerprint + asking_salt + answering_salt

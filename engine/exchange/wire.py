@@ -133,7 +133,7 @@ class WireError(ValueError):
 
 
 class ExchangeCodec:
-    """Codec of both directions. Holds msgspec's compiled coders, no other state. For one thread."""
+    """Codec of both directions, for one thread. Holds only msgspec's compiled coders."""
 
     def __init__(self) -> None:
         self._encoder = msgspec.msgpack.Encoder()

@@ -29,7 +29,7 @@ class BlockTables:
 
     `host` (batch slots + 1, blocks) int32; of each row, the first `num_blocks` ids are valid.
 
-    Padding rows read the last table row, `nobody`. One owner thread.
+    Padding rows read the last table row, `nobody`. Used by one thread only.
     """
 
     def __init__(self, *, num_batch_slots: int, num_blocks: int, scratch_block: int = 0) -> None:

@@ -125,7 +125,7 @@ class _Members:
 
 
 class SharedPrefixes:
-    """Groups of decode rows, followed from step to step. One owner thread."""
+    """Groups of decode rows, followed from step to step. Used by one thread only."""
 
     def __init__(self, rule: SharingRule) -> None:
         self.rule = rule

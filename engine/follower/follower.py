@@ -71,7 +71,7 @@ class RankParts:
 
 
 class Follower:
-    """The loop of one rank other than 0. One owner thread."""
+    """The loop of one rank other than 0. Used by one thread only."""
 
     def __init__(self, parts: RankParts, ring: RingReader, channel: Channel) -> None:
         self._parts = parts

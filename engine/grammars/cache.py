@@ -79,7 +79,7 @@ class _Kept:
 
 
 class GrammarCache:
-    """The last used grammars of each flow. One owner thread."""
+    """The last used grammars of each flow. Used by one thread only."""
 
     def __init__(self, flow_bytes: int = FLOW_BYTES, all_bytes: int = ALL_BYTES) -> None:
         self._flows: OrderedDict[str, _Kept] = OrderedDict()  # the last flow to ask is at the end

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Grammars:
-    """The grammars of one engine. One owner thread."""
+    """The grammars of one engine. Used by one thread only."""
 
     def __init__(
         self,

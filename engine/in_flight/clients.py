@@ -25,7 +25,7 @@ from engine.sequences.sequence import Sequence
 
 
 class Clients:
-    """Accepted requests of all clients of one engine. One owner thread."""
+    """Accepted requests of all clients of one engine. Used by one thread only."""
 
     def __init__(self, components: Components) -> None:
         self._link = components.link

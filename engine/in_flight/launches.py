@@ -32,7 +32,7 @@ MOST_PATIENCE_S = 0.05
 
 
 class Launches:
-    """The launched steps of one engine. One owner thread."""
+    """The launched steps of one engine. Used by one thread only."""
 
     def __init__(self, components: Components) -> None:
         self.budget: int | None = None  # tokens of a step; lowered on lack of memory

@@ -12,7 +12,7 @@ from engine.sequences.sequence import Sequence
 
 
 class Unready:
-    """Accepted sequences of one engine that wait for their constraints. One owner thread."""
+    """Accepted sequences of one engine that wait for their constraints. Used by one thread only."""
 
     def __init__(self) -> None:
         self._sequences: list[Sequence] = []

@@ -30,7 +30,7 @@ from engine.offload.placement import NUM_BUFFERS
 
 
 class Copies(Protocol):
-    """Copies of bytes to the device. One owner thread."""
+    """Copies of bytes to the device. Used by one thread only."""
 
     def start(self, index: int, target: Tensor, source: Tensor) -> None:
         """Copy the weights of a layer, after all earlier launches."""

@@ -64,7 +64,7 @@ class _Subscriber:
 
 
 class CacheFeed:
-    """The subscribers of one engine. One owner thread."""
+    """The subscribers of one engine. Used by one thread only."""
 
     def __init__(self, tree: RadixTree) -> None:
         self._tree = tree

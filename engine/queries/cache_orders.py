@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class CacheOrders:
-    """Executor of orders on one engine's cache. One owner thread."""
+    """Executor of orders on one engine's cache. Used by one thread only."""
 
     def __init__(self, components: Components) -> None:
         disk = components.copies.disk

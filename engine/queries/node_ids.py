@@ -17,7 +17,7 @@ MOST = 20_000
 
 
 class NodeIds:
-    """The names of one engine's nodes. One owner thread."""
+    """The names of one engine's nodes. Used by one thread only."""
 
     def __init__(self, engine_id: str) -> None:
         self._start = engine_id[:8]

@@ -27,7 +27,7 @@ from storage.move import Tier
 
 
 class PrefixQueries:
-    """Answers to queries on prefixes. One owner thread."""
+    """Answers to queries on prefixes. Used by one thread only."""
 
     def __init__(self, cache: PrefixCache, times: StepTimes, exchange: Exchange) -> None:
         self._cache = cache

@@ -32,7 +32,7 @@ Answered = Flush | Probe | ListMarked | ForgetMarked | DropAdapter | StatsQuery 
 
 
 class Queries:
-    """The answers of one engine. One owner thread."""
+    """The answers of one engine. Used by one thread only."""
 
     def __init__(self, components: Components) -> None:
         cache, clock = components.cache, components.clock

@@ -29,7 +29,7 @@ PinsOf = Mapping[Node, list[str]]
 
 
 class TreeViews:
-    """Views of one cache. One owner thread. `clock`: the cache's clock, monotonic seconds."""
+    """Views of one cache, for one thread. `clock`: the cache's clock, monotonic seconds."""
 
     def __init__(
         self, cache: PrefixCache, pins: Pins, engine_id: str, clock: Callable[[], float]

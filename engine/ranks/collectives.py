@@ -97,9 +97,9 @@ class Peers(Protocol):
 class Collectives:
     """The ranks of one model, seen from one of them; implements `RankGroup`.
 
-    One owner thread. Methods that wait raise RankLeft if another rank is gone. On CUDA no method
-    waits for the device, and launches can be captured in a graph, which all ranks must capture and
-    replay alike.
+    Used by one thread only. Methods that wait raise RankLeft if another rank is gone. On CUDA no
+    method waits for the device, and launches can be captured in a graph, which all ranks must
+    capture and replay alike.
     """
 
     def __init__(self, rendezvous: Rendezvous, device: torch.device) -> None:

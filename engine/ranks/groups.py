@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class RankGroups:
-    """The groups of one rank. One owner thread."""
+    """The groups of one rank. Used by one thread only."""
 
     every: Collectives
     tensor: Collectives | None  # None: one rank computes each stage

@@ -25,7 +25,7 @@ class RankGone(AnotherRankIsGone):
 
 
 class OtherRanks:
-    """The ranks from 1 on, in the order of their numbers. One owner thread."""
+    """The ranks from 1 on, in the order of their numbers. Used by one thread only."""
 
     def __init__(self, ring: RingWriter, channels: Sequence[Channel]) -> None:
         self._ring = ring

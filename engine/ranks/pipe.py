@@ -23,7 +23,7 @@ _TAG = 0
 
 
 class StagePipe:
-    """The stages of one model, seen from one of them; implements `Pipe`. One owner thread.
+    """The stages of one model, seen from one of them; implements `Pipe`. Used by one thread only.
 
     On a CPU `send` waits until the next stage receives. On CUDA the host does not wait: later
     launches run after the exchange, in the stream's order.

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 class RankProcess:
     """One rank's process, and a socket to it; watched and killed with other ranks.
 
-    One owner thread.
+    Used by one thread only.
     """
 
     def __init__(self, rank: int, descriptors: Sequence[int]) -> None:

@@ -50,7 +50,7 @@ class ReaderEnds:
 
 
 class RingWriter:
-    """The writing end of a ring. One owner thread."""
+    """The writing end of a ring. Used by one thread only."""
 
     def __init__(
         self, num_readers: int, num_bytes: int = RING_BYTES, patience_s: float = PATIENCE_S
@@ -106,7 +106,7 @@ class RingWriter:
 
 
 class RingReader:
-    """One reading end of a ring. One owner thread."""
+    """One reading end of a ring. Used by one thread only."""
 
     def __init__(self, ends: ReaderEnds) -> None:
         """Map the memory; the caller still closes the descriptors. Raises OSError."""

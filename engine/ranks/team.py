@@ -37,7 +37,7 @@ class RankNotStarted(ModelError):
 
 
 class Team:
-    """The other ranks, and the groups of all ranks. One owner thread."""
+    """The other ranks, and the groups of all ranks. Used by one thread only."""
 
     def __init__(
         self, others: OtherRanks, processes: Sequence[RankProcess], watch: RanksWatch

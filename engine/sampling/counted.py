@@ -26,7 +26,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class CountedTokens:
-    """Number of counted tokens, and the drafts after these, by batch slot. One owner thread."""
+    """Number of counted tokens, and the drafts after these tokens, by batch slot."""
 
     def __init__(self, num_batch_slots: int) -> None:
         self._counts = np.zeros(num_batch_slots, np.int64)

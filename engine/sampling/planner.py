@@ -50,7 +50,7 @@ MASK_BITS = 32  # bits of a word of a mask
 class Planner:
     """Planner for one model. `fresh_seed` returns 64 bits for rows without a seed.
 
-    A plan changes later plans only after a call of `launched`. One owner thread.
+    A plan changes later plans only after a call of `launched`. Used by one thread only.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ ASKED = np.dtype(
 
 
 class SlotParams:
-    """One record of `ASKED` for each batch slot. One owner thread."""
+    """One record of `ASKED` for each batch slot. Used by one thread only."""
 
     def __init__(
         self, num_batch_slots: int, vocab_size: int, eos_token_ids: tuple[int, ...]

@@ -33,7 +33,7 @@ from engine.sequences.sequence_cache import SequenceCache, lease_of
 
 
 class ActiveSequences:
-    """Sequences with a lease. One owner thread."""
+    """Sequences with a lease. Used by one thread only."""
 
     def __init__(
         self,

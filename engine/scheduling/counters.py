@@ -53,7 +53,7 @@ class WindowCounter:
 
 
 class EngineCounters:
-    """The engine's counters. One owner thread."""
+    """The engine's counters. Used by one thread only."""
 
     def __init__(self, *, started: float, max_flows: int = MAX_FLOWS) -> None:
         self.steps = 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Fetcher(Protocol):
-    """Starts and ends fetches for the scheduler. One owner thread."""
+    """Starts and ends fetches for the scheduler. Used by one thread only."""
 
     @property
     def is_exporting(self) -> bool:

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class GapTargets:
-    """The targets of an engine's sequences, and counts of their gaps. One owner thread."""
+    """The targets of an engine's sequences, and counts of their gaps. Used by one thread only."""
 
     def __init__(self, limits: StepLimits, times: StepTimes) -> None:
         self._own_s, self._stages = limits.target_itl_s, limits.stages

@@ -64,7 +64,7 @@ class WaitingPrompts(NamedTuple):
 
 
 class PrefillBudget:
-    """The budget of prompt tokens of each step. One owner thread."""
+    """The budget of prompt tokens of each step. Used by one thread only."""
 
     def __init__(self, limits: StepLimits, times: StepTimes) -> None:
         self._whole = limits.max_batch_tokens

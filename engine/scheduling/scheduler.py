@@ -66,7 +66,7 @@ from engine.sequences.sequence_cache import SequenceCache
 
 
 class Scheduler:
-    """Scheduler of waiting and running sequences into steps. One owner thread."""
+    """Scheduler of waiting and running sequences into steps. Used by one thread only."""
 
     def __init__(
         self,

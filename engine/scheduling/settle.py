@@ -51,7 +51,7 @@ from engine.step import SCORE, VERIFY, Sampled, samples_each
 
 
 class Settler:
-    """Settler of steps; also ends sequences. One owner thread."""
+    """Settler of steps; also ends sequences. Used by one thread only."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class SchedulerStuck(RuntimeError):
 
 
 class SequenceStarts:
-    """The starts of sequences, and preemptions for them. One owner thread."""
+    """The starts of sequences, and preemptions for them. Used by one thread only."""
 
     def __init__(
         self,

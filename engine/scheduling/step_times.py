@@ -86,7 +86,7 @@ class StepShape(NamedTuple):
 
 
 class StepTimes:
-    """Predicted seconds of an engine's steps. One owner thread."""
+    """Predicted seconds of an engine's steps. Used by one thread only."""
 
     def __init__(self, most_captured: int = MOST_NEW, weights: float = WEIGHTS) -> None:
         """Set the most prompt tokens of a step that is padded to a captured size.

@@ -72,7 +72,7 @@ class Load:
 
 
 class Sentinel:
-    """The sentinel of one engine. One owner thread."""
+    """The sentinel of one engine. Used by one thread only."""
 
     def __init__(
         self,

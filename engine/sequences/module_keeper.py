@@ -70,7 +70,7 @@ class _Computing:
 
 
 class ModuleKeeper:
-    """The modules that accepted sequences wait for. One owner thread."""
+    """The modules that accepted sequences wait for. Used by one thread only."""
 
     def __init__(self, cache: PrefixCache, at_a_time: int = AT_A_TIME) -> None:
         self._cache = cache

@@ -66,7 +66,7 @@ class _PinnedEntry:
 
 
 class Pins:
-    """The pinned prefixes of one engine. One owner thread."""
+    """The pinned prefixes of one engine. Used by one thread only."""
 
     def __init__(self, cache: PrefixCache, most_blocks: int) -> None:
         self._cache = cache

@@ -42,7 +42,7 @@ class LeaseMissing(RuntimeError):
 
 
 class SequenceCache:
-    """The engine's use of the prefix cache. One owner thread."""
+    """The engine's use of the prefix cache. Used by one thread only."""
 
     def __init__(
         self,

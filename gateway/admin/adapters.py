@@ -19,9 +19,7 @@ from gateway.tenant_adapters import NAME_PATTERN, TenantAdapter
 
 
 class NewAdapter(AdminBody):
-    """Body of POST /admin/tenants/{id}/adapters; `path` is below the engines' adapter
-    folder.
-    """
+    """Body of POST /admin/tenants/{id}/adapters; `path` is below the engines' folder."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     path: Annotated[str, Field(min_length=1, max_length=1024)]
@@ -41,7 +39,7 @@ class DroppedAdapter(msgspec.Struct, frozen=True):
 
 
 def adapters_router(store: Records, adapters: TenantAdapters, audit: AuditTrail) -> APIRouter:
-    """Serve the routes of adapters; `admin_router` guards them with the operator's key."""
+    """Serve the routes; `admin_router` guards the routes."""
     router = APIRouter(prefix="/admin/tenants/{tenant_id}/adapters")
 
     @router.post(

@@ -30,9 +30,7 @@ Permitted = Callable[[Caller], AsyncIterator[Permit]]
 
 
 class NamedModel(NamedTuple):
-    """The model or adapter that a request names: the name for the answer, and the
-    adapter, if any.
-    """
+    """The model or adapter that a request names: its name in the answer, and the adapter."""
 
     name: str
     adapter: TenantAdapter | None
@@ -76,8 +74,7 @@ class ModelCard:
 class RouteParts:
     """The gateway's parts that the routes of a dialect use.
 
-    Each route calls `authenticate` before reading a body; a route that needs the engine or much
-    computing also takes a permit.
+    Each route calls `authenticate` before reading a body; a route that does work takes a permit.
     """
 
     answering: Answering

@@ -1,4 +1,4 @@
 """The eviction order of cached blocks: policies, owners' quotas, reference counts.
 
-Knows: nodes of the tree, owners, what is held. Does not know: slots, copies or leases.
+Knows: nodes of the tree, owners, which nodes leases hold. Does not know: slots, copies or leases.
 """

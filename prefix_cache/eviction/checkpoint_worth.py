@@ -26,24 +26,24 @@ from prefix_cache.tree.match import last_checkpoint
 from prefix_cache.tree.node import Checkpoint, Node, Position, StateCopy
 from storage.move import Tier
 
-# share of a checkpoint's blocks that still counts once its conversation went on
+# factor of a checkpoint's worth once its conversation has gone on
 PASSED_PART = 1 / 8
 
 
 class CheckpointWorth(EvictionPolicy):
-    """Policy that keeps checkpoints that save many blocks or were used lately."""
+    """Policy that keeps state checkpoints that save many blocks or were used lately."""
 
     def __init__(self, tier: Tier) -> None:
         """Order the copies in `tier`."""
-        self.clock = 0.0  # blocks
+        self.clock = 0.0  # priority of the last evicted checkpoint, in blocks
         self._tier = tier
 
     def sort_key(self, node: Node) -> SortKey:
-        """Return the priority that the checkpoint got when it last became a candidate."""
+        """Return the priority that the state checkpoint got when it last became a candidate."""
         return (self._copy(node).priority,)
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Return whether `node`'s checkpoint, new in this tier, is worth more than `victim`'s."""
+        """Return whether `node`'s state checkpoint, new in this tier, beats that of `victim`."""
         return self.priority(victim) < self.clock + worth(node)
 
     def fresh(self) -> CheckpointWorth:
@@ -51,15 +51,18 @@ class CheckpointWorth(EvictionPolicy):
         return CheckpointWorth(self._tier)
 
     def used(self, node: Node) -> None:
-        """Note that a request starts from the node's checkpoint, or has just made one there."""
+        """Note that a request starts from the node's state checkpoint, or has just made it."""
         self._copy(node).since = self.clock
 
     def evicted(self, node: Node) -> None:
-        """Raise the policy's clock to the priority of the evicted checkpoint of `node`."""
+        """Raise the policy's clock to the priority of the evicted state checkpoint of `node`."""
         self.clock = max(self.clock, self._copy(node).priority)
 
     def priority(self, node: Node) -> float:
-        """Return the present priority, which grows when the previous checkpoint is evicted."""
+        """Return the present priority of the node's state checkpoint.
+
+        The priority grows when the checkpoint before it on the path is evicted.
+        """
         return self._copy(node).since + worth(node)
 
     def _copy(self, node: Node) -> StateCopy:
@@ -67,12 +70,12 @@ class CheckpointWorth(EvictionPolicy):
 
 
 def worth(node: Node) -> float:
-    """Return the blocks that the node's checkpoint probably saves the next request."""
+    """Return the blocks that the node's state checkpoint probably saves the next request."""
     return saved_blocks(node) * (PASSED_PART if _is_passed(node) else 1)
 
 
 def _is_passed(node: Node) -> bool:
-    """Return whether the only request that started here has left a later checkpoint."""
+    """Return whether the only request that started here has left a later state checkpoint."""
     checkpoint = checkpoint_of(node)
     if checkpoint.starts != 1:
         return False
@@ -86,13 +89,13 @@ def _is_passed(node: Node) -> bool:
 
 
 def saved_blocks(node: Node) -> int:
-    """Count the blocks between the previous checkpoint on the path and the end of `node`."""
+    """Count the blocks between the previous state checkpoint on the path and the end of `node`."""
     before = 0 if node.parent is None else last_checkpoint(Position.after(node.parent)).num_blocks
     return node.end - before
 
 
 def checkpoint_of(node: Node) -> Checkpoint:
-    """Return the node's checkpoint; raise InvariantBroken if it has none."""
+    """Return the node's state checkpoint; raise InvariantBroken if it has none."""
     if node.checkpoint is None:
         raise InvariantBroken("a node without a checkpoint is used as if it had one")
     return node.checkpoint

@@ -22,9 +22,10 @@ from storage.move import Tier
 SortKey = tuple[float, ...]
 Entry = tuple[Any, ...]  # a sort key's numbers, a serial number, a node: compared as a tuple
 
-SLACK = 64  # stale heap entries that do not yet cause a sweep
+SLACK = 64  # number of stale heap entries beyond which they may be removed
 ABOVE = {Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
-# Table for `bytes.translate`: 1 for states of blocks in this tier and a faster one, not moving.
+# Table for `bytes.translate`: 1 for the residency of a block that lies in this tier and in a
+# faster tier, and is not being copied.
 _IS_DOUBLE = {
     tier: bytes(bool(s & BIT[tier] and s & above and not s & MOVING) for s in range(256))
     for tier, above in ABOVE.items()
@@ -54,14 +55,14 @@ class EvictionPolicy(ABC):
         return self  # this policy learns nothing
 
     def new_blocks(self, keys: bytes) -> int:  # noqa: ARG002 - a policy may ask
-        """Return how many leading blocks of a new run are to become a node by themselves.
+        """Return how many leading blocks of a run of new blocks are to become a node by themselves.
 
         0: the whole run may be one node.
         """
         return 0
 
     def may_grow(self, node: Node) -> bool:  # noqa: ARG002 - a policy may ask
-        """Return whether new blocks may join `node`; no prompt branches off at its end."""
+        """Return whether new blocks may be appended to `node`, at whose end no prompt branches."""
         return True
 
     def entered(self, node: Node) -> None:  # noqa: B027 - most ignore it

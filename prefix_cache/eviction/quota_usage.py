@@ -59,7 +59,7 @@ class Rank(NamedTuple):
 
 
 class QuotaUsage:
-    """Usage counts of one tier. One owner thread."""
+    """Counts of the blocks of one tier that each owner holds. Used by one thread only."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -67,7 +67,7 @@ class QuotaUsage:
         self.moved: set[str] = set()  # owners whose rank may have changed
         self.quotas: dict[str, Quota] = {}
         self.scale = 1.0  # factor of all floors: less than 1 where they do not all fit
-        self.parts: Mapping[str, float] = {}  # shares of the divided blocks; empty: no partition
+        self.parts: Mapping[str, float] = {}  # shares of partitions; empty: no partitions
         self.exceeding: set[str] = set()  # owners that may be over their ceilings
         # blocks of each owner's longest request, for which the working area is sized
         self._longest: Mapping[str, int] = {}
@@ -158,7 +158,7 @@ class QuotaUsage:
         return Rank(sort, -level / self._weight(owner), is_other, owner)
 
     def allowance(self, first: Rank, then: Rank | None, more: int) -> int:
-        """Return how many blocks `first` may give up before `then` has to; at least 1."""
+        """Return how many blocks `first` may give up before `then` must do so; at least 1."""
         if first.sort in (Class.OWN, Class.UNPINNED):
             return self.total
         level = self.level(first.owner) + (0 if first.is_other else more)

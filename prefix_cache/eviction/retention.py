@@ -17,7 +17,7 @@ from prefix_cache.tree.node import Node
 
 
 class Retention:
-    """The times until which nodes are retained. One owner thread."""
+    """The times until which nodes are retained. Used by one thread only."""
 
     def __init__(self) -> None:
         self.now = 0.0  # monotonic seconds of the last operation that gave a time

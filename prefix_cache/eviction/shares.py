@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-PUBLISHED = "published"  # the owner of pinned blocks that many tenants share; outside of all quotas
+PUBLISHED = "published"  # owner of pinned blocks that many tenants share; has no quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Quota:
     """
 
     floor: float = 0.0  # share that other owners cannot take away
-    # the most blocks, as a share, that the owner keeps besides blocks that its sequences use
+    # largest share of a tier that the owner keeps, besides blocks that its sequences use
     ceiling: float = 1.0
     weight: float = 1.0  # this owner's weight when the space above all floors is divided
 
@@ -73,9 +73,9 @@ def partition(quotas: Mapping[str, Quota]) -> dict[str, float]:
 
 
 def working_area(room: int, longest: Mapping[str, int], parts: Mapping[str, float]) -> int:
-    """Compute the blocks outside of all parts that let each owner run its longest request.
+    """Compute how many blocks no owner's part may have, so that each can run its longest request.
 
-    An owner with the fraction p of what is left of `room` can hold p (room - area) + area blocks.
+    An owner whose part is the fraction p can hold p * (room - area) + area blocks.
     The area is at least a sixteenth of `room`, for owners that have no part yet, and at most half
     of `room`.
     """

@@ -1,4 +1,4 @@
-"""The check of recurrent states: slots, checkpoints, their readers, and the leases' own states."""
+"""The check of recurrent states: their slots, checkpoints and readers, and states of leases."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _check_tier_states(
 
 
 def _check_lease_states(lease: Lease, states: LeaseStates) -> None:
-    """Check that the states a lease reads exist, and that each version has its own slot."""
+    """Check that the recurrent states a lease reads exist, each version in its own slot."""
     read = {
         slot: node.checkpoint and node.checkpoint.device_slot for slot, node in states.read.items()
     }

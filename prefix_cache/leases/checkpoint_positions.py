@@ -1,6 +1,6 @@
-"""The choice of positions in a prompt at which the tree keeps the model's state.
+"""The choice of positions in a prompt at which the tree keeps the model's recurrent state.
 
-    0 .. parts from what is cached .. published ends, marks .. question .. tail .. the last block
+    0 .. end of the cached blocks .. published ends, marks .. question .. tail .. the last block
 
 A row ends at each position, so each position may cost a step. A step of LEAST_SAVED tokens takes
 about as long as a step of one token, since both mostly read the weights. So the state at the
@@ -26,10 +26,11 @@ LEAST_BEFORE_TAIL = 1024  # tokens of a text before its tail that are worth a st
 def prompt_positions(
     lease: Lease, prompt_len: int, *, marks: Iterable[int] = (), question: int = 0, unit: int = 1
 ) -> Iterator[int]:
-    """Yield positions of whole blocks before a prompt's last token; none without states.
+    """Yield the positions, at blocks' ends, where a prompt's recurrent states are to be kept.
 
-    `marks`: tokens before each cache breakpoint. `question`: tokens before the last message of the
-    user; 0: unknown. `unit`: tokens that each unit of these positions stands for.
+    A lease without recurrent states has no such positions. `marks`: tokens before each cache
+    breakpoint. `question`: tokens before the last message of the user; 0: unknown. `unit`: tokens
+    that each unit of these positions stands for.
     """
     states = lease.states
     if states is None:

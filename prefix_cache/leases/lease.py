@@ -62,7 +62,7 @@ class Lease:
     num_written: int = 0  # blocks that the lease put in the tree under its label
     released: bool = False
     is_part: bool = False  # True if its sequence has another lease besides
-    loads: int = 0  # runs of blocks that are still loading
+    loads: int = 0  # number of runs of blocks that are still loading
     failed: bool = False  # a block that was being loaded has not arrived
     first_added: int | None = None  # first position whose block this lease put in the tree
     duplicates: list[tuple[int, int]] = field(default_factory=list)  # [start, end) positions
@@ -84,7 +84,7 @@ class Lease:
             raise LeaseError("the lease has been released")
 
     def own_blocks(self) -> BlockIds:
-        """Return the slots that are freed with the lease: of duplicate and of private blocks."""
+        """Return the slots of duplicate and private blocks, which are freed with the lease."""
         if not self.duplicates:
             return self.block_ids[self.num_shared : self.num_blocks]
         own = [*self.duplicates, (self.num_shared, self.num_blocks)]

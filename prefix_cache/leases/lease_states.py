@@ -1,8 +1,8 @@
 """The state slots of one lease, for recurrent layers, and the version of the state in each slot.
 
 A row reads the state at its start from one slot, and writes the state at its end to another. So a
-launch that failed is launched again from the same state, and a checkpoint is made by handing a slot
-over to the tree, without a copy.
+launch that failed is launched again from the same state, and a state checkpoint is made by handing
+a slot over to the tree, without a copy.
 
     before  ->  at      the states that the newest launched row reads and writes
     coming              states at the ends of blocks, of rows that are not settled yet
@@ -41,7 +41,7 @@ from prefix_cache.tree.node import Node
 
 
 class StateAt(NamedTuple):
-    """A state and the slot that holds it."""
+    """A recurrent state and the slot that holds it."""
 
     position: int  # number of tokens before the state
     slot: int
@@ -49,7 +49,7 @@ class StateAt(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class LeaseStates:
-    """The states of one lease. Only `StateLeasing` changes them."""
+    """The recurrent states of one lease. Only `StateLeasing` changes them."""
 
     at: StateAt
     before: StateAt
@@ -71,7 +71,7 @@ class LeaseStates:
 
     @property
     def is_overwritten(self) -> bool:
-        """True if the newest launched row wrote over the state that it read."""
+        """True if the newest launched row wrote over the recurrent state that it read."""
         return self.overwrites and self.before.slot == self.at.slot
 
     @property
@@ -122,9 +122,11 @@ class LeaseStates:
             self.kept = None
 
     def row_end(self, start: int, end: int, *, is_cut: bool) -> int:
-        """Return where a row of the tokens from `start` up to `end` has to end.
+        """Return the position at which a row that computes tokens from `start` up to `end` must
+        end.
 
-        The row ends at the next wanted state; if it is cut anyway (`is_cut`), at a block's end.
+        The row ends at the next position whose state the tree is to keep; if there is none and the
+        row is cut anyway (`is_cut`), at a block's end.
         """
         stop = self.stop_after(start)
         if stop is not None and stop <= end:
@@ -133,17 +135,18 @@ class LeaseStates:
         return whole if is_cut and whole > start else end
 
     def most_end(self, start: int) -> int:
-        """Return the furthest end of a row of drafts from `start`: past one block's end, not two.
+        """Return the last position at which a row of drafts that begins at `start` may end.
 
-        The row writes one state, and an answer that ends needs the state at its last block's end.
+        The row may pass one block's end, not two: it writes one recurrent state, and an answer that
+        ends needs the state at its last block's end.
         """
         return (start // self.block_size + 2) * self.block_size - 1
 
     def verified_end(self, start: int, known: int, end: int, probability: float) -> int:
-        """Return the position of the state that a row of drafts writes.
+        """Return the position of the recurrent state that a row of drafts writes.
 
-        The row has the tokens from `start` (the state's position) to `end`. The tokens from `known`
-        on are drafts; each is accepted with `probability` if the drafts before it are. If
+        The row has the tokens from `start` (the state's position) to `end`. The tokens at `known`
+        and after are drafts; each is accepted with `probability` if the drafts before it are. If
         the state follows accepted drafts only, those drafts are not computed again. If it follows
         a rejected draft, all the row's tokens are computed again.
         """

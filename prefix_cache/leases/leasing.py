@@ -37,7 +37,7 @@ from storage.move import Move, Tier
 
 
 class Leasing:
-    """The open leases. One owner thread."""
+    """The open leases. Used by one thread only."""
 
     def __init__(
         self,
@@ -110,7 +110,8 @@ class Leasing:
     def pin(self, path: NamespacePath, token_ids: TokenIds, owner: str, now: float) -> Lease | None:
         """Lease blocks that are all on the device and charge `owner`; None if any is elsewhere.
 
-        Also None if the model needs a state at the blocks' end and no state is kept there.
+        Also None if the model needs a recurrent state at the blocks' end and no state is kept
+        there.
         """
         at = self._tree.walk(path, token_ids)
         is_here = 0 < at.inside <= at.node.edge.num_device

@@ -11,9 +11,9 @@ copies is measured, by the tier that they come from. Before anything is measured
 assumed to be quicker, because a rate that is never tried is never measured. For the same reason,
 a flow's blocks that would not be loaded from a tier are loaded now and then (`refusals.py`).
 
-Where a state is needed at the end, either all blocks up to the state are loaded with it, or no
-block is, and tokens after the last state on the device are computed. A state takes as long to load
-as blocks of the same bytes.
+Where a recurrent state is needed at the end, either all blocks up to the state are loaded with it,
+or no block is, and tokens after the last state on the device are computed. A state takes as long to
+load as blocks of the same bytes.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ NO_QUEUE = Queue()
 
 
 class LoadOrRecompute:
-    """The load-or-recompute decision, its copy rates and its counts. One owner thread."""
+    """The load-or-recompute decision, its copy rates and its counts. Used by one thread only."""
 
     def __init__(
         self, times: PrefillTimes, *, block_size: int, block_bytes: int, state_blocks: int = 0
     ) -> None:
-        """`state_blocks`: number of blocks that take as much room as a state."""
+        """`state_blocks`: number of blocks that take as much room as a recurrent state."""
         self._times = times
         self.state_blocks = state_blocks
         self.copies = {tier: CopyRate(block_bytes / rate) for tier, rate in FIRST_GUESS.items()}
@@ -121,7 +121,7 @@ class LoadOrRecompute:
         asked: Loads = "auto",
         flow: str = "",
     ) -> bool:
-        """Decide whether to load all of `found`, with its state.
+        """Decide whether to load all of `found`, with its recurrent state.
 
         If not all are loaded, the tokens after block `without` are computed.
         """
@@ -158,7 +158,8 @@ class LoadOrRecompute:
     ) -> None:
         """Count that a request got a lease which loads `loads` of `found`'s lower-tier blocks.
 
-        `has_state`: the lease also loads the state at their end, if it is in a lower tier.
+        `has_state`: the lease also loads the recurrent state at their end, if it is in a lower
+        tier.
         """
         host = min(loads, found.host)
         loaded = {Tier.HOST: host, Tier.DISK: loads - host}

@@ -55,7 +55,7 @@ def loads_by_owner(node: Node) -> dict[str, int]:
 
 
 class Loader:
-    """The loads under way. One owner thread."""
+    """The loads under way. Used by one thread only."""
 
     def __init__(self, ref_counts: RefCounts, capacity: Capacity, in_flight: InFlight) -> None:
         self._ref_counts = ref_counts
@@ -119,7 +119,7 @@ class Loader:
             self._note_released(follower)
 
     def _fetch(self, node: Node, lower: Places, owner: str) -> list[Transfer]:
-        """Start to copy the blocks in these places, each from its fastest tier."""
+        """Start to copy the blocks at these places to the device, each from its fastest tier."""
         in_host = node.edge.states[lower] & HOST != 0
         num_host = int(np.count_nonzero(in_host))  # blocks in the host come first
         transfers = []

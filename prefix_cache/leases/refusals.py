@@ -1,6 +1,6 @@
 """Counts of loads refused in favour of recomputing, and the trials that become due.
 
-Without a load no new rate is measured. So every `RETRY`th load that would be refused is tried.
+A copy rate is measured only by loading. So every `RETRY`th load that would be refused is tried.
 
 Knows: counts by key. Does not know: what is refused, or why.
 """
@@ -11,13 +11,13 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 RETRY = 32
-MOST_COUNTED = 4096  # keys; the key refused longest ago is forgotten
+MOST_COUNTED = 4096  # maximum number of keys; the key refused longest ago is forgotten
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Refusals(Generic[K]):
-    """Counts of refused loads by key; as keys name flows, flows stay apart. One owner thread."""
+    """Counts of refused loads by key. Keys name flows, so flows do not affect each other."""
 
     def __init__(self, most: int = MOST_COUNTED) -> None:
         """Count for `most` keys at a time: flows come and go as tenants do."""

@@ -25,7 +25,7 @@ from prefix_cache.tiers.removals import Removals
 from prefix_cache.tree.node import Node, Position
 from storage.move import Tier
 
-MOST = 256  # listed prefixes of an owner
+MOST = 256  # maximum number of listed prefixes of an owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class RetainedPrefix:
     prefix_id: bytes  # the key of the prefix's last block
     num_blocks: int
     held: dict[Tier, int]  # blocks, by their fastest tier
-    retained_for: float  # seconds from each use on
+    retained_for: float  # retention in seconds, begun anew at each use
     left: float  # seconds until the mark lapses without further use
 
 
@@ -49,7 +49,7 @@ class _Entry:
 
 
 class RetainedPrefixes:
-    """The marked prefixes of all owners. One owner thread."""
+    """The marked prefixes of all owners. Used by one thread only."""
 
     def __init__(self, ref_counts: RefCounts, removals: Removals) -> None:
         self._ref_counts = ref_counts
@@ -107,8 +107,9 @@ class RetainedPrefixes:
     def forget(self, owner: str, prefix_id: bytes, *, is_listed: bool = True) -> int | None:
         """Forget a listed prefix from its end up to the end of another listed prefix.
 
-        Blocks built on the prefix are forgotten too; none, if a longer listed prefix builds on it.
-        Returns how many blocks the tree forgot; None: there is no such prefix.
+        Blocks built on the prefix are forgotten too. If a longer listed prefix builds on the
+        prefix, no block is forgotten. Returns how many blocks the tree forgot; None if there is no
+        such prefix.
 
         With `is_listed` false a prefix of the owner's that is not listed is forgotten too, which
         takes time in proportion to the owner's nodes.

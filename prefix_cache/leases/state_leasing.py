@@ -1,4 +1,4 @@
-"""The changes of leases' states: slots taken, versions moved on, checkpoints given to the tree.
+"""The changes of leases' recurrent states, and the checkpoints that leases give to the tree.
 
     open -> [loading] -> (launched, [left_out], committed)* -> [forget] -> end
 
@@ -24,7 +24,7 @@ from storage.move import DEVICE_TIER, NO_STATE
 
 
 class StateLeasing:
-    """The states of all leases. One owner thread."""
+    """The recurrent states of all leases. Used by one thread only."""
 
     def __init__(
         self, ref_counts: RefCounts, capacity: Capacity, *, in_place: bool = False
@@ -39,7 +39,7 @@ class StateLeasing:
         self._may_start_over: set[Lease] = set()
 
     def may_open(self, node: Node, owner: str) -> bool:
-        """Return whether a lease that starts from `node`'s checkpoint can have its slots now.
+        """Return whether a lease that starts from `node`'s state checkpoint can have its slots now.
 
         If sequences hold too many slots, each sequence that may start over gives up one until it
         ends: its decodes overwrite the state that they read.
@@ -65,7 +65,7 @@ class StateLeasing:
             self._may_start_over.add(lease)
 
     def open(self, lease: Lease, matched: int) -> None:
-        """Give a lease its slots (`may_open`); it starts from its node's checkpoint, if any.
+        """Give a lease its slots (`may_open`); it starts from its node's state checkpoint, if any.
 
         `matched`: blocks of its tokens in the tree, also after that checkpoint.
         """
@@ -103,16 +103,16 @@ class StateLeasing:
         self._capacity.landed(node)
 
     def may_pin(self, at: Position) -> bool:
-        """Return whether a prefix that ends at `at` has a checkpoint there, which may be pinned."""
+        """Return whether the prefix up to `at` has a state checkpoint there that may be pinned."""
         return self.is_there(at) and self._checkpoints.may_pin()
 
     def is_there(self, at: Position) -> bool:
-        """Return whether the device has a checkpoint of the prefix that ends at `at`."""
+        """Return whether the device has a state checkpoint of the prefix that ends at `at`."""
         checkpoint = None if at.within else at.node.checkpoint
         return checkpoint is not None and DEVICE_TIER in checkpoint.copies
 
     def pin(self, lease: Lease) -> None:
-        """Hold the checkpoint at the end of a lease's blocks for as long as the lease is open."""
+        """Hold the state checkpoint at the end of a lease's blocks while the lease is open."""
         node = lease.node
         if node.checkpoint is not None:  # on the device: `may_pin`
             first = StateAt(node.end * self._block_size, self._begin_at(lease, node))
@@ -144,7 +144,7 @@ class StateLeasing:
             self._checkpoints.device.give_back(spare)
 
     def verified(self, lease: Lease, end: int) -> int:
-        """Return the position of the newest state that is valid up to `end`.
+        """Return the position of the newest recurrent state that is valid up to `end`.
 
         If the newest row's state is after `end`, the row's tokens are computed again from the
         state before it.
@@ -180,13 +180,13 @@ class StateLeasing:
                 states.kept = one
 
     def refresh(self, node: Node) -> None:
-        """Order the checkpoints up to `node` anew, after its retention has changed."""
+        """Order the state checkpoints up to `node` anew, after its retention has changed."""
         if not self._checkpoints.is_empty:
             for one in node.way_up():
                 self._checkpoints.offer(one)
 
     def end(self, lease: Lease) -> None:
-        """Give the kept state to the tree, and free the other slots."""
+        """Give the kept recurrent state to the tree, and free the other slots."""
         states = lease.states
         if states is None:
             return
@@ -198,12 +198,12 @@ class StateLeasing:
         self._close(lease, states)
 
     def keep_out(self, lease: Lease) -> None:
-        """Stop keeping states of the lease."""
+        """Stop keeping recurrent states of the lease."""
         if lease.states is not None:
             lease.states.wanted, lease.states.coming, lease.states.kept = set(), [], None
 
     def forget(self, lease: Lease) -> list[Node]:
-        """Drop the kept state; return the nodes that have a checkpoint of this lease."""
+        """Drop the kept state; return the nodes that have a state checkpoint of this lease."""
         states = lease.states
         if states is None:
             return []
@@ -227,7 +227,7 @@ class StateLeasing:
         for waiting in self._waiting.values():
             if lease in waiting:
                 waiting.remove(lease)
-        if not states.owned:  # a pin's
+        if not states.owned:  # the lease is a pin, which owns no slots
             self._checkpoints.num_pinned -= len(states.read)
         for node in states.read.values():
             self._checkpoints.unread(node)
@@ -238,7 +238,9 @@ class StateLeasing:
     def _give(
         self, lease: Lease, states: LeaseStates, one: StateAt, *, at_end: bool = False
     ) -> bool:
-        """Make `one` the checkpoint of the node that ends at its position; False if it is not kept.
+        """Make a recurrent state the checkpoint of its node; return False if it is not kept.
+
+        Its node is the node that ends at the state's position.
 
         The lease gets another slot in exchange, unless it ends (`at_end`).
         """
@@ -272,13 +274,13 @@ class StateLeasing:
         return self._ref_counts.split_at(at)
 
     def _unread(self, states: LeaseStates) -> None:
-        """End the reads of checkpoints that neither the next row nor a repeated row needs."""
+        """End the reads of state checkpoints that neither the next row nor a repeated row needs."""
         for slot in [one for one in states.read if one not in (states.at.slot, states.before.slot)]:
             self._checkpoints.unread(states.read.pop(slot))
 
 
 def _may_keep(lease: Lease, block: int) -> bool:
-    """Return whether the tree may keep this lease's state before block number `block`.
+    """Return whether the tree may keep this lease's recurrent state before block number `block`.
 
     In a namespace that others read too, states are kept only at the end of its blocks: a state
     elsewhere would show a reader where requests of others parted or stopped.

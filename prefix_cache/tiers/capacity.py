@@ -139,7 +139,7 @@ class Capacity:
         return count <= free + self._ref_counts.evictable_blocks
 
     def keepable(self, partial: Partial | None, count: int) -> Partial | None:
-        """Return the partial match, unless keeping it leaves fewer than `count` blocks."""
+        """Return the partial match; None if keeping its block leaves fewer than `count` blocks."""
         if partial is None:
             return None
         kept = self._ref_counts.cost(Position.after(partial.node))

@@ -1,4 +1,4 @@
-"""The checkpoints of recurrent states: which tiers have copies, and which give up slots.
+"""State checkpoints: which tiers have copies of kept recurrent states, and which give up slots.
 
     device slot 0   never holds a state: rows of a first token and padding rows name it
     from 1 on       free, a running sequence's (`leases.lease_states`), or a node's checkpoint
@@ -43,20 +43,20 @@ LEAST_SLOTS = SEQUENCE_SLOTS + 1
 
 @dataclass(slots=True)
 class CheckpointCounts:
-    """Counts of checkpoints since the start."""
+    """Counts of state checkpoints since the start."""
 
     made: int = 0
     hits: int = 0  # sequences that started from a checkpoint
     cut_tokens: int = 0  # matched tokens after the checkpoint from which a sequence started
-    evicted: int = 0  # from the device, because their slots were needed
+    evicted: int = 0  # checkpoints evicted from the device to free slots
     refused: int = 0  # states that were not kept for lack of a slot
     copied_down: int = 0
-    loaded: int = 0  # copied back to the device
-    failed: int = 0  # copies that failed
+    loaded: int = 0  # checkpoints copied back to the device
+    failed: int = 0  # copies of checkpoints that failed
 
 
 class Checkpoints:
-    """The state slots of one cache in all tiers. One owner thread."""
+    """The state slots of one cache in all tiers. Used by one thread only."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Checkpoints:
         in_flight: InFlight,
         max_running: int = 0,
     ) -> None:
-        """Divide `num_states` slots; 0: the model has no recurrent layers, and needs none.
+        """Divide `num_states` state slots; 0: the model has no recurrent layers.
 
         `max_running`: sequences that may run at once; 0: unknown.
         Raises ValueError for fewer than one sequence needs.
@@ -93,7 +93,7 @@ class Checkpoints:
 
     @property
     def is_empty(self) -> bool:
-        """True if no tier has a checkpoint."""
+        """True if no tier has a state checkpoint."""
         return not any(at.num_used for at in self.tiers.values())
 
     @property
@@ -125,11 +125,11 @@ class Checkpoints:
         return self.device.take(count) if self.free(count, owner) else None
 
     def take_for_answer(self, owner: str) -> list[int]:
-        """Return one more slot for the state at an answer's end, or none.
+        """Return one more slot for the recurrent state at an answer's end, or no slot.
 
-        Only while sequences have less than half of the slots, so that no sequence waits for it.
-        Where tiers are partitioned, the slot is charged to the owner's partition (`end_hold`) in
-        any case.
+        Gives a slot only while sequences have less than half of the slots, so that no sequence
+        waits. Where tiers are partitioned, the slot is charged to the owner's partition
+        (`end_hold`) in any case.
         """
         if not self.is_partitioned:
             is_rich = 2 * self.num_leased < self.device.usage.total
@@ -154,20 +154,20 @@ class Checkpoints:
         return True
 
     def take_in_exchange(self, owner: str) -> list[int] | None:
-        """Return a device slot for one that `owner` gives to the tree; None: impossible now."""
+        """Return a device slot in exchange for one that `owner` gives the tree; None: not now."""
         if not self.is_partitioned:
             return self.take(1, owner)
         # The sequence holds no more than before, and the tree's part has room: `may_put`.
         return self.device.take(1) if self.device.allocator.num_free else None
 
     def may_put(self, owner: str) -> bool:
-        """Return whether `owner` may have one more checkpoint, after evicting some of its own."""
+        """Return whether `owner` may have a further state checkpoint, after evicting own ones."""
         return self.device.is_exempt(owner) or self._trim(self.device, owner, 1)
 
     def put(self, node: Node, slot: int, *, parts: bool = False) -> None:
-        """Make the state in a sequence's `slot` the checkpoint of `node`, which is in the tree.
+        """Make the recurrent state in a sequence's `slot` the checkpoint of `node` in the tree.
 
-        `parts`: from the end of `node` on, the sequence's tokens differ from another sequence's.
+        `parts`: whether another sequence's tokens differ from this sequence's after `node`.
         """
         if node.checkpoint is None:
             node.checkpoint = Checkpoint(starts=int(parts))
@@ -178,7 +178,7 @@ class Checkpoints:
             self.offer(last_checkpoint(Position.after(node.parent)).node)
 
     def drop(self, node: Node) -> None:
-        """Free all slots of a node's checkpoint, if it has one; none of it is in use."""
+        """Free all slots of a node's state checkpoint, if it has one; none of it is in use."""
         checkpoint = node.checkpoint
         if checkpoint is None:
             return
@@ -188,23 +188,23 @@ class Checkpoints:
             self.forget(self.tiers[tier], node)
 
     def read(self, node: Node) -> None:
-        """Note that one more lease may read the node's checkpoint."""
+        """Note that one more lease may read the node's state checkpoint."""
         checkpoint_of(node).readers += 1
         self.device.candidates.discard(node)
 
     def unread(self, node: Node) -> None:
-        """Note that a lease cannot read the node's checkpoint any more."""
+        """Note that a lease cannot read the node's state checkpoint any more."""
         checkpoint_of(node).readers -= 1
         self.offer(node)
 
     def used(self, node: Node) -> None:
-        """Note a use of the node's checkpoint, which is then evicted later."""
+        """Note a use of the node's state checkpoint, which is then evicted later."""
         checkpoint_of(node).kept = True
         for tier in checkpoint_of(node).copies:
             self.tiers[tier].used(node)
 
     def offer(self, node: Node) -> None:
-        """Make a node's checkpoint, if any, a candidate at its present place in each tier."""
+        """Make a node's state checkpoint, if any, a candidate at its present place in each tier."""
         if node.checkpoint is not None:
             for tier in node.checkpoint.copies:
                 self.tiers[tier].offer(node)
@@ -216,7 +216,7 @@ class Checkpoints:
                 at.candidates.discard(node)
 
     def adopted(self, node: Node, before: str) -> None:
-        """Charge a withdrawn node's checkpoint, until now charged to `before`, to its new owner.
+        """Charge a withdrawn node's state checkpoint to its new owner instead of `before`.
 
         The copy on disk is sealed for `before`, so it is forgotten.
         """
@@ -257,11 +257,11 @@ class Checkpoints:
             self.trim(owner)
 
     def may_pin(self) -> bool:
-        """Return whether one more checkpoint may be pinned beside what sequences need."""
+        """Return whether one more state checkpoint may be pinned beside what sequences need."""
         return self.device.usage.total - self.num_pinned > self._for_sequences
 
     def restored(self, node: Node, slot: int) -> None:
-        """Make the state in a slot of the disk the checkpoint of a node that lies on disk too."""
+        """Make the recurrent state in a disk slot the checkpoint of a node that is on disk too."""
         node.checkpoint = Checkpoint()
         self.tiers[DISK_TIER].allocator.reserve(np.array([slot], dtype=np.int32))
         self.tiers[DISK_TIER].put(node, slot)
@@ -273,18 +273,18 @@ class Checkpoints:
         self.forget(at, node)
 
     def forget(self, at: TierStates, node: Node) -> None:
-        """Free the slot of one copy; with its last copy, the checkpoint is removed."""
+        """Free the slot of one copy; with its last copy, the state checkpoint is removed."""
         self.erase(at, at.forget(node))
         self.clear(node)
 
     def clear(self, node: Node) -> None:
-        """Remove the node's checkpoint unless a tier has its state or a copy is under way."""
+        """Remove the node's state checkpoint unless a tier has its state or a copy is under way."""
         checkpoint = node.checkpoint
         if checkpoint is not None and not (checkpoint.copies or checkpoint.coming):
             node.checkpoint = None
 
     def erase(self, at: TierStates, slot: int) -> None:
-        """Plan to erase the state in a freed slot, if the slot is on disk."""
+        """Plan to erase the recurrent state in a freed slot, if the slot is on disk."""
         if at.tier is DISK_TIER:
             self._in_flight.erase(self._sizes.erased_with(slot))
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from storage.move import DEVICE_TIER, Tier
 
-MAX_EVICTIONS = 4096  # distinct kinds that are counted by owner
+MAX_EVICTIONS = 4096  # maximum number of kinds that are counted by owner
 LOG_LENGTH = 1000
 
 
@@ -60,9 +60,9 @@ class EvictionLog:
 
     def __init__(self) -> None:
         self.now = 0.0  # monotonic seconds, set by the cache
-        self.written = dict.fromkeys(Tier, 0)  # copied into a lower tier
-        self.loaded = dict.fromkeys(Tier, 0)  # copied up from a tier
-        self.failed = dict.fromkeys(Tier, 0)  # failed copies into a tier
+        self.written = dict.fromkeys(Tier, 0)  # blocks copied into each lower tier
+        self.loaded = dict.fromkeys(Tier, 0)  # blocks copied up from each tier
+        self.failed = dict.fromkeys(Tier, 0)  # failed copies into each tier
         self.evicted: Counter[Eviction] = Counter()
         # Device blocks evicted for an owner (caused), and of that owner (suffered).
         self.caused: Counter[str] = Counter()

@@ -93,7 +93,7 @@ class InFlight:
         return transfer
 
     def begin_state(self, node: Node, ends: tuple[Tier, Tier], slots: tuple[int, int]) -> Transfer:
-        """Plan to copy the state at the end of `node` to a slot of another tier."""
+        """Plan to copy the recurrent state at the end of `node` to a slot of another tier."""
         (source, target), at = ends, node.end
         move = Move(source, slots[0], target, slots[1], is_state=True)
         transfer = Transfer(

@@ -41,7 +41,7 @@ from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
 
 class Offloader:
-    """Offloader of blocks to make room in a tier. One owner thread."""
+    """Offloader of blocks to make room in a tier. Used by one thread only."""
 
     def __init__(
         self,

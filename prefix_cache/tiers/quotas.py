@@ -43,7 +43,7 @@ class Evictions:
 
 
 class Quotas:
-    """The quotas of one cache. One owner thread."""
+    """The quotas of one cache. Used by one thread only."""
 
     def __init__(self, ref_counts: RefCounts, capacity: Capacity) -> None:
         self._ref_counts = ref_counts
@@ -135,7 +135,7 @@ class Quotas:
         return all(is_done) and (is_busy(owner) or not self._capacity.is_leaving(owner))
 
     def keep_again(self) -> None:
-        """Retry owners over their ceiling, whose blocks were in use or could not move before."""
+        """Try again to evict blocks of owners over their ceilings, which could not move before."""
         self._capacity.checkpoints.trim_exceeding()
         over: set[str] = set()
         for quota_usage in self._quota_usages.values():

@@ -28,11 +28,11 @@ from prefix_cache.tree.residency import BIT, DISK, FORGET, HOST, WITH, WITHOUT
 from prefix_cache.tree.tally import Tally
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
-ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)  # and not in the host
+ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)  # not in host memory
 
 
 class Removals:
-    """Removals of blocks, which free their slots. One owner thread."""
+    """Removals of blocks, which free their slots. Used by one thread only."""
 
     def __init__(
         self, ref_counts: RefCounts, pools: Pools, in_flight: InFlight, checkpoints: Checkpoints
@@ -92,7 +92,7 @@ class Removals:
         self._forget(tier, node, slice(start, end), COPIED, owner)
 
     def forget_redundant(self, tier: Tier, wanted: int, owner: str = "") -> bool:
-        """Forget up to `wanted` of a tier's copies that faster tiers have too; False if none.
+        """Forget up to `wanted` of a tier's copies that faster tiers have too; False: no such copy.
 
         Where owners are apart, only copies of `owner`'s blocks are forgotten.
         """

@@ -1,4 +1,4 @@
-"""The copies of checkpoints between tiers: down before their slots are needed, up for leases.
+"""The copies of state checkpoints between tiers: down before their slots are needed, up for leases.
 
 States that leave a tier next are copied to the tier below beforehand (`copy_ahead`), so that
 little is lost. A request whose slots would cost states that can still be copied down waits for the
@@ -22,12 +22,12 @@ from prefix_cache.tiers.tier_states import TierStates
 from prefix_cache.tree.node import Node, Transfer
 from storage.move import DEVICE_TIER, DISK_TIER, Tier
 
-AHEAD = 2 * SEQUENCE_SLOTS  # a tier keeps so many slots that it can free without losing a state
-DISK_WRITES = 2  # states on their way to disk at once; of each owner where owners are apart
+AHEAD = 2 * SEQUENCE_SLOTS  # slots of a tier that are free, or can be without losing a state
+DISK_WRITES = 2  # maximum number of states being written to disk; per owner if partitioned
 
 
 class StateCopies:
-    """The copies of states under way. One owner thread."""
+    """The copies of recurrent states under way. Used by one thread only."""
 
     def __init__(
         self, checkpoints: Checkpoints, ref_counts: RefCounts, in_flight: InFlight
@@ -45,11 +45,11 @@ class StateCopies:
         self._of: Counter[str] = Counter()
 
     def is_copied_down(self, owner: str) -> bool:
-        """Return whether checkpoints of `owner` are being copied down."""
+        """Return whether state checkpoints of `owner` are being copied down."""
         return self._of[owner] > 0
 
     def make_room(self, count: int, owner: str, beside: Node) -> bool:
-        """Return whether `count` device slots can be freed now, losing no state worth a copy.
+        """Return whether `count` device slots can be freed without losing a state worth a copy.
 
         `beside` keeps its copies. Returns False if copies under way have to free slots first, or
         if sequences hold too many.
@@ -62,7 +62,7 @@ class StateCopies:
         return is_saved or not self._from[DEVICE_TIER]
 
     def copy_ahead(self) -> None:
-        """Start to copy down the next victims, and states of owners that are at their bounds.
+        """Start to copy down the next recurrent states to evict, also of owners at their bounds.
 
         Where tiers are partitioned, only states of owners at their bounds are copied: the states
         that an owner keeps must not depend on others.
@@ -77,7 +77,7 @@ class StateCopies:
                     self._copy_down(node, at)
 
     def save(self, node: Node) -> bool:
-        """Start to copy the node's state to disk before a stop; False: not possible now."""
+        """Start to copy the node's recurrent state to disk before a stop; False: not now."""
         disk, checkpoint = self._tiers.get(DISK_TIER), node.checkpoint
         if disk is None or checkpoint is None or DISK_TIER in checkpoint.coming:
             return False
@@ -88,7 +88,7 @@ class StateCopies:
         return True
 
     def load(self, node: Node, owner: str) -> Transfer | None:
-        """Copy the node's state from its fastest lower tier to a device slot; None: no free slot.
+        """Copy the node's recurrent state from a lower tier to a device slot; None: no free slot.
 
         The device does not have the state, and no copy to the device is under way.
         """
@@ -101,7 +101,7 @@ class StateCopies:
         return self._begin(node, self._tiers[source], self._device)
 
     def complete(self, transfer: Transfer) -> bool:
-        """Apply the end of a state's copy; return whether it has arrived."""
+        """Apply the end of a recurrent state's copy; return whether it has arrived."""
         self._in_flight.close(transfer)
         [node], [move] = transfer.nodes, transfer.moves
         checkpoint, target = checkpoint_of(node), self._tiers[transfer.target]
@@ -129,7 +129,7 @@ class StateCopies:
     def _offload(self, at: TierStates, wanted: int, owner: str = "") -> bool:
         """Copy down the next victims until `wanted` slots are free or can be freed without a loss.
 
-        False: for some of them, copies that this call has begun have to end first.
+        False: for some of these slots, copies that this call has begun have to end first.
         """
         if at not in self._below:
             return True
@@ -146,7 +146,7 @@ class StateCopies:
         return not begun
 
     def _copy_down(self, node: Node, at: TierStates) -> bool:
-        """Start to copy the node's state from `at` to the tier below; False: no copy started."""
+        """Start to copy the node's recurrent state from `at` to the tier below; False: not now."""
         below, checkpoint = self._below[at], checkpoint_of(node)
         order = list(self._tiers)
         is_there = any(one in checkpoint.copies for one in order[order.index(at.tier) + 1 :])
@@ -163,7 +163,7 @@ class StateCopies:
         return bool(node.hits or node.seen or self._ref_counts.retention.keeps(node))
 
     def _room(self, at: TierStates, node: Node) -> bool:
-        """Return whether `at` has a free slot for the node's state, after evicting lesser ones."""
+        """Return whether tier `at` has, or can free, a slot for the node's recurrent state."""
         under_way = self._of[node.owner] if at.usage.parts else self._to[DISK_TIER]
         if at.tier is DISK_TIER and under_way >= DISK_WRITES:
             return False
@@ -179,7 +179,7 @@ class StateCopies:
         return at.allocator.num_free > 0
 
     def _begin(self, node: Node, source: TierStates, target: TierStates) -> Transfer:
-        """Start to copy the node's state to a slot that is free."""
+        """Start to copy the node's recurrent state to a slot that is free."""
         ends = source.tier, target.tier
         slots = checkpoint_of(node).copies[source.tier].slot, target.begin(node)
         transfer = self._in_flight.begin_state(node, ends, slots)

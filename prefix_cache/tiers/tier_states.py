@@ -1,4 +1,4 @@
-"""The state slots of one tier: which are free, who is charged, and which checkpoint goes first.
+"""The recurrent-state slots of one tier: which are free, who is charged, and which goes first.
 
 The owner who gives up a checkpoint is chosen as for blocks (`eviction.victim_queue`), and the
 checkpoint by the tokens it saves (`eviction.checkpoint_worth`), marked prefixes' checkpoints last.
@@ -25,7 +25,7 @@ from storage.move import DEVICE_TIER, FIRST_SLOT, Tier
 
 
 class TierStates:
-    """The state slots of one tier, and the checkpoints in them. One owner thread."""
+    """The state slots of one tier, and the state checkpoints in them. Used by one thread only."""
 
     def __init__(self, tier: Tier, num_slots: int, retention: Retention) -> None:
         """Start with all slots free, except the device's slot 0, which is never used."""
@@ -40,15 +40,15 @@ class TierStates:
         self._retention = retention
         self._policy = CheckpointWorth(tier)
         self._policies: dict[str, CheckpointWorth] | None = None  # by owner, if they are set apart
-        self.candidates: Candidates = Candidates(self._policy, retention)  # not read or copied now
+        self.candidates: Candidates = Candidates(self._policy, retention)  # neither read nor copied
 
     @property
     def num_used(self) -> int:
-        """Number of slots that hold a checkpoint or are being filled with one."""
+        """Number of slots that hold a state checkpoint or are being filled with one."""
         return self.num_kept + self.num_coming
 
     def policy_of(self, owner: str) -> CheckpointWorth:
-        """Return the policy of `owner`'s checkpoints: the owner's own if set apart, else shared."""
+        """Return the policy of `owner`'s state checkpoints: its own if owners are set apart."""
         if self._policies is None:
             return self._policy
         return self._policies.setdefault(owner, self._policy.fresh())
@@ -67,7 +67,7 @@ class TierStates:
         self.allocator.free(np.array(slots, dtype=np.int32))
 
     def put(self, node: Node, slot: int) -> None:
-        """Note that a whole copy of the node's state lies in `slot`, and charge its owner."""
+        """Note that `slot` has a whole copy of the node's recurrent state; charge its owner."""
         self.usage.charge(node.owner, 1)
         self._add(node, slot)
 
@@ -83,7 +83,7 @@ class TierStates:
         self.usage.charge(owner, -1)
 
     def begin(self, node: Node) -> int:
-        """Take a free slot for a copy of the node's state, charge the node's owner, return it."""
+        """Return a free slot for a copy of the node's recurrent state; charge the node's owner."""
         self.num_coming += 1
         self.usage.charge(node.owner, 1)
         return self.take(1)[0]
@@ -109,7 +109,7 @@ class TierStates:
         return slot
 
     def used(self, node: Node) -> None:
-        """Note that the node's checkpoint was of use."""
+        """Note that the node's state checkpoint was of use."""
         self.policy_of(node.owner).used(node)
         self.offer(node)
 

@@ -15,7 +15,7 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.tree.edge import Edge
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
-MOST_KEYS = 1 << 16  # kept until `take`: 1 MiB; a step changes a few thousand keys
+MOST_KEYS = 1 << 16  # maximum kept until `take`: 1 MiB; a step changes a few thousand keys
 
 
 class Kind(Enum):
@@ -35,7 +35,7 @@ class TreeChange(NamedTuple):
 
 
 class ChangeLog:
-    """The changes since the last `take`, in order. One owner thread."""
+    """The changes since the last `take`, in order. Used by one thread only."""
 
     def __init__(self, most_keys: int = MOST_KEYS) -> None:
         self._most_keys = most_keys

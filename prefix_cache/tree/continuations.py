@@ -22,7 +22,7 @@ from prefix_cache.tree.edge import TOKEN_BYTES
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.tree import RadixTree
 
-MOST_CHILDREN = 32  # children of a node that are compared
+MOST_CHILDREN = 32  # maximum number of a node's children that are compared
 
 
 def continuation(

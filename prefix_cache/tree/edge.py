@@ -181,14 +181,14 @@ class Edge:
         return np.frombuffer(bytes(self._tokens[index * step : (index + 1) * step]), np.int32)
 
     def tokens_from(self, start: int, count: int) -> bytes:
-        """Copy up to `count` tokens from token `start` on, as bytes."""
+        """Copy up to `count` tokens as bytes; the first is token `start`."""
         return bytes(self._tokens[start * TOKEN_BYTES : (start + count) * TOKEN_BYTES])
 
     def common_blocks(self, tokens: memoryview) -> int:
         """Count the whole leading blocks equal to `tokens`, given as bytes."""
         mine = self._tokens
         if len(tokens) >= len(mine) and mine.startswith(tokens[: len(mine)]):
-            return self.num_blocks  # usually, and without any array
+            return self.num_blocks  # the usual case, found without making an array
         length = min(len(mine), len(tokens)) // TOKEN_BYTES
         left, right = (np.frombuffer(one, np.int32, length) for one in (mine, tokens))
         return common_prefix(left, right) // self._block_size

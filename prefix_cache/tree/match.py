@@ -5,7 +5,8 @@ so is every node before it (a node with children is neither evicted nor trimmed)
 continues from the match's end. Otherwise the walk begins at the root again.
 
 A recurrent layer's state cannot be cut back as KV can. So for a model with such layers a prompt can
-use the matched blocks up to the last checkpoint within them, and no part of a block after that.
+use the matched blocks up to the last state checkpoint within them, and no part of a block after
+that.
 """
 
 from __future__ import annotations
@@ -70,14 +71,14 @@ class PrefixMatch:
 
     @classmethod
     def of(cls, known: Position, *, needs_state: bool = False) -> PrefixMatch:
-        """Return the match up to `known`; `needs_state`: usable up to the last checkpoint."""
+        """Return the match up to `known`; `needs_state`: usable up to the last state checkpoint."""
         at = last_checkpoint(known) if needs_state else known
         return cls(at, whereabouts(at), known, known.node.trims, needs_state)
 
     def loading(self, load_blocks: int | None) -> PrefixMatch:
         """Shorten the match to the part usable with at most `load_blocks` loads (None: any number).
 
-        With `load_blocks` 0 no state is loaded either.
+        With `load_blocks` 0 no recurrent state is loaded either.
         """
         if load_blocks is None:
             return self
@@ -107,7 +108,7 @@ class PrefixMatch:
 
 
 def last_checkpoint(at: Position, *, on_device: bool = False) -> Position:
-    """Return the end of the last node up to `at` that has a checkpoint; else the root's.
+    """Return the end of the last node up to `at` that has a state checkpoint; else the root's.
 
     `on_device`: only checkpoints on the device, or on their way there, count.
     """

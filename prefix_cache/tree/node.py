@@ -20,11 +20,11 @@ from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Move, Tier
 TIERS = {flags: tuple(compress(Tier, flags)) for flags in product((False, True), repeat=len(Tier))}
 NO_TIERS: tuple[Tier, ...] = ()
 LOWER_TIERS = (HOST_TIER, DISK_TIER)
-FEW = 8  # up to so many children are searched without sorting them
+FEW = 8  # maximum number of children that are searched unsorted
 
 
 class Children(dict[bytes, "Node"]):
-    """A node's children, by namespace and first block; sorted from the first request for order."""
+    """A node's children, by namespace and first KV block; sorted once their order is needed."""
 
     _order: SortedList[bytes] | None = None
 
@@ -69,7 +69,7 @@ class Children(dict[bytes, "Node"]):
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """Copies under way of a run of blocks from one tier to another.
+    """The copying of a run of KV blocks from one tier to another, while it is under way.
 
     No block of the run leaves its node before all copies have ended; then all complete at once.
     Positions are counted from the prompt's block 0.
@@ -124,7 +124,7 @@ class Checkpoint:
 
     copies: dict[Tier, StateCopy] = field(default_factory=dict)
     coming: dict[Tier, Transfer] = field(default_factory=dict)
-    readers: int = 0  # leases that may still read the device's copy, which then stays
+    readers: int = 0  # leases that may still read the device's copy: it stays for them
     kept: bool = True  # False: copying it down has failed since its last use
     # leases that began at this checkpoint, or that made it where two sequences parted
     starts: int = 0

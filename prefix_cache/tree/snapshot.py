@@ -1,11 +1,11 @@
-"""A snapshot of all blocks of the tree, taken in pieces while the tree changes in between.
+"""A snapshot of all KV blocks of the tree, taken a piece at a time while the tree changes.
 
 A reader that applies the pieces and all changes (`changes`) in their order has the tree's blocks
 once the last piece is applied. A block that was in the tree when the snapshot began is in a piece,
 unless a change has since reported that the block left; every later block is in the changes.
 
 A node is looked up from the position where its parent ended when the parent was visited. So nodes
-that were split off since are in the piece too.
+that were split off since then are in the piece too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Siblings:
 
 
 class Snapshot:
-    """One pass over a tree, parents first. One owner thread."""
+    """One pass over a tree, parents first. Used by one thread only."""
 
     def __init__(self, tree: RadixTree) -> None:
         self._way = [_Siblings(list(tree.root.children.values()), 0)]
@@ -40,7 +40,7 @@ class Snapshot:
         return not self._way
 
     def take(self, blocks: int) -> list[TreeChange]:
-        """Return about `blocks` more blocks, of whole nodes, as added in their present tiers."""
+        """Return the next piece: about `blocks` blocks, of whole nodes, as added to their tiers."""
         piece, left = ChangeLog(most_keys=1 << 62), blocks
         while self._way and left > 0:
             siblings = self._way[-1]

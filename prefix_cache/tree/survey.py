@@ -1,10 +1,10 @@
 """A survey of the whole tree, counted some nodes at a time so that no request waits for it.
 
-    begin -> advance, advance, ... -> `last`, until the next one
+    begin -> advance, advance, ... -> `last`, until the next survey
 
-A survey looks at each node once. The tree changes meanwhile, and the survey misses nodes that enter
-parts of the tree already surveyed. So its sums describe no single moment. Each list has LISTED
-nodes at most.
+A survey looks at each node once. The tree changes meanwhile, and the survey does not see nodes that
+enter parts of the tree already surveyed. So its sums describe no single moment. Each list has
+LISTED nodes at most.
 
     hot       most hit tokens: requests that found the node, times the tokens that it has now
     wasteful  most blocks for each use: blocks that it has, divided by 1 + requests that found it
@@ -26,7 +26,7 @@ from prefix_cache.tree.node import Node
 from prefix_cache.tree.tree import RadixTree
 
 LISTED = 200
-NAMESPACES = 4096  # counted separately; nodes of further namespaces are counted together
+NAMESPACES = 4096  # maximum number counted separately; nodes of others are counted together
 
 
 @dataclass(slots=True)

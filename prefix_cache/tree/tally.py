@@ -1,4 +1,4 @@
-"""A count of the copies that nodes have, by tier, before a flush gives them up.
+"""A count of the copies that nodes have, by tier, before a flush gives up these copies.
 
 A block has a copy in each tier that holds it, so the copies are more than the blocks.
 """

@@ -37,7 +37,7 @@ class RadixTree:
     """A radix tree: finds, splits, adds and removes nodes."""
 
     def __init__(self, block_size: int, *, needs_state: bool = False) -> None:
-        """`needs_state`: matched blocks can be used only up to the last checkpoint within them."""
+        """`needs_state`: matched blocks are of use only up to their last state checkpoint."""
         self.block_size = block_size
         self.needs_state = needs_state
         self.root = Node(
@@ -48,7 +48,7 @@ class RadixTree:
             parent=None,
             last_used=0.0,
         )
-        self.num_nodes = 0  # without the root
+        self.num_nodes = 0  # number of nodes, without the root
         # The log of changes to the tree; None until somebody reads it.
         self.changes: ChangeLog | None = None
         # The first nodes of each namespace: their parents are the root or in another namespace.

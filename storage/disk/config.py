@@ -8,7 +8,7 @@ from pathlib import Path
 from storage.disk.file.head_room import slots_in
 
 PAGE_BYTES = 4096  # bytes of a page of an LMDB file
-HEADER_ROOM = 1024  # bytes of a block's header in the file, if pages are half empty
+HEADER_ROOM = 1024  # bytes that a block's header takes in the file, if pages are half empty
 MIB = 1 << 20
 
 
@@ -22,16 +22,16 @@ class DiskConfig:
     """
 
     directory: Path
-    max_bytes: int  # bound on the file's size; the disk may allow less
+    max_bytes: int  # maximum size of the file; the disk may have less room
     block_bytes: int
     fingerprint: bytes  # 32 bytes; a file with another fingerprint is wiped
     encrypt: bool = False  # encrypt blocks, with a data key for every owner
-    high_water: float = 0.85  # share of the file's bound for blocks; the rest stays free
+    high_water: float = 0.85  # share of `max_bytes` for blocks; the rest stays free
     staging_bytes: int = 128 * MIB  # memory shared with the disk's process
     read_deadline_s: float = 1.0
     write_deadline_s: float = 30.0
     start_deadline_s: float = 30.0
-    lock_wait_s: float = 5.0  # wait for a previous engine's process, which may still be closing
+    lock_wait_s: float = 5.0  # longest wait until a previous engine's process has closed the files
     restart_after_s: float = 0.5  # pause before a restart; doubled with each failure in a row
     max_failures: int = 3  # failures within failure_window_s, after which the tier stays off
     failure_window_s: float = 600.0
@@ -45,7 +45,7 @@ class DiskConfig:
 
     @property
     def num_blocks(self) -> int:
-        """Slots in a file of `max_bytes`; the disk may have room for fewer."""
+        """Number of block slots in a file of `max_bytes`; the disk may have room for fewer."""
         return slots_in(self.max_bytes, self.record_bytes, self.high_water)
 
     @property

@@ -8,7 +8,7 @@ from storage.disk.wire import DiskEnded, DiskOutcome
 
 
 class OpenRequests:
-    """Reads and writes by ticket, in the order of their requests. One owner thread."""
+    """Reads and writes by ticket, in the order of their requests. Used by one thread only."""
 
     def __init__(self, read_deadline_s: float, write_deadline_s: float) -> None:
         self._read_deadline_s = read_deadline_s

@@ -18,7 +18,7 @@ from storage.waiting import wait_for_any
 
 
 class DiskProcess:
-    """One disk process from its start to its end. One owner thread."""
+    """One disk process from its start to its end. Used by one thread only."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class DiskProcess:
             self.kill()
 
     def receive(self) -> wire.Reply | None:
-        """Return the next reply; None if there is none yet or the process is gone."""
+        """Return the next reply; None if no reply has come or the process is gone."""
         try:
             content = self._channel.receive(socket.MSG_DONTWAIT)
             return None if content is None else wire.decode(wire.REPLIES, content)
@@ -115,7 +115,7 @@ class DiskProcess:
 class Restarts:
     """Schedule of restarts of an ended process: exponential backoff, then no restart.
 
-    Counts failures within `failure_window_s`. One owner thread.
+    Counts failures within `failure_window_s`. Used by one thread only.
     """
 
     def __init__(self, config: DiskConfig) -> None:
@@ -124,7 +124,7 @@ class Restarts:
         self._due: float | None = None
 
     def after_end(self, now: float, *, disk_full: bool) -> bool:
-        """Note the end of a process; False if no other process is to be started.
+        """Note the end of a process; return False if no other process is to be started.
 
         `disk_full`: the process ended because its disk was full, which is no failure.
         """

@@ -33,7 +33,7 @@ from storage.errors import DiskInUse, FileTrouble, is_disk_full
 
 DAMAGED = 3  # exit status for a damaged file
 _READERS = 2
-_SWITCH_S = 0.0005  # interpreter's switch interval: about the time a thread needs for one block
+_SWITCH_S = 0.0005  # seconds after which Python switches threads: about the time for one block
 _BATCH_BYTES = 16 << 20  # maximum bytes of blocks in one transaction
 
 

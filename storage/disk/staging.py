@@ -13,7 +13,7 @@ from storage.pools.host_pool import HostPool
 
 
 class Staging:
-    """Staging buffers of one block each. One owner thread."""
+    """Staging buffers of one block each. Used by one thread only."""
 
     def __init__(self, num_buffers: int, block_bytes: int, device: torch.device) -> None:
         """Allocate the buffers, pinned for copies to and from `device`. Raises PoolDoesNotFit."""

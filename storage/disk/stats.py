@@ -27,23 +27,23 @@ class DiskProcessStats:
 
     bytes: int = 0  # size of the open file
     records: int = 0
-    lost: int = 0  # records damaged or other than requested
+    lost: int = 0  # records found damaged or wrong, or lost with their file
     refused: int = 0  # writes refused because the file or its disk was full
     late: int = 0  # reads that missed their deadline
     quarantines: int = 0  # files set aside
-    failures: int = 0  # deaths of the process
+    failures: int = 0  # deaths of the disk's process
     disk_full: bool = False  # no writes: the file system has too little space left
     given_up: int = 0  # times the file was removed because others needed its disk space
     forgetting: int = 0  # owners to be forgotten whose records may still be readable
 
 
 class DiskCounters:
-    """Sums of the counts of successive disk processes. One owner thread."""
+    """Sums of the counts of successive disk processes. Used by one thread only."""
 
     def __init__(self, directory: Path) -> None:
         self.stats = DiskProcessStats()
         self._directory = directory
-        self._lost = 0  # counted by earlier processes
+        self._lost = 0  # lost records counted by earlier processes
         self._refused = 0
 
     def take(self, file: FileStats) -> None:

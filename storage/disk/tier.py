@@ -70,7 +70,7 @@ class DiskTier:
         self.generation = 0
         self._state = DiskState.DOWN
         self._started = 0.0  # start time of the process
-        self._num_blocks: int | None = None  # None until a file has been opened
+        self._num_blocks: int | None = None  # number of slots; None until a file has been opened
         self._met_full_disk = False  # whether the process that is ending met a full disk
         self._process: DiskProcess | None = None
         self._start(keep=True)
@@ -87,7 +87,7 @@ class DiskTier:
 
     @property
     def state(self) -> DiskState:
-        """State of the disk tier: up, coming back, or off for good."""
+        """State of the disk tier, such as up, starting again, or off for good."""
         return self._state
 
     @property

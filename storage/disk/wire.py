@@ -64,7 +64,7 @@ class Open(DiskMessage, frozen=True):
     """The first message: the file to open, and its bounds."""
 
     config: DiskConfig
-    num_slots: int | None  # slots in the file so far; None: as many as there is room for
+    num_slots: int | None  # number of slots of the file that is open; None: as many as fit
     keep: bool  # False: the existing file is moved to quarantine
     staging: SharedSegment
     host: SharedSegment | None
@@ -204,7 +204,7 @@ class Channel:
         return True
 
     def receive(self, flags: int = 0) -> memoryview | None:
-        """Receive a message, a view valid until the next call; None if no message comes in time.
+        """Receive a message as a view, valid until the next call; None if no message comes in time.
 
         Raises WireBroken.
         """

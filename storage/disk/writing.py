@@ -119,9 +119,9 @@ class Writing:
             self._answer([write], DiskOutcome.DONE if done else DiskOutcome.FAILED)
 
     def _erase(self, slots: Iterable[int]) -> dict[int, None]:
-        """Erase slots in parts, since every page that a transaction changes needs a free page.
+        """Erase slots in several transactions, since each changed page needs a free page meanwhile.
 
-        Returns the slots that could not be erased even in small parts.
+        Returns the slots that could not be erased even in small transactions.
         """
         left = list(slots)
         for at_once, in_need in ((_ERASED_AT_ONCE, False), (_ERASED_IN_NEED, True)):
@@ -135,7 +135,7 @@ class Writing:
         return dict.fromkeys(left)
 
     def _change(self, writes: list[Write], erased: Iterable[int], *, in_need: bool = False) -> bool:
-        """Erase and write in one transaction; without room change nothing and return False."""
+        """Erase and write in one transaction; return False, changing nothing, if it has no room."""
         if not writes and not erased:
             return True
         blocks = [

@@ -39,13 +39,13 @@ class KvGroup:
     num_kv_heads: int
     head_dim: int
     dtype: str  # type of keys and values: a key of ITEM_BYTES
-    window: int | None = None  # how many tokens back a query sees; None: all
+    window: int | None = None  # number of tokens that a query sees, its own included; None: all
     scale_bytes: int = 0  # bytes of one layer's scales in a block
     has_values: bool = True  # False: values are a part of the keys, and not stored again
 
     @property
     def planes(self) -> int:
-        """Number of tensors of all heads: 2 for keys and values, 1 for keys alone."""
+        """Number of tensors of a layer: 2 for keys and values, 1 for keys alone."""
         return 1 + self.has_values
 
 
@@ -69,8 +69,8 @@ class KvLayout:
 
     groups: tuple[KvGroup, ...]
     block_size: int
-    slice: KvSlice | None = None  # the heads that `groups` have; None: all heads
-    stage: Stage | None = None  # the layers that `groups` have; None: all layers of the model
+    slice: KvSlice | None = None  # KV heads that `groups` have; None: all heads
+    stage: Stage | None = None  # layers that `groups` have; None: all layers of the model
 
     def __post_init__(self) -> None:
         layers = sorted(layer for group in self.groups for layer in group.layers)

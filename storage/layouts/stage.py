@@ -19,7 +19,7 @@ class Stage:
     ascends and `index` is one of its stages.
     """
 
-    index: int  # 0: the stage with the first layer
+    index: int  # place of the stage; 0: the stage with the first layer
     ends: tuple[int, ...]
 
     def __post_init__(self) -> None:

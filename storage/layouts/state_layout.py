@@ -1,4 +1,4 @@
-"""The layout of one recurrent state: what all recurrent layers of a model keep of one position.
+"""The layout of one recurrent state: what a model's recurrent layers keep at one position.
 
     state    | conv, layer 0 | recurrence, layer 0 | conv, layer 1 | ...
 
@@ -23,7 +23,7 @@ RECURRENCE_DTYPE = "float32"  # a recurrence adds up thousands of tokens
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """Shapes of one layer's state, in numbers.
+    """Shapes of one layer's recurrent state, in numbers.
 
     A state is the last `conv_inputs` inputs of a causal convolution of `conv_channels` channels,
     and for each head a matrix of `rows` x `columns`.
@@ -38,11 +38,11 @@ class StateShape:
 
 @dataclass(frozen=True, slots=True)
 class StateLayout:
-    """Layout of one state. `layers`: shapes of the recurrent layers in order, one or more.
+    """Layout of one recurrent state. `layers`: shapes of the recurrent layers, in order.
 
     `conv_dtype`: dtype of the convolution's inputs, a key of ITEM_BYTES. Recurrences are float32.
-    `least_blocks`: fewest blocks that a state takes, since a state takes equally many blocks in all
-    stages.
+    `least_blocks`: minimum number of blocks that a state takes, so that it takes equally many in
+    all pipeline stages.
     """
 
     layers: tuple[StateShape, ...]
@@ -60,15 +60,15 @@ class StateLayout:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of one state."""
+        """Bytes of one recurrent state."""
         return sum(self._part_bytes())
 
     def blocks(self, block_bytes: int) -> int:
-        """Return the number of blocks, of `block_bytes` each, that one state takes."""
+        """Return the number of blocks, of `block_bytes` each, that one recurrent state takes."""
         return max(-(-self.state_bytes // block_bytes), self.least_blocks)
 
     def offsets(self) -> list[tuple[int, int]]:
-        """Return where each layer's convolution and recurrence begin in a state, in bytes."""
+        """Return the byte offsets of each layer's convolution and recurrence in a state."""
         ends = [0, *accumulate(self._part_bytes())]
         return list(zip(ends[:-1:2], ends[1::2], strict=True))
 

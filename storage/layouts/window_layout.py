@@ -26,7 +26,7 @@ NEW_BLOCKS = 2
 
 @dataclass(frozen=True, slots=True)
 class WindowLayout:
-    """Layout of a ring: `places` blocks that hold the layers `kv`."""
+    """Layout of a ring of `places` KV blocks, which hold the layers of `kv`."""
 
     kv: KvLayout
     places: int

@@ -1,1 +1,1 @@
-"""Pools: the memory of the device and host tiers, of states and of rings."""
+"""Pools: the memory of the device and host tiers, of recurrent states and of rings."""

@@ -1,4 +1,4 @@
-"""Digests of blocks in host memory: made when a block arrives, compared before the block leaves.
+"""Digests of KV blocks in host memory: made when a block arrives, compared before it leaves.
 
 Records on disk are sealed, host memory is not: a stray write, a copy to a wrong slot or a flipped
 bit would come back as KV. The owner thread waits for the digests, so only the first CHECKED_BYTES
@@ -13,11 +13,11 @@ from itertools import islice
 import xxhash
 from torch import Tensor
 
-CHECKED_BYTES = 4 << 20  # bytes of one batch that are digested: some 0.4 ms
+CHECKED_BYTES = 4 << 20  # maximum bytes of a batch that are digested, in some 0.4 ms
 
 
 class HostDigests:
-    """The digests of some blocks of the host tier. One owner thread."""
+    """The digests of some blocks of the host tier. Used by one thread only."""
 
     def __init__(self, memory: Tensor) -> None:
         """Digest blocks of `memory`, (num_blocks, block_bytes) uint8 in host memory."""

@@ -20,14 +20,14 @@ from storage.pools.zeroed import zeroed
 
 
 class LayerState(NamedTuple):
-    """The states of one layer in all slots S, views of the pool."""
+    """The recurrent states of one layer in all slots S, views of the pool."""
 
     conv: Tensor  # (S, channels, inputs), of the model's dtype
     recurrence: Tensor  # (S, heads, rows, columns) float32
 
 
 class StepStates(NamedTuple):
-    """The states that one step reads and writes, of all recurrent layers in order."""
+    """The recurrent states that one step reads and writes, of all recurrent layers in order."""
 
     rows: StateRows
     layers: tuple[LayerState, ...]
@@ -57,7 +57,7 @@ class StatePool:
 
 
 def empty_states(layout: StateLayout, num_slots: int, device: torch.device) -> Tensor:
-    """Allocate slots that are as long as a state, zeroed."""
+    """Allocate zeroed slots, each as long as a recurrent state."""
     return zeroed(num_slots * layout.state_bytes, device).view(num_slots, -1)
 
 

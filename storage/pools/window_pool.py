@@ -27,10 +27,10 @@ from storage.pools.device_pool import empty_blocks, layer_views
 class RingShape(NamedTuple):
     """The numbers that place a block in a `WindowPool`."""
 
-    places: int  # blocks of a ring
-    block_size: int  # tokens of a block
-    scratch: int  # the first scratch block
-    num_blocks: int  # blocks of all rings and the scratch blocks
+    places: int  # number of blocks of a ring
+    block_size: int  # number of tokens of a block
+    scratch: int  # number of the first scratch block
+    num_blocks: int  # number of blocks: of all rings, and scratch blocks
 
 
 class StepWindows(NamedTuple):

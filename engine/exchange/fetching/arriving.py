@@ -31,7 +31,7 @@ NOT_SOUND = "a block is not what was asked for"
 
 
 class Arriving:
-    """A fetch whose blocks are arriving. For one thread."""
+    """A fetch whose blocks are arriving. Used by one thread only."""
 
     def __init__(
         self,

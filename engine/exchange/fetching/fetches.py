@@ -68,7 +68,7 @@ class _Counts:
 
 
 class Fetches:
-    """Fetches under way, and their counters. One owner thread."""
+    """Fetches under way, and their counters. Used by one thread only."""
 
     def __init__(
         self, cache: PrefixCache, rates: FetchRates, client: BlockClient | None, patience: Patience

@@ -23,7 +23,7 @@ LEAST_BLOCKS = 4  # a fetch of fewer blocks teaches no rate: the request takes m
 
 
 class FetchRates:
-    """The measured rates, and the decision to fetch. One owner thread."""
+    """The measured rates, and the decision to fetch. Used by one thread only."""
 
     def __init__(self, times: PrefillTimes, *, block_size: int, block_bytes: int) -> None:
         self._times = times

@@ -29,7 +29,7 @@ class FlushScope(NamedTuple):
 
 
 class RecentFlushes:
-    """Scopes of recent flushes, each kept for `seconds`. One owner thread."""
+    """Scopes of recent flushes, each kept for `seconds`. Used by one thread only."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

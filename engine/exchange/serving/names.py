@@ -14,7 +14,7 @@ FORGET = 2
 
 
 class NamespaceNames:
-    """Namespaces by their hashed names; each is hashed once. One owner thread."""
+    """Namespaces by their hashed names; each is hashed once. Used by one thread only."""
 
     def __init__(self, tree: RadixTree) -> None:
         self._tree = tree

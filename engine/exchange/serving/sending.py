@@ -72,7 +72,7 @@ class BlocksToSend:
 
 
 class Sending:
-    """The answer to one asking engine. For one thread."""
+    """The answer to one asking engine. Used by one thread only."""
 
     def __init__(self, ask: Ask, now: float, pool: PoolHandle | None, *, window: int) -> None:
         """Let the asker copy blocks from `pool`; None: send their bytes. `now`: seconds.

@@ -90,7 +90,7 @@ class _Sending:
 
 
 class Source:
-    """The asks of other engines. One owner thread."""
+    """The asks of other engines. Used by one thread only."""
 
     def __init__(self, cache: PrefixCache, askers: Askers, fingerprint: bytes) -> None:
         self._cache = cache

@@ -52,7 +52,7 @@ def few_connections() -> str | None:
 
 
 class OpenConnections:
-    """Connections of one listening socket. One owner thread."""
+    """Connections of one listening socket. Used by one thread only."""
 
     def __init__(self, listening: int, most: int) -> None:
         """Count connections of `listening`, a descriptor, which the caller closes."""

@@ -41,7 +41,7 @@ class _FlowPresence:
 
 
 class Arrivals:
-    """The flows with blocks, and the flows that left. One owner thread."""
+    """The flows with blocks, and the flows that left. Used by one thread only."""
 
     def __init__(self) -> None:
         self._alive: dict[str, _FlowPresence] = {}

@@ -63,7 +63,7 @@ class QueueLimits:
 
 
 class FairQueue:
-    """Queue of waiting sequences. One owner thread."""
+    """Queue of waiting sequences. Used by one thread only."""
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits

@@ -30,9 +30,7 @@ class ErrorCode(msgspec.Struct, frozen=True):
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
-    """An error; `code` and `param`, as in OpenAI's dialect, are Ratoon's
-    extension.
-    """
+    """An error; the fields `code` and `param` are an extension, as in OpenAI's dialect."""
 
     type: str
     message: str
@@ -72,7 +70,6 @@ def retry_headers(error: GatewayError) -> dict[str, str]:
 
 
 def _message(error: GatewayError) -> str:
-    # agents compact the chat when they read these words
-    if error.code == "context_length_exceeded":
+    if error.code == "context_length_exceeded":  # agents that read these words compact the chat
         return f"prompt is too long: {error.message}"
     return error.message

@@ -53,9 +53,7 @@ class StoredSchema:
 
 
 class ModulePrompt(NamedTuple):
-    """A prompt made of prompt modules: the tokens after the modules, the chosen modules, and the
-    tokens of both joined.
-    """
+    """A prompt of modules: the tokens after the modules, the modules, and the joined prompt."""
 
     found: Tokenised
     selection: Selection
@@ -64,9 +62,7 @@ class ModulePrompt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModulePrompts:
-    """Checks and stores the tenants' module schemas, and makes prompts of their prompt modules.
-    `clock`: seconds since the epoch.
-    """
+    """The tenants' schemas, and prompts of their modules. `clock`: seconds since the epoch."""
 
     prompts: PromptTokens
     namespaces: Namespaces

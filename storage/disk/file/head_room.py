@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-_STOPS_GROWING = 4 / 3  # times the head-room: with less free space the file stops growing
-_GIVES_UP = 1 / 2  # times the head-room: with less free space the file is given up
+_STOPS_GROWING = 4 / 3  # free space, divided by the head-room, below which the file stops growing
+_GIVES_UP = 1 / 2  # free space, divided by the head-room, below which the file is removed
 _STEPS = 256  # bounds are multiples of 1/256, so that they seldom change while others write
 
 

@@ -30,10 +30,10 @@ _KEY = struct.Struct(">I")
 _ORIGIN = b"origin"
 DATA_NAME = "data.mdb"
 _LOCK_NAME = "lock.mdb"
-_LOCK_BYTES = 8192  # LMDB's lock file with 64 readers
-LEAST_BOUND = 64 << 10  # bytes: LMDB's own pages, and the origin
-_TOUCHING = 16  # threads that read pages into memory at the start
-_SLOTS_A_PAGE = 4  # headers on a page, at least, if pages are half empty
+_LOCK_BYTES = 8192  # size of LMDB's lock file for 64 readers
+LEAST_BOUND = 64 << 10  # minimum bytes of a file: LMDB's own pages, and the records' origin
+_TOUCHING = 16  # number of threads that read pages into memory at the start
+_SLOTS_A_PAGE = 4  # minimum number of headers on a page, if pages are half empty
 
 
 class StoredRecord(NamedTuple):
@@ -47,7 +47,7 @@ class FileUse(NamedTuple):
     """Use of the file, in bytes; freed pages stay in the file and are used again."""
 
     used: int
-    bound: int  # bound on the file's size
+    bound: int  # maximum size of the file
 
 
 def allocated_bytes(directory: Path) -> int:
@@ -94,7 +94,7 @@ class LmdbFile:
         directory.mkdir(mode=0o700, exist_ok=True)
         self._directory = directory
         self._bound = max(bound, LEAST_BOUND)
-        self._mapped = ReadWriteLock()  # held alone while the map is replaced
+        self._mapped = ReadWriteLock()  # held alone while the memory map is replaced
         self._check_file()
         self._allocate_lock()
         self._open(readahead=False)
@@ -123,7 +123,7 @@ class LmdbFile:
         self._bound = bound
 
     def origin(self) -> bytes | None:
-        """Return the digest stored by `note_origin`; None in a new file."""
+        """Return the digest that `note_origin` has stored; None in a new file."""
         with self._while_mapped(), self._env.begin() as transaction:
             value = transaction.get(_ORIGIN)
             return None if value is None else bytes(value)
@@ -143,9 +143,9 @@ class LmdbFile:
             yield None if header is None else StoredRecord(header, payload)
 
     def headers(self, first: int, max_bytes: int) -> list[tuple[int, bytes]]:
-        """Return the next slots from `first` on that hold a record, with their headers.
+        """Return slots at or after `first` that hold a record, with the records' headers.
 
-        Returns at least one slot if any slot from `first` on has a record, and stops once the
+        Returns at least one slot if any slot at or after `first` has a record, and stops once the
         headers reach `max_bytes`. Raises FileDamaged.
         """
         found: list[tuple[int, bytes]] = []
@@ -209,7 +209,7 @@ class LmdbFile:
 
     @contextmanager
     def _while_mapped(self) -> Iterator[None]:
-        """Prevent the replacement of the map during a transaction that only reads."""
+        """Prevent the replacement of the memory map during a transaction that only reads."""
         with self._mapped.shared(), _translated():
             yield
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_PLACES = 64  # threads that may share the lock
+_PLACES = 64  # maximum number of threads that share the lock
 
 
 class ReadWriteLock:

@@ -35,7 +35,8 @@ class ScanRoom:
     record_bytes: int
 
     def require(self, num_blocks: int, use: FileUse) -> None:
-        """Raise FileFull if the file has no room for `num_blocks`; DiskFull if the disk has none.
+        """Raise FileFull if the file has no room for `num_blocks`; DiskFull if the disk has no
+        room.
 
         Raises OSError.
         """
@@ -110,7 +111,7 @@ class DiskRecords:
         return True
 
     def scan(self, first: int) -> ScanPart:
-        """Scan the next records from slot `first` on. Raises FileDamaged."""
+        """Scan the next records at or after slot `first`. Raises FileDamaged."""
         found = self._file.headers(first, _SCAN_BYTES)
         entries, unsound = [], []
         for slot, content in found:
