@@ -6,8 +6,8 @@
     admin, page     what the operator sends; the operator's and the tenants' pages
     overview        the data that these pages show about a running server
     requests        one request: admitted, permitted, answered, measured, charged
-    generation      from the engine's events to text
-    prompts         from messages to token ids
+    generation      turns the engine's events into text
+    prompts         turns messages into token ids
     auth, limits, sharing, usage     a tenant: its keys, limits, namespaces, tokens
     http            connections, bodies, errors; knows no dialect
     router_process  one router for all workers
@@ -17,7 +17,8 @@
     diagnosis       why a prompt missed the cache
     processes       workers, threads that tenants share, repeated tasks
     caller, errors, config, tenant_limits, ...     small values that all of them use
-    routing, turn_formats            the choice of an engine; models' turns. Both know no gateway
+    routing, turn_formats            the choice of an engine; models' turns. Neither knows the
+    gateway
 
 Each folder imports only from folders below it. A new route of tenants belongs to a dialect, a new
 limit to `tenant_limits.py` and `limits/`, a new flag's setting to `config.py`, a new metric to

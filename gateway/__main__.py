@@ -4,7 +4,8 @@ import gc
 import sys
 
 if __name__ == "__main__":
-    gc.disable()  # imported modules stay: collecting garbage in them takes a tenth of the start
+    # imported modules stay in memory: collecting garbage in them takes a tenth of the start time
+    gc.disable()
     from gateway.startup.main import main
 
     gc.freeze()

@@ -8,7 +8,9 @@ from gateway.tenant_limits import CacheQuota, Limits
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """An authenticated tenant, by one of its keys. Most fields are copied from the tenant."""
+    """A tenant that one of its API keys has authenticated. Most fields are copied from the tenant's
+    record.
+    """
 
     tenant_id: str
     key_id: str
@@ -18,10 +20,10 @@ class Caller(msgspec.Struct, frozen=True):
     target_itl_ms: float = 0.0
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
-    usage_tiers: bool = False  # usage in answers shows the tiers of cached tokens
+    usage_tiers: bool = False  # whether answers show in which tiers their cached tokens lay
     canonical_prompts: bool = False
     adapters: tuple[TenantAdapter, ...] = ()
-    is_operator: bool = False  # the request has the operator's key beside the tenant's
+    is_operator: bool = False  # whether the request has the operator's key beside the tenant's key
 
     @property
     def sees_tiers(self) -> bool:

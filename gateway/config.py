@@ -16,26 +16,30 @@ GenerationConfigSource = Literal["auto", "none"]
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds that the gateway checks before it does any work for a request."""
+    """Bounds on requests, answers and memory that the gateway enforces."""
 
     max_body_bytes: int = 16 << 20
-    max_tenant_body_bytes: int = 32 << 20  # bound on one tenant's bodies in memory
-    max_all_body_bytes: int = 128 << 20  # bound on all bodies; both are for each worker
-    body_wait_s: float = 10.0  # the longest wait for body memory
+    # bytes of one tenant's request bodies in a worker's memory
+    max_tenant_body_bytes: int = 32 << 20
+    max_all_body_bytes: int = 128 << 20  # bytes of all request bodies in a worker's memory
+    body_wait_s: float = 10.0  # maximum seconds that a request waits for memory for its body
     max_json_depth: int = 64
     max_messages: int = 4096
-    max_choices: int = 16  # choices of one prompt: `n`
-    max_prompts: int = 128  # prompts of one completions request, times `n`
-    max_inputs: int = 2048  # inputs of one embeddings request, documents of one to rerank
+    max_choices: int = 16  # maximum number of choices of one prompt (field `n`)
+    max_prompts: int = 128  # maximum number of prompts, times `n`, of one completions request
+    # maximum number of inputs of one embeddings request, or of documents of one rerank request
+    max_inputs: int = 2048
     max_logprobs: int = 20
     max_stops: int = 16
     max_stop_chars: int = 256
     max_logit_bias: int = 1024
     max_salt_chars: int = 1024
-    max_streams_per_tenant: int = 1024  # streams of a tenant in each worker
-    max_head_bytes: int = 64 << 10  # bytes of the request line and the headers
-    head_deadline_s: float = 10.0  # from a request's first byte to the end of its headers
-    body_deadline_s: float = 60.0  # from the end of a request's headers to the end of its body
+    max_streams_per_tenant: int = 1024  # maximum number of a tenant's streams in each worker
+    max_head_bytes: int = 64 << 10  # maximum bytes of the request line and the headers together
+    # maximum seconds from a request's first byte to the end of its headers
+    head_deadline_s: float = 10.0
+    # maximum seconds from the end of a request's headers to the end of its body
+    body_deadline_s: float = 60.0
     # Connections to the tenants' port, in each worker; None: bounded by the limit of open files.
     max_connections: int | None = None
     # Bytes of a stream that wait for its client: of one stream, of a tenant's streams and of all
@@ -48,24 +52,27 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_answer_bytes: int = 64 << 20
     max_tenant_answer_bytes: int = 128 << 20
     max_all_answer_bytes: int = 256 << 20
-    stalled_write_s: float = 30.0  # a client that reads less than 1 KiB/s for so long is cut off
-    keep_alive_s: float = 10.0  # silence before the first token, until a ping (if any) is sent
-    default_max_tokens: int = 16384  # for a chat that sets no maximum; at most the context
-    response_ttl_s: float = 86400.0  # seconds that a response is stored; 0: none is stored
+    # seconds after which a client that reads less than 1 KiB a second is cut off
+    stalled_write_s: float = 30.0
+    keep_alive_s: float = 10.0  # seconds between keep-alive frames before the first token
+    default_max_tokens: int = 16384  # maximum tokens of an answer to a chat that sets no maximum
+    # seconds for which a response is stored; 0: responses are not stored
+    response_ttl_s: float = 86400.0
     max_response_bytes: int = 2 << 20
-    max_tenant_response_bytes: int = 32 << 20  # bytes of a tenant's stored responses
-    max_all_response_bytes: int = 256 << 20  # bytes of all tenants' stored responses
+    max_tenant_response_bytes: int = 32 << 20  # maximum bytes of a tenant's stored responses
+    max_all_response_bytes: int = 256 << 20  # maximum bytes of all tenants' stored responses
     # Bytes of generated turns that are remembered, in each worker; 0: no turns
     max_tenant_turn_bytes: int = 8 << 20
     max_all_turn_bytes: int = 64 << 20
     # Bytes of remembered token ids of prompt pieces, so that only new text is tokenised
     max_tenant_text_bytes: int = 8 << 20
     max_all_text_bytes: int = 64 << 20
-    turn_life_s: float = 1800.0  # from the generation or last use of a turn or piece on
+    # seconds for which a turn or prompt piece is remembered after its last use
+    turn_life_s: float = 1800.0
     # Bytes of remembered prompts, by which a tenant can ask why the next prompt missed
     max_tenant_seen_bytes: int = 8 << 20
     max_all_seen_bytes: int = 64 << 20
-    seen_life_s: float = 1800.0  # after a prompt was computed
+    seen_life_s: float = 1800.0  # seconds for which a prompt is remembered after it was computed
     allow_cache_load: bool = False  # whether tenants may set `cache.load`, as the operator can
 
 
@@ -84,14 +91,15 @@ def default_workers(cores: int) -> int:
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """The place where several gateways keep their common state and secrets.
+    """The place where several gateways keep the records and secrets that they share.
 
     If every path and URL is None there is one gateway, which keeps state and secrets in `data_dir`.
     """
 
     redis_url: str | None = None  # None: SQLite in data_dir. Never contains a password
     redis_password_file: str | None = None
-    redis_timeout_s: float = 0.05  # the longest wait for one answer; large answers have longer
+    # maximum seconds to wait for an answer of Redis; more for a large answer
+    redis_timeout_s: float = 0.05
     secrets_dir: str | None = None  # None: secrets are created in data_dir
 
 
@@ -105,33 +113,39 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     # engines are replicas, named by their places in this tuple.
     engines: tuple[str, ...]
     find_engines: bool = False  # also use the engines registered in the state, as they come and go
-    link_key_file: str | None = None  # the key of links over TCP, the engines' own file
+    # path of the key file for links over TCP, the same file that the engines read
+    link_key_file: str | None = None
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int | None = None  # worker processes that share the port; None: by `default_workers`
     admin_host: str = "127.0.0.1"
-    admin_port: int | None = None  # None: the admin routes are on `port`
-    engine_silence_s: float | None = None  # silence of a hung engine; None: by its device
+    admin_port: int | None = None  # port of the admin routes; None: they are on `port`
+    # seconds of silence after which an engine counts as hung; None: the default of its device
+    engine_silence_s: float | None = None
     router: RouterName = "first-token"  # the policy by which an engine is chosen for a request
-    share_all: bool = False  # all tenants have one owner and share one namespace
-    tool_format: str | None = None  # the model's format of tool calls; None: by its template
+    # whether all tenants share one namespace and count as one owner of blocks
+    share_all: bool = False
+    # the model's format of tool calls; None: recognised by the chat template
+    tool_format: str | None = None
     chat_template: str | None = None  # path of a template used in place of the model's
     default_chat_template_kwargs: str | None = None  # JSON; a request's own variables override it
     # auto: a request without sampling fields uses the model's generation_config.json
     generation_config: GenerationConfigSource = "auto"
-    parse_special: bool = False  # whether special tokens' text in a prompt becomes the tokens
+    # whether the text of a special token in a prompt becomes this token
+    parse_special: bool = False
     # partitioned: each tenant has its part of every tier; pooled: tenants evict each other's blocks
     cache_sharing: Literal["partitioned", "pooled"] = "partitioned"
     bounds: Bounds = Bounds()
     prices: Prices = Prices()  # prices of tokens, for budgets
-    gateways: int = 1  # gateways that share Redis, however many workers each has
-    grace_s: float = 30.0  # time that streams may run on after SIGTERM
+    gateways: int = 1  # number of gateways that share Redis, however many workers each has
+    grace_s: float = 30.0  # seconds for which streams may run on after SIGTERM
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     access_log: Literal["lines", "json", "off"] = "lines"
     vllm_metric_names: bool = False  # /metrics also shows vLLM's metrics under vLLM's names
     page: bool = True  # whether /admin/ui and /usage are served
     docs: bool = True  # whether /docs is served
-    cors_origins: str | None = None  # with commas; None: pages of other origins read nothing
+    # origins whose web pages may read answers, separated by commas; None: only pages of this server
+    cors_origins: str | None = None
     otlp_endpoint: str | None = None  # URL of a collector for traces; None: no traces
 
     @property

@@ -19,7 +19,9 @@ from gateway.tenant_adapters import NAME_PATTERN, TenantAdapter
 
 
 class NewAdapter(AdminBody):
-    """Body of POST /admin/tenants/{id}/adapters; `path` is below the engines' folder."""
+    """Body of POST /admin/tenants/{id}/adapters; `path` is below the engines' adapter
+    folder.
+    """
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     path: Annotated[str, Field(min_length=1, max_length=1024)]
@@ -39,7 +41,7 @@ class DroppedAdapter(msgspec.Struct, frozen=True):
 
 
 def adapters_router(store: Records, adapters: TenantAdapters, audit: AuditTrail) -> APIRouter:
-    """Serve the routes; `admin_router` guards the routes."""
+    """Serve the routes of adapters; `admin_router` guards them with the operator's key."""
     router = APIRouter(prefix="/admin/tenants/{tenant_id}/adapters")
 
     @router.post(

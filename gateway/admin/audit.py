@@ -2,7 +2,7 @@
 
 An entry is written after its change is made, so the log has no change that did not happen. If the
 store cannot take the entry, the change stands, and the gateway's own log reports the missing entry.
-There is one operator's key, and so one actor.
+There is only one operator's key, so an entry names no actor.
 """
 
 import logging

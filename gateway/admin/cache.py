@@ -19,11 +19,13 @@ from gateway.state.records import PUBLISHED, Tenant
 from gateway.state.store import Store
 from gateway.tenant_memory import TenantMemory
 
-MAX_EVICTIONS = 1000  # the engine remembers no more evictions
+MAX_EVICTIONS = 1000  # the number of evictions that the engine remembers
 
 
 class FlushOrder(AdminBody):
-    """Body of POST /admin/cache/flush: a tenant's id; without an id, all tenants are flushed."""
+    """Body of POST /admin/cache/flush: the tenant to flush; if left out, all tenants
+    are flushed.
+    """
 
     tenant: str | None = None
 
@@ -31,8 +33,8 @@ class FlushOrder(AdminBody):
 class FlushDone(msgspec.Struct, frozen=True):
     """Answer of POST /admin/cache/flush.
 
-    `awaited` names the engines that were away: they flush when they are back, before they serve
-    anything. `flushed_blocks` counts the other engines' blocks; None if all were away.
+    `awaited` names engines that did not answer: they flush later, before they serve anything.
+    `flushed_blocks` counts the other engines' blocks; None if no engine answered.
     """
 
     flushed_blocks: int | None
@@ -88,7 +90,9 @@ def cache_router(
 
 
 async def _names(store: Store) -> dict[str, str]:
-    """Map tenants' ids to names; map none while the state is unavailable: counts need no names."""
+    """Map tenants' ids to names; an empty mapping while the state is unavailable, since counts are
+    useful without names.
+    """
     try:
         tenants = await store.every(Tenant)
     except Unavailable:

@@ -44,7 +44,8 @@ def cache_stats(
 ) -> CacheStats:
     """Convert the engine's counters to the operator's view; `names`: tenants' names by id.
 
-    If there are several engines, `replicas` lists them, and the counters are their joined counters.
+    If there are several engines, `replicas` lists each engine's counters, and all other counters
+    are sums over the engines.
     """
     counted = each_replica(stats)
     return view_of(
@@ -134,7 +135,9 @@ def _extent(pool: PoolStats, unit: int) -> Extent:
 
 
 def _tenant(flow: str, name: str | None, stats: EngineStats) -> TenantView:
-    """Convert a tenant's counters field by field, which is fast enough for thousands of tenants."""
+    """Convert a tenant's counters to the operator's view; without reflection, which would be too
+    slow for thousands of tenants.
+    """
     used, shares = stats.flows[flow], stats.shares.get(flow, _NO_SHARES)
     return TenantView(
         id=flow,

@@ -18,13 +18,15 @@ from engine.link.stats_messages import (
 
 
 class WindowView(WindowStats, frozen=True, kw_only=True):
-    """The prompt tokens within a time window. `hit_rate` is None when no tokens were queried."""
+    """The prompt tokens within a time window. `hit_rate` is None for an empty
+    window.
+    """
 
     hit_rate: float | None
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of the block pool, in blocks or in tokens; used = evictable + leased."""
+    """The sizes of the block pool's parts, in blocks or in tokens; used = evictable + leased."""
 
     total: int
     free: int
@@ -71,9 +73,10 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     evictions_caused: int
     evictions_suffered: int
     written_blocks: int
-    unread_blocks: int  # written blocks that no request has found so far
-    retained_tokens: int  # tokens of marked prefixes within their retention time
-    tiers: dict[str, ShareStats]  # the tenant's share of each tier, in blocks
+    unread_blocks: int  # number of blocks that were written and that no request has reused so far
+    # number of tokens of prefixes with a breakpoint whose retention time has not passed
+    retained_tokens: int
+    tiers: dict[str, ShareStats]  # the tenant's share of each tier's blocks, by tier
     caused: BlocksByReason  # other tenants' blocks evicted for this tenant, by tier
     suffered: BlocksByReason  # the tenant's own blocks that were evicted, by tier
 
@@ -100,13 +103,14 @@ class TiersView(msgspec.Struct, frozen=True, kw_only=True):
     """The tiers below the device, and the copies to and from them."""
 
     block_bytes: int
-    hit_tokens: dict[str, int]  # by tier
+    hit_tokens: dict[str, int]  # number of prompt tokens found in the cache, by tier
     lower: dict[str, LowerTierView]
     moves: list[MovesView]
-    evictions: dict[str, dict[str, int]]  # blocks by tier and reason
-    loading: int  # sequences whose prefix is being loaded from a lower tier
-    failed_loads: int  # sequences that were restarted because a load failed
-    prefill_tokens_per_s: dict[int, float]  # by length of context
+    evictions: dict[str, dict[str, int]]  # number of evicted blocks, by tier and reason
+    loading: int  # number of sequences whose prefix is being loaded from a lower tier
+    failed_loads: int  # number of sequences that were restarted because a load failed
+    # tokens computed per second in prefill, by length of context
+    prefill_tokens_per_s: dict[int, float]
     disk: DiskStats | None
 
 
@@ -117,8 +121,8 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     engine_id: str
-    tensor_parallel: int  # ranks of each stage
-    pipeline_parallel: int  # stages
+    tensor_parallel: int  # number of ranks of each pipeline stage
+    pipeline_parallel: int  # number of pipeline stages
     uptime_s: float
     steps: int
     preemptions: int
@@ -128,28 +132,32 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     tree: TreeView
     queue: QueueView
     tiers: TiersView
-    drafts: dict[str, DraftStats]  # by source
+    drafts: dict[str, DraftStats]  # counts of drafted tokens, by source of the draft
     states: StateStats
-    sentinel: SentinelStats  # answers from the cache that were computed again without it
-    gaps: GapStats  # gaps between tokens, beside their targets
+    # counts of answers from the cache that were computed again without the cache, to compare both
+    sentinel: SentinelStats
+    gaps: GapStats  # measured times between an answer's tokens, with the target times
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
-    """The view of one of several engines: `counted` is None while the engine does not answer."""
+    """The view of one of several engines; `counted` is None while the engine does not
+    answer.
+    """
 
     name: str
     state: ReplicaState
     reason: str  # why the engine takes no requests; empty if it takes requests
-    role: Role  # the part of requests that the engine serves: prefill, decode or both
+    role: Role  # whether the engine computes prompts (prefill), generates answers (decode) or both
     counted: EngineView | None
 
 
 class CacheStats(EngineView, frozen=True, kw_only=True):
     """Answer of GET /admin/cache/stats: with several engines, their sums and each engine."""
 
-    fingerprint: str  # hex
+    fingerprint: str  # hex digest of all that decides the bits of a block
     tenants: list[TenantView]
-    floors_scale: dict[str, float]  # by tier; below 1: all tenants' floors together exceed the tier
+    # factor on the tenants' floors, by tier; below 1 if all floors together exceed the tier
+    floors_scale: dict[str, float]
     replicas: list[ReplicaView]  # empty with a single engine
     router_answers: bool | None  # null: this gateway has no router process
 

@@ -19,7 +19,7 @@ from gateway.http.bodies.reading import read_body
 from gateway.http.openapi import described
 from gateway.state.records import PublishedPrefix
 
-MAX_UNITS_BYTES = 16 << 20  # bound on the units of one write
+MAX_UNITS_BYTES = 16 << 20  # maximum number of bytes of the units of one write
 OCTETS = "application/octet-stream"
 SentImport = Annotated[NewImport, Depends(sent(NewImport, max_bytes=MAX_BYTES))]
 SentEnd = Annotated[EndedImport, Depends(sent(EndedImport, max_bytes=MAX_BYTES))]
@@ -41,7 +41,7 @@ class FileSignature(msgspec.Struct, frozen=True):
 
 def carried_router(out: CarriedOut, into: CarriedIn, clock: Callable[[], float]) -> APIRouter:
     """Serve the routes of exports and imports; `admin_router` guards the routes."""
-    # not in OpenAPI: only the command line uses these routes
+    # left out of the OpenAPI description: only the command line uses these routes
     router = APIRouter(include_in_schema=False)
     _add_exports(router, out)
     _add_imports(router, into, clock)

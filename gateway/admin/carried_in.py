@@ -1,6 +1,6 @@
 """The import of a prefix that another installation has exported, into all engines.
 
-    begin: compared with the model here, room is made -> units are written -> end: published
+    begin (compare with the model here, make room) -> write units -> end (publish the prefix)
 
 Before the end nothing is published and no block is in the cache. The engines drop an import that is
 not ended after a minute.
@@ -58,13 +58,13 @@ class EndedImport(AdminBody):
 
 
 class BegunImport(msgspec.Struct, frozen=True):
-    """Answer of POST /admin/imports, and of writes to it."""
+    """Answer of POST /admin/imports, and of each write of units to an import."""
 
     id: str
 
 
 class CarriedIn:
-    """The imports of one gateway process. For one event loop."""
+    """The running imports of one gateway process. To be used in one event loop."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class CarriedIn:
     async def begin(self, body: NewImport) -> BegunImport:
         """Compare the prefix with the model here, and make room for it.
 
-        Raises Conflict if the prefix was computed by another model, with other settings, or has
-        other tokens here; NotFound for an unknown group; BadRequest for a source that the model
-        refuses; Unavailable if there is no room.
+        Raises Conflict if the prefix was computed by another model, with other settings, or if the
+        prefix has other tokens with the tokenizer here; NotFound for an unknown group; BadRequest
+        for a source that the model refuses; Unavailable if there is no room.
         """
         welcome = welcome_of(self._engine)
         if body.fingerprint != welcome.fingerprint.hex():
@@ -120,7 +120,9 @@ class CarriedIn:
         return BegunImport(import_id)
 
     async def end(self, import_id: str, body: EndedImport, now: float) -> PublishedPrefix:
-        """Put the blocks in the cache, publish the prefix; raise as `write` and `publish` do."""
+        """Put the blocks in the cache and publish the prefix; raise the errors of `write` and
+        `publish`.
+        """
         with refusing():
             await self._engine.ask(EndImport(import_id=import_id))
         record, _ = await self._publishing.publish(body.name, body.scope, body.source, now)

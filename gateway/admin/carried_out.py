@@ -56,7 +56,9 @@ class CarriedOut:
         self._audit = audit
 
     async def described(self, prefix_id: str) -> ExportedPrefix:
-        """Describe a published prefix; raise NotFound, Conflict if not warm, or GatewayError."""
+        """Describe a published prefix; raise NotFound, Conflict if the engine has not all its
+        blocks, or GatewayError.
+        """
         record, welcome = await self._record(prefix_id), welcome_of(self._engine)
         tokens = await self._published.tokens_of(record.source)
         with refusing():
@@ -74,14 +76,16 @@ class CarriedOut:
         )
 
     async def units(self, prefix_id: str, first: int, count: int) -> bytes:
-        """Read `count` units; raise as `described`, or BadRequest for missing units."""
+        """Read `count` units; raise the errors of `described`, or BadRequest for missing units."""
         record = await self._record(prefix_id)
         with refusing():
             read = ReadPrefix(pin_id=record.id, first=first, count=count)
             return (await self._engine.ask(read)).payload
 
     async def signature(self, prefix_id: str, digest: str) -> bytes:
-        """Sign the digest of a prefix's file; raise NotFound, BadRequest for another length."""
+        """Sign the digest of a prefix's file; raise NotFound, or BadRequest for a digest of another
+        length.
+        """
         record = await self._record(prefix_id)
         try:
             raw = bytes.fromhex(digest)

@@ -28,7 +28,7 @@ SILENT_S = 60.0  # seconds of silence after which a self-registered engine may b
 
 
 def _checked(text: str) -> str:
-    """Check that `address` can be an engine's."""
+    """Check that `address` can be the address of an engine."""
     try:
         path = address(text).path
     except ValueError as error:
@@ -73,14 +73,18 @@ class FoundEngineList(msgspec.Struct, frozen=True):
 
 
 class RemovedEngine(msgspec.Struct, frozen=True):
-    """The engine that was removed. Its running requests go on; gateways send it no new ones."""
+    """The engine that was removed. Running requests go on; gateways send the engine no new
+    requests.
+    """
 
     address: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Engines:
-    """The parts of the gateway that an engine's change updates. `finds`: engines register here."""
+    """The parts of the gateway to update when an engine is added or removed. `finds`: whether the
+    gateway uses registered engines.
+    """
 
     registry: EngineRegistry
     engine: Engine
@@ -131,7 +135,9 @@ def engines_router(
     *,
     finds: bool,
 ) -> APIRouter:
-    """Serve the routes below `/admin/engines`. `finds`: engines are registered in the state."""
+    """Serve the routes below `/admin/engines`. `finds`: whether the gateway uses the engines
+    registered in the state.
+    """
     router = APIRouter(prefix="/admin/engines")
     engines = _Engines(registry, engine, audit, clock, finds)
 

@@ -32,7 +32,7 @@ class NewKey(AdminBody):
 
 
 class Rotation(AdminBody):
-    """Body of POST .../rotate: the seconds for which the old key goes on working."""
+    """Body of POST .../rotate: the seconds for which the old key stays valid."""
 
     overlap_s: Annotated[float, Field(ge=0, le=MAX_OVERLAP_S)] = 0.0
 
@@ -50,7 +50,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, key: ApiKey, now: float) -> KeyView:
-        """Make the view of `key` at `now`."""
+        """Make the view of `key` at the time `now`, which decides whether the key has expired."""
         return view_of(cls, key, expires_at=key.ends_at, live=key.is_live(now))
 
 
@@ -115,6 +115,6 @@ def keys_router(
 
 
 async def _require_owner(store: Store, tenant_id: str, key_id: str) -> None:
-    """Raise NotFound unless the key exists and is the tenant's."""
+    """Raise NotFound unless the key exists and belongs to the tenant."""
     if (await store.get(ApiKey, key_id)).tenant_id != tenant_id:
         raise NotFound("no such key")

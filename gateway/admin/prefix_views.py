@@ -21,7 +21,8 @@ State = Literal["warm", "warming", "refused", "no engine"]
 
 
 class NewPrefix(AdminBody):
-    """Body of POST /admin/prefixes: messages, tools or both, or a text; for all tenants or a group.
+    """Body of POST /admin/prefixes: messages, tools or both, or else a text; for all tenants or one
+    group.
 
     Tools alone are the beginning of all conversations with these tools.
     """
@@ -35,14 +36,16 @@ class NewPrefix(AdminBody):
     }
 
     name: Name
-    scope: str = EVERYONE  # all tenants, or a group's id
+    scope: str = EVERYONE  # tenants that may use the prefix: EVERYONE, or a group's id
     messages: Annotated[list[SaidMessage] | None, _MESSAGES] = None
     text: str | None = None
     tools: Annotated[Tools, _TOOLS] = Field(default_factory=msgspec.Raw)
 
 
 class PrefixView(msgspec.Struct, frozen=True, kw_only=True):
-    """A published prefix. `blocks` are pinned; the last block need not be full."""
+    """A published prefix. `blocks` KV blocks are pinned; the last may be partly
+    filled.
+    """
 
     id: str
     name: str
@@ -74,7 +77,9 @@ class DeletedPrefix(msgspec.Struct, frozen=True):
 
 
 def source_of(body: NewPrefix) -> PrefixSource:
-    """Read the content to publish; raise BadRequest for none, and for chat and text at once."""
+    """Read the content to publish; raise BadRequest if the body has no content, or both a chat and
+    a text.
+    """
     tools = _tools_of(body)
     if body.text is not None:
         for name, given in (("messages", body.messages is not None), ("tools", tools)):
@@ -91,7 +96,7 @@ def source_of(body: NewPrefix) -> PrefixSource:
 
 
 def _tools_of(body: NewPrefix) -> list[dict[str, Any]] | None:
-    """Read the tools to publish; raise BadRequest for a tool that no request is shown."""
+    """Read the tools to publish; raise BadRequest for a tool that prompts never show."""
     sent = SentTools.of(body.tools)
     for one in sent.passed_over:
         raise BadRequest(one.reason, code="unsupported_parameter", param=f"{one.param}.type")

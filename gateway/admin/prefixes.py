@@ -38,14 +38,14 @@ from gateway.state.records import PrefixSource, PublishedPrefix
 from gateway.state.store import Store
 from gateway.views import view_of
 
-MAX_BYTES = 4 << 20  # bound on a body; a prefix may be a whole handbook
+MAX_BYTES = 4 << 20  # maximum number of bytes of a body; a prefix may be a whole handbook
 MAX_PUBLISHED = 1000
 
 SentPrefix = Annotated[NewPrefix, Depends(sent(NewPrefix, max_bytes=MAX_BYTES))]
 
 
 class Publishing:
-    """The publishing and withdrawal of prefixes, one change at a time in this process."""
+    """Publishes and withdraws prefixes; this process makes one change at a time."""
 
     def __init__(
         self, store: Store, published: Published, engine: Engine, audit: AuditTrail
@@ -158,7 +158,7 @@ class Publishing:
                 )
 
     async def _put_in_force(self) -> None:
-        self._published.reload()  # reloads in the background, should the next line fail
+        self._published.reload()  # starts a reload in the background, needed if the next line fails
         with suppress(Unavailable):
             await self._published.renew()
 

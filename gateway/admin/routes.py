@@ -63,9 +63,9 @@ def admin_router(
 ) -> APIRouter:
     """Serve the admin routes and `/metrics`.
 
-    `metrics_auth` admits other readers than the operator to `/metrics`; `open_metrics` serves
-    `/metrics` without a key, on an address that tenants cannot reach. `finds_engines`: engines are
-    registered in the state.
+    `metrics_auth` admits readers of `/metrics` other than the operator; `open_metrics` serves
+    `/metrics` without a key, on an address that tenants cannot reach. `finds_engines`: whether the
+    gateway uses the engines registered in the state.
     """
     guarded = [Depends(admin_auth), Depends(_with_room(bodies))]
     router = APIRouter()

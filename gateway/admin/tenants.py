@@ -68,7 +68,8 @@ class TenantChange(AdminBody):
     group_id: str | None = left_out()  # None: the tenant leaves its group
     priority: Priority = left_out()
     target_itl_ms: TargetMs = left_out()
-    limits: SentLimits = left_out()  # replaces all limits: a limit that is left out is removed
+    # replaces all limits of the tenant: a limit that is left out is removed
+    limits: SentLimits = left_out()
     cache: SentQuota = left_out()  # replaces both floor and ceiling
     usage_tiers: bool = left_out()
     canonical_prompts: bool = left_out()
@@ -88,7 +89,7 @@ class TenantList(msgspec.Struct, frozen=True):
 class Deleted(msgspec.Struct, frozen=True):
     """The tenant that was deleted. `flushed_blocks` is None when no engine answered.
 
-    `awaited` names the engines that were away: they forget the tenant once back.
+    `awaited` names engines that did not answer; they forget the tenant later.
     """
 
     id: str
@@ -102,7 +103,7 @@ class TenantState(Records, ResponseStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Tenants:
-    """The parts of the gateway that a tenant's change updates."""
+    """The parts of the gateway to update when a tenant is changed."""
 
     store: TenantState
     keyring: Keyring
@@ -138,7 +139,7 @@ class _Tenants:
         return Deleted(tenant_id, flushed.blocks, list(flushed.awaited))
 
     async def _erased(self, tenant_id: str) -> ErasedTenant:
-        """Count the records that are deleted from the state with a tenant."""
+        """Count the records that are deleted from the state together with a tenant."""
         return ErasedTenant(
             id=tenant_id,
             name=(await self.store.get(Tenant, tenant_id)).name,

@@ -13,7 +13,7 @@ key, for what only the operator may ask for.
 A route is guarded if it depends on one of these classes, whatever its path. FastAPI also reads this
 dependency to describe which key the route takes.
 """
-# No `from __future__ import annotations`: FastAPI reads the annotations of these instances'
+# No `from __future__ import annotations`: FastAPI reads the annotations of the authenticators'
 # __call__ and cannot resolve strings on an object that is not a function.
 
 import hmac
@@ -60,9 +60,9 @@ class Authenticator(SecurityBase):
         operator: "AdminAuthenticator | None" = None,
         running: RunningRequests | None = None,
     ) -> None:
-        """Authenticate tenants; without `operator`, no request has the operator's rights.
+        """Authenticate tenants; if `operator` is None, no request has the operator's rights.
 
-        An authenticated request is in `running`, if given, until it is over.
+        `running`, if given, lists each authenticated request until the request is over.
         """
         self._keyring = keyring
         self._operator = operator
@@ -92,7 +92,9 @@ class AdminAuthenticator(SecurityBase):
     def __init__(
         self, pepper: bytes, admin_digest: bytes, sessions: "CookieSessions | None" = None
     ) -> None:
-        """Admit a browser with one of the `sessions`, if given, without a key."""
+        """Admit the operator's key, and browsers without a key that have one of the `sessions` (if
+        given).
+        """
         self._pepper = pepper
         self._admin_digest = admin_digest
         self._sessions = sessions
@@ -111,7 +113,9 @@ class AdminAuthenticator(SecurityBase):
         tell_owner(request.scope, OPERATOR)
 
     def vouches_for(self, request: Request) -> bool:
-        """Tell whether a request has the admin key too; Unauthenticated for a wrong admin key."""
+        """Tell whether a request has the operator's key beside its own; raise Unauthenticated for a
+        wrong operator's key.
+        """
         given = request.headers.getlist(OPERATOR_HEADER)
         if not given:
             return False
@@ -148,7 +152,9 @@ class MetricsAuthenticator(SecurityBase):
 
 
 def credential(request: Request) -> str:
-    """Read the request's credential; raise Unauthenticated for none, or for two different keys."""
+    """Read the request's credential; raise Unauthenticated if the request has no credential, or two
+    different keys.
+    """
     given = {key for name in _PLAIN_HEADERS for key in request.headers.getlist(name)}
     given.update(_bearer(value) for value in request.headers.getlist("authorization"))
     if len(given) != 1:

@@ -47,7 +47,8 @@ IDENTITY_TTL_S = 3.0
 OUTAGE_TTL_S = 60.0
 MAX_IDENTITIES = 10_000
 RANDOM_BYTES = 24
-STRANGE_AT_ONCE = 4  # simultaneous lookups of keys without a tag that were not found before
+# maximum number of simultaneous lookups of keys that have no tag and were never found
+STRANGE_AT_ONCE = 4
 REFUSED = "the API key is missing or not valid"  # the same message for every reason
 
 Identity = tuple[ApiKey, Tenant]
@@ -81,7 +82,7 @@ class TtlCache(Generic[K, V]):
         return None
 
     def put(self, key: K, value: V) -> None:
-        """Keep `value` from now on; when full, the oldest entries are removed."""
+        """Store `value` under `key`; a full cache removes its oldest entries."""
         self._entries.pop(key, None)
         while len(self._entries) >= self._max_entries:
             self._entries.popitem(last=False)
@@ -92,7 +93,7 @@ class TtlCache(Generic[K, V]):
         self._entries.pop(key, None)
 
     def discard(self, is_meant: Callable[[V], bool]) -> None:
-        """Remove every entry whose value `is_meant` accepts."""
+        """Remove every entry for whose value `is_meant` returns True."""
         for key in [key for key, (_, value) in self._entries.items() if is_meant(value)]:
             del self._entries[key]
 
@@ -114,7 +115,7 @@ class IssuedKey:
 
 @dataclass(frozen=True, slots=True)
 class PresentedKey:
-    """The digest of a well-formed key that a request has, and whether the key has a valid tag."""
+    """The digest of a request's well-formed key, and whether the key's tag is valid."""
 
     digest: bytes
     is_marked: bool
@@ -126,7 +127,9 @@ def key_digest(pepper: bytes, key: str) -> bytes:
 
 
 class Keyring:
-    """The keys of one store. `clock` gives seconds since the epoch. For one event loop."""
+    """The API keys of one store. `clock` returns seconds since the epoch. To be used in one event
+    loop.
+    """
 
     def __init__(
         self,
@@ -153,7 +156,7 @@ class Keyring:
         return key_digest(self._pepper, key)
 
     def key_with_mark(self, bits: bytes) -> str:
-        """Spell the key of these RANDOM_BYTES and their tag: HMAC-SHA256, cut to 64 bits."""
+        """Spell the key made of these RANDOM_BYTES and their tag, an HMAC-SHA256 cut to 64 bits."""
         mark = self.digest(f"mark\0{bits.hex()}")
         return key_of(bits + mark[: KEY_BYTES - RANDOM_BYTES])
 
@@ -179,7 +182,8 @@ class Keyring:
         return IssuedKey(secret, record)
 
     async def rotate(self, key_id: str, *, overlap_s: float) -> IssuedKey:
-        """Issue a key's successor and let the old key expire after `overlap_s` seconds; 0: at once.
+        """Issue a key's successor and let the old key expire after `overlap_s` seconds (0: at
+        once).
 
         The successor lives as long as the old key was issued for, even if the old key was rotated
         before and is about to expire. The old key is shortened last, so a crash in between leaves
@@ -195,7 +199,7 @@ class Keyring:
         return issued
 
     async def revoke(self, key_id: str) -> None:
-        """Revoke a key from now on; revoking it again changes nothing."""
+        """Revoke a key at once; revoking a revoked key changes nothing."""
         now = self._clock()
         key = await self._store.update(ApiKey, key_id, lambda key: replace(key, revoked_at=now))
         self.forget(key.tenant_id)
@@ -211,7 +215,9 @@ class Keyring:
         return await self.check(presented.digest, may_be_made_up=not presented.is_marked)
 
     def read(self, key: str) -> PresentedKey:
-        """Digest a key that this server may have issued; Unauthenticated for a malformed key."""
+        """Return the digest of a key that this server may have issued; raise Unauthenticated for a
+        malformed key.
+        """
         if not _WELL_FORMED.fullmatch(key):
             raise Unauthenticated(REFUSED)
         bits = base64.urlsafe_b64decode(f"{key.removeprefix(KEY_PREFIX)}=")
@@ -229,13 +235,13 @@ class Keyring:
         return view_of(Caller, tenant, tenant_id=tenant.id, key_id=record.id)
 
     def forget(self, changed_id: str) -> None:
-        """Forget the remembered lookups of a tenant and its keys: the tenant has changed."""
+        """Forget the remembered lookups of a tenant's keys; called when the tenant has changed."""
         self._known.discard(lambda identity: identity[1].id == changed_id)
         self._while_away.discard(lambda identity: identity[1].id == changed_id)
         self._forget_unknown()
 
     def reload(self) -> None:
-        """Forget all remembered lookups: some changes may have been missed."""
+        """Forget all remembered lookups; called when notices of changes may have been lost."""
         self._known.clear()
         self._forget_unknown()
 
@@ -269,9 +275,10 @@ class Keyring:
             if while_away is None:
                 raise
             return while_away
-        if found is not None:  # the key is real, even if it has changed meanwhile
+        if found is not None:  # the key was issued, even if its record has changed meanwhile
             self._issued.put(digest, True)
-        if changes == self._changes:  # otherwise the lookup may be older than a change
+        # otherwise a change during the lookup may have made `found` out of date
+        if changes == self._changes:
             self._remember(digest, found)
         return found
 

@@ -4,9 +4,10 @@ A running request is cut off if a new request with its key would be refused now,
 error: the key was revoked or has expired, or its tenant was disabled or deleted. Each key with
 running requests is checked once a second, however many requests it has, and the keyring remembers a
 key for IDENTITY_TTL_S. So a request ends within CHECK_EVERY_S of the key's end if this gateway made
-the change or was notified of it, and otherwise IDENTITY_TTL_S later at the latest. While the state
-does not answer, requests go on for as long as new requests are admitted (`keyring.OUTAGE_TTL_S`). A
-spent budget ends no request: the most that a request may cost was reserved when it began.
+the change or was notified of the change, and otherwise at most IDENTITY_TTL_S later. While the
+state does not answer, requests go on for as long as new requests are admitted
+(`keyring.OUTAGE_TTL_S`). A spent budget ends no request: the maximum cost of a request was reserved
+when the request began.
 
 A request of a tenant that has left its group is cut off as well, because the blocks that it
 computes may be shared with that group. So GROUP_KNOWN_S after the change no gateway runs such a
@@ -26,13 +27,13 @@ from gateway.processes.periodic import repeated
 
 CHECK_EVERY_S = 1.0
 GROUP_KNOWN_S = IDENTITY_TTL_S + 2 * CHECK_EVERY_S
-_AT_ONCE = 16  # with more keys at once, new requests would wait longer for the store
+_AT_ONCE = 16  # keys checked at once; with more keys, new requests would wait longer for the store
 
 _LOG = logging.getLogger(__name__)
 
 
 class RunningRequests:
-    """The running requests of one gateway process. For one event loop."""
+    """The running requests of one gateway process. To be used in one event loop."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring

@@ -5,8 +5,8 @@ have the same secrets, so the deployment provides files of one directory (`/run/
 SERVER_SECRET and PEPPER, each a line of at least 32 characters (`openssl rand -hex 32`), and
 ADMIN_KEY.
 
-Without the secrets every key is invalid and no cached block can be found; secrets are never created
-anew for an old installation (`first_start`).
+Without the secrets every key is invalid and no cached KV block can be found; secrets are never
+created anew for an old installation (`first_start`).
 """
 
 import secrets
@@ -33,7 +33,7 @@ ADMIN_KEY = "ratoon_admin_key"
 class Secrets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`server_secret` derives namespaces, `pepper` digests keys; 32 bytes each.
 
-    In the file they are JSON with base64 values.
+    The file holds both as JSON, in base64.
     """
 
     server_secret: bytes
@@ -60,7 +60,7 @@ def load_secrets(data_dir: Path) -> Secrets:
 
 
 def load_or_create_secrets(data_dir: Path) -> Secrets:
-    """Load the secrets of `data_dir`, or create random ones when there are none yet.
+    """Load the secrets of `data_dir`, or create random secrets if there are none yet.
 
     Several processes that start at once agree on one pair. Raises FileExposed or PrivateFileDamaged
     for an unusable file, which is never overwritten.

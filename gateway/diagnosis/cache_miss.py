@@ -1,4 +1,4 @@
-"""The reason why a prompt missed the cache, the cost, and advice, for the caller who asks.
+"""The reason why a prompt missed the cache, the cost of the miss, and advice.
 
 A tenant is told about its own prompts only. About blocks that left the cache it learns whether its
 own requested retention had passed (`expired`) or not (`evicted`). Only the operator can see which
@@ -39,13 +39,12 @@ _OF_KIND: dict[PartKind | None, Reason] = {
 
 
 class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
-    """A cache miss: the change that lost most tokens, its place, and its cost. None: unknown.
-
-    `matched_tokens` counts cached tokens, given if more were cached than could be used (recurrent
-    layers). `reusable_tokens` of the earlier prompt could have been reused, had nothing changed; of
-    these `lost_tokens` were computed again, in `lost_ms` at the rate of this prompt. `token` is the
-    first lost token, and `part` the request's field that holds it; `before` and `after` are the
-    texts of the two prompts around that token.
+    """A cache miss: its reason (the change that lost most tokens), its place and its cost. None:
+    unknown. `matched_tokens` is set if more tokens were cached than could be used, since a
+    recurrent state was missing. `reusable_tokens` of the earlier prompt could have been reused
+    without the change; of these `lost_tokens` were computed again, in `lost_ms` by this prompt's
+    speed. `token` is the first lost token, `part` the request's field that holds the token;
+    `before` and `after` are the texts of the two prompts around the token.
     """
 
     reason: Reason
@@ -99,7 +98,7 @@ def cache_miss(
 
 
 def _placed(told: CacheMiss, at: Divergence | None) -> CacheMiss:
-    """Add the place of the first lost token, if a change or an eviction lost tokens."""
+    """Add to a reason the place of the first lost token, if a change or an eviction lost tokens."""
     if told.reason in ("evicted", "expired", "no_state"):
         return msgspec.structs.replace(told, token=told.cached_tokens)
     if at is None or told.reason != _OF_KIND[at.kind]:
@@ -116,7 +115,9 @@ def _placed(told: CacheMiss, at: Divergence | None) -> CacheMiss:
 
 
 def _without_costs(compared: Comparison, cached: int) -> Reason | None:
-    """Return a reason without costs, if any; another salt hides even the prompt's length."""
+    """Return a reason for which no costs are shown, if any applies: even a prompt's length is not
+    shown to a caller with another salt.
+    """
     new, seen = compared.new, compared.seen
     if not compared.is_known:
         return "unavailable"
@@ -133,14 +134,16 @@ def _without_costs(compared: Comparison, cached: int) -> Reason | None:
 
 
 def _reusable(compared: Comparison) -> int:
-    """Count the reusable tokens: whole blocks, except the last token, which is always computed."""
+    """Count the reusable tokens: the earlier prompt's whole KV blocks, except the last token of the
+    new prompt, which is always computed.
+    """
     assert compared.seen is not None
     kept = len(compared.seen.token_ids) // compared.block_size * compared.block_size
     return min(kept, len(compared.new.token_ids) - 1)
 
 
 def _reason(compared: Comparison, cached: int, reusable: int, lost: int) -> Reason:
-    """Find the reason that lost most tokens; a loss of less than a block is "none"."""
+    """Find the reason that lost most tokens; "none" if less than a KV block was lost."""
     new, seen, block = compared.new, compared.seen, compared.block_size
     assert seen is not None
     if lost < block:
@@ -157,7 +160,7 @@ def _reason(compared: Comparison, cached: int, reusable: int, lost: int) -> Reas
 
 
 def _has_lapsed(compared: Comparison, cached: int) -> bool:
-    """Tell whether more time has passed than the first lost block was to be retained."""
+    """Tell whether the retention time of the first lost KV block has passed."""
     assert compared.seen is not None
     asked = [mark.seconds for mark in compared.seen.marks if mark.num_tokens > cached]
     return bool(asked) and compared.age_s >= max(asked)

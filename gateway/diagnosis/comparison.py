@@ -1,8 +1,9 @@
 """The comparison of a prompt with an earlier prompt of its tenant: their first difference.
 
 The earlier prompt is the prompt that the request names, or else the prompt with the longest common
-prefix; if no prefix has a whole block, the latest prompt made of mostly the same tokens. Prompts
-under another salt are compared only if the request names them, and nothing about them is shown.
+prefix; if no common prefix has a whole KV block, the latest prompt with mostly the same tokens.
+Prompts under another salt are compared only if the request names them, and nothing about them is
+shown.
 
 Knows: tokens, parts and texts of one tenant. Does not know: which of the tokens were cached.
 """
@@ -25,9 +26,9 @@ T = TypeVar("T")
 Reading = Generator[int, None, T]  # yields the work of the next step, in characters
 
 EXCERPT = 40  # characters on each side of a difference
-_LATEST = 64  # latest prompts that are compared
-_ALIKE_OF = 16  # latest prompts whose sets of tokens are compared
-_ALIKE = 0.5  # fraction of distinct tokens that two alike prompts share
+_LATEST = 64  # number of latest prompts that are compared
+_ALIKE_OF = 16  # number of latest prompts whose sets of tokens are compared
+_ALIKE = 0.5  # minimum fraction of distinct tokens that two similar prompts share
 _WHOLE = PromptPart("prompt", "messages", "")
 # bytes of a prompt that take as long to read as one character takes to tokenise
 _BYTES_PER_CHARACTER = 64
@@ -39,12 +40,15 @@ class Explain:
     """A request's question why its prompt missed the cache."""
 
     previous_id: str | None = None  # id of the answer to compare with
-    parts: tuple[PromptPart, ...] | None = ()  # None or too many: the whole prompt is one part
+    # parts of the prompt; None or too many parts: the whole prompt is one part
+    parts: tuple[PromptPart, ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first difference of two prompts, with the characters around it in each prompt."""
+    """The first difference of two prompts, with the characters around the difference in each
+    prompt.
+    """
 
     token: int
     kind: PartKind | None  # None: text of the template itself
@@ -65,7 +69,7 @@ class Comparison:
     seen: SeenPrompt | None = None
     common: int = 0  # tokens of the common prefix
     divergence: Divergence | None = None
-    age_s: float = 0.0  # age of `seen`
+    age_s: float = 0.0  # seconds since `seen` was computed
 
 
 def compare(
@@ -78,7 +82,7 @@ def compare(
 ) -> Reading[Comparison]:
     """Compare `new` with the earlier prompt that is named, or else with the most similar prompt.
 
-    Each step of the generator reads one earlier prompt, or all of `new`.
+    Each step of this generator reads one earlier prompt, or all of `new`.
     """
     named, ids = explain.previous_id, new.token_ids
     if not memory.is_on:
@@ -111,7 +115,9 @@ def common_tokens(one: TokenIds, other: TokenIds) -> int:
 def _most_alike(
     latest: Sequence[SeenPrompt], ids: TokenIds, block_size: int
 ) -> Reading[SeenPrompt | None]:
-    """Find the prompt with most common blocks, or else the latest with similar tokens."""
+    """Find the prompt with most KV blocks in common, or else the latest prompt with
+    similar tokens.
+    """
     best, most = None, 0
     for one in latest:
         yield 0  # at most the tokens of `ids` are read
@@ -133,7 +139,7 @@ def _most_alike(
 
 
 def _different(ids: TokenIds) -> npt.NDArray[np.bool_]:
-    """Return a mask of the token ids in `ids`; sorting the ids would take longer."""
+    """Return a mask of the token ids that occur in `ids`; sorting the ids would take longer."""
     found = np.zeros(ids.max(initial=0) + 1, np.bool_)
     found[ids] = True
     return found
@@ -146,7 +152,9 @@ def _divergence(
     parts: Sequence[PromptPart] | None,
     decode: Decode,
 ) -> Reading[Divergence]:
-    """Describe the difference at `token`, by characters: different tokens may begin alike."""
+    """Describe the difference at `token`, in characters, since different tokens may begin with the
+    same characters.
+    """
     ids = new.token_ids
     start = max(0, token - _WINDOW)
     lead = decode(ids[start:token].tolist())
@@ -184,7 +192,9 @@ def first_difference(one: str, other: str) -> int:
 
 
 def _kind(within: Within, seen: SeenPrompt, new: SeenPrompt) -> PartKind | None:
-    """Find the kind of part that caused a change, also in the template's text around the part."""
+    """Find the kind of part that caused a change in the part or in the template's text around the
+    part.
+    """
     part, side = within
     if part is not None and (side == "inside" or part.kind == "tools"):
         return part.kind
@@ -198,7 +208,9 @@ def _kind(within: Within, seen: SeenPrompt, new: SeenPrompt) -> PartKind | None:
 
 
 def _tools_change(before: Sequence[str], after: Sequence[str]) -> Change | None:
-    """Name the change in the list of tools; None for equal lists: only a definition changed."""
+    """Name the change in the list of tools; None for equal lists of names, since then only a
+    definition changed.
+    """
     if before == after:
         return None
     if sorted(before) == sorted(after):
@@ -207,6 +219,8 @@ def _tools_change(before: Sequence[str], after: Sequence[str]) -> Change | None:
 
 
 def _change(before: str, after: str, at: int) -> Change:
-    """Name the kind of volatile thing that changed, if both texts have one; else "text"."""
+    """Name the kind of volatile thing that changed, if both texts have such a thing;
+    else "text".
+    """
     kind = kind_at(after, at)
     return kind if kind is not None and kind == kind_at(before, at) else "text"

@@ -15,13 +15,15 @@ import msgspec
 from gateway.diagnosis.cache_miss import CacheMiss, Reason
 
 WATCHED_S = 60.0
-MOST = 50  # misses kept for a tenant
+MOST = 50  # maximum number of misses kept for a tenant
 MOST_TENANTS = 1000
 _NOTHING_LOST: tuple[Reason, ...] = ("none", "never_seen", "below_minimum", "unavailable")
 
 
 class Miss(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that missed cached tokens; `ms` is the cost, None if unknown."""
+    """A request that missed cached tokens; `ms`, the milliseconds to compute them again, is None if
+    unknown.
+    """
 
     at: float  # seconds since the epoch
     request_id: str
@@ -43,7 +45,8 @@ class LastMisses:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._seen: OrderedDict[str, _Seen] = OrderedDict()  # the most recent watcher last
+        # by tenant, the tenant that asked most recently last
+        self._seen: OrderedDict[str, _Seen] = OrderedDict()
 
     def watch(self, tenant_id: str) -> list[Miss]:
         """List the tenant's misses, newest first; record further misses for WATCHED_S seconds."""

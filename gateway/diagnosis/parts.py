@@ -12,11 +12,14 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 PartKind = Literal["tools", "system", "messages"]
-_ANCHOR = 64  # characters by which to find a text that the template changed
-_FIND = 256  # characters that are read in the time that a search takes to begin
-_STEP = 1 << 18  # characters read in a step
-_MOST_IN_VAIN = 1 << 28  # characters: a second of reading, two if all text nearly matches
-_PER_CHARACTER = 64  # characters that are read in the time that tokenising one takes
+_ANCHOR = 64  # number of first or last characters by which to find a text that the template changed
+_FIND = 256  # number of characters that are read in the time that a search takes to begin
+_STEP = 1 << 18  # characters read in a step of the generator
+# maximum number of characters read in vain: a second of reading, two seconds if all text nearly
+# matches
+_MOST_IN_VAIN = 1 << 28
+# number of characters that are read in the time that tokenising one character takes
+_PER_CHARACTER = 64
 
 
 class PromptPart(NamedTuple):
@@ -28,7 +31,9 @@ class PromptPart(NamedTuple):
 
 
 class Within(NamedTuple):
-    """The place of a character: in a part, right after a part, or in template text before it."""
+    """The place of a character: in a part, right after a part, or in template text
+    before a part.
+    """
 
     part: PromptPart | None
     side: Literal["inside", "after", "before"]
@@ -45,7 +50,8 @@ def part_at(
 ) -> Generator[int, None, Within | None]:
     """Find the part that contains character `at` of `prompt`, or else the next part.
 
-    Yields the work of the next step, in characters read. Returns None if too much was read.
+    Yields the work of the generator's next step, measured in characters that take as long to
+    tokenise. Returns None if the bound on the search (`_MOST_IN_VAIN`) is passed.
     """
     search = _Search(prompt)
     by_kind = {kind: [part for part in parts if part.kind == kind] for kind in _KINDS}
@@ -70,11 +76,11 @@ def _within(spans: list[_Span], at: int) -> Within:
 
 @dataclass(slots=True)
 class _Search:
-    """A bounded search in a prompt for one part after the other."""
+    """A bounded search in a prompt, which looks for one part after another."""
 
     prompt: str
-    read: int = 0  # characters since the last step
-    read_in_vain: int = 0  # characters, in all steps
+    read: int = 0  # characters read since the last step
+    read_in_vain: int = 0  # characters read by searches that found nothing, in all steps
 
     def find(self, text: str, sought: str, start: int) -> int:
         """Find `sought` in the prompt or its mirrored `text`, as `str.find` does."""
@@ -86,11 +92,11 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
-        """True once too much was read in vain."""
+        """True once the searches that found nothing have read more than their bound."""
         return self.read_in_vain > _MOST_IN_VAIN
 
     def pause(self) -> Generator[int]:
-        """End the step if enough characters were read."""
+        """End the generator's step if the step has read `_STEP` characters."""
         if self.read >= _STEP:
             self.read = 0
             yield min(len(self.prompt), _STEP) // _PER_CHARACTER
@@ -103,7 +109,9 @@ _Spans = Generator[int, None, list[_Span]]
 
 
 def _tools(tools: Iterable[PromptPart], search: _Search) -> _Spans:
-    """Find the tools' spans; a tool ends where the next begins, the last tool with its line."""
+    """Find the tools' spans; a tool ends where the next tool begins, the last tool at its line's
+    end.
+    """
     prompt, spans = search.prompt, list[_Span]()
     found, cursor = list[tuple[int, PromptPart]](), 0
     for tool in tools:

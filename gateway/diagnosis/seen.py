@@ -1,7 +1,7 @@
 """The recent prompts of each tenant, remembered so that the next prompt can be compared.
 
-The memory keeps the token ids that the engine was sent, and the names of the tools. Turns of a chat
-share nothing here: a conversation of ten turns is kept ten times, as far as the bounds allow.
+The memory keeps the token ids that the engine was sent, and the names of the tools. Prompts of one
+chat share no memory: a conversation of ten turns is kept ten times, as far as the bounds allow.
 """
 
 import hashlib
@@ -20,7 +20,9 @@ _SALT_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class SeenPrompt:
-    """A computed prompt, with the tenant group and salt of its cache namespace."""
+    """A computed prompt, with the tenant group and the salt that decide its namespace
+    in the cache.
+    """
 
     request_id: str
     packed: bytes  # token ids: int32, little endian
@@ -31,7 +33,8 @@ class SeenPrompt:
     salt: bytes  # a digest; empty without a salt
     marks: tuple[Mark, ...] = ()  # the cache breakpoints
     effort: str | None = None  # the requested reasoning effort
-    seen_at: float = 0.0  # seconds of the memory's clock; 0 before the prompt is remembered
+    # time at which the prompt was remembered, by the clock of `SeenPrompts`, in seconds; 0 before
+    seen_at: float = 0.0
 
     @property
     def size(self) -> int:
@@ -56,7 +59,7 @@ class SeenPrompts(TenantMemory[SeenPrompt]):
     """A memory of prompts, by tenant and request id."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
-        """Remember within these bounds; `clock` returns seconds."""
+        """Remember prompts within these bounds; `clock` returns seconds."""
         super().__init__(
             bounds.max_tenant_seen_bytes, bounds.max_all_seen_bytes, bounds.seen_life_s, clock
         )

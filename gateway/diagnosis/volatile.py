@@ -1,6 +1,6 @@
 """The volatile things in texts that should stay the same: dates, times, ids, counts.
 
-Knows: how such things are spelled. Does not know: which part of a prompt is meant to stay.
+Knows: how such things are spelled. Does not know: which part of a prompt is meant to stay the same.
 """
 
 import re
@@ -13,7 +13,7 @@ _BILLING = r"x-anthropic-billing-header:[^\n]*"
 # Claude Code writes this header as its first system block, with a hash that varies.
 _BILLING_HEADER = re.compile(rf"\A\s*{_BILLING}(\n|\Z)", re.IGNORECASE)
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
-# The first matching kind wins; a number counts as volatile only at a change.
+# The first kind that matches is used; a number counts as volatile only where two prompts differ.
 _SPELLED: tuple[tuple[VolatileKind, str], ...] = (
     ("billing_header", _BILLING),
     ("uuid", r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),

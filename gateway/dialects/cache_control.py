@@ -1,7 +1,8 @@
 """The rules for breakpoints in Anthropic's form (`cache_control`), in all dialects that take them.
 
 A request has at most four breakpoints, and breakpoints for an hour come before breakpoints for five
-minutes. A breakpoint covers the tools, then the system, then the turns, up to its block.
+minutes. A breakpoint covers the tools, then the system, then the turns, up to the content block
+that has the breakpoint.
 
 Knows: number, order and lifetimes of breakpoints. Does not know: where a dialect has breakpoints,
 or the prefix that each covers.
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import CacheControl
 
-MOST = 4  # most breakpoints of a request
+MOST = 4  # maximum number of breakpoints of a request
 FIVE_MINUTES, AN_HOUR = 300.0, 3600.0
 _SECONDS = {None: FIVE_MINUTES, "5m": FIVE_MINUTES, "1h": AN_HOUR}
 

@@ -30,7 +30,9 @@ Permitted = Callable[[Caller], AsyncIterator[Permit]]
 
 
 class NamedModel(NamedTuple):
-    """The model or adapter that a request names: its name in the answer, and the adapter."""
+    """The model or adapter that a request names: the name for the answer, and the
+    adapter, if any.
+    """
 
     name: str
     adapter: TenantAdapter | None
@@ -74,7 +76,8 @@ class ModelCard:
 class RouteParts:
     """The gateway's parts that the routes of a dialect use.
 
-    Each route calls `authenticate` before reading a body; a route that does work takes a permit.
+    Each route calls `authenticate` before reading a body; a route that needs the engine or much
+    computing also takes a permit.
     """
 
     answering: Answering

@@ -43,7 +43,7 @@ class Rendering(Protocol):
     last: ClassVar[bytes]  # bytes that end a stream without failure; may be empty
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Write the answer's headers, with the tenant's remaining rate limits."""
+        """Write the answer's headers, which show the tenant's remaining rate limits."""
         ...
 
     def begin(self, usage: Usage) -> bytes | None:
@@ -51,11 +51,11 @@ class Rendering(Protocol):
         ...
 
     def frame(self, event: Event) -> bytes | None:
-        """Write the frame for `event`; None when there is nothing to send."""
+        """Write the frame for `event`; None if there is nothing to send."""
         ...
 
     def usage_frame(self, usage: Usage) -> bytes | None:
-        """Write the frame after the last event; None when there is nothing to send."""
+        """Write the frame after the last event; None if there is nothing to send."""
         ...
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> msgspec.Struct:
@@ -73,12 +73,13 @@ async def read_wire(
 ) -> T:
     """Parse the body and free its bytes; raise GatewayError for a bad body.
 
-    `bulk` cuts out the parts that stay `Raw`, whose values are not counted.
+    `bulk` removes the parts of the body that stay unparsed (`Raw`), so that the values in them are
+    not counted.
     """
     body = await read_body(request, bounds.max_body_bytes, permit.body)
     size = work_in(body)
     work = parse_steps(decoder, body, bounds.max_json_depth, bulk)
-    del body  # `work` holds the body until it is parsed
+    del body  # `work` keeps the body until the body is parsed
     return await admission.off_the_loop(permit.caller, work, size)
 
 
@@ -100,10 +101,10 @@ Ending = Callable[[Sequence[FinishedChoice], Usage], Awaitable[None]]
 class DialectRequest:
     """A parsed request: its generation request, and the renderer of its answer.
 
-    `ending` is awaited before the end of the answer is rendered; it is given the choices of a whole
-    answer, and none for a stream. `around` is entered before the answer and left after the answer;
-    an error that `around` raises is sent as the answer. `error_event` writes the last event of a
-    stream that fails; without `error_event` the dialect writes that event.
+    `ending` is awaited before the end of the answer is rendered; it is called with the choices of a
+    whole answer, and with no choices for a stream. `around` is entered before the answer and left
+    after the answer; an error that `around` raises is sent as the answer. `error_event` writes the
+    last event of a stream that fails; without `error_event` the dialect writes that event.
     """
 
     generation_request: GenerationRequest | None
@@ -115,7 +116,8 @@ class DialectRequest:
     ending: Ending | None = None
     around: AbstractAsyncContextManager[None] | None = None
     error_event: Callable[[GatewayError], bytes] | None = None
-    echoed: int = 0  # work of writing the prompts that the answer echoes, in characters
+    # work of encoding the prompts that the answer echoes, in characters to tokenise
+    echoed: int = 0
 
     async def respond(self, answering: Answering, *, stream: bool) -> Response:
         """Return the answer, as a stream or whole."""
@@ -171,7 +173,7 @@ class DialectRequest:
                 yield last
 
     async def _first_frame(self, event: Delta, admission: Admission) -> bytes:
-        """Write the frame of `event`; a frame with a large prompt is written off the event loop."""
+        """Write the frame of `event`; off the event loop if the frame has a large prompt."""
 
         size = self.echoed + (0 if event.prompt is None else event.prompt.work)
         return await admission.spell(
@@ -185,7 +187,9 @@ class DialectRequest:
     def _answer(
         self, answering: Answering, *, is_whole: bool = False
     ) -> AbstractAsyncContextManager[Answer]:
-        """Start the answer, once; drop the generation request, so that it is freed early."""
+        """Start the answer (at most once), and drop the generation request so that its memory is
+        freed early.
+        """
         generation_request, self.generation_request = self.generation_request, None
         assert generation_request is not None
         scope = self.request.scope

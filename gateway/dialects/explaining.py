@@ -1,4 +1,4 @@
-"""The extension `ratoon` of all dialects: cache misses, modules, ignored fields, and drafts.
+"""The extension `ratoon` of all dialects: cache misses, prompt modules, ignored fields, and drafts.
 
 A request may ask why its prompt missed the cache. Fields that have an effect only at other servers
 are reported as ignored.
@@ -25,7 +25,7 @@ AnswerId = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
 class RatoonOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An extension of the request: it asks why the prompt missed the cache, or names modules.
+    """Ratoon's request fields: they ask why the prompt missed the cache, or name prompt modules.
 
     The prompt is compared with the prompt of the answer `previous_id`, or else with the tenant's
     most similar recent prompt.
@@ -37,7 +37,9 @@ class RatoonOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RatoonReply(Struct, frozen=True, kw_only=True):
-    """An extension of the answer: why the prompt missed, its modules, and ignored fields."""
+    """Ratoon's answer fields: why the prompt missed the cache, its prompt modules, the ignored
+    request fields.
+    """
 
     modules: ModulesReply | UnsetType = UNSET
     cache_miss: CacheMiss | UnsetType = UNSET
@@ -45,7 +47,7 @@ class RatoonReply(Struct, frozen=True, kw_only=True):
 
 
 class ModulesReply(Struct, frozen=True, kw_only=True):
-    """The modules of a prompt; besides the head, only modules listed `together` attended to others.
+    """The prompt modules used; all attended to the head, those listed `together` to each other.
 
     Of the modules' `tokens`, the `cached_tokens` were not computed for this request.
     """
@@ -58,7 +60,7 @@ class ModulesReply(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, usage: Usage) -> ModulesReply | UnsetType:
-        """Return a request's modules; UNSET if it has none."""
+        """Return the prompt modules that a request used; UNSET if the request used none."""
         found = usage.modules
         if found is None:
             return UNSET
@@ -72,7 +74,7 @@ class ModulesReply(Struct, frozen=True, kw_only=True):
 
 
 class DraftedTokens(Struct, frozen=True, kw_only=True):
-    """The number of tokens drafted from one source, and how many of these the answer repeats."""
+    """The number of tokens drafted from one source, and the number of these that were accepted."""
 
     drafted_tokens: int
     accepted_tokens: int
@@ -97,7 +99,7 @@ class DraftUsage(Struct, frozen=True):
 
 
 def modules_of(options: RatoonOptions | None) -> ModulesOption | None:
-    """Return the modules that `options` name; None without modules."""
+    """Return the prompt modules that `options` name; None if they name none."""
     return None if options is None else options.modules
 
 
@@ -105,7 +107,7 @@ def explain_of(
     options: RatoonOptions | None,
     parts: Callable[[], Iterable[PromptPart]] | None,
 ) -> Explain | None:
-    """Return the comparison that `options` ask for; None without a comparison.
+    """Return the comparison of prompts that `options` ask for; None if they ask for none.
 
     `parts`, called only for a comparison, names the prompt's parts; without `parts` the prompt is
     compared as one part.
@@ -119,7 +121,9 @@ def explain_of(
 def ratoon_reply(
     usage: Usage | None, ignored: tuple[PassedOver, ...] = ()
 ) -> RatoonReply | UnsetType:
-    """Write the cache miss and modules of `usage` and the `ignored` fields; UNSET if none."""
+    """Write the cache miss and prompt modules of `usage`, and the `ignored` fields; UNSET if all
+    are absent.
+    """
     miss = None if usage is None else usage.cache_miss
     modules = UNSET if usage is None else ModulesReply.of(usage)
     if miss is None and not ignored and modules is UNSET:

@@ -43,7 +43,7 @@ class FinishedCall:
 FinishedPiece = TextPiece | ReasoningPiece | FinishedCall
 
 _PIECE_BYTES = 128  # bytes of a piece beside its text
-_CHARACTER_BYTES = 4  # most bytes of a character in memory
+_CHARACTER_BYTES = 4  # maximum number of bytes of a character in memory
 # bytes of text that take as long to encode as one character takes to tokenise
 _BYTES_PER_CHARACTER = 16
 
@@ -76,7 +76,7 @@ class FinishedChoice:
 
     @property
     def work(self) -> int:
-        """The work of encoding the choice as JSON, in characters to tokenise."""
+        """The work of encoding the choice as JSON, in characters that take as long to tokenise."""
         scored = 0 if self.prompt is None else self.prompt.work
         logprobs = 0 if self.logprobs is None else self.logprobs.nbytes
         said = sum(map(_size_of, self.pieces)) + len(self.token_ids)
@@ -114,7 +114,7 @@ async def gather(
 
 @dataclass(slots=True)
 class _Gathering:
-    """The part of one choice that has arrived, packed to save memory."""
+    """The tokens and pieces of one choice so far, packed to save memory."""
 
     nbytes: int = 0
     turn: JoinedPieces = field(default_factory=lambda: JoinedPieces())
@@ -142,7 +142,7 @@ class _Gathering:
 
 
 def pieces_of(delta: Delta) -> tuple[Piece, ...]:
-    """List the pieces of `delta`; its text is one piece if the turn was not parsed."""
+    """List the pieces of `delta`; the delta's text is one piece if the turn was not parsed."""
     if delta.pieces is not None:
         return delta.pieces
     return (TextPiece(delta.text),) if delta.text else ()
@@ -157,7 +157,7 @@ class JoinedPieces:
         self._text = StringIO()
 
     def add(self, piece: Piece) -> int:
-        """Append a piece; return the most bytes that the piece takes in memory."""
+        """Append a piece; return an upper bound on the bytes that the piece takes in memory."""
         begins = self._begins(piece)
         if begins:
             self._close()

@@ -1,10 +1,11 @@
-"""Keep-alive frames while a stream waits for its first event, so that no client gives up.
+"""The keep-alive frames that a stream sends before its first event, so that no client gives up.
 
-Proxies and clients may wait for a byte for less time than a long prompt takes. Only the wait for
-the first event has a timeout: later events follow closely, and a timeout for each would cost a task
-per event.
+Proxies and clients may give up on a silent connection before a long prompt is computed. Only the
+wait for the first event has a timeout: later events follow closely, and a timeout for each would
+cost a task per event.
 
-Knows: waiting. Does not know: a frame's bytes, which a dialect gives (`KeepAlive.frame`).
+Knows: when to send a frame. Does not know: a frame's bytes, which a dialect gives
+(`KeepAlive.frame`).
 """
 
 import asyncio
@@ -24,7 +25,9 @@ class KeepAlive(NamedTuple):
 async def with_pauses(
     events: AsyncGenerator[Event, None], pause_s: float
 ) -> AsyncGenerator[Event | None, None]:
-    """Yield the `events` (at least one), and None every `pause_s` seconds before the first."""
+    """Yield the `events` (at least one); before the first event, yield None every `pause_s`
+    seconds.
+    """
     first = asyncio.ensure_future(anext(events))
     try:
         while not first.done():

@@ -1,7 +1,7 @@
 """JSON encoding, in fragments, of answers that are too large to encode at once.
 
-A `LazyList` takes the place of a list in a Struct. Its items are made, encoded and dropped a few at
-a time, after all JSON before them was taken.
+A `LazyList` takes the place of a list in a Struct. The list's items are made, encoded and dropped a
+few at a time, once all JSON before them has been consumed.
 
 Knows: JSON. Does not know: what the JSON says, or on which CPU thread it is encoded.
 """
@@ -15,7 +15,7 @@ import msgspec
 from gateway.processes.fair_executor import Steps
 
 PIECE_BYTES = 128 << 10
-_STEP_BYTES = 16 << 10  # bytes of JSON, of log-probabilities, that are encoded in a millisecond
+_STEP_BYTES = 16 << 10  # bytes of the JSON of log-probabilities that are encoded in a millisecond
 
 T = TypeVar("T")
 Fragments = Iterator[bytes]  # parts of one JSON text; each takes at most a millisecond to encode

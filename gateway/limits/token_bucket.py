@@ -183,7 +183,7 @@ class Account(Sums):
             self.budgets.setdefault(period, Spending()).held += most.cost
 
     def _release(self, request_id: str, cost: int) -> None:
-        """Remove the request's hold if it has one, and charge `cost` for it."""
+        """If the request has a hold, remove the hold and charge `cost` for the request."""
         held = self.holds.take(request_id)
         if held is not None:
             self._count_ended(held, cost)
@@ -197,7 +197,9 @@ class Account(Sums):
             spending.spent += cost
 
     def _bring_up(self, limits: Limits, moment: Moment) -> None:
-        """Drain the bucket of tokens and let holds lapse up to `moment`."""
+        """Bring the token bucket up to date: drain the bucket and let holds lapse until
+        `moment`.
+        """
         self.tokens = self.tokens.drained(limits.tokens_per_minute or 0, moment.now)
         if limits.budget is not None:
             spending = self.budgets.setdefault(limits.budget.period, Spending())

@@ -1,9 +1,10 @@
 """The charge of one request to its caller's usage: at its end, and for choices that end later.
 
-Normally the engine ends a choice before its request is over. If the engine stands still just then,
-its end of the choice comes later, and is charged when it comes.
+Normally the engine ends a choice before the choice's request is over. If the engine is stalled when
+the request ends, its message that the choice has ended arrives later, and is charged on arrival.
 
-Knows: ends and counts. Does not know: when a request is over (`gateway.requests.answering`).
+Knows: the engine's `Finished` and `Failed` messages, and token counts. Does not know: when a
+request is over (`gateway.requests.answering`).
 """
 
 from engine.link.messages import Failed, Finished
@@ -15,7 +16,9 @@ from gateway.usage.aggregator import UsageAggregator
 
 
 class RequestCharge:
-    """The charge of one request; `writer` is the label of its writes into the cache."""
+    """The charge of one request; `writer` labels the blocks that the request writes
+    into the cache.
+    """
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
     diagnostics: {previous_message_id: "msg_..."}     in a request
     diagnostics: {cache_miss_reason: {...}} | null    in the message, in streams in `message_start`
 
-`null` says that the prompt missed nothing, or that the request names no previous message. A reason
+`null` means that the prompt missed nothing, or that the request names no previous message. A reason
 that Anthropic has no word for is `unavailable`; `ratoon` names every reason.
 
 Knows: both fields, and the names of a request's parts. Does not know: how prompts are compared.
@@ -51,14 +51,14 @@ class CacheQuestions:
         return cls(asked is not None, named, _is_told(own))
 
     def diagnostics(self, usage: Usage) -> Diagnostics | UnsetType | None:
-        """Write the field `diagnostics`."""
+        """Write the answer's field `diagnostics`."""
         if not self.wants_diagnostics:
             return UNSET
         miss = usage.cache_miss
         return None if miss is None or not self.has_previous else _diagnostics(miss)
 
     def ratoon(self, usage: Usage, ignored: tuple[PassedOver, ...]) -> RatoonReply | UnsetType:
-        """Write the field `ratoon`."""
+        """Write the answer's field `ratoon`."""
         return ratoon_reply(usage if self.wants_ratoon else None, ignored)
 
 

@@ -30,7 +30,9 @@ class ErrorCode(msgspec.Struct, frozen=True):
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
-    """An error; the fields `code` and `param` are an extension, as in OpenAI's dialect."""
+    """An error; `code` and `param`, as in OpenAI's dialect, are Ratoon's
+    extension.
+    """
 
     type: str
     message: str
@@ -70,6 +72,7 @@ def retry_headers(error: GatewayError) -> dict[str, str]:
 
 
 def _message(error: GatewayError) -> str:
-    if error.code == "context_length_exceeded":  # agents that read these words compact the chat
+    # agents compact the chat when they read these words
+    if error.code == "context_length_exceeded":
         return f"prompt is too long: {error.message}"
     return error.message

@@ -47,11 +47,12 @@ _PROMPT = msgspec.json.Decoder(PromptRequest)
 
 
 class _Understood(NamedTuple):
-    """A converted Messages request."""
+    """A Messages request after its conversion into a generation request."""
 
     wanted: GenerationRequest
     passed_over: tuple[PassedOver, ...]
-    asked: bytes | None  # JSON of the `HeldConversation` that a thread holds; None: no thread
+    # JSON of the conversation to store (`HeldConversation`); None if the request has no thread
+    asked: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class MessagesReader:
         return await self.threads.before(wire.thread, permit.caller.tenant_id, permit.body)
 
     async def _hold(self, request: Request, permit: Permit, asked: bytes) -> None:
-        """Lease memory for the conversation until the request is over."""
+        """Reserve memory for the conversation until the request is over."""
         at_end = running_request(request.scope).at_end
         await at_end.enter_context(self.held.lease(permit.caller.tenant_id)).grow(len(asked))
 

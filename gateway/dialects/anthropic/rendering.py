@@ -65,9 +65,9 @@ class MessageRendering:
     shows_thinking: bool = True
     asked: CacheQuestions = field(default_factory=CacheQuestions)
     ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
-    heard: JoinedPieces | None = None  # joins a stream's pieces, if a thread stores the answer
-    is_open: type[Piece] | None = None  # the kind of the open block
-    blocks: int = 0  # number of blocks begun
+    heard: JoinedPieces | None = None  # joiner of a stream's pieces, if a thread stores the answer
+    is_open: type[Piece] | None = None  # kind of the open content block
+    blocks: int = 0  # number of content blocks begun
     calls: int = 0
     end: ChoiceEnded | None = None
 
@@ -146,7 +146,9 @@ class MessageRendering:
                 return self._delta(InputJsonDelta(text))
 
     def _within(self, kind: type[Piece], empty: Content) -> bytes:
-        """Close the open block and open a block of `kind`; return b"" if a `kind` block is open."""
+        """Close the open content block and open a block of `kind`; b"" if a block of `kind` is open
+        already.
+        """
         if self.is_open is kind:
             return b""
         closed = self._closed()

@@ -15,28 +15,28 @@ StopReason = Literal[
 
 
 class CacheCreation(Struct, frozen=True, kw_only=True):
-    """Tokens written to the cache for breakpoints, by the breakpoints' time to live."""
+    """Numbers of tokens written to the cache for breakpoints, by the breakpoints' time to live."""
 
     ephemeral_5m_input_tokens: int = 0
     ephemeral_1h_input_tokens: int = 0
 
 
 class ThinkingDetails(Struct, frozen=True):
-    """The output tokens that are thinking; `ratoon` as in chat completions."""
+    """The number of thinking tokens; `ratoon` as in chat completions."""
 
     thinking_tokens: int
     ratoon: DraftUsage | UnsetType = UNSET
 
 
 class ServerToolUse(Struct, frozen=True, kw_only=True):
-    """The number of requests by server tools: always 0, since the gateway runs no tools."""
+    """The number of requests that server tools made: always 0, since the gateway runs no tools."""
 
     web_search_requests: int = 0
     web_fetch_requests: int = 0
 
 
 class MessageUsage(Struct, frozen=True, kw_only=True):
-    """Token counts of one request; the input counts add up to the prompt's."""
+    """Token counts of one request; the input counts add up to the prompt's tokens."""
 
     input_tokens: int
     cache_creation_input_tokens: int
@@ -57,7 +57,9 @@ class TextContent(Struct, frozen=True, tag_field="type", tag="text"):
 
 
 class ThinkingContent(Struct, frozen=True, tag_field="type", tag="thinking"):
-    """A block of the model's thinking, empty if it is not shown; its signature is empty."""
+    """A block of the model's thinking; the text is empty if not shown, and the signature always
+    empty.
+    """
 
     thinking: str
     signature: str = ""
@@ -77,7 +79,7 @@ Content = TextContent | ThinkingContent | ToolUseContent
 class CacheMissReason(Struct, frozen=True):
     """The cause of a cache miss, and the number of prompt tokens that missed because of it.
 
-    The last two types say that the cause is unknown, so they have no number of tokens.
+    With the last two types the cause is unknown, so the number of tokens is left out.
     """
 
     type: Literal[
@@ -92,13 +94,15 @@ class CacheMissReason(Struct, frozen=True):
 
 
 class Diagnostics(Struct, frozen=True):
-    """The reason why the prompt does not continue the named message's prompt."""
+    """The reason why the prompt does not continue the previous message's
+    prompt.
+    """
 
     cache_miss_reason: CacheMissReason
 
 
 class MessageReply(Struct, frozen=True, kw_only=True):
-    """The whole answer; at the start of a stream it has no content."""
+    """A whole answer; at a stream's start the content is empty."""
 
     id: str
     type: Literal["message"] = "message"
@@ -108,7 +112,8 @@ class MessageReply(Struct, frozen=True, kw_only=True):
     stop_reason: StopReason | None = None
     stop_sequence: str | None = None
     usage: MessageUsage
-    diagnostics: Diagnostics | UnsetType | None = UNSET  # None: no miss, or nothing to compare
+    # None: the prompt missed nothing, or the request names no previous message
+    diagnostics: Diagnostics | UnsetType | None = UNSET
     ratoon: RatoonReply | UnsetType = UNSET
 
 

@@ -17,7 +17,8 @@ from gateway.dialects.explaining import AnswerId, RatoonOptions
 from gateway.prompts.chats.chat_json import CacheControl
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # most tokens of an answer; 0: only the prompt
+# maximum number of tokens of an answer; 0: only the prompt is computed
+Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 MAX_TOOLS = 512  # agents with many MCP servers have hundreds of tools
@@ -32,7 +33,9 @@ class ToolChoice(Struct, frozen=True, kw_only=True):
 
 
 class Thinking(Struct, frozen=True, kw_only=True):
-    """The choice to think, and to show the thinking; the model decides its length."""
+    """The options to think, and to show the
+    thinking.
+    """
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: Count | None = None
@@ -47,7 +50,7 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
 
 
 class OutputConfig(Struct, frozen=True, kw_only=True):
-    """The form of the answer; `effort` goes to templates that know `reasoning_effort`."""
+    """The form of the answer; chat templates get `effort` as their variable `reasoning_effort`."""
 
     effort: Effort | None = None
     format: OutputFormat | None = None
@@ -60,7 +63,7 @@ class Metadata(Struct, frozen=True, kw_only=True):
 
 
 class DiagnosticsOptions(Struct, frozen=True, kw_only=True):
-    """The question why the prompt does not continue an earlier message's prompt."""
+    """The request to say why the prompt does not continue an earlier message's prompt."""
 
     previous_message_id: AnswerId | None = None
 

@@ -100,7 +100,9 @@ def answer_of(pieces: Sequence[FinishedPiece], request_id: str) -> list[Block]:
 
 
 def _changed(wire: PromptRequest, asked: HeldConversation, model: str) -> Iterator[str]:
-    """Yield the fields of `wire` that must equal the thread's fields, and differ."""
+    """Yield the names of fields of `wire` that differ from the thread's fields, though they must be
+    equal.
+    """
     if model != asked.model:
         yield "model"
     if wire.system is not None and system_of(wire.system) != system_of(asked.system):

@@ -49,7 +49,7 @@ _TURN = msgspec.json.Decoder(HeldTurn)
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """The message threads (stored conversations) of all tenants."""
+    """Stores and finds the message threads (stored conversations) of all tenants."""
 
     records: StoredRecords
 
@@ -63,8 +63,9 @@ class Threads:
     ) -> HeldTurn | None:
         """Find the turn that a request continues; return None for a new conversation.
 
-        `body` is grown by the turn's bytes. Raises BadRequest if this server stores no threads or
-        another request has continued the turn, NotFound if the tenant has no such turn.
+        The memory counted for `body` grows by the turn's bytes. Raises BadRequest if this server
+        stores no threads or another request has continued the turn, NotFound if the tenant has no
+        such turn.
         """
         if thread is not None and not self.seconds:
             raise unsupported("this server stores no conversations")
@@ -87,7 +88,9 @@ class Threads:
             raise unsupported(f"the conversation has more than {most} bytes")
 
     async def claim(self, tenant_id: str, previous_id: str) -> None:
-        """Claim a turn for one request; BadRequest if it is claimed already, or without room."""
+        """Claim a turn for one request; raise BadRequest if the turn is claimed already, or the
+        store is full.
+        """
         now = self.records.clock()
         try:
             kept = await self.records.keep(tenant_id, _CLAIM + previous_id, b"{}", now, _LONGEST_S)
@@ -98,7 +101,7 @@ class Threads:
             raise unsupported("this server has no room for conversations")
 
     async def keep(self, tenant_id: str, message_id: str, content: bytes) -> None:
-        """Store a turn; log if the turn does not fit, since then it cannot be continued."""
+        """Store a turn; if the store has no room, log that the turn cannot be continued."""
         now = self.records.clock()
         kept = await self.records.keep(tenant_id, message_id, content, now, self.seconds)
         if kept is None:

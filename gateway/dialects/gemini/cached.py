@@ -60,7 +60,7 @@ class NamedContent:
         return self.record.id
 
     def prefix(self) -> GeminiPrefix:
-        """Parse the part of a prompt that the client stored."""
+        """Parse the fields of a prompt that the client has stored."""
         return _PREFIX.decode(self.stored.prefix)
 
     def shown(self) -> CachedContent:
@@ -78,14 +78,14 @@ class NamedContent:
 
 @dataclass(frozen=True, slots=True)
 class CachedContents:
-    """The cached contents of all tenants."""
+    """Stores and finds the cached contents of all tenants."""
 
     records: StoredRecords
 
     async def find(self, tenant_id: str, name: str, body: BodyLease) -> NamedContent:
         """Find a cached content of the tenant; raise NotFound if there is none.
 
-        `body` grows by the bytes of the record that is read.
+        The memory counted for `body` grows by the bytes of the record.
         """
         record_id = PREFIX + name.removeprefix(PREFIX)
         try:
@@ -114,7 +114,9 @@ class CachedContents:
         return CachedContentList(cached_contents=shown, next_page_token=more)
 
     def seconds(self, expiry: Expiry | CachedContentRequest) -> float:
-        """Return for how many seconds to store a content from now on; BadRequest out of bounds."""
+        """Return for how many seconds to store a content from now on; raise BadRequest for a time
+        out of bounds.
+        """
         most = self.records.bounds.response_ttl_s
         if not most:
             raise BadRequest("this server stores no cached contents", code="not_allowed")

@@ -1,7 +1,8 @@
 """The creation of a cached content: the content's prompt is computed into the cache.
 
-A turn of the user is put after the content. Requests that name the content continue it with a turn
-of the user, too, so the template renders the content to equal text in all these prompts.
+A user's turn is put after the content before the prompt is computed. Requests that name the content
+also have a user's turn after the content, so the template renders the content to the same text in
+all these prompts.
 
 Knows: the order of reading, computing, storing. Does not know: paths, or how contents are stored.
 """
@@ -69,7 +70,9 @@ class CachedContentWriter:
         return await self.contents.keep(permit.caller.tenant_id, stored, seconds)
 
     async def renew(self, request: Request, permit: Permit, name: str) -> NamedContent:
-        """Make a content expire when the body says; compute evicted KV again."""
+        """Make a content expire at the time that the body sets; compute the content's evicted KV
+        again.
+        """
         admission = self.parts.answering.admission
         wire = await read_wire(request, permit, _EXPIRY, self.parts.bounds, admission)
         if wire.ttl is None and wire.expire_time is None:
@@ -84,10 +87,11 @@ class CachedContentWriter:
         return await self.contents.renew(found, seconds)
 
     async def delete(self, request: Request, permit: Permit, name: str) -> None:
-        """Delete a content, and the part of its KV that no other breakpoint retains."""
+        """Delete a content, and its KV except the prefix that another breakpoint retains."""
         found = await self.contents.find(permit.caller.tenant_id, name, permit.body)
         stored = found.stored
-        with suppress(NotFound, BadRequest):  # KV of a model that is gone is evicted in time
+        # KV of a model that is no longer served is evicted in time
+        with suppress(NotFound, BadRequest):
             asked = await self._asked(
                 request, permit, stored.model, found.prefix(), stored.salt, 1.0
             )

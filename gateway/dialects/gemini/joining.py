@@ -21,7 +21,9 @@ _CACHED_ALONE = ("system_instruction", "tools", "tool_config")
 
 
 def joined(wire: Wire, prefix: GeminiPrefix) -> Wire:
-    """Put `prefix` before the contents of `wire`; BadRequest if `wire` also sets its fields."""
+    """Put `prefix` before the contents of `wire`; raise BadRequest if `wire` also sets a field that
+    `prefix` sets.
+    """
     for field in structs.fields(wire):
         if field.name in _CACHED_ALONE and getattr(wire, field.name) is not None:
             raise BadRequest(

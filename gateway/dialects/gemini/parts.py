@@ -18,7 +18,9 @@ class GeminiCall(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The result of a call; without an `id`, of the first open call with the result's name."""
+    """The result of a call: of the call `id`, or else of the first call of this name that has no
+    result yet.
+    """
 
     name: str
     response: dict[str, Any] | None = None
@@ -46,7 +48,7 @@ Parts = list[GeminiPart] | GeminiPart  # the API takes one part in place of a li
 
 
 class GeminiContent(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A turn: the assistant's has the role `model`, the user's the role `user` or none.
+    """A turn: the assistant's turn has the role `model`, the user's turn `user` or no role.
 
     Results of calls may be in a turn of the older role `function`.
     """

@@ -43,8 +43,9 @@ from gateway.requests.permits import Permit
 T = TypeVar("T")
 
 _CONFIG = "generationConfig"
-_LEAST_S = 1.0  # least seconds to retain a named content, even if the content expires before
-_LEAST = 1e-6  # the engine needs a `top_p` above 0, but Google takes 0, too
+# minimum seconds for which a named content is retained, even if the content expires before
+_LEAST_S = 1.0
+_LEAST = 1e-6  # the smallest `top_p`: the engine needs a value above 0, but Google also accepts 0
 _GENERATE = EitherDecoder(GenerateContentRequest)
 _COUNT = EitherDecoder(CountTokensRequest)
 
@@ -167,13 +168,15 @@ def generation_request(
 
 
 def check_model(given: str | None, name: str, param: str) -> None:
-    """Raise BadRequest if a body names another model than its path, which is called `name`."""
+    """Raise BadRequest if a body names another model than its path; `name` is the path's model."""
     if given is not None and given.removeprefix("models/") != name:
         raise BadRequest("the model is not the one of the path", param=param)
 
 
 def check_use(found: NamedContent, model: str, salt: str | None) -> None:
-    """Raise BadRequest if the content is of another model, NotFound if it is of another salt."""
+    """Raise BadRequest if the content belongs to another model, NotFound if it belongs to another
+    salt.
+    """
     if found.stored.salt != salt:
         raise missing()
     if found.stored.model != model:

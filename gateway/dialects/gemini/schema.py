@@ -18,7 +18,7 @@ Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
-MAX_TOOLS = 512  # most declared functions of a request
+MAX_TOOLS = 512  # maximum number of functions that a request declares
 
 
 class FunctionDeclaration(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -60,7 +60,9 @@ class GeminiToolConfig(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiThinking(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The choice to think, and to show the thoughts; the model decides their length."""
+    """The options to think, and to show the
+    thoughts.
+    """
 
     include_thoughts: bool | None = None
     thinking_budget: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
@@ -99,7 +101,7 @@ class GeminiPrefix(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiPrompt(GeminiPrefix, frozen=True, kw_only=True, rename="camel"):
-    """The fields of a prompt; `cachedContent` names a content that comes before them."""
+    """The fields of a prompt; `cachedContent` names a cached content, whose fields come first."""
 
     contents: list[GeminiContent] | GeminiContent
     model: str | None = None  # the model of the path, if given

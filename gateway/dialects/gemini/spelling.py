@@ -62,7 +62,9 @@ class EitherDecoder(Generic[T]):
 
 
 class CreationDecoder:
-    """A decoder of bodies that create a cached content; it also returns the content as JSON."""
+    """A decoder of bodies that create a cached content; the decoder also returns the content as
+    JSON.
+    """
 
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(cached_schema.CachedContentRequest)

@@ -1,11 +1,11 @@
-"""The moving of an agent's environment (directory, date, git) out of its system prompt.
+"""The move of an agent's environment (text on directory, date, git) out of its system prompt.
 
 Agents write their environment between tags, in the middle of instructions that are the same for
 everybody: `<env>` (opencode, Continue, Claude Code), `<cwd>` (pi), `<context name="gitStatus">`,
 `<session_context>` (Copilot). Templates put tools after the system prompt, so a changed environment
 makes all tools miss the cache.
 
-Knows: how an environment is spelled. Does not know: which tenant wants it moved.
+Knows: how an environment is spelled. Does not know: which tenant wants environments moved.
 """
 
 import re
@@ -40,7 +40,9 @@ def split_environment(system: str) -> tuple[str, str]:
 
 
 def environment_of(messages: Sequence[Message]) -> str:
-    """Return the system prompt's environment if a user's text follows the prompt; else ""."""
+    """Return the environment in the system prompt, or "" if no user's text follows to hold the
+    environment.
+    """
     place = _first_turn(messages)
     is_text = place < len(messages) and messages[place].role == "user"
     if not is_text or not any(isinstance(part, Text) for part in messages[place].parts):
@@ -63,7 +65,7 @@ def environment_last(messages: Sequence[Message], environment: str) -> tuple[Mes
 
 
 def _first_turn(messages: Sequence[Message]) -> int:
-    """Return the place of the first message that is not the system's."""
+    """Return the index of the first message that is not a system message."""
     return next((at for at, one in enumerate(messages) if one.role != "system"), len(messages))
 
 

@@ -53,7 +53,9 @@ class StoredSchema:
 
 
 class ModulePrompt(NamedTuple):
-    """A prompt of modules: the tokens after the modules, the modules, and the joined prompt."""
+    """A prompt made of prompt modules: the tokens after the modules, the chosen modules, and the
+    tokens of both joined.
+    """
 
     found: Tokenised
     selection: Selection
@@ -62,7 +64,9 @@ class ModulePrompt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModulePrompts:
-    """The tenants' schemas, and prompts of their modules. `clock`: seconds since the epoch."""
+    """Checks and stores the tenants' module schemas, and makes prompts of their prompt modules.
+    `clock`: seconds since the epoch.
+    """
 
     prompts: PromptTokens
     namespaces: Namespaces

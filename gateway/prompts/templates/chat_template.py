@@ -213,7 +213,8 @@ class ChatTemplate:
             raise template.refusal(refused, **chat.given, asks=chat.asks) from None
 
     def _marked_text(self, given: Given, mark: str, text_of: Callable[[Given], str]) -> str:
-        """Render the chat with break characters in its control tokens and near-tokens.
+        """Render the chat, whose control tokens and near-tokens are broken up by the break
+        character.
 
         Near-tokens stay whole if breaking them up changes the rest of the text: a template may
         compare a short string with a near-token, such as a mode named `think`.

@@ -37,10 +37,12 @@ from gateway.state.sqlite.file import (
 T = TypeVar("T")
 
 ROOM_BYTES = 1 << 20
-START_CHECK_S = 2.0  # enough for some hundred MB; the rest of a larger file is not checked
-CHECK_S = 1.0  # seconds of a check while the file is in use
-CHECK_PART = 0.02  # the share of the time that checks may take
-CHECK_EVERY_S = 5.0  # the least time between two checks
+# seconds for the check at the start: enough for several hundred MB; the rest of a larger file is
+# not checked
+START_CHECK_S = 2.0
+CHECK_S = 1.0  # seconds for a check while the file is in use
+CHECK_PART = 0.02  # the fraction of all time that checks may take
+CHECK_EVERY_S = 5.0  # the minimum time between two checks
 RETRY_AFTER_S = 1.0
 # The WAL is written back once it has this many pages, so it never outgrows its reserved space.
 _WAL_PAGES = 200

@@ -1,8 +1,8 @@
 """A request's breakpoints, `cache_control`, as the prompt prefixes to retain in the cache.
 
-A breakpoint covers the tools, then the system, then the turns, up to its block. `cache_control`
-beside the turns is a breakpoint at the end of the prompt; the field has no effect if the last block
-has a breakpoint with the same `ttl`.
+A breakpoint covers the tools, then the system, then the turns, up to the content block that has the
+breakpoint. `cache_control` beside the turns is a breakpoint at the end of the prompt; the field has
+no effect if the last block has a breakpoint with the same `ttl`.
 
 Knows: where breakpoints may be, and the prefix that each covers. Does not know: tokens, or the
 cache.
@@ -36,10 +36,15 @@ from gateway.prompts.generation_request import CacheMark, ChatPrompt
 class _Place(NamedTuple):
     param: str  # the field's name in errors
     control: CacheControl
-    tools: int | None = None  # number of covered tools, if the breakpoint is on a tool
-    system: int | None = None  # number of covered system blocks, if the breakpoint is on one
-    turn: int = 0  # number of covered whole turns, for any other breakpoint
-    blocks: int | None = None  # number of covered blocks of the next turn; None: the prompt's end
+    tools: int | None = None  # number of tools that the breakpoint covers, if it is on a tool
+    # number of system blocks that the breakpoint covers, if it is on a system block
+    system: int | None = None
+    # number of whole turns that the breakpoint covers, if it is on neither a tool nor a system
+    # block
+    turn: int = 0
+    # number of content blocks of the next turn that the breakpoint covers; None: it is at the
+    # prompt's end
+    blocks: int | None = None
 
 
 def marks_of(wire: PromptRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:
@@ -102,7 +107,9 @@ def _places(wire: PromptRequest) -> Iterator[_Place]:
 
 
 def _mark(block: Block, where: str) -> CacheControl | None:
-    """Read the breakpoint on a block or on a result's text; BadRequest if forbidden."""
+    """Read the breakpoint on a content block or on a result's text; raise BadRequest if no
+    breakpoint may be there.
+    """
     if isinstance(block, ForeignBlock):
         return None  # `turns.py` refuses the whole block
     control = block.cache_control

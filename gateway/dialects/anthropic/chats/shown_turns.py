@@ -29,7 +29,9 @@ def with_shown_turns(wire: Wire) -> Wire:
 
 
 def effort_of(turns: Sequence[InputMessage]) -> str | None:
-    """Return the effort in the latest system message since the last answer; None if unset."""
+    """Return the effort set by the latest system message since the last answer; None if no message
+    sets an effort.
+    """
     *before, last = turns
     prefill = last.role == "assistant"
     for turn in reversed(before if prefill else turns):
@@ -50,7 +52,9 @@ def _shown(turns: Sequence[InputMessage]) -> Iterator[InputMessage]:
 
 
 def _without_text(turn: InputMessage) -> list[object] | None:
-    """Return the blocks that are not text (changes of tools); None if there are none."""
+    """Return the content blocks that change tools, without texts; None if no block
+    changes tools.
+    """
     if not isinstance(turn.content, list):
         return None
     return [block for block in turn.content if not isinstance(block, TextBlock)] or None

@@ -2,8 +2,8 @@
 
 A request declares tools, and system messages in the conversation add and remove tools. The template
 shows all declared tools, also tools that are removed later, so that the beginning of the prompt
-does not change. Each change is shown as a text in its place. The tools in force at the end may be
-called.
+does not change. Each change is shown as a text in its place. The model may call the tools that are
+in force at the end of the conversation.
 
 Knows: `tools`, and their changes. Does not know: `tool_choice` (`answer_form.py`), or how a model
 writes calls (`gateway/turn_formats`).
@@ -37,7 +37,9 @@ _STAYS_TEXT = "what is said between calls comes as text, not as thinking"
 
 @dataclass(frozen=True, slots=True)
 class RequestTools:
-    """A request's declared tools, the tools in force, and the tools that its turns define."""
+    """A request's declared tools, the tools that may be called, and the tools that its turns
+    define.
+    """
 
     declared: tuple[tuple[int, ToolParam], ...]  # tools that the model is shown, with their indices
     in_force: tuple[ToolSpec, ...]  # tools that may be called
@@ -46,7 +48,9 @@ class RequestTools:
 
     @classmethod
     def of(cls, wire: PromptRequest) -> RequestTools:
-        """Read the tools of `wire`; raise BadRequest for a nameless, repeated or unknown tool."""
+        """Read the tools of `wire`; raise BadRequest for a tool without a name, with another tool's
+        name, or unknown.
+        """
         shown, passed_over = [], [*_servers(wire), *_updates(wire)]
         for place, tool in enumerate(wire.tools or ()):
             found = described(tool)
@@ -63,7 +67,9 @@ class RequestTools:
         return cls(tuple(shown), in_force, tuple(changes.defined), tuple(passed_over))
 
     def forms(self, before: int | None = None) -> list[Tool] | None:
-        """Write the first `before` tools (None: all) for chat templates; None for no tools."""
+        """Write the first `before` tools (None: all) for chat templates; None if there are no
+        tools.
+        """
         tools = [one for place, one in self.declared if before is None or place < before]
         return [form_of(one) for one in tools] or None
 
@@ -94,7 +100,9 @@ def _servers(wire: PromptRequest) -> Iterator[PassedOver]:
 
 
 def _updates(wire: PromptRequest) -> Iterator[PassedOver]:
-    """Yield a note that `thinking` of the type `between_tools`, if asked for, is ignored."""
+    """If the request asks for `thinking` of the type `between_tools`, yield a note that it is
+    ignored.
+    """
     if wire.thinking is not None and wire.thinking.type == "between_tools":
         yield PassedOver("thinking.type", "between_tools", _STAYS_TEXT)
 
@@ -129,7 +137,7 @@ def _changes_in(wire: PromptRequest) -> Iterator[tuple[str, Change]]:
 
 
 class _Changes:
-    """The set of tools after the conversation's additions and removals."""
+    """The tools in force, to which the conversation's additions and removals are applied."""
 
     def __init__(self, declared: dict[str, ToolSpec]) -> None:
         self.known = dict(declared)

@@ -3,7 +3,8 @@
 Adjacent turns of one role are one turn. A turn of blocks becomes one message or several: each
 result of a call is a message of its own, and adjacent texts are one text.
 
-Knows: blocks, and the message that each becomes. Does not know: the other fields (`prompts.py`).
+Knows: content blocks, and the message that each becomes. Does not know: the other fields
+(`prompts.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,7 +69,7 @@ def hosted_passed_over(turns: Sequence[InputMessage]) -> Iterator[PassedOver]:
 
 
 def joined(texts: Sequence[TextBlock]) -> str:
-    """Join the texts of adjacent blocks with line ends."""
+    """Join the texts of adjacent content blocks with line ends."""
     return "\n".join(block.text for block in texts)
 
 
@@ -124,7 +125,7 @@ def _assistant(blocks: Sequence[_Placed]) -> Message:
             case ThinkingBlock():
                 thoughts.append(block.thinking)
             case RedactedThinkingBlock():
-                pass  # another server encrypted the block
+                pass  # left out: only the server that encrypted the block can read it
             case ToolUseBlock():
                 calls.append(ToolCall(block.name, block.input, block.id))
             case HostedUse():

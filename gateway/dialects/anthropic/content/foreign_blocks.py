@@ -1,6 +1,7 @@
 """Content blocks that are known but unsupported, so that they are refused by name.
 
-No served model sees pictures or reads files, and a summary by another server cannot be read here.
+No served model sees pictures or reads files, and a summary that another server wrote cannot be read
+here.
 """
 
 from msgspec import Struct

@@ -1,8 +1,8 @@
 """Blocks of tools that another server ran, shown to the model if their results are present.
 
 An agent that used another server before has hosted blocks in its history. If a call and its result
-are in the same turn of the assistant, the model is shown both. Any other block is passed over, and
-the answer says so.
+are in the same turn of the assistant, the model is shown both. Any other hosted block is left out,
+and the answer reports the omission.
 
 Knows: fields of these blocks. Does not know: turns.
 """
@@ -18,7 +18,7 @@ from gateway.prompts.chats.offered_tools import PassedOver
 
 _NOT_THERE = "the hosted tool's call and what it returned are not both in the turn"
 _NO_FILES = "no file is kept here, so the model is not shown it"
-_DEEP = 5  # unreadable parts of a result are left out down to this level
+_DEEP = 5  # depth in a result down to which unreadable parts are left out
 
 
 class HostedBlock(Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -122,7 +122,7 @@ def is_passed_over(block: object, shown: frozenset[str]) -> bool:
 
 
 def passed_over(block: HostedBlock, where: str) -> PassedOver:
-    """Report that the model is not shown `block`."""
+    """Make the answer's note that the model is not shown `block`."""
     reason = _NO_FILES if isinstance(block, ContainerUploadBlock) else _NOT_THERE
     return PassedOver(where, str(type(block).__struct_config__.tag), reason)
 

@@ -11,7 +11,7 @@ from gateway.prompts.chats.chat_json import CacheControl
 
 
 class ToolParam(Struct, frozen=True, kw_only=True):
-    """A tool; callers' tools have a schema, Anthropic's a known `type`."""
+    """A tool: callers' tools have a JSON schema, Anthropic's a known `type`."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     type: str | None = None

@@ -11,11 +11,11 @@ from engine.link.messages import TokenLogprobs
 from gateway.dialects.lazy_json import Listed
 from gateway.prompts.tokens.tokenizer import Tokenizer
 
-_IMPOSSIBLE = -9999.0  # stands for minus infinity, which JSON does not have
+_IMPOSSIBLE = -9999.0  # log-probability sent in place of minus infinity, which JSON does not have
 
 
 class LogprobsCandidate(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A token with its log-probability."""
+    """A token and its log-probability."""
 
     token: str
     token_id: int
@@ -29,7 +29,9 @@ class TopCandidates(Struct, frozen=True, kw_only=True):
 
 
 class LogprobsResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The log-probabilities of the chosen tokens, and of the likeliest if they were asked for."""
+    """The log-probabilities of the chosen tokens, and, if requested, of the likeliest
+    tokens.
+    """
 
     chosen_candidates: Sequence[LogprobsCandidate]
     top_candidates: Sequence[TopCandidates] | UnsetType = UNSET
@@ -41,7 +43,9 @@ def logprobs_result(
     logprobs: Sequence[TokenLogprobs],
     listed: Listed,
 ) -> LogprobsResult:
-    """Write the log-probabilities of tokens; `listed` makes the lists."""
+    """Write the log-probabilities of tokens; `listed` makes the result's lists, at once
+    or lazily.
+    """
 
     def chosen(at: int) -> LogprobsCandidate:
         return _candidate(tokenizer, token_ids[at], logprobs[at].chosen)
@@ -58,7 +62,7 @@ def logprobs_result(
 
 
 def average(logprobs: Sequence[TokenLogprobs]) -> float:
-    """Return the mean log-probability of the chosen tokens; 0 without tokens."""
+    """Return the mean log-probability of the chosen tokens; 0 if there are none."""
     return sum(max(one.chosen, _IMPOSSIBLE) for one in logprobs) / max(len(logprobs), 1)
 
 

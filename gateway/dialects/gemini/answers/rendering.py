@@ -72,7 +72,7 @@ class GeminiRendering:
         return {}
 
     def begin(self, usage: Usage) -> None:
-        """Write nothing; the last event says why the prompt missed the cache."""
+        """Write nothing, since the last event will say why the prompt missed the cache."""
         del usage
 
     def frame(self, told: Event) -> bytes | None:
@@ -93,7 +93,9 @@ class GeminiRendering:
         token_ids: Sequence[int],
         logprobs: Sequence[TokenLogprobs],
     ) -> bytes:
-        """Write an event with log-probabilities; its text is empty while the text is held back."""
+        """Write an event with the tokens' log-probabilities; the event's text is empty if the
+        tokens' text is held back.
+        """
         result = logprobs_result(self.tokenizer, token_ids, logprobs, listed_now)
         candidate = self._candidate(index, parts or [_EMPTY])
         return event(self._reply([structs.replace(candidate, logprobs_result=result)]))

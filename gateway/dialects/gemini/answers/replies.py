@@ -37,7 +37,7 @@ class AnswerContent(Struct, frozen=True, kw_only=True):
 
 
 class AnswerCandidate(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One of the answers; with a `finish_reason` the answer ended."""
+    """One answer; `finish_reason` is set once the answer has ended."""
 
     content: AnswerContent
     finish_reason: FinishReason | UnsetType = UNSET

@@ -4,7 +4,8 @@ Adjacent turns of one role are one turn, since clients send each chunk of a stre
 Each result of a call is a message of its own. Calls without ids are numbered. A result without an
 id belongs to the first call of its name that has no result yet.
 
-Knows: parts, and the message that each becomes. Does not know: the other fields (`prompts.py`).
+Knows: the parts of a turn, and the message that each part becomes. Does not know: the other fields
+(`prompts.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,11 +25,11 @@ _USERS = (None, "user", "function")
 
 class _Placed(NamedTuple):
     part: GeminiPart
-    where: str  # the part's place, for errors
+    where: str  # the part's field in the request, for errors
 
 
 class _Calls:
-    """The calls of a conversation, and the calls without a result so far."""
+    """The function calls of a conversation, of which some have no result so far."""
 
     def __init__(self) -> None:
         self._made = 0

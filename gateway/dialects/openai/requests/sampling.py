@@ -39,8 +39,8 @@ def generation_request(
 ) -> GenerationRequest:
     """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
 
-    `defaults` are the values of fields that `wire` leaves out. `num_logprobs` is the name and value
-    of the field that asks for log-probabilities. `echoed_logprobs` is the number of
+    `defaults` are the values of fields that `wire` leaves out. `num_logprobs` holds the name and
+    the value of the field that asks for log-probabilities. `echoed_logprobs` is the number of
     log-probabilities for each token of an echoed prompt.
     """
     if wire.stream_options is not None and not wire.stream:
@@ -69,7 +69,7 @@ def generation_request(
         max_tokens_may_shrink=max_tokens is None,
         text=_text_rules(wire, bounds),
         salt=wire.cache_salt,
-        # A request can lower its tenant's priority, but not raise it.
+        # A request may have a lower priority than its tenant, but no higher priority.
         priority="batch" if wire.service_tier == "flex" else "interactive",
         loads=checked_loads(wire, bounds),
         form=form,
@@ -114,7 +114,9 @@ def _sampling(
 
 
 def _prompt_logprobs(wire: Generating, bounds: Bounds, echoed: int | None) -> int | None:
-    """Return the number of log-probabilities for each prompt token; None if none are asked for."""
+    """Return the number of log-probabilities for each prompt token; None if the request asks for no
+    log-probabilities.
+    """
     asked = wire.prompt_logprobs
     if asked is None:
         return echoed
@@ -142,7 +144,9 @@ def _text_rules(wire: Generating, bounds: Bounds) -> TextRules:
 
 
 def checked_loads(wire: Generating, bounds: Bounds) -> Loads:
-    """Return whether to load blocks from lower tiers; BadRequest if requests may not choose."""
+    """Return which cached blocks may be loaded from lower tiers; BadRequest if requests may not
+    choose.
+    """
     asked = None if wire.cache is None else wire.cache.load
     if asked is not None and not bounds.allow_cache_load:
         raise BadRequest(

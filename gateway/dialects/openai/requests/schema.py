@@ -24,13 +24,14 @@ from gateway.prompts.chats.template_variables import Scalar
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # an answer's tokens; 0 computes the prompt alone
+# the maximum number of tokens of an answer; 0: only the prompt is computed
+Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 MAX_VARIABLES = 32
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Variable = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 Variables = Annotated[dict[Variable, Scalar], Meta(max_length=MAX_VARIABLES)]
-# Kept as unparsed JSON: a schema for the engine, a choice for `answer_form.py`.
+# Fields kept as unparsed JSON: the engine parses a JSON schema, `answer_form.py` a tool choice.
 SchemaText = Annotated[
     Raw, Meta(extra_json_schema={"type": ["object", "boolean", "string", "null"]})
 ]
@@ -93,7 +94,7 @@ class StreamOptions(Struct, frozen=True):
 
 
 class NamedSchema(Struct, frozen=True, kw_only=True):
-    """A JSON schema for the answer, followed whether it is `strict` or not."""
+    """A JSON schema for the answer; the answer follows the schema even if `strict` is false."""
 
     name: str | None = None
     description: str | None = None
@@ -102,7 +103,7 @@ class NamedSchema(Struct, frozen=True, kw_only=True):
 
 
 class ResponseFormat(Struct, frozen=True):
-    """The form that the answer must have; `text` allows any.
+    """The form that the answer must have; the type `text` allows any text.
 
     Other servers' clients send the schema in `schema` or `value`, and the types `json`, `regex` and
     `grammar`. The other fields belong to structural tags.
@@ -135,9 +136,10 @@ class StructuredOutputs(Struct, frozen=True, kw_only=True):
 
 
 class CacheOptions(Struct, frozen=True, forbid_unknown_fields=True):
-    """An extension: the request's use of the prefix cache, if the server lets requests choose."""
+    """An extension: how the request uses the prefix cache, if the operator lets requests choose."""
 
-    load: Loads | None = None  # whether to load blocks from host memory or disk
+    # whether cached blocks in lower tiers (host memory, disk) may be loaded
+    load: Loads | None = None
 
 
 class Generating(Struct, frozen=True, kw_only=True):
@@ -161,15 +163,17 @@ class Generating(Struct, frozen=True, kw_only=True):
     prompt_cache_key: CacheKey | None = None
     prompt_cache_retention: Retention | None = None
     prompt_cache_options: PromptCacheOptions | None = None
-    service_tier: ServiceTier | None = None  # "flex" may wait longer; the others change nothing
+    # a "flex" request may wait longer; other tiers change nothing
+    service_tier: ServiceTier | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     cache: CacheOptions | None = None
     ratoon: RatoonOptions | None = None
-    drafts: bool | None = None  # an extension: false verifies no drafts; the answer is the same
+    # an extension: if false, no drafts are verified; the answer is the same
+    drafts: bool | None = None
     # vLLM's extensions of OpenAI's fields.
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    # The minimum keeps logits from overflowing.
+    # A smaller temperature would make the divided logits overflow.
     repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     ignore_eos: bool | None = None
@@ -186,9 +190,10 @@ class Generating(Struct, frozen=True, kw_only=True):
     ebnf: str | None = None
     grammar: str | None = None
     json_schema: SchemaText = field(default_factory=Raw)
-    # vLLM's, for evaluations and training: the number of alternatives for each prompt token.
+    # vLLM's field for evaluations and training: the number of alternatives for each prompt token.
     prompt_logprobs: Annotated[int, Meta(ge=0)] | None = None
-    return_token_ids: bool | None = None  # vLLM's, for training: ids of prompt and answer
+    # vLLM's field for training: whether the answer has the token ids of prompt and answer
+    return_token_ids: bool | None = None
     # Known fields that would affect the answer, but are not supported.
     allowed_token_ids: Raw = field(default_factory=Raw)
     bad_words: Raw = field(default_factory=Raw)
