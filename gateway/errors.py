@@ -41,7 +41,8 @@ from engine.errors import (
 )
 from gateway.tenant_limits import RateStatus, Reason
 
-_MOST_NAMED = 200  # characters of a field's path, which may contain a client's own names
+# maximum number of characters of a field's path, which may contain a client's own names
+_MOST_NAMED = 200
 
 
 class GatewayError(Exception):
@@ -69,7 +70,7 @@ class GatewayError(Exception):
 
 
 class BadRequest(GatewayError):
-    """The error of a request that can never be answered as it is."""
+    """The error of a request that must be changed before it can be answered."""
 
     status = 400
     code = "invalid_value"
@@ -183,7 +184,7 @@ class TooManyRequests(GatewayError):
 class LimitReached(TooManyRequests):
     """The error of a rate limit, or of the limit of concurrent requests, of a tenant.
 
-    Without `retry_after_s` the request can never pass as it is; a smaller request may pass.
+    If `retry_after_s` is None the request can never pass; only a smaller request can.
     """
 
     def __init__(
@@ -239,7 +240,7 @@ def shutting_down() -> Unavailable:
 
 
 def from_engine(error: EngineError) -> GatewayError:
-    """Convert an engine's error to the gateway's error, in the only function that does."""
+    """Convert an engine's error to the gateway's error; no other function does this."""
     if isinstance(error, PromptTooLong):
         return BadRequest(error.message, code="context_length_exceeded")
     if isinstance(error, AdapterNotServed):
@@ -257,7 +258,7 @@ def from_engine(error: EngineError) -> GatewayError:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Convert the engine's errors in this context to the gateway's, which are counted."""
+    """Convert engine errors that are raised in this context to the gateway's errors."""
     try:
         yield
     except EngineError as error:

@@ -3,9 +3,9 @@
     prompt_cache_retention   how long the prompt is retained: "in_memory" 5 minutes, "24h" a day
     prompt_cache_options     the prompt is retained for `ttl`, by default half an hour; in the mode
                              "explicit" it is retained only up to its breakpoints
-    prompt_cache_breakpoint  on a block of content: the prompt up to the block is retained, for the
-                             breakpoint's own `ttl` if it has one
-    prompt_cache_key         chooses among machines; here is one machine, so it has no effect
+    prompt_cache_breakpoint  on a content block: the prompt up to the block is retained, for the
+    breakpoint's own `ttl` if that is set prompt_cache_key         chooses among OpenAI's machines;
+    the key has no effect here
 
 Clients written for Anthropic's models send `cache_control` in OpenAI's chats
 (`openai/requests/marks.py`).
@@ -32,14 +32,18 @@ CacheKey = Annotated[str, Meta(max_length=64)]  # OpenAI's bound
 
 
 class PromptCacheOptions(Struct, frozen=True, kw_only=True):
-    """The option to retain the whole prompt, or only up to its breakpoints, and for how long."""
+    """The option to retain the whole prompt, or its prefixes up to breakpoints, and for
+    how long.
+    """
 
     mode: Literal["implicit", "explicit"] | None = None
     ttl: Lifetime | None = None
 
 
 class Breakpoint(NamedTuple):
-    """The chat up to a breakpoint (None: the whole chat), and its own lifetime if it has one."""
+    """The chat up to a breakpoint (None: the whole chat), and the breakpoint's own lifetime, if
+    any.
+    """
 
     chat: ChatPrompt | None
     ttl: Lifetime | None
@@ -50,7 +54,9 @@ def marks_of(
     options: PromptCacheOptions | None,
     breakpoints: Sequence[Breakpoint] = (),
 ) -> tuple[CacheMark, ...]:
-    """Return the prefixes to retain, in order; only the last of too many `breakpoints` count."""
+    """Return the prefixes to retain, in order; if there are too many `breakpoints`, only the last
+    count.
+    """
     ttl = None if options is None else options.ttl
     is_explicit = options is not None and options.mode == "explicit"
     has_end = (retention is not None or options is not None) and not is_explicit
@@ -76,7 +82,8 @@ def with_controls(
     *,
     has_breakpoints: bool,
 ) -> tuple[CacheMark, ...]:
-    """Put the breakpoints in `controls` before `marks`; BadRequest for both kinds, or too many.
+    """Put the breakpoints in `controls` before `marks`; raise BadRequest for breakpoints of both
+    kinds, or for too many breakpoints.
 
     `covered` returns the chat up to a breakpoint's place; None: the whole chat.
     """

@@ -45,7 +45,9 @@ class CacheWrites(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, usage: Usage) -> CacheWrites | UnsetType:
-        """Count the tokens that a request wrote to the cache; UNSET without a breakpoint."""
+        """Count the tokens that a request wrote to the cache; UNSET if the request has no
+        breakpoint.
+        """
         if not usage.written:
             return UNSET
         written = usage.written_by_seconds()
@@ -74,13 +76,15 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
 
 def error_reply(error: GatewayError, param: str | None) -> RenderedError:
-    """Write the answer for `error`, with the tenant's remaining limits if a limit is reached.
+    """Write the answer for `error`, with the tenant's remaining limits if the error is a reached
+    limit.
 
     `param` is the dialect's name of the field at fault.
     """
     headers = limit_headers(error.standing) if isinstance(error, LimitReached) else {}
     if error.status == 429 and error.retry_after_s is None:
-        headers["x-should-retry"] = "false"  # without this header OpenAI's clients retry every 429
+        # if this header is missing, OpenAI's clients retry every 429
+        headers["x-should-retry"] = "false"
     return RenderedError(error.status, headers, msgspec.json.encode(error_body(error, param)))
 
 

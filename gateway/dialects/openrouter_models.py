@@ -29,7 +29,7 @@ class RoutedArchitecture(Struct, frozen=True):
 
 
 class RoutedPrices(Struct, frozen=True):
-    """Prices of a token: this server knows none."""
+    """The prices of a token, which this server does not know."""
 
     prompt: str = "0"
     completion: str = "0"
@@ -43,7 +43,7 @@ class RoutedProvider(Struct, frozen=True):
 
 
 class RoutedLinks(Struct, frozen=True):
-    """The address of a model's own entry."""
+    """The address of the list's entry for one model."""
 
     details: str
 
@@ -67,7 +67,7 @@ class RoutedModel(Struct, frozen=True, kw_only=True):
 
 
 class RoutedPages(Struct, frozen=True):
-    """The address of the next page: always none."""
+    """The address of the next page, which never exists."""
 
     next: None = None
 

@@ -24,14 +24,15 @@ from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.requests.answering import Answering
 from gateway.requests.request_metrics import Usage
 
-# The text that prompts share is in each prompt, so a small body may make much larger prompts.
+# Maximum number of bytes of a request's prompts: each prompt has a copy of the shared text, so a
+# small body may make much larger prompts.
 MOST_BYTES = 60_000_000
 _TWO_BYTES = "utf-16-le"
 # Templates have two names for thinking. Thinking is off, since the answer's first token is read.
 WITHOUT_THOUGHTS: Mapping[str, Scalar] = {"enable_thinking": False, "thinking": False}
 _PROMPT_PARAMS = ("prompt", "messages")  # names of a prompt in errors of admission
-_SMALLEST = 1e-12  # a vector of at most this length is not scaled
-_DIGITS = 9  # decimals of a number, more than a float32 of at most 1 has
+_SMALLEST = 1e-12  # maximum length of a vector that is not scaled
+_DIGITS = 9  # number of decimals of a number, more than a float32 of at most 1 has
 
 
 class NoStream:
@@ -96,7 +97,9 @@ def check_size(size: int, param: str) -> int:
 
 
 def bytes_of(prompts: Sequence[str | TokenIds], shared: str = "") -> int:
-    """Count the bytes that the prompts take in memory; each text also contains `shared`."""
+    """Count the bytes that the prompts take in memory; each text also contains the text
+    `shared`.
+    """
     length, width = len(shared), _width(shared)
     return sum(
         one.nbytes if isinstance(one, np.ndarray) else (length + len(one)) * max(width, _width(one))
@@ -122,13 +125,17 @@ def check_dimensions(asked: int | None, hidden_size: int, name: str, param: str)
 def scaled(
     state: npt.NDArray[np.float32], dimensions: int | None = None
 ) -> npt.NDArray[np.float64]:
-    """Scale the first `dimensions` numbers (None: all) of a hidden state (H,) to length 1."""
+    """Scale the first `dimensions` numbers (None: all numbers) of a hidden state (H,)
+    to length 1.
+    """
     values = state[:dimensions].astype(np.float64)
     return values / max(float(np.linalg.norm(values)), _SMALLEST)
 
 
 def numbers(state: bytes, dimensions: int | None = None) -> list[float]:
-    """List an embedding's rounded numbers; `state` is float32 in little endian, not scaled yet."""
+    """List an embedding's rounded numbers; `state` is the unscaled hidden state, float32 in little
+    endian.
+    """
     listed: list[float] = scaled(np.frombuffer(state, "<f4"), dimensions).round(_DIGITS).tolist()
     return listed
 
@@ -147,7 +154,7 @@ def naming(param: str) -> Iterator[None]:
 async def answered(
     asked: DialectRequest, num_bytes: int, answering: Answering, param: str
 ) -> Response:
-    """Answer a request; its prompts take `num_bytes` of the memory for answers until it ends.
+    """Answer a request; until its end, its prompts take `num_bytes` of the memory for answers.
 
     Errors in the prompts name the field `param`.
     """

@@ -7,7 +7,8 @@ from gateway.errors import BadRequest
 
 
 def checked_stops(stops: Sequence[str], bounds: Bounds, param: str) -> tuple[str, ...]:
-    """Return the stop strings without repeats; BadRequest for too many, or an empty or long one.
+    """Return the stop strings without repeats; raise BadRequest for too many strings, or an empty
+    or too long string.
 
     `param` names the request's field of stop strings.
     """

@@ -22,7 +22,8 @@ from gateway.turn_formats.turn_format import TurnParser
 EndReason = Literal["stop", "length"]
 
 # Events that a choice yields before it gives the event loop a turn. Sending to a client that
-# has disconnected returns at once, so a choice with all its tokens would never notice it.
+# has disconnected returns at once, so a choice whose tokens have all arrived would never notice the
+# disconnect.
 _MAX_AT_ONCE = 16
 
 
@@ -54,19 +55,24 @@ class ScoredPrompt(Struct, frozen=True):
         return ScoredPrompt(self.spelled, PackedLogprobs(self.logprobs))
 
 
-# Structs, since every token makes an event: a frozen dataclass takes ten times as long.
+# The events are Structs, since every token makes an event: a frozen dataclass takes ten times as
+# long to make.
 class Delta(Struct, frozen=True):
-    """The tokens of an engine step, and the text that may be shown now; some text is held back."""
+    """The tokens of an engine step, and the text that may be shown now; other text is held back."""
 
     index: int
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None
-    reused: Reused | None = None  # the prompt's reuse, with the first delta
+    # the prompt's reuse, times of the request's stages, set in the first delta
+    reused: Reused | None = None
     timing: Timing | None = None  # with the first delta
-    pieces: tuple[Piece, ...] | None = None  # parsed from the turn; None: text only
-    is_restart: bool = False  # discard earlier deltas; never streamed
-    prompt: ScoredPrompt | None = None  # with the first delta, if asked for
+    # the parsed parts of the turn; None: the answer is plain text
+    pieces: tuple[Piece, ...] | None = None
+    # whether earlier deltas of the choice are to be discarded; never true in a stream
+    is_restart: bool = False
+    # the prompt, set in the first delta if the request asks for it
+    prompt: ScoredPrompt | None = None
 
 
 class ChoiceEnded(Struct, frozen=True):
@@ -74,13 +80,15 @@ class ChoiceEnded(Struct, frozen=True):
 
     index: int
     reason: EndReason
-    completion_tokens: int  # up to this end; the engine may have computed more
-    stopped_by: str | int | None = None  # a stop string, or the id of a stop token
-    reasoning_tokens: int = 0  # included in `completion_tokens`
-    is_all_shown: bool = True  # all generated tokens are part of the shown text
-    embedding: bytes = b""  # this field and the next as in `Finished`
+    completion_tokens: int  # tokens of the choice up to its end; the engine may have computed more
+    # the stop string, or the id of the stop token, that ended the choice
+    stopped_by: str | int | None = None
+    reasoning_tokens: int = 0  # number of the `completion_tokens` that are reasoning
+    is_all_shown: bool = True  # whether all generated tokens are part of the shown text
+    embedding: bytes = b""  # this field and the next field are as in `Finished`
     candidates: bytes = b""
-    stop_logprobs: TokenLogprobs | None = None  # a stop token is in no Delta
+    # log-probabilities of the stop token, which is in no Delta
+    stop_logprobs: TokenLogprobs | None = None
 
 
 Event = Delta | ChoiceEnded
@@ -96,9 +104,9 @@ async def run_choice(
     """Yield a choice's `Delta`s and one `ChoiceEnded`; raise EngineError if the engine fails.
 
     `events` are the engine's; `see` is called with each event before the event is yielded. At a
-    stop string, the engine's stream is closed before `ChoiceEnded` is yielded: this cancels the
-    request in the engine and makes the computed tokens known. The same is done if the turn is over
-    before the engine's stream ends.
+    stop string, the engine's stream is closed before `ChoiceEnded` is yielded: closing cancels the
+    request in the engine and makes the number of computed tokens known. The same is done if the
+    turn is over before the engine's stream ends.
 
     `is_whole`: nothing is shown before the choice is complete. If the choice's engine dies or
     stops, the choice is computed anew on another engine, by a `new` choice, after a `Delta` that is
@@ -152,10 +160,13 @@ class Choice:
         self._reasons = False
         self._reasoning_tokens = 0
         shows_prompt = rules.shows_prompt_ids or generate.sampling.prompt_logprobs is not None
-        self._prompt = generate.token_ids if shows_prompt else None  # until the first delta
+        # the prompt's token ids, until the first delta has them
+        self._prompt = generate.token_ids if shows_prompt else None
 
     def read(self, event: Tokens) -> tuple[Delta, ChoiceEnded | None]:
-        """Convert `event` to a delta, with an end if a stop string is complete or the turn over."""
+        """Convert `event` to a delta, with an end if a stop string is complete or the
+        turn is over.
+        """
         text, count = self._show(event.token_ids)
         logprobs = None if event.logprobs is None else event.logprobs[:count]
         token_ids = event.token_ids[:count]
@@ -190,7 +201,9 @@ class Choice:
     def _parsed(
         self, text: str, count: int, *, is_last: bool, is_cut: bool = False
     ) -> tuple[Piece, ...] | None:
-        """Parse `text`, of `count` tokens; a token is reasoning if its text ends in reasoning."""
+        """Parse `text`, of `count` tokens; count a token as reasoning if its text ends within
+        reasoning.
+        """
         if self._parser is None:
             return None
         pieces = self._parser.feed(text)
@@ -211,7 +224,8 @@ class Choice:
         for count, token_id in enumerate(token_ids, start=1):
             self._tokens += 1
             piece = self._text.push(token_id)
-            if self._tokens <= self._min_tokens:  # too early to stop: no stop string begins here
+            # too few tokens to stop: no stop string may begin in this text
+            if self._tokens <= self._min_tokens:
                 pieces.append(self._stops.flush() + piece)
                 continue
             pieces.append(self._stops.feed(piece + self._hidden_stops.get(token_id, "")))

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-# tokens held back; a character has at most 4 bytes, so more tokens never become one character
+# maximum number of tokens held back: a character has at most 4 bytes, so more tokens never become
+# one character
 _MAX_HELD = 16
 
 
@@ -37,12 +38,13 @@ class Detokenizer:
         self._decoder = decoder
         self._skip_special_tokens = skip_special_tokens
         self._pieces = decoder.pieces(skip_special_tokens=skip_special_tokens)
-        self._shown: list[int] = []  # last decoded tokens, context for the next tokens
+        # last decoded tokens, decoded again as context of the next tokens
+        self._shown: list[int] = []
         self._shown_text = ""
         self._held: list[int] = []
 
     def push(self, token_id: int) -> str:
-        """Return the text that `token_id` completes; may be empty."""
+        """Return the text that `token_id` completes, which may be empty."""
         if self._pieces is not None and not self._held:
             piece = self._pieces[token_id]
             if piece is not None:

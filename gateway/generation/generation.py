@@ -1,6 +1,6 @@
 """A request's choices, run together in the engine and merged into one stream of events.
 
-The first error of a choice ends the request: the other choices are cancelled and the error is
+The first choice that fails ends the request: the other choices are cancelled, and the error is
 raised once. Leaving the `async with` early cancels all choices that still run, and waits for their
 ends.
 """
@@ -17,11 +17,12 @@ from gateway.generation.choice import Choice, Event, run_choice
 from gateway.generation.detokenizer import TokenDecoder
 from gateway.prompts.generation_request import AdmittedRequest
 
-# Most events of a request that wait for a slow reader.
+# The maximum number of a request's events that wait for a slow reader.
 _MAX_WAITING = 64
 
 
-_Told = Event | BaseException | None  # None: a choice has ended and its engine stream is closed
+# None: a choice has ended, and its stream from the engine is closed
+_Told = Event | BaseException | None
 OnChoiceEnd = Callable[[int, Finished | Failed], None]
 
 
@@ -38,9 +39,10 @@ async def generating(
     """Run all choices of `admitted`; the generator yields their events as they come.
 
     `see` is called with every event before it is yielded. `on_end` is called with a choice's index
-    and the end that `Engine.generate` reports: also for a choice that is cancelled here, before
-    this context is left. `is_whole`: nothing is shown before the answer is complete. A single
-    choice needs no task of its own, which saves its tokens a turn of the event loop.
+    and the end that `Engine.generate` reports: this also holds for a choice that is cancelled here,
+    and before this context is left. `is_whole`: nothing is shown before the answer is complete. A
+    single choice runs without a task of its own, which saves a turn of the event loop for each
+    token.
     """
     choices = []
     for index, generate in enumerate(admitted.generates):

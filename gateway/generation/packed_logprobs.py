@@ -9,8 +9,8 @@ from typing import overload
 
 from engine.link.messages import TokenLogprobs
 
-_NO_RANK = 0  # no rank: ranks begin at 1
-_EACH = 20  # bytes of a token beside its top candidates: float64, int32, int64
+_NO_RANK = 0  # stands for a missing rank, since ranks begin at 1
+_EACH = 20  # bytes of a token without its top candidates: float64, int32, int64
 
 
 def packed_bytes(found: TokenLogprobs) -> int:
@@ -24,7 +24,8 @@ class PackedLogprobs(Sequence[TokenLogprobs]):
     def __init__(self, found: Iterable[TokenLogprobs] = ()) -> None:
         self._chosen = array("d")
         self._ranks = array("i")
-        self._ends = array("q")  # the end of each token's part in the next two arrays
+        # index of the end of each token's candidates in the next two arrays
+        self._ends = array("q")
         self._top_ids = bytearray()
         self._top_values = bytearray()
         self.extend(found)

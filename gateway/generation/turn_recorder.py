@@ -1,4 +1,5 @@
-"""The recording of each choice's generated turn, to remember it when the choice ends.
+"""The recording of each choice's generated turn, so that the turn is remembered when the choice
+ends.
 
 Knows: events. Does not know: how turns are remembered (`gateway/prompts/verbatim_turns`).
 """
@@ -18,13 +19,15 @@ Remember = Callable[[Sequence[Piece], Sequence[int]], None]
 @dataclass(slots=True)
 class _Turn:
     pieces: list[Piece] = field(default_factory=list)
-    token_ids: array[int] = field(default_factory=lambda: array("i"))  # 4 bytes a token, not 36
+    # the choice's tokens: 4 bytes a token, where a list takes 36
+    token_ids: array[int] = field(default_factory=lambda: array("i"))
 
 
 class TurnRecorder:
     """A recorder that passes the pieces and tokens of each ended choice to `remember`.
 
-    A choice that is not shown completely is not recorded: its pieces lack some of its tokens.
+    A choice that is not shown completely is not recorded, because its shown pieces lack some of its
+    tokens.
     """
 
     def __init__(self, remember: Remember) -> None:

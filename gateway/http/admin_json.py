@@ -1,8 +1,8 @@
 """The reading and writing of JSON in the admin routes.
 
-A body is a pydantic model, bounded in size. It is refused if it has a name twice or a field that
-the route does not know, so that a misspelt `tenant` does not mean "all tenants". A route takes the
-body as `Annotated[Model, Depends(sent(Model))]`: FastAPI would read a plain parameter without a
+A body is a pydantic model, bounded in size. A body is refused if it has a name twice or a field
+that the route does not know, so that a misspelt `tenant` does not mean "all tenants". A route takes
+the body as `Annotated[Model, Depends(sent(Model))]`: FastAPI would read a plain parameter without a
 bound, and before it checks the key.
 
 A field that a record stores as a msgspec Struct is that Struct in a body too
@@ -26,7 +26,7 @@ from gateway.http.struct_field import IN_A_STRUCT
 M = TypeVar("M", bound="AdminBody")
 
 MAX_BODY_BYTES = 64 << 10
-MAX_DEPTH = 64  # levels of nested JSON
+MAX_DEPTH = 64  # maximum number of levels of nested JSON
 _JSON = msgspec.json.Decoder()
 
 
@@ -42,12 +42,12 @@ class AdminBody(BaseModel):
 
 
 def left_out() -> Any:
-    """Make the default of a field that, if left out, changes nothing; see `given`."""
+    """Make the default of a field that changes nothing if the body leaves it out; see `given`."""
     return Field(default_factory=lambda: None)
 
 
 def _clean(name: str) -> str:
-    """Normalise `name` to NFC, if a terminal can show it as it is."""
+    """Normalise `name` to NFC; raise ValueError for a name that a terminal cannot show as it is."""
     name = unicodedata.normalize("NFC", name)
     if not name.isprintable() or name != name.strip():
         raise PydanticCustomError(
@@ -71,8 +71,8 @@ def sent(model: type[M], *, max_bytes: int = MAX_BODY_BYTES) -> Callable[[Reques
 async def read_body(request: Request, model: type[M], *, max_bytes: int = MAX_BODY_BYTES) -> M:
     """Read the request's body as `model`; an absent body reads as an empty object.
 
-    Raises BodyTooLarge above `max_bytes`, BadRequest for a body that is no such model. Uses the
-    body memory that `admin_router` leases for every request.
+    Raises BodyTooLarge for more than `max_bytes`, BadRequest for a body that does not match the
+    model. Uses the body memory that `admin_router` leases for every request.
     """
     content = await reading.read_body(request, max_bytes, request.state.body)
     value = body.parse(_JSON, content or b"{}", MAX_DEPTH)
@@ -99,7 +99,7 @@ def _refusal(found: ErrorDetails) -> BadRequest:
 
 
 def _path(places: tuple[int | str, ...]) -> str:
-    """Spell a field's path: `limits.budget.units`, `messages[0].content`."""
+    """Write a field's path, such as `limits.budget.units`, `messages[0].content`."""
     spelled = (f"[{place}]" if isinstance(place, int) else f".{place}" for place in places)
     return "".join(spelled).removeprefix(".")
 

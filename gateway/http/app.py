@@ -1,7 +1,7 @@
 """The web application: its routers, and a typed answer for every error.
 
 Knows: what is answered to each kind of exception. Does not know: how the routers are made
-(`composition.py`), how an error is spelled (`error_dialect.py`), or how bytes come in
+(`composition.py`), how an error is written (`error_dialect.py`), or how bytes are received
 (`connection.py`).
 """
 
@@ -34,7 +34,7 @@ from gateway.telemetry.refusals import LastRefusals, Refusal
 
 _LOG = logging.getLogger(__name__)
 _INTERNAL = GatewayError("internal error of the gateway")
-_WORTH_GZIP = 1024  # bytes from which an answer is compressed
+_WORTH_GZIP = 1024  # minimum number of bytes of an answer that is compressed
 _LEVEL = 4  # gzip's level: fast, and small enough for JSON
 _CLIENT_CLOSED = 499  # nginx's status for a client that has disconnected and reads no status
 
@@ -59,7 +59,9 @@ class GatewayApp(FastAPI):
         self.add_route("/openapi.json", self._describe, include_in_schema=False)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Build FastAPI's stack inside the middleware that gives requests ids and ends them."""
+        """Build FastAPI's stack inside the middleware that gives requests their ids and cuts
+        requests off.
+        """
         stack = super().build_middleware_stack()
         routes, handlers = direct_routes(self.routes), self.exception_handlers
         direct = DirectRoutes(stack, routes, handlers)
@@ -74,7 +76,9 @@ class GatewayApp(FastAPI):
         return described
 
     async def _describe(self, request: Request) -> Response:
-        """Describe all routes once, in a thread: anyone may ask, and it takes 0.3 s."""
+        """Describe all routes once, in a thread: anyone may ask for the description, and making it
+        takes 0.3 s.
+        """
         if self._description is None:
             self._description = asyncio.ensure_future(asyncio.to_thread(self._described))
         return (await asyncio.shield(self._description)).answer(request, {}, JSON)
@@ -91,7 +95,7 @@ def build_app(
     access_log: AccessLog | None = None,
     refusals: LastRefusals | None = None,
 ) -> GatewayApp:
-    """Build an application of routers; every exception becomes one typed answer.
+    """Build an application of these routers; every exception is answered with a typed error.
 
     Every request that is refused, or fails before its answer begins, is noted in `refusals`.
     """
@@ -138,7 +142,7 @@ def _speak_errors(app: FastAPI, metrics: GatewayMetrics, refusals: LastRefusals)
 
 
 def _noted(request: Request, error: Exception, refusals: LastRefusals) -> GatewayError:
-    """Note the answer to `error` for the access log and the operator."""
+    """Note the answer to `error` for the access log and for the operator's list of refusals."""
     refusal = _as_gateway_error(request, error)
     _note(request, refusal, refusals)
     return refusal

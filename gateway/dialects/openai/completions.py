@@ -77,8 +77,9 @@ class CompletionReply(ReplyFormat):
     echoed: tuple[Prompt, ...]  # the prompts, if the answer echoes them
     choices: int  # number of choices of each prompt
     skip_special_tokens: bool
-    has_logprobs: bool = False  # whether an echoed prompt has log-probabilities
-    prompt_logprobs: int | None = None  # candidates for each prompt token, in vLLM's form
+    has_logprobs: bool = False  # whether the answer has log-probabilities of the echoed prompt
+    # number of candidates for each prompt token, in vLLM's form; None: no log-probabilities
+    prompt_logprobs: int | None = None
     offsets: dict[int, Offsets] = field(default_factory=dict)  # text offsets of tokens, by choice
 
     def piece(self, event: Event) -> CompletionChoice | None:
@@ -103,7 +104,7 @@ class CompletionReply(ReplyFormat):
         )
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Completion:
-        """Write the whole answer; each choice is made when it is encoded."""
+        """Write the whole answer; each choice is made when the choice is encoded."""
         made = LazyList(len(choices), lambda at: self._choice(choices[at]), at_once=1)
         reply = self.reply(made, usage_reply(usage))
         return msgspec.structs.replace(reply, ratoon=ratoon_reply(usage))

@@ -15,7 +15,7 @@ from gateway.http.error_dialect import RenderedError
 
 
 class OpenAI:
-    """The default dialect: it serves every path that no other dialect has, the operator's too."""
+    """The default dialect, which also serves paths of no dialect, such as the operator's."""
 
     prefixes: ClassVar[tuple[str, ...]] = (
         "/v1",
@@ -26,7 +26,7 @@ class OpenAI:
         "/rerank",
     )
     suffixes: ClassVar[tuple[str, ...]] = ()
-    # Groq's clients use `/openai/v1`, Azure's clients use all three forms.
+    # Groq's clients use the paths below `/openai/v1`, Azure's clients use all three forms.
     elsewhere: ClassVar[Mapping[str, str]] = {
         r"/openai(?:/v1|/deployments/[^/]+)?(?=/)": "/v1",
     }

@@ -1,7 +1,7 @@
-"""The routes `/v1/modules`: a tenant's schemas of prompt modules, stored, shown and deleted.
+"""The routes `/v1/modules`, which store, show and delete a tenant's module schemas.
 
-A request names a schema in `ratoon.modules`. A schema's id is computed from its content, so equal
-content is stored once, and changed content is another schema.
+A request names a module schema in `ratoon.modules`. The schema's id is computed from its content,
+so equal content is stored once, and changed content is another schema.
 
 Knows: paths, bodies and answers. Does not know: how a prompt is made of modules
 (`gateway.prompts.modules`).
@@ -52,7 +52,7 @@ class ModulesRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PlacedModuleView(msgspec.Struct, frozen=True, kw_only=True):
-    """A module of a schema. Positions are counted from the beginning of the schema."""
+    """A prompt module of a schema. Positions are counted from the schema's beginning."""
 
     name: str | None  # None: the module is part of every prompt
     position: int
@@ -61,7 +61,7 @@ class PlacedModuleView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModulesView(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored schema; `schema` is its JSON, if one schema is asked for."""
+    """A stored module schema; `schema` is its JSON, left out in lists."""
 
     id: str
     object: Literal["modules"] = "modules"
@@ -73,14 +73,14 @@ class ModulesView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModulesList(msgspec.Struct, frozen=True, kw_only=True):
-    """The schemas of a tenant, the oldest first."""
+    """A tenant's module schemas, the oldest first."""
 
     object: Literal["list"] = "list"
     data: list[ModulesView]
 
 
 class ModulesDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """A deleted schema: no request can reach its blocks, and the engines have dropped them."""
+    """A deleted module schema: its KV blocks are dropped, and no request can reach them."""
 
     id: str
     object: Literal["modules.deleted"] = "modules.deleted"
@@ -118,10 +118,10 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
     async def list_modules(permit: PermitOf) -> Response:
         shown = list[tuple[float, ModulesView]]()
         for schema_id in await admission.module_prompts.store.schema_ids(permit.caller.tenant_id):
-            with suppress(NotFound):  # deleted meanwhile
+            with suppress(NotFound):  # another request has deleted the schema meanwhile
                 stored = await stored_schema(permit, schema_id)
                 shown.append((stored.record.created_at, _view(stored)))
-            permit.body.release()  # one schema at a time is in memory
+            permit.body.release()  # only one schema at a time is in memory
         shown.sort(key=lambda one: (one[0], one[1].id))
         return await _replied(ModulesList(data=[view for _, view in shown]), permit)
 
@@ -144,7 +144,9 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
 
 
 def _raise_unexpected(found: Sequence[object]) -> None:
-    """Raise the first error that is not an engine's; blocks left in an engine are unreachable."""
+    """Raise the first error that is not an engine's error, since KV blocks left in an engine are
+    unreachable.
+    """
     for one in found:
         if isinstance(one, BaseException) and not isinstance(one, EngineError):
             raise one

@@ -1,10 +1,10 @@
 """The reading of bodies: they are parsed and converted off the event loop, and freed early.
 
-A body is freed as soon as it is parsed, its parsed fields as soon as the `GenerationRequest` is
-made.
+A body is freed as soon as it is parsed; the parsed fields are freed as soon as the
+`GenerationRequest` is made.
 
-Knows: the order of reading, parsing and converting. Does not know: fields (`schema`), or what they
-mean (`chat`, `completions`).
+Knows: the order of reading, parsing and converting. Does not know: fields (`schema`), or what the
+fields mean (`chat`, `completions`).
 """
 
 import time
@@ -97,7 +97,9 @@ class Reader:
         return DialectRequest(wanted, reply, request, permit), bool(wire.stream)
 
     async def completion(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """Read a text completion request; return it, and whether its answer is a stream."""
+        """Read a text completion request; return the request, and whether its answer is
+        a stream.
+        """
         wire, model = await self.read(request, permit, _COMPLETION, prompt_in)
         request_id = request_id_of(request.scope)
         context = (await self.admission.engine()).max_model_len
@@ -131,7 +133,8 @@ class Reader:
     ) -> tuple[T, NamedModel]:
         """Parse the body and find its model; raise GatewayError for a bad body or unknown model.
 
-        `bulk` cuts out the parts that stay `Raw`, whose values are not counted.
+        `bulk` removes the parts of the body that stay unparsed (`Raw`), so that the values in them
+        are not counted.
         """
         wire = await read_wire(request, permit, decoder, self.bounds, self.admission, bulk)
         return wire, self.card.named(wire.model, permit.caller)
@@ -139,7 +142,9 @@ class Reader:
     async def understood(
         self, permit: Permit, size: int, understand: Callable[[Bounds], Understood]
     ) -> Understood:
-        """Run `understand` in another thread; `size` is its work, in characters to tokenise."""
+        """Run `understand` in another thread; `size` is the work, in characters that take as long
+        to tokenise.
+        """
         bounds = self.bounds
         if permit.caller.is_operator:  # an operator's request may always set `cache.load`
             bounds = msgspec.structs.replace(bounds, allow_cache_load=True)
@@ -156,7 +161,8 @@ class Reader:
         return {
             "created": int(time.time()),
             "model": model.name,
-            "include_usage": asks_usage or is_openrouters(request),  # OpenRouter always sends it
+            # OpenRouter always sends the usage
+            "include_usage": asks_usage or is_openrouters(request),
             "tokenizer": self.admission.tokenizer,
             "shows_ids": bool(wire.return_token_ids),
             "fingerprint": self.card.fingerprint,

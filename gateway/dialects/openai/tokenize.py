@@ -22,7 +22,7 @@ from gateway.prompts.pipeline.admission import Admission
 from gateway.prompts.pipeline.tokenised import check_ids
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 
-_AT_ONCE = 1 << 12  # tokens decoded in some milliseconds
+_AT_ONCE = 1 << 12  # number of tokens decoded at once, in some milliseconds
 # bytes of token ids' JSON that take as long as one character takes to tokenise
 _BYTES_PER_CHARACTER = 4
 
@@ -40,7 +40,7 @@ _TOKENS = msgspec.json.Decoder(_Tokens)
 
 
 def tokens_in(body: Body) -> Part:
-    """Find the JSON of a body's token ids; return empty bytes if it is missing."""
+    """Find the JSON of a body's token ids; return empty bytes if the ids are missing."""
     return memoryview(_ALONE.decode(body).tokens)
 
 
@@ -95,7 +95,9 @@ async def detokenize(wire: DetokenizeRequest, caller: Caller, admission: Admissi
 
 
 def _detokenized(raw: msgspec.Raw, tokenizer: Tokenizer, welcome: Welcome) -> Steps[bytes]:
-    """Decode the token ids in `raw`; count them first, since parsing millions takes seconds."""
+    """Decode the token ids in `raw`; count the ids first, since parsing millions of ids takes
+    seconds.
+    """
     spelled = bytes(raw)
     if spelled.count(b",") >= welcome.max_model_len:
         raise BadRequest(

@@ -6,7 +6,7 @@
 The field is null if the request asks for no comparison. A reason that OpenAI has no word for is
 `unavailable`; `ratoon` names every reason.
 
-Knows: both fields. Does not know: how prompts are compared, or what their parts are.
+Knows: both fields. Does not know: how prompts are compared, or what the parts of prompts are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MissReason = Literal["model_changed", "tools_changed", "input_changed", "reasoni
 
 
 class CacheMissed(Struct, frozen=True, kw_only=True, tag_field="type", tag="cache_miss"):
-    """The change that caused the miss, the missed tokens, and the tokens that could be reused."""
+    """The change that caused the miss, the missed tokens, and the reusable tokens."""
 
     reason: MissReason
     cache_missed_tokens: int
@@ -35,7 +35,7 @@ class CacheMissed(Struct, frozen=True, kw_only=True, tag_field="type", tag="cach
 
 
 class CacheHit(Struct, frozen=True, tag_field="type", tag="cache_hit"):
-    """A cache hit: the prompt missed less than a block."""
+    """A cache hit: the prompt missed less than a KV block."""
 
 
 class ComparisonNotFound(
@@ -54,9 +54,10 @@ CacheDiagnostics = CacheMissed | CacheHit | ComparisonNotFound | DiagnosticsUnav
 class MissQuestions(Struct, frozen=True):
     """The request's questions about its cache misses, which decide the response's fields."""
 
-    compared_with: str | None = None  # id from `comparison_response_id`
+    compared_with: str | None = None  # id of a response, from `comparison_response_id`
     wants_ratoon: bool = False
-    previous_id: str | None = None  # id from `ratoon`, used before `compared_with`
+    # id of an answer, from `ratoon`; it takes precedence over `compared_with`
+    previous_id: str | None = None
     has_modules: bool = False
 
     @classmethod
@@ -69,17 +70,19 @@ class MissQuestions(Struct, frozen=True):
         return cls(compared_with, wants_ratoon=True, previous_id=own.previous_id)
 
     def explain(self, parts: Callable[[], Iterable[PromptPart]]) -> Explain | None:
-        """Return the comparison of prompts that either field asks for; None if neither does."""
+        """Return the comparison of prompts that either field asks for; None if neither field asks
+        for a comparison.
+        """
         if self.compared_with is None and not self.wants_ratoon:
             return None
         return Explain(self.previous_id or self.compared_with, tuple(parts()))
 
     def diagnostics(self, usage: Usage) -> CacheDiagnostics | None:
-        """Write the field `prompt_cache_diagnostics`."""
+        """Write the response's field `prompt_cache_diagnostics`."""
         return None if self.compared_with is None else _diagnostics(usage.cache_miss)
 
     def ratoon(self, usage: Usage) -> RatoonReply | UnsetType:
-        """Write the field `ratoon`."""
+        """Write the response's field `ratoon`."""
         return ratoon_reply(usage) if self.wants_ratoon or self.has_modules else UNSET
 
 

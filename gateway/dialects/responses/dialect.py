@@ -36,7 +36,7 @@ class Responses:
         return openai_shape.error_reply(error, _renamed(error.param))
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002
-        """Write the event `error`, for a stream that fails before its response is known."""
+        """Write the event `error`, for a stream that fails before its response has an id."""
         body = {
             "type": "error",
             "sequence_number": 0,

@@ -65,12 +65,13 @@ class Output:
     """The items of one answer, and the events that report them."""
 
     request_id: str
-    first: int  # number of the first output item, after the input items
+    first: int  # number of the first output item, counted on from the input items
     numbers: Iterator[int]  # numbers of the events
-    calls: Mapping[str, Called] = field(default_factory=dict)  # by the name that the model knows
-    items: list[OutputItem] = field(default_factory=list)  # complete items
+    # the form of each tool's calls, by the name that the model knows
+    calls: Mapping[str, Called] = field(default_factory=dict)
+    items: list[OutputItem] = field(default_factory=list)  # the complete items of the answer
     _open: OutputItem | None = None
-    _texts: list[str] = field(default_factory=list)  # texts of the open item
+    _texts: list[str] = field(default_factory=list)  # pieces of the open item's text
     _input: FreeInput = field(default_factory=FreeInput)  # reader of the open call's free text
 
     def add(self, piece: Piece) -> Iterator[ResponseEvent]:
@@ -108,7 +109,7 @@ class Output:
             yield PartAdded(part=part, **self._place())
 
     def _more(self, text: str) -> Iterator[ResponseEvent]:
-        """Yield a delta of the open item; items whose arguments are an object have no deltas."""
+        """Yield a delta of the open item; an item whose arguments are an object has no deltas."""
         self._texts.append(text)
         if text and not isinstance(self._open, OutputSearchCall | OutputClientCall):
             yield self._delta(text)

@@ -1,6 +1,6 @@
 """The conversion of a parsed request, including the stored items that it names.
 
-Knows: the order in which a request is checked, its stored items are found, and it is converted.
+Knows: the order: a request is checked, its stored items are found, and the request is converted.
 Does not know: routes, or which fields of an answer are stored (`routes.py`).
 """
 
@@ -18,7 +18,7 @@ from gateway.requests.permits import Permit
 
 @dataclass(frozen=True, slots=True)
 class ResponsesReader:
-    """A converter of requests, which finds the stored responses that they name."""
+    """A converter of requests, which finds the stored responses that the requests name."""
 
     parts: RouteParts
     stored: StoredResponses

@@ -47,7 +47,7 @@ from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 # Accepted values of `include`; no value adds anything to an answer here.
 _INCLUDABLE = {
     "reasoning.encrypted_content",  # reasoning is shown as text, never encrypted
-    "code_interpreter_call.outputs",  # hosted tools' results: there are none
+    "code_interpreter_call.outputs",  # results of hosted tools, which nothing here runs
     "computer_call_output.output.image_url",
     "file_search_call.results",
     "message.input_image.image_url",
@@ -62,7 +62,8 @@ class Understood:
 
     generation_request: GenerationRequest
     begun: ResponseReply  # the response, without output
-    calls: Mapping[str, Called]  # how the client gets calls, by the name that the model knows
+    # form of each tool's calls for the client, by the name that the model knows
+    calls: Mapping[str, Called]
     items: bytes  # the input's items as JSON
     count: int  # number of the input's items
 
@@ -88,7 +89,9 @@ def understood(
     bounds: Bounds,
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
 ) -> Understood:
-    """Convert `wire`, which continues the items `before`; BadRequest names the wrong field."""
+    """Convert `wire`, which continues the items `before`; raise BadRequest that names the wrong
+    field.
+    """
     placed = [Placed(item, STORED) for item in before]
     placed += [Placed(item, f"input[{place}]") for place, item in enumerate(items)]
     if not placed:
@@ -146,7 +149,7 @@ def _generation_request(
         max_tokens_may_shrink=wire.max_output_tokens is None,
         text=TextRules(),
         salt=wire.cache_salt,
-        # A request can lower its tenant's priority, but not raise it.
+        # A request may have a lower priority than its tenant, but no higher priority.
         priority="batch" if wire.service_tier == "flex" else "interactive",
         form=form,
         drafts=wire.drafts is not False,
@@ -177,7 +180,9 @@ def _texts(item: Item) -> Iterator[str]:
 
 
 def _variables(wire: ResponsesRequest) -> dict[str, Scalar]:
-    """Write the effort for templates that take it, and whether to think for other templates."""
+    """Write the effort for templates that take an effort, and whether to think for
+    other templates.
+    """
     effort = None if wire.reasoning is None else wire.reasoning.effort
     if effort is None:
         return {}
@@ -222,6 +227,6 @@ def _begun(
 
 
 def _given(raw: Raw, default: bytes) -> Raw:
-    """Copy the field's JSON, since a reference to it would keep the whole body in memory."""
+    """Copy the field's JSON, since a reference to the JSON would keep the whole body in memory."""
     sent = bytes(raw)
     return Raw(default if sent in (b"", b"null") else sent)

@@ -49,9 +49,9 @@ from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece
 class ResponseRendering:
     """A renderer of the answer to one request; `begun` is the response without output.
 
-    The last event sends `is_stored` as `store`. `is_stored` is first whether the request asks to
-    store the response, and at the end whether the response was stored. Without `has_output` nothing
-    is generated, and the empty response counts as complete.
+    The last event sends `is_stored` as `store`. At first `is_stored` tells whether the request asks
+    to store the response, at the end whether the response was stored. If `has_output` is false,
+    nothing is generated, and the empty response counts as complete.
     """
 
     last: ClassVar[bytes] = b""
@@ -80,7 +80,7 @@ class ResponseRendering:
 
     def begin(self, usage: Usage) -> bytes:
         """Write the first two events of a stream, with the response without output."""
-        del usage  # sent at the end
+        del usage  # the usage is sent at the end
         return b"".join(
             event(kind(sequence_number=next(self._numbers), response=self._begun))
             for kind in (ResponseCreated, ResponseInProgress)
@@ -119,7 +119,7 @@ class ResponseRendering:
         _pass(self._ended(choice.end))
 
     def finished(self, usage: Usage) -> ResponseReply:
-        """Return the finished response."""
+        """Return the finished response, with its output and usage."""
         assert self._end is not None
         is_complete = self._end.reason == "stop" or not self._has_output
         return replace(

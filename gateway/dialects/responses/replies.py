@@ -107,7 +107,7 @@ class OutputSearchCall(Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class OutputLocalShell(Struct, frozen=True, kw_only=True, tag_field="type", tag="local_shell_call"):
-    """A command that the client runs; without the command if the answer was cut off in it."""
+    """A command that the client runs; without the command if the answer was cut off there."""
 
     id: str
     status: ItemStatus
@@ -146,7 +146,7 @@ OutputPart = OutputText | ReasoningText
 
 
 class InputDetails(Struct, frozen=True, kw_only=True):
-    """The input tokens read from the cache and written to it; `ratoon` as in chat completions."""
+    """The input tokens read from and written to the cache; `ratoon` as in chat completions."""
 
     cached_tokens: int
     cache_write_tokens: int  # written to the cache
@@ -155,7 +155,7 @@ class InputDetails(Struct, frozen=True, kw_only=True):
 
 
 class OutputDetails(Struct, frozen=True):
-    """The output's tokens that are reasoning; `ratoon` as in chat completions."""
+    """The output's reasoning tokens; `ratoon` as in chat completions."""
 
     reasoning_tokens: int
     ratoon: DraftUsage | UnsetType = UNSET
@@ -185,7 +185,7 @@ class IncompleteDetails(Struct, frozen=True):
 
 
 class ResponseReply(Struct, frozen=True, kw_only=True):
-    """A response; `store` tells whether it is really stored."""
+    """A response; `store` tells whether the response is really stored."""
 
     id: str
     object: Literal["response"] = "response"

@@ -68,7 +68,7 @@ def responses_router(parts: RouteParts) -> APIRouter:
 
 @dataclass(frozen=True, slots=True)
 class ResponsesCreation:
-    """A reader of request bodies; `held` counts a response's memory until the response ends."""
+    """A reader of request bodies; `held` counts each response's memory until the response ends."""
 
     reader: ResponsesReader
     held: BodyMemory
@@ -101,7 +101,7 @@ class ResponsesCreation:
         return dialect_request, bool(wire.stream)
 
     async def input_tokens(self, request: Request, permit: Permit) -> InputTokens:
-        """Count a request's prompt tokens; refuse a wrong body as `response` does."""
+        """Count a request's prompt tokens; raise the errors of `response` for a wrong body."""
         _, asked = await self._understood(request, permit)
         wanted, admission = asked.generation_request, self.reader.parts.answering.admission
         [prompt] = wanted.prompts
@@ -119,7 +119,7 @@ class ResponsesCreation:
     async def _hold(
         self, request: Request, permit: Permit, begun: ResponseReply, items: bytes
     ) -> None:
-        """Lease memory for the input items and the response until the request is over."""
+        """Reserve memory for the input items and the response until the request is over."""
         at_end = running_request(request.scope).at_end
         lease = at_end.enter_context(self.held.lease(permit.caller.tenant_id))
         await lease.grow(len(items) + len(msgspec.json.encode(begun)))
@@ -183,7 +183,7 @@ def _add_counting(router: APIRouter, parts: RouteParts, creation: ResponsesCreat
 
     @router.post("/compact", include_in_schema=False)
     async def compact(permit: PermitOf) -> Response:
-        del permit  # taken only to refuse callers without a key
+        del permit  # unused: the permit only makes FastAPI refuse callers without a key
         raise NotFound(
             "nothing here compacts a conversation; ask for a summary of it with /v1/responses",
             code="unknown_url",

@@ -1,8 +1,8 @@
 """The Responses API's requests as Structs: field names, types and ranges.
 
-One Struct has the fields of all kinds of items, since an item without a `type` is a message;
-`items.py` tells the kinds apart. `Raw` fields are known, but not supported. Fields that are not
-here are ignored; `None` means the same as an absent field.
+One Struct has the fields of all kinds of items, because an item may lack the `type` by which
+Structs are told apart; `items.py` tells the kinds apart. `Raw` fields are known, but not supported.
+Fields that are not here are ignored; `None` means the same as an absent field.
 
 Knows: names, types, ranges. Does not know: what a field does.
 """
@@ -137,7 +137,8 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     reasoning: ReasoningOptions | None = None
     include: list[str] | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    service_tier: ServiceTier | None = None  # "flex" may wait longer; the others change nothing
+    # a "flex" request may wait longer; other tiers change nothing
+    service_tier: ServiceTier | None = None
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: CacheKey | None = None

@@ -1,7 +1,7 @@
-"""The stored responses: they are stored, found, referred to, continued and deleted.
+"""The stored responses: how they are stored, found, referred to, continued and deleted.
 
 A response is stored with its whole input, including the items of the responses that it continued.
-So a request can continue it after those earlier responses have expired.
+So a request can continue a response even after the responses before it have expired.
 
 Knows: the stored fields of a response. Does not know: where responses are stored (`gateway/state`),
 or how items become a prompt.
@@ -23,12 +23,12 @@ from gateway.http.body_memory import BodyLease
 from gateway.processes.fair_executor import Steps
 from gateway.state.store_errors import missing_response
 
-_MAX_REFERRED = 16  # most stored responses to which one request may refer
+_MAX_REFERRED = 16  # maximum number of stored responses to which one request may refer
 _LOG = logging.getLogger(__name__)
 
 
 class Content(Struct, frozen=True):
-    """The stored content of a response: the response as answered, and its input items."""
+    """The stored content of a response: the response as answered, and the input items."""
 
     response: Raw
     input: Raw
@@ -58,7 +58,7 @@ class StoredResponses:
     async def find(self, tenant_id: str, response_id: str, body: BodyLease) -> Content:
         """Find a stored response of the tenant; raise NotFound if there is none.
 
-        `body` grows by the bytes of the record that is read.
+        The memory counted for `body` grows by the bytes of the record.
         """
         _check_id(response_id)
         found = await self.records.find(tenant_id, response_id, body)
@@ -102,7 +102,7 @@ class StoredResponses:
     async def keep(
         self, tenant_id: str, response_id: str, created_at: float, content: Content
     ) -> bool:
-        """Store the response; return whether it was stored."""
+        """Store the response; return whether there was room for it."""
         spelled, seconds = msgspec.json.encode(content), self.records.bounds.response_ttl_s
         try:
             kept = await self.records.keep(tenant_id, response_id, spelled, created_at, seconds)
@@ -110,7 +110,7 @@ class StoredResponses:
         except Unavailable as error:
             _LOG.warning("a response is not stored: %s", error.code)
             return False
-        except NotFound:  # the tenant was deleted meanwhile
+        except NotFound:  # the tenant was deleted while the request ran
             return False
 
 
@@ -131,7 +131,7 @@ def listed(content: Content) -> list[dict[str, Any]]:
 
 
 def resolved(items: Sequence[Item], referred: Iterable[Content]) -> Steps[list[Item]]:
-    """Replace each reference by its item; raise BadRequest for a missing item."""
+    """Replace each reference by the item that it names; raise BadRequest for a missing item."""
     found: dict[str | None, Item] = {}
     for content in referred:
         found |= {item.id: item for item in items_of(content)}

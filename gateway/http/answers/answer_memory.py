@@ -1,4 +1,4 @@
-"""The bounds on the bytes of answers held for clients: each answer's, each tenant's, and in all.
+"""The bounds on the bytes of answers held for clients: of each answer, of each tenant, and in all.
 
 Generating an answer never waits for room. Beyond a bound the longest answer of the tenant with the
 most bytes is cut off, so no tenant loses an answer because of another tenant's bytes.
@@ -9,7 +9,7 @@ Knows: sizes. Does not know: what is held, or how an answer is cut off (`HeldAns
 from collections import Counter
 from typing import Literal, Protocol
 
-Bound = Literal["answer", "tenant", "all"]  # the bound that an answer passed
+Bound = Literal["answer", "tenant", "all"]  # name of the bound that was passed
 
 
 class HeldAnswer(Protocol):
@@ -22,11 +22,13 @@ class HeldAnswer(Protocol):
 
     @property
     def tenant_id(self) -> str | None:
-        """The owner of the answer; None: an unauthenticated peer's."""
+        """The tenant that owns the answer; None for the answer to an unauthenticated peer."""
         ...
 
     def cut_off(self, beyond: Bound) -> None:
-        """End the request and release the answer's bytes; `beyond` is the bound that was passed."""
+        """End the request and release the answer's bytes; `beyond` names the bound that
+        was passed.
+        """
         ...
 
 
@@ -37,9 +39,9 @@ class AnswerMemory:
         self._most_of_answer = of_answer
         self._most_of_tenant = of_tenant
         self._most = of_all
-        self._held = Counter[str | None]()  # bytes, by tenant
+        self._held = Counter[str | None]()  # bytes of answers, by tenant
         self._total = 0
-        self._open: dict[str | None, set[HeldAnswer]] = {}  # the answers that hold bytes
+        self._open: dict[str | None, set[HeldAnswer]] = {}  # the answers that hold bytes, by tenant
 
     def __len__(self) -> int:
         """Return the bytes of all answers that are held now."""

@@ -1,15 +1,15 @@
 """The unread part of clients' streams: bounded for each stream, for each tenant and in all.
 
-The engine decides the pace at which a stream is generated, the client the pace at which it is read.
-Generating never waits for the client; else the client's pace would decide when stop strings are
-found and how many tokens are counted.
+The engine decides the pace at which a stream is generated, the client the pace at which the stream
+is read. Generating never waits for the client; otherwise the client's pace would decide when stop
+strings are found and how many tokens are counted.
 
     message --> connection                  as long as the client reads
        `------> backlog --> connection      once the connection has enough to send; in order
     too much in the backlogs                the longest backlog of the fullest tenant is cut off
 
-Knows: messages of answers, and bytes. Does not know: what is in them, or when a connection has
-enough to send (`Flow`).
+Knows: messages of answers, and bytes. Does not know: the content of messages, or when a connection
+has enough to send (`Flow`).
 """
 
 import asyncio
@@ -26,7 +26,8 @@ from gateway.errors import AnswerNotRead
 from gateway.http.answers.answer_memory import AnswerMemory, Bound
 from gateway.http.request_head import RunningRequest, body_send, running_request
 
-_AT_ONCE = 64 << 10  # bytes handed to the connection together: as many as its buffer may hold
+# maximum number of bytes handed to the connection at once: as many as its buffer may hold
+_AT_ONCE = 64 << 10
 _BODY = "http.response.body"
 _KEY = "ratoon.reader"
 
@@ -40,7 +41,7 @@ class Flow(Protocol):
 
 
 class _Flowing:
-    """The flow control of a server without any: the buffer always has room."""
+    """The flow control for a server without flow control: the buffer always has room."""
 
     write_paused = False
 
@@ -55,7 +56,9 @@ class Backlogs(AnswerMemory):
 
 
 class Backlog:
-    """The messages of one answer that wait to be sent to its client. `size`: bytes in all."""
+    """The messages of one answer that wait to be sent to its client. `size`: bytes of all waiting
+    messages.
+    """
 
     def __init__(
         self, backlogs: Backlogs, flow: Flow, running: RunningRequest, send: Send, send_body: Send
@@ -84,7 +87,9 @@ class Backlog:
         self._resize(len(message.get("body", b"")))
 
     async def sent(self) -> None:
-        """Wait until no message of the backlog waits; raise the error that ended the sending."""
+        """Wait until all messages of the backlog have been sent; raise the error that ended the
+        sending.
+        """
         if self._writing is not None:
             await self._writing
 
@@ -95,7 +100,7 @@ class Backlog:
             await self._hand_over(message)
 
     def cut_off(self, beyond: Bound) -> None:
-        """End the request and drop its waiting messages, now and later."""
+        """End the request; drop its waiting messages and all later messages."""
         del beyond  # the bound does not matter: dropping the messages meets each bound
         _LOG.info("cutting off an answer of which %d bytes wait to be read", self.size)
         self._is_cut = True
@@ -117,7 +122,9 @@ class Backlog:
         self._writing = None
 
     def _next(self) -> tuple[Message, int]:
-        """Remove the next message, and the messages sent together with it; return their bytes."""
+        """Remove the next message, and the messages to be sent together with it; return the bytes
+        of all.
+        """
         message = self._waiting.popleft()
         if message["type"] != _BODY:
             return message, 0

@@ -2,8 +2,8 @@
 
 An error before the first byte is an HTTP status; after it, the stream's last event is the error,
 in the request's dialect. A stream that the gateway cuts off ends in the same way
-(`request_head.py`). Frames are taken as they are made, however slowly the client reads
-(`backlog.py`).
+(`request_head.py`). Frames are taken from the generator as soon as they are made, however slowly
+the client reads (`backlog.py`).
 """
 
 import asyncio
@@ -37,7 +37,8 @@ class EventStream(Response):
         headers: Mapping[str, str],
         error_event: Callable[[GatewayError], bytes] | None = None,
     ) -> None:
-        """Stream frames; `last` is the frame after success, `error_event` makes an error's frame.
+        """Stream frames; `last` is the frame that ends a stream without failure; `error_event`
+        makes the frame of an error.
 
         `headers` are read when the first frame comes, so they may be filled until then.
         """
@@ -64,7 +65,8 @@ class EventStream(Response):
                 try:
                     await self._send_all(first, frames, backlog, error_event)
                 except asyncio.CancelledError:  # a client that has disconnected is sent nothing
-                    await frames.aclose()  # the engine stops, whether or not the client reads
+                    # closing the frames stops the engine, whether or not the client reads
+                    await frames.aclose()
                     await backlog.end(_body(error_event(running.error), more=False))
                     raise
 

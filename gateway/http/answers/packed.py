@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from fastapi import Request, Response
 
-_WORTH_IT = 1024  # bytes from which content is compressed
+_WORTH_IT = 1024  # minimum number of bytes of content that is compressed
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A content, plain and compressed; `packed` is None for a small content."""
+    """An answer's content, plain and compressed; `packed` is None for a small content."""
 
     plain: bytes
     packed: bytes | None

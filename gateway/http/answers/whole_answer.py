@@ -1,12 +1,15 @@
-"""The answers that are sent whole: their memory, and the sending of large answers in pieces.
+"""The answers that are sent whole: the memory that they take, and the sending of large answers in
+pieces.
 
     gathered ---> spelled in pieces ---> connection
        `------- counted until the last piece is sent -------'
 
-A small answer is one piece, and has its length in its head. Each piece of a large answer is spelled
-when the client has taken the pieces before it, so a large answer is never in memory as a whole.
+A small answer is one piece, and its head has the answer's length. Each piece of a large answer is
+encoded when the client has taken the earlier pieces, so a large answer is never in memory as a
+whole.
 
-Knows: pieces of JSON, and bytes. Does not know: what is in them, or who spells them.
+Knows: pieces of JSON, and bytes. Does not know: the content of the pieces, or who encodes the
+pieces.
 """
 
 import logging
@@ -24,7 +27,7 @@ from gateway.http.request_head import ClientGone, RunningRequest, running_reques
 _KEY = "ratoon.gathered"
 _JSON = "application/json"
 _RETRY_S = 2.0
-_AT_ONCE = 128 << 10  # bytes sent at once
+_AT_ONCE = 128 << 10  # maximum number of bytes sent at once
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,7 +52,7 @@ class Gathered:
         self._is_over = False
 
     def grow(self, more: int) -> None:
-        """Change the answer's size by `more` bytes; beyond a bound the request is cut off."""
+        """Change the answer's size by `more` bytes; cut off the request if a bound is passed."""
         if more and not self._is_over:
             self.size += more
             self._memory.count(self, more)
@@ -89,7 +92,7 @@ def gathered_by(running: RunningRequest, memory: AnswerMemory) -> Gathered:
 async def answer_of(
     pieces: AsyncIterator[bytes], headers: Mapping[str, str], media_type: str = _JSON
 ) -> Response:
-    """Return an answer made of pieces; a single piece is sent with its length."""
+    """Return an answer made of pieces; an answer of one piece is sent with its length."""
     first = await anext(pieces)
     second = await anext(pieces, None)
     if second is None:
@@ -98,7 +101,7 @@ async def answer_of(
 
 
 async def as_taken(answer: Response) -> Response:
-    """Return an answer with the content of `answer`, compressed if the client accepts that."""
+    """Return an answer with the content of `answer`, compressed if the client accepts gzip."""
     of_body = ("content-length", "content-type")
     headers = {name: value for name, value in answer.headers.items() if name not in of_body}
     return await answer_of(in_pieces(bytes(answer.body)), headers, answer.media_type or _JSON)
@@ -112,7 +115,7 @@ async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
 
 
 class _LargeAnswer(Response):
-    """An answer whose pieces are spelled and sent as the client takes them."""
+    """An answer whose pieces are encoded and sent as fast as the client takes them."""
 
     def __init__(
         self,

@@ -45,12 +45,15 @@ class ChatReply(ReplyFormat):
 
     request_id: str
     service_tier: ServedTier | UnsetType = UNSET
-    prompt_logprobs: int | None = None  # candidates for each prompt token, in vLLM's form
+    # number of candidates for each prompt token, in vLLM's form; None: no log-probabilities
+    prompt_logprobs: int | None = None
     free: frozenset[str] = frozenset()  # names of tools that take free text
-    calls: dict[int, int] = field(default_factory=dict)  # index of the last call begun, by choice
+    # index of the last tool call that has begun, by choice
+    calls: dict[int, int] = field(default_factory=dict)
     texts: dict[int, FreeInput] = field(default_factory=dict)  # readers of free text, by choice
     prompt: list[int] | UnsetType = UNSET  # the prompt's token ids, to be sent in the next chunk
-    told: set[int] = field(default_factory=set)  # choices whose first tokens were sent
+    # indices of the choices whose first tokens were sent
+    told: set[int] = field(default_factory=set)
 
     def frame(self, event: Event) -> bytes | None:
         """Write the chunks for `event`; None if there is nothing to send."""
@@ -109,7 +112,9 @@ class ChatReply(ReplyFormat):
         )
 
     def _parsed(self, event: Delta) -> Iterator[ChatChunkChoice]:
-        """Yield a choice for each piece of `event`; the first has log-probabilities and ids."""
+        """Yield a choice for each piece of `event`; the first choice has the log-probabilities and
+        token ids.
+        """
         deltas = [one for piece in event.pieces or () for one in self._deltas(event.index, piece)]
         if event.index not in self.begun:
             self.begun.add(event.index)
@@ -147,7 +152,9 @@ class ChatReply(ReplyFormat):
         return ToolCallDelta(number, call_id, "function", FunctionDelta(name, ""))
 
     def _rest_of_text(self, index: int) -> Iterator[MessageDelta]:
-        """Yield the rest of the free text of the choice's last call, which has ended."""
+        """Yield the rest of the free text of the choice's last call, now that the call
+        has ended.
+        """
         reader = self.texts.pop(index, None)
         if reader is not None:
             yield from self._text(index, reader.end())

@@ -10,12 +10,13 @@ from gateway.dialects.openai.answers.replies import ChatChunkChoice, GroqFields
 from gateway.generation.choice import Delta, Event
 from gateway.requests.request_metrics import Usage
 
-PREFIX = "/openai/v1/"  # of Groq's paths, and of some of Azure's
+PREFIX = "/openai/v1/"  # beginning of all of Groq's paths, and of some of Azure's paths
 
 
 @dataclass(slots=True, kw_only=True)
 class GroqReply(ChatReply):
-    """A renderer of chunks; the last with a choice has the usage too, even unasked.
+    """A renderer of chunks; the last chunk with a choice also has the usage, even if the request
+    asks for none.
 
     The end of a choice is held back until the next choice ends or the usage is known.
     """
@@ -23,7 +24,9 @@ class GroqReply(ChatReply):
     held: ChatChunkChoice | None = None
 
     def piece(self, event: Event) -> ChatChunkChoice | None:
-        """Write a chunk's choice for `event`; at a choice's end, write the end held from before."""
+        """Write a chunk's choice for `event`; at a choice's end, write the end that was held back
+        before.
+        """
         choice = ChatReply.piece(self, event)  # `super()` fails in a dataclass with slots
         if isinstance(event, Delta):
             return choice
@@ -31,7 +34,9 @@ class GroqReply(ChatReply):
         return held
 
     def usage_frame(self, usage: Usage) -> bytes:
-        """Write the last end of a choice with the usage, and the chunk that OpenAI has as well."""
+        """Write the held end of a choice with the usage, and then the usage chunk of
+        OpenAI's form.
+        """
         asked = ReplyFormat.usage_frame(self, usage) or b""
         if self.held is None:
             return asked

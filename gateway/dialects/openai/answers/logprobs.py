@@ -25,7 +25,7 @@ def chat_logprobs(
     begins: bool,
     listed: Listed = listed_now,
 ) -> ChatLogprobs:
-    """Write each token's text, bytes and log-probability, and its likeliest alternatives.
+    """Write each token's text, bytes and log-probability, and the token's likeliest alternatives.
 
     `begins` is true if the first of `token_ids` is the choice's first token.
     """
@@ -50,7 +50,7 @@ def _top(tokenizer: Tokenizer, token_id: int, logprob: float, *, first: bool) ->
 
 
 class Offsets:
-    """The offsets of a choice's tokens in the text that is shown, in characters.
+    """The offsets of a choice's tokens in the shown text, in characters.
 
     A token that is not shown, or that does not complete a character, has no width.
     """
@@ -75,7 +75,8 @@ def completion_logprobs(
     *,
     listed: Listed = listed_now,
 ) -> CompletionLogprobs:
-    """Write the log-probabilities as parallel lists; `offsets` was given all earlier tokens.
+    """Write the log-probabilities as parallel lists; `offsets` must have been given all earlier
+    tokens.
 
     The tokens of an echoed prompt come first. No token precedes the prompt's first token, so that
     token has no log-probability.
@@ -118,7 +119,7 @@ def _top_names(
 
 
 def token_name(tokenizer: Tokenizer, token_id: int) -> str:
-    """Name the token by its text, or by its bytes if they are not whole characters."""
+    """Name the token by its text, or by its bytes if these are not whole characters."""
     spelled = tokenizer.bytes_of(token_id)
     try:
         return spelled.decode()

@@ -13,7 +13,9 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 def prompt_logprobs(
     tokenizer: Tokenizer, prompt: ScoredPrompt | None, most: int | None
 ) -> PromptLogprobs | UnsetType:
-    """Write each prompt token and the `most` likeliest candidates; UNSET if none were asked for."""
+    """Write each prompt token and the `most` likeliest candidates; UNSET if the request asks for no
+    log-probabilities.
+    """
     if prompt is None or most is None:
         return UNSET
     token_ids, logprobs = prompt.token_ids, prompt.logprobs

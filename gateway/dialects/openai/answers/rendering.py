@@ -21,7 +21,9 @@ from gateway.tenant_limits import RateStatus
 
 @dataclass(slots=True, kw_only=True)
 class ReplyFormat(ABC):
-    """A renderer of one request's answer; all chunks have the same `id` and `created`."""
+    """A renderer of one request's answer; all chunks of the answer have the same `id` and
+    `created`.
+    """
 
     last: ClassVar[bytes] = b"data: [DONE]\n\n"
 
@@ -33,8 +35,9 @@ class ReplyFormat(ABC):
     tokenizer: Tokenizer
     ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
     shows_ids: bool = False  # whether chunks have token ids
-    begun: set[int] = field(default_factory=set)  # choices that have begun
-    ratoon: RatoonReply | msgspec.UnsetType = UNSET  # to be sent in the next chunk
+    begun: set[int] = field(default_factory=set)  # indices of the choices that have begun
+    # Ratoon's answer fields, to be sent in the next chunk
+    ratoon: RatoonReply | msgspec.UnsetType = UNSET
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
         """Write the answer's rate limit headers."""
@@ -60,7 +63,9 @@ class ReplyFormat(ABC):
         return sse(self.chunk_of(choice))
 
     def chunk_of(self, choice: msgspec.Struct) -> msgspec.Struct:
-        """Write the chunk with `choice`, and with what the answer's first chunk has."""
+        """Write the chunk with `choice`; the answer's first chunk also has the fields that are sent
+        once.
+        """
         reply = self.reply([choice], None if self.include_usage else UNSET)
         if self.ratoon is not UNSET:
             reply = msgspec.structs.replace(reply, ratoon=self.ratoon)

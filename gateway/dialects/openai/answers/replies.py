@@ -29,7 +29,7 @@ class PromptDetails(Struct, frozen=True):
 class CompletionDetails(Struct, frozen=True, kw_only=True):
     """The completion's reasoning tokens, and the tokens drafted from its `prediction`.
 
-    `completion_tokens` includes all of them, also rejected tokens, which are not in the text.
+    `completion_tokens` includes all these tokens, even rejected tokens, which the text lacks.
     `ratoon` is an extension.
     """
 
@@ -102,7 +102,7 @@ class CustomCall(Struct, frozen=True, tag_field="type", tag="custom"):
 
 
 class AssistantMessage(Struct, frozen=True):
-    """The answer's message; its text is None if it has only calls.
+    """The answer's message; the text is None if the message has only calls.
 
     `reasoning` is vLLM's newer name for `reasoning_content`: clients read one or the other.
     """
@@ -133,8 +133,8 @@ class PromptLogprob(Struct, frozen=True):
     decoded_token: str
 
 
-# For each prompt token: its candidates by token id, with the token itself; None for the first
-# token.
+# For each prompt token: the candidates by token id, with the token itself; None for the prompt's
+# first token.
 PromptLogprobs = Sequence[dict[int, PromptLogprob] | None]
 
 
@@ -179,7 +179,7 @@ class ToolCallDelta(Struct, frozen=True):
 
 
 class MessageDelta(Struct, frozen=True):
-    """A chunk's delta of the message, with reasoning under both of its field names."""
+    """A chunk's delta of the message, with reasoning under both field names."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
@@ -230,7 +230,7 @@ class CompletionLogprobs(Struct, frozen=True):
 
 
 class CompletionChoice(Struct, frozen=True):
-    """One choice of a text completion, or a delta of it."""
+    """One choice of a text completion, or a delta of the choice."""
 
     index: int
     text: str
@@ -242,7 +242,7 @@ class CompletionChoice(Struct, frozen=True):
 
 
 class Completion(Struct, frozen=True, kw_only=True):
-    """The answer to a text completion, or a chunk of it."""
+    """The answer to a text completion, or a chunk of the answer."""
 
     id: str
     object: Literal["text_completion"] = "text_completion"

@@ -13,13 +13,13 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 def single_token(tokenizer: Tokenizer, text: str) -> int | None:
-    """Return the one token of `text`; None if `text` is several tokens."""
+    """Return the only token of `text`; None if `text` has several tokens."""
     ids = tokenizer.encode(text, add_special_tokens=False)
     return int(ids[0]) if len(ids) == 1 else None
 
 
 def tokens_of(tokenizer: Tokenizer, answers: Sequence[str]) -> list[int]:
-    """Return one token for each of `answers`; BadRequest if an answer is several tokens."""
+    """Return one token for each of `answers`; raise BadRequest if an answer has several tokens."""
     found = [single_token(tokenizer, answer) for answer in answers]
     ids = [token_id for token_id in found if token_id is not None]
     if len(ids) < len(answers):

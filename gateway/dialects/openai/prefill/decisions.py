@@ -27,12 +27,14 @@ from gateway.requests.request_metrics import Usage
 def request_of_decisions(
     wire: DecisionRequest, request_id: str, tokenizer: Tokenizer
 ) -> PrefillRequest:
-    """Convert `wire` into a request with a prompt for each question; BadRequest names a field."""
+    """Convert `wire` into a request with a prompt for each question; raise BadRequest that names
+    the wrong field.
+    """
     refuse_unsupported(wire)
     given, labels = input_of(wire.input), labels_for(tokenizer, wire.questions)
     questions = [asked(one, tokenizer, labels) for one in wire.questions]
     texts = [one.text for one in questions]
-    size = check_size(bytes_of(texts, given), "input")  # before the large prompts are made
+    size = check_size(bytes_of(texts, given), "input")  # checked before the large prompts are made
     return prefill_request(
         request_id,
         tuple(_prompt(given + text) for text in texts),

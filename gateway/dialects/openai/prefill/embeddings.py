@@ -33,7 +33,9 @@ from gateway.requests.request_metrics import Usage
 def request_of_embeddings(
     wire: EmbeddingRequest, request_id: str, bounds: Bounds, context: int, hidden_size: int
 ) -> PrefillRequest:
-    """Convert `wire` for a model with embeddings of `hidden_size`; BadRequest names a field."""
+    """Convert `wire` for a model whose embeddings have `hidden_size` numbers; raise BadRequest that
+    names the wrong field.
+    """
     refuse_unsupported(wire)
     check_dimensions(wire.dimensions, hidden_size, "dimensions", "dimensions")
     prompts = prompts_of(wire.input, bounds.max_inputs, context, "input")
@@ -46,11 +48,11 @@ class EmbeddingsReply(WholeReply):
     """A renderer of embeddings."""
 
     id: str
-    dimensions: int | None  # how many numbers an embedding has; None: all
+    dimensions: int | None  # number of numbers of each embedding; None: all
     is_base64: bool
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Embeddings:
-        """Write all embeddings; each is made when it is encoded."""
+        """Write all embeddings; each embedding is made when it is encoded."""
         made = LazyList(len(choices), lambda at: self._embedding(choices[at]), at_once=1)
         return Embeddings(id=self.id, data=made, model=self.model, usage=prompt_usage(usage))
 

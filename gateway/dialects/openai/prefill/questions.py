@@ -59,7 +59,7 @@ class PosedQuestion:
 def asked(
     question: Question, tokenizer: Tokenizer, labels: Sequence[tuple[str, int]]
 ) -> PosedQuestion:
-    """Write a question; `labels` has a label and its token for each choice or level."""
+    """Write a question; `labels` has, for each choice or level, a label and the label's token."""
     told = text_of(question.instructions)
     if isinstance(question, Predicate):
         return PosedQuestion(f"{told}\n{TRUE}", tokens_of(tokenizer, ANSWERS))
@@ -69,7 +69,9 @@ def asked(
 
 
 def labels_for(tokenizer: Tokenizer, questions: Sequence[Question]) -> list[tuple[str, int]]:
-    """Find a one-token label for each choice of the longest question; BadRequest if too few."""
+    """Find a one-token label for each choice of the longest question; raise BadRequest if there are
+    too few such labels.
+    """
     most = max(len(_options(one)) for one in questions)
     found = [*islice(_labels(tokenizer), most)]
     if len(found) < most:
@@ -110,7 +112,9 @@ def _spelled(value: str | bool) -> str:
 def answer(
     question: Question, found: Probabilities
 ) -> PredicateAnswer | ChoiceAnswer | ScoreAnswer:
-    """Write the answer to a question whose candidates have the probabilities `found`."""
+    """Write the answer to a question; `found` has the probabilities of the question's
+    candidates.
+    """
     each, name = found.tolist(), question.name
     if isinstance(question, Predicate):
         return PredicateAnswer(name=name, probability=each[0])
@@ -137,7 +141,7 @@ def _levels(levels: Sequence[Level], each: Sequence[float]) -> list[LevelProbabi
 
 
 def input_of(given: str | Sequence[DecisionItem]) -> str:
-    """Write the input as one text; raise BadRequest for an item without text."""
+    """Write the request's input as one text; raise BadRequest for an item without text."""
     told = given if isinstance(given, str) else "\n\n".join(map(_item, given))
     return f"<Input>\n{told}\n</Input>\n\n"
 

@@ -43,7 +43,7 @@ class RankedDocument(Struct, frozen=True):
 
 
 class Ranked(Struct, frozen=True, kw_only=True):
-    """A document's index in the request, and its relevance, from 0 to 1."""
+    """A document's index in the request, and relevance, from 0 to 1."""
 
     index: int
     relevance_score: float
@@ -75,7 +75,7 @@ class PredicateAnswer(Struct, frozen=True, kw_only=True, tag_field="type", tag="
 
 
 class ChoiceProbability(Struct, frozen=True):
-    """The probability of one choice; those of all choices add up to 1."""
+    """The probability of one choice; all choices' probabilities add up to 1."""
 
     value: str | bool
     probability: float
@@ -91,7 +91,7 @@ class ChoiceAnswer(Struct, frozen=True, kw_only=True, tag_field="type", tag="cho
 
 
 class LevelProbability(Struct, frozen=True):
-    """The probability of a level; `value` is its index, from 0 on."""
+    """The probability of a level; `value` is the level's index, from 0."""
 
     value: int
     label: str

@@ -47,7 +47,7 @@ def texts_of(wire: RerankRequest) -> list[str]:
 def request_of_rerank(
     wire: RerankRequest, request_id: str, bounds: Bounds, tokenizer: Tokenizer
 ) -> PrefillRequest:
-    """Convert `wire` into a request; BadRequest names the wrong field."""
+    """Convert `wire` into a request; raise BadRequest that names the wrong field."""
     refuse_unsupported(wire)
     at_most("documents", len(wire.documents), bounds.max_inputs)
     asked = INSTRUCTION if wire.instruction is None else wire.instruction
@@ -75,11 +75,13 @@ class RerankReply(WholeReply):
     """A renderer of ranked documents."""
 
     id: str
-    top_n: int | None  # how many documents the answer has; None: all
+    top_n: int | None  # maximum number of documents of the answer; None: all
     texts: Sequence[str]  # the documents' texts, if the answer repeats them
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Reranked:
-        """Write the documents, the highest score first; equal scores in the request's order."""
+        """Write the documents, the highest score first; documents of equal score in the request's
+        order.
+        """
         scores = [float(probabilities(choice.end.candidates)[0]) for choice in choices]
         order = sorted(range(len(scores)), key=lambda place: -scores[place])[: self.top_n]
         return Reranked(

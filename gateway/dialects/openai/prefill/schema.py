@@ -42,7 +42,8 @@ class RerankRequest(Struct, frozen=True, kw_only=True):
     documents: Annotated[list[str | RerankDocument], Meta(min_length=1)]
     top_n: Count | None = None
     return_documents: bool | None = None
-    instruction: str | None = None  # an extension: what makes a document relevant
+    # an extension: the text that says what makes a document relevant
+    instruction: str | None = None
     cache_salt: Salt | None = None
     # Known fields that would affect the answer, but are not supported.
     ratoon: Raw = field(default_factory=Raw)

@@ -49,7 +49,8 @@ class _TypedTool(Struct, frozen=True):
 
 
 class _Typed(Struct, frozen=True):
-    type: Literal["function", "custom", "allowed_tools"] = "function"  # left out by Hugging Face
+    # Hugging Face's clients leave the type out
+    type: Literal["function", "custom", "allowed_tools"] = "function"
 
 
 class _Sent(Struct, frozen=True):

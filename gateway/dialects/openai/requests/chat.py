@@ -39,7 +39,7 @@ def request_of_chat(
 ) -> GenerationRequest:
     """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
 
-    `sent` has the tools of `wire` if they have been read already.
+    `sent` has the tools of `wire` if these tools have been read already.
     """
     _refuse(wire)
     newer = wire.max_completion_tokens
@@ -119,7 +119,7 @@ def _continues_last(
 
 
 def _variables(options: ChatRequest | TokenizeRequest) -> Mapping[str, Scalar]:
-    """Write the template's variables; the caller's values override the gateway's."""
+    """Write the template's variables; the caller's values override the gateway's values."""
     given = options.chat_template_kwargs or {}
     if size_of_variables(given) > MAX_CHARACTERS:
         raise BadRequest(
@@ -129,7 +129,7 @@ def _variables(options: ChatRequest | TokenizeRequest) -> Mapping[str, Scalar]:
     effort = options.reasoning_effort
     if effort is None:
         return given
-    # Some templates take the effort itself, others only whether the model thinks.
+    # Some templates take the effort itself; other templates take only whether the model thinks.
     ours: dict[str, Scalar] = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
     return ours | dict(given)
 

@@ -49,12 +49,16 @@ _NUMBER_FIRST = re.compile(rb"\[\s*[-0-9]")
 
 
 def prompt_in(body: Body) -> Part:
-    """Find the JSON of the prompt in a completion's body; return empty bytes if it is missing."""
+    """Find the JSON of the prompt in a completion's body; return empty bytes if the prompt is
+    missing.
+    """
     return memoryview(_ALONE.decode(body).prompt)
 
 
 def input_in(body: Body) -> Part:
-    """Find the JSON of the input in an embeddings body; return empty bytes if it is missing."""
+    """Find the JSON of the input in an embeddings body; return empty bytes if the input
+    is missing.
+    """
     return memoryview(_ALONE.decode(body).input)
 
 
@@ -93,7 +97,8 @@ def token_ids_in(spelled: bytes, context: int, field: PromptField = "prompt") ->
     if not spelled.startswith(b"["):
         return None
     inner = memoryview(spelled)[1:-1]
-    chars = np.frombuffer(inner, np.uint8)  # bytes below "0" wrap around to above 10
+    # less `_ZERO`, characters below "0" wrap around to more than 10
+    chars = np.frombuffer(inner, np.uint8)
     digits, commas, spaces = (
         int(np.count_nonzero(found))
         for found in (chars - _ZERO < 10, chars == _COMMA, chars == _SPACE)
@@ -107,7 +112,7 @@ def token_ids_in(spelled: bytes, context: int, field: PromptField = "prompt") ->
         # numpy reads a number above the largest int64 as that int64, which is no valid id either.
         numbers = np.fromstring(bytes(inner), dtype=np.int64, sep=",")
     except (DeprecationWarning, ValueError):
-        return None  # a space before a comma, which only some numpy releases accept
+        return None  # the list has a space before a comma, which only some numpy releases accept
     if len(numbers) != ids or numbers.max() > _MAX_ID:
         return None
     return numbers.astype(np.int32)
@@ -119,7 +124,8 @@ def _item(spelled: bytes, place: int, context: int, field: PromptField) -> Item:
     if token_ids is not None:
         return token_ids
     _refuse_long(spelled, context, field)
-    # Zeros take the places of the items before the item, so that an error names the item's place.
+    # The item is parsed after zeros in place of the earlier items, so that an error names the
+    # item's place.
     batch = _strictly(b"[%b%b]" % (b"0," * place, spelled), field)
     return batch[place]
 

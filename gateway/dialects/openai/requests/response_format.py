@@ -39,7 +39,9 @@ def schemas_of(where: str, asked: ResponseFormat) -> Found:
 
 
 def other_than_json(where: str, asked: ResponseFormat) -> tuple[str, Grammar]:
-    """Return the format's grammar, with its field; BadRequest if missing, or of a wrong type."""
+    """Return the format's grammar, with its field; raise BadRequest if the grammar is missing or of
+    a wrong type.
+    """
     match asked.type:
         case "grammar":
             fields = {"grammar": asked.grammar}
@@ -71,7 +73,9 @@ def grammar_of(text: str) -> Grammar:
 
 
 def schema_of(param: str, asked: Raw) -> Found:
-    """Yield the JSON schema in `asked` (object, boolean, or JSON text of either); none for null."""
+    """Yield the JSON schema in `asked` (object, boolean, or JSON text of either);
+    nothing for null.
+    """
     spelled = spelled_json(param, asked)
     if not spelled:
         return
@@ -86,7 +90,9 @@ def schema_of(param: str, asked: Raw) -> Found:
 
 
 def spelled_json(param: str, asked: Raw) -> bytes:
-    """Return `asked`, or the JSON within it if it is a JSON string; empty if there is none."""
+    """Return `asked`, or the JSON within it if it is a JSON string; empty bytes if nothing was
+    asked.
+    """
     spelled = bytes(asked)
     if spelled in (b"", b"null"):
         return b""
@@ -94,7 +100,7 @@ def spelled_json(param: str, asked: Raw) -> bytes:
         return spelled
     try:
         spelled = msgspec.json.decode(spelled, type=str).encode()
-    except msgspec.DecodeError:  # half of a surrogate pair
+    except msgspec.DecodeError:  # the string has half of a surrogate pair
         raise BadRequest(f"`{param}` is not valid JSON", param=param) from None
     check_inner(spelled, param)
     return spelled
@@ -105,7 +111,7 @@ def _named(param: str, asked: Raw) -> Found:
     spelled = spelled_json(param, asked)
     try:
         fields = _FIELDS.decode(spelled) if spelled else {}
-    except msgspec.DecodeError:  # a boolean, or not a schema
+    except msgspec.DecodeError:  # `asked` is a boolean, or no schema
         fields = {"": asked}
     if not fields.keys() <= _NAMED:
         yield from schema_of(param, asked)

@@ -37,7 +37,9 @@ _TAG = msgspec.json.Decoder(StructuralTag)
 
 
 def text_form(wire: Generating) -> AnswerForm:
-    """Read the form of a text answer; raise BadRequest for several grammars, or a wrong grammar."""
+    """Read the form of a text answer; raise BadRequest for several different grammars, or a wrong
+    grammar.
+    """
     asked = _different(list(_grammars(wire)))
     if len(asked) > 1:
         names = " and ".join(f"`{param}`" for param, _ in asked)
@@ -49,7 +51,7 @@ def text_form(wire: Generating) -> AnswerForm:
 
 
 def _different(asked: list[tuple[str, TextGrammar]]) -> list[tuple[str, TextGrammar]]:
-    """Drop repeated grammars, and "any object" if another schema asks for objects, too."""
+    """Drop repeated grammars; also drop "any object" if another JSON schema asks for objects."""
     if len(asked) < 2:
         return asked
     found = {_compared(grammar): (param, grammar) for param, grammar in reversed(asked)}

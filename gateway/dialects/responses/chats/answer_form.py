@@ -70,7 +70,7 @@ def answer_form(wire: ResponsesRequest, tools: Toolset) -> AnswerForm:
 
 
 def _allowed(allowed: _Chosen, form: AnswerForm, tools: Toolset) -> AnswerForm:
-    """Restrict `form` to the allowed tools; ignore the hosted tools among them."""
+    """Restrict `form` to the allowed tools; ignore allowed tools that are hosted."""
     for name in ("mode", "tools"):
         if getattr(allowed, name) is None:
             raise _missing(f"tool_choice.{name}")
@@ -82,7 +82,9 @@ def _allowed(allowed: _Chosen, form: AnswerForm, tools: Toolset) -> AnswerForm:
 
 
 def _names(chosen: _Chosen, tools: Toolset, where: str) -> Iterator[str]:
-    """Yield the names by which the model knows the choice; BadRequest without such a tool."""
+    """Yield the names by which the model knows the chosen tools; raise BadRequest if there is no
+    such tool.
+    """
     if not _runs(chosen, tools):
         raise BadRequest(
             "a tool of this type does not run here, so it cannot be chosen",
@@ -99,7 +101,7 @@ def _names(chosen: _Chosen, tools: Toolset, where: str) -> Iterator[str]:
 
 
 def _runs(chosen: _Chosen, tools: Toolset) -> bool:
-    """Tell whether the chosen tool can be called here: its type is known and not hosted."""
+    """Tell whether the chosen tool can be called here: the tool's type is known and not hosted."""
     is_hosted = chosen.type in tools.types_passed_over
     return chosen.type in CALL_ITEMS and not (chosen.type in NAMELESS and is_hosted)
 

@@ -39,7 +39,9 @@ class _Place(NamedTuple):
 def marks_of_response(
     wire: ResponsesRequest, items: Sequence[Placed], prompt: ChatPrompt, tools: Toolset
 ) -> tuple[CacheMark, ...]:
-    """Read the breakpoints of `wire`, whose `items` are in `prompt`; BadRequest if forbidden."""
+    """Read the breakpoints of `wire`, whose `items` are in `prompt`; raise BadRequest for a
+    forbidden breakpoint.
+    """
 
     def covered(place: _Place) -> ChatPrompt | None:
         return _covered(place, wire, items, prompt, tools)

@@ -1,13 +1,13 @@
-"""All tools of a request: the name of each for the model, and where the prompt shows it.
+"""All tools of a request: each tool's name for the model, and where the prompt shows the tool.
 
 Tools come with the request's `tools`, and with items of its input: `additional_tools`, and the
 results of a search for tools. Tools from items before the conversation are shown with the request's
-tools. Later tools are shown in place, so that the prompt before them does not change.
+tools. Later tools are shown in place, so that the prompt before these tools does not change.
 
-A member of a namespace keeps its own name, or is NAMESPACE__NAME if another tool has its name.
+A tool of a namespace keeps its own name, or is named NAMESPACE__NAME if another tool has this name.
 
-Knows: names, and the order of tools. Does not know: which may be called (`answer_form.py`), or how
-a call is written for the model.
+Knows: names, and the order of tools. Does not know: which tools may be called (`answer_form.py`),
+or how a call is written for the model.
 """
 
 from __future__ import annotations
@@ -53,10 +53,12 @@ class Toolset:
 
     offered: dict[Key, Offered] = field(default_factory=dict)
     passed_over: list[PassedOver] = field(default_factory=list)
-    marks: list[tuple[int, CacheControl]] = field(default_factory=list)  # the request's breakpoints
+    # the breakpoints on tools, each with the tool's index in `tools`
+    marks: list[tuple[int, CacheControl]] = field(default_factory=list)
     in_place: dict[int, list[Tool]] = field(default_factory=dict)  # tools by their item's index
     _num_shown: int = 0  # number of tools shown at the prompt's beginning
-    _keys: dict[str, Key] = field(default_factory=dict)  # by the name that the model knows
+    # each tool's namespace and name, by the name that the model knows
+    _keys: dict[str, Key] = field(default_factory=dict)
     _formats: FreeFormats = field(default_factory=FreeFormats)
 
     @classmethod
@@ -78,7 +80,7 @@ class Toolset:
         return [one.form for one in self._shown()]
 
     def up_to(self, entry: int) -> list[Tool]:
-        """List the request's own tools, up to the tool at the index `entry` in `tools`."""
+        """List the tools of the request's `tools`, up to the tool at the index `entry`."""
         return [one.form for one in self._shown() if one.entry is not None and one.entry <= entry]
 
     def specs(self) -> tuple[ToolSpec, ...]:

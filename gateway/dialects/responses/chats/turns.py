@@ -113,7 +113,7 @@ def _arguments(given: str | dict[str, Any] | None, placed: Placed) -> dict[str, 
 
 @dataclass(slots=True)
 class _Turn:
-    """The assistant's turn after the last message of another role."""
+    """The parts of the assistant's turn that follow the last message of another role."""
 
     reasoning: list[str] = field(default_factory=list)
     text: str | None = None
@@ -143,7 +143,7 @@ class _Turn:
                 self.text = text_of(item.content, "")
 
     def hosted(self, placed: Placed) -> Iterator[Message]:
-        """Add a hosted tool's call and end the turn, if the item has the call's result."""
+        """Add a hosted tool's call and end the turn, if the item contains the call's result."""
         call = hosted_call(placed.item)
         if call is None:
             return
@@ -158,6 +158,6 @@ class _Turn:
         reasoning, text, calls, param = self.reasoning, self.text, self.calls, self.param
         self.reasoning, self.text, self.calls, self.param = [], None, [], ""
         if text is None and not calls:
-            return  # reasoning alone is no turn
+            return  # a turn needs text or calls: reasoning alone is dropped
         thought: list[Part] = [Reasoning("".join(reasoning))] if any(reasoning) else []
         yield Message("assistant", (*thought, Text(text or ""), *calls), param=param)

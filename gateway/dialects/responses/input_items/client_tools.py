@@ -25,7 +25,8 @@ class ClientTool:
     """A tool of a fixed type, which is also the name by which the model calls it."""
 
     kind: ClientKind
-    field: Literal["action", "operation"]  # the field of a call item that has the arguments
+    # name of the field of a call item that holds the arguments
+    field: Literal["action", "operation"]
     form: Tool
 
     @property
@@ -105,7 +106,9 @@ CLIENT_OUTPUTS: Mapping[str, ClientTool] = {one.output_item: one for one in _TOO
 
 
 def client_tool(kind: str, environment: Mapping[str, Any] | None) -> ClientTool | None:
-    """Find the tool of a type; None for an unknown type, or a shell that the server runs."""
+    """Find the tool of a type; None for an unknown type, or for a shell that the server would have
+    to run.
+    """
     where = "local" if environment is None else environment.get("type")
     return CLIENT_TOOLS.get(kind) if where == "local" else None
 

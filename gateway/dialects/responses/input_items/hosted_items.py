@@ -1,8 +1,8 @@
 """Items of tools that another server ran, shown to the model if the item has the result.
 
 An agent that used another server before has hosted items in its history. If an item has a call and
-its result, the model is shown both. An item without a result is passed over, and the answer says
-so.
+its result, the model is shown both. An item without a result is left out, and the answer reports
+the omission.
 
 Knows: fields of these items. Does not know: turns.
 """
@@ -36,7 +36,7 @@ class HostedCall(NamedTuple):
     """A hosted tool's call, with its result."""
 
     name: str
-    arguments: Any  # an object, or its JSON
+    arguments: Any  # arguments of the call: an object, or an object's JSON
     result: str
 
 

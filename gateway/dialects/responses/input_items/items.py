@@ -1,7 +1,8 @@
-"""Items of the input: their kinds, their required fields, and the form in which they are stored.
+"""Items of the input: the kinds of items, the required fields, and the form in which items are
+stored.
 
-An item is stored with an id, and with its text in parts, so that clients can list it, refer to it,
-and continue it in a later response.
+An item is stored with an id, and with its text in parts, so that clients can list the item, refer
+to it, and continue it in a later response.
 
 Knows: kinds and fields of items. Does not know: which messages items become (`turns.py`).
 """
@@ -51,12 +52,14 @@ class Placed:
 
 
 def item_id(kind: str, request_id: str, number: int) -> str:
-    """Make the id of an item; it contains the id of its response (`response_of`)."""
+    """Make the id of an item, which contains the id of the item's response (`response_of`)."""
     return f"{_PREFIXES[kind]}_{request_id}{number:04x}"
 
 
 def response_of(an_item_id: str) -> str:
-    """Return the id of the response that an item belongs to, if the gateway made the item's id."""
+    """Return the id of the response that an item belongs to, if the gateway made the item's id;
+    else None.
+    """
     return f"resp_{an_item_id.partition('_')[2][:-4]}"
 
 

@@ -1,11 +1,12 @@
-"""The reading of one tool in a request: its form for the model, and its calls' form for the client.
+"""The reading of one tool in a request: the tool's form for the model, and the form of its calls
+for the client.
 
     function        is shown as it is
     custom          is shown as a function that takes text (`gateway/prompts/chats/free_formats.py`)
     namespace       its members are shown
     tool_search     is shown as a function of this name, if the client runs the search
     local_shell, shell, apply_patch   likewise, if the client runs them (`client_tools.py`)
-    others          are hosted tools, which nothing here runs: passed over, and the answer says so
+    others          are hosted tools, which nothing here runs: left out, and the answer reports it
 
 Knows: types and fields of tools. Does not know: the other tools of a request (`toolset.py`).
 """
@@ -30,7 +31,7 @@ from gateway.prompts.chats.free_formats import FreeFormat, FreeFormats, free_fun
 from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.turn_formats.turn_format import ToolSpec
 
-MAX_OFFERED = 4 * MAX_TOOLS  # most tools of a request, with the members of namespaces
+MAX_OFFERED = 4 * MAX_TOOLS  # maximum number of tools of a request, with the members of namespaces
 SEARCH = "tool_search"
 
 T = TypeVar("T", bound=Struct)
@@ -80,7 +81,7 @@ class _Search(_Marked, frozen=True, kw_only=True):
 
 
 class _Run(_Marked, frozen=True, kw_only=True):
-    environment: dict[str, Any] | None = None  # where a shell runs
+    environment: dict[str, Any] | None = None  # the environment in which a shell runs
 
 
 class Called(Struct, frozen=True):
@@ -99,7 +100,7 @@ class Offered(Struct, frozen=True):
     strict: bool
     entry: int | None  # index in the request's `tools`
     param: str
-    lark: str | None = None  # the grammar that the text of a free-text tool's calls must follow
+    lark: str | None = None  # Lark grammar that the text of a free-text tool's calls must follow
 
     @property
     def shown_name(self) -> str:
@@ -117,7 +118,9 @@ class Offered(Struct, frozen=True):
 def read_entry(
     tool: dict[str, Any], where: str, entry: int | None, formats: FreeFormats
 ) -> Iterator[Offered | PassedOver | CacheControl]:
-    """Yield the tools of one entry; for an index `entry` in `tools`, also its breakpoint."""
+    """Yield the tools of one entry; if `entry` is an index in `tools`, also yield the entry's
+    breakpoint.
+    """
     kind = _converted(tool, _Typed, where).type
     if kind == "namespace":
         space = _converted(tool, _Namespace, where)
@@ -141,7 +144,8 @@ def _in_space(
 ) -> Offered | PassedOver:
     if isinstance(one, PassedOver):
         return one
-    if is_first and space.description:  # only the first member has the namespace's text
+    # only the first member's description begins with the namespace's description
+    if is_first and space.description:
         function = one.form["function"]
         said = f"{space.name}: {space.description}"
         text = "\n\n".join(filter(None, (said, function.get("description"))))
