@@ -64,9 +64,9 @@ class Delta(Struct, frozen=True):
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None
-    # the prompt's reuse, times of the request's stages, set in the first delta
+    # how much of the prompt came from the cache, set in the first delta
     reused: Reused | None = None
-    timing: Timing | None = None  # with the first delta
+    timing: Timing | None = None  # times of the request's stages, set in the first delta
     # the parsed parts of the turn; None: the answer is plain text
     pieces: tuple[Piece, ...] | None = None
     # whether earlier deltas of the choice are to be discarded; never true in a stream

@@ -1,9 +1,10 @@
 """The bytes of bodies held in memory at once, bounded for each tenant and for all tenants.
 
-A request reserves the bytes of its body before it reads them, and gives them back when the engine
-has the prompt. While too few bytes are left, a request waits, for `body_wait_s` at most: tenants
-take turns, and a tenant's requests are served in order of arrival. Large bodies leave an eighth of
-all bytes to small bodies, so that no small request waits for other tenants' large requests.
+A request reserves memory for its body before reading the body, and gives the memory back when the
+engine has the prompt. While too few bytes are left, a request waits, for `body_wait_s` at most:
+tenants take turns, and a tenant's requests are served in order of arrival. Large bodies leave an
+eighth of all bytes to small bodies, so that no small request waits for other tenants' large
+requests.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from gateway.config import Bounds
 from gateway.errors import GatewayError, TooManyRequests, Unavailable
 
-SMALL = 64 << 10  # bytes; the web server reads as many ahead in any case
+SMALL = 64 << 10  # maximum bytes of a small body; the web server reads as many ahead in any case
 OPERATOR = ""  # the owner of the admin routes' bodies; no tenant's id is empty
 _RETRY_S = 2.0
 
@@ -31,19 +32,22 @@ class _Waiter:
 
     @property
     def is_granted(self) -> bool:
-        """True if the waiter's bytes are reserved, though its task may not know it yet."""
+        """True if the waiter's bytes are reserved, even if the waiter's task has not run since."""
         return self.granted.done() and not self.granted.cancelled()
 
 
 class BodyMemory:
-    """The bytes of request bodies that this process holds. For one event loop."""
+    """The bytes of request bodies that this process holds in memory. To be used in one
+    event loop.
+    """
 
     def __init__(self, bounds: Bounds) -> None:
         self._most = bounds.max_all_body_bytes
         self._most_of_one = bounds.max_tenant_body_bytes
         self._wait_s = bounds.body_wait_s
         self._held: Counter[str] = Counter()
-        self._waiting: dict[str, deque[_Waiter]] = {}  # in the order of the tenants' next turns
+        # waiters by tenant, in the order of the tenants' next turns
+        self._waiting: dict[str, deque[_Waiter]] = {}
 
     def __len__(self) -> int:
         """Return the bytes of all bodies that are held now."""
@@ -51,7 +55,9 @@ class BodyMemory:
 
     @contextmanager
     def lease(self, tenant_id: str) -> Iterator[BodyLease]:
-        """Open a lease of one request's bytes, none at first; give all bytes back at the end."""
+        """Open a lease of body memory for one request, of no bytes at first; give all bytes back at
+        the end.
+        """
         lease = BodyLease(self, tenant_id)
         try:
             yield lease
@@ -86,23 +92,27 @@ class BodyMemory:
         self._grant()
 
     def _fits_after_all(self, waiter: _Waiter) -> bool:
-        """Grant the waiter its bytes if they fit: other waits may have just ended."""
+        """Grant a waiter whose wait is over its bytes if they fit now: other waits may have ended
+        just before.
+        """
         waiter.granted = asyncio.Future()
         self._grant()
         return waiter.is_granted
 
     def _grant(self) -> None:
-        """Grant bytes to all waiters that fit, tenants in turn."""
+        """Grant bytes to all waiters whose bytes fit, tenants in turn."""
         while (waiter := self._next()) is not None:
             queue = self._waiting.pop(waiter.tenant_id)
             queue.remove(waiter)
             if queue:
-                self._waiting[waiter.tenant_id] = queue  # after the other tenants
+                # the tenant's next turn comes after the other tenants' turns
+                self._waiting[waiter.tenant_id] = queue
             self._held[waiter.tenant_id] += waiter.size
             waiter.granted.set_result(None)
 
     def _next(self) -> _Waiter | None:
-        """Find the next waiter to grant; a large waiter that does not fit delays large waiters.
+        """Find the next waiter to grant; a waiter that does not fit delays the large waiters after
+        it.
 
         Skips a waiter whose wait is over: such a waiter stays in the queue until its task runs.
         """
@@ -145,7 +155,7 @@ class BodyMemory:
 
 
 class BodyLease:
-    """The bytes of body memory that one request has reserved."""
+    """The body memory that one request has reserved."""
 
     def __init__(self, memory: BodyMemory, tenant_id: str) -> None:
         self._memory = memory

@@ -4,7 +4,7 @@ A key is sent in a header, which no browser adds by itself, and the pages' cooki
 their own origin alone (SameSite=Strict; no answer allows credentials). So listed origins get
 only a key's rights; an origin that is not listed gets no field at all.
 
-Knows: the fields of CORS. Does not know: who may call what.
+Knows: the fields of CORS. Does not know: who may call which route.
 """
 
 import re
@@ -17,8 +17,8 @@ Fields = list[tuple[bytes, bytes]]
 
 ANY = "*"
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-_MAX_AGE_S = b"7200"  # browsers cache no preflight for longer
-_MAX_ASKED = 2048  # bytes of the names that a preflight asks for
+_MAX_AGE_S = b"7200"  # seconds for which a preflight may be cached; browsers cache none for longer
+_MAX_ASKED = 2048  # maximum bytes of the names that a preflight asks for
 _NAMES = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:[ \t]*,[ \t]*[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*")
 # The answer's header fields that scripts may read, beside the fields that they may always read.
 _EXPOSED = ", ".join(
@@ -51,7 +51,9 @@ class Cors:
         self._is_any = ANY.encode() in self._origins
 
     def fields(self, scope: Scope) -> Fields:
-        """Return the CORS fields of an answer to the request's origin; none if it is not listed."""
+        """Return the CORS fields of an answer to the request's origin; no fields if the origin is
+        not listed.
+        """
         if not self._origins:
             return []
         if self._is_any:
@@ -59,7 +61,8 @@ class Cors:
                 (b"access-control-allow-origin", b"*"),
                 (b"access-control-expose-headers", _EXPOSED),
             ]
-        varies = [(b"vary", b"origin")]  # a cache must keep origins' answers apart
+        # tells caches to keep the answers to different origins apart
+        varies = [(b"vary", b"origin")]
         origin = one_field(scope, b"origin")
         if origin not in self._origins:
             return varies
@@ -70,7 +73,9 @@ class Cors:
         ]
 
     def preflight(self, scope: Scope) -> Fields | None:
-        """Answer a listed origin's preflight, beside `fields`; None for any other request."""
+        """Answer a listed origin's preflight; the answer also has `fields`. None for any other
+        request.
+        """
         if scope["method"] != "OPTIONS" or not self._origins:
             return None
         origin = one_field(scope, b"origin")

@@ -1,7 +1,7 @@
 """The routes that bypass the framework: the routes that generate tokens.
 
 FastAPI only describes these routes. For each request FastAPI would try its routes one by one, solve
-dependencies and keep exit stacks. A direct route takes a look into a table and two calls. Paths
+dependencies and keep exit stacks. A direct route takes one look into a table and two calls. Paths
 that contain a model's name are templates; they are tried after the table.
 
     POST to a path in the table --> caller -> permit -> handler -> answer
@@ -33,7 +33,9 @@ Handler = Callable[[Request, P], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Guard(Generic[C, P]):
-    """A guard that identifies the caller and gives it a permit until the answer is sent."""
+    """A guard that identifies the caller and holds a permit for the request until the answer is
+    sent.
+    """
 
     authenticate: Callable[[Request], Awaitable[C]]
     permit: Callable[[C], AbstractAsyncContextManager[P]]
@@ -42,7 +44,9 @@ class Guard(Generic[C, P]):
 def direct(
     router: APIRouter, path: str, guard: Guard[C, P], openapi_extra: dict[str, Any]
 ) -> Callable[[Handler[P]], Handler[P]]:
-    """Add a handler for POST to `path` as a `DirectRoute`; it gets the request and its permit."""
+    """Add a handler for POST to `path` as a `DirectRoute`; the handler gets the request and the
+    request's permit.
+    """
 
     def add(handler: Handler[P]) -> Handler[P]:
         if named := _IN_PATH.findall(path):
@@ -54,7 +58,7 @@ def direct(
             methods=["POST"],
             name=handler.__name__,
             description=handler.__doc__,
-            dependencies=[Depends(guard.authenticate)],  # describes which key the route needs
+            dependencies=[Depends(guard.authenticate)],  # tells OpenAPI which key the route needs
             openapi_extra=openapi_extra,
         )
         route.guard, route.handler = guard, handler
@@ -94,7 +98,9 @@ class DirectRoutes:
     def __init__(
         self, rest: ASGIApp, routes: Iterable[DirectRoute], handlers: Mapping[Any, Any]
     ) -> None:
-        """Route directly; `handlers` are the application's exception handlers by type."""
+        """Put direct routes around `app`; `handlers` are the application's exception handlers by
+        type.
+        """
         self._rest = rest
         known = {route.path: route for route in routes}
         self._templates = [route for path, route in known.items() if "{" in path]

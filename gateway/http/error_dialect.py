@@ -1,7 +1,7 @@
-"""The part of a dialect that HTTP needs: the form in which clients are told of errors.
+"""The part of a dialect that HTTP needs: the form in which errors are sent to clients.
 
 Errors are also raised outside of routes: before routing, in middleware, while a request is cut off.
-So the dialect of a request is found by its path alone, and holds for its whole answer.
+So the dialect of a request is found by the request's path alone, and is kept for the whole answer.
 
 Knows: which dialect a path is in, and the fields of an error that all dialects have. Does not know:
 any dialect (`gateway/dialects`).
@@ -30,7 +30,7 @@ class RenderedError(NamedTuple):
     """An error in the form of a dialect: status, body and headers."""
 
     status: int
-    headers: dict[str, str]  # beyond the headers that HTTP itself has
+    headers: dict[str, str]  # header fields, except those that HTTP itself needs
     body: bytes
     media_type: str = "application/json"
 
@@ -38,9 +38,11 @@ class RenderedError(NamedTuple):
 class ErrorDialect(Protocol):
     """The part of a dialect that is used outside of its routes."""
 
-    prefixes: ClassVar[tuple[str, ...]]  # the dialect's paths, each with all paths below it
-    suffixes: ClassVar[tuple[str, ...]]  # ends of paths that are the dialect's, with any beginning
-    elsewhere: ClassVar[Mapping[str, str]]  # beginnings of other paths, as patterns, and of routes
+    # beginnings of the dialect's paths: each stands for itself and all paths below
+    prefixes: ClassVar[tuple[str, ...]]
+    suffixes: ClassVar[tuple[str, ...]]  # ends of the dialect's paths, whatever a path begins with
+    # patterns of further beginnings of paths, each with the beginning of its routes
+    elsewhere: ClassVar[Mapping[str, str]]
     error_schema: ClassVar[type[Struct]]  # the type of an error's body
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
@@ -57,7 +59,7 @@ class ErrorDialect(Protocol):
 
 
 class Dialects:
-    """The dialects by path. Paths of no dialect belong to `default`."""
+    """Finds a path's dialect. A path that no dialect has belongs to `default`."""
 
     def __init__(self, default: ErrorDialect, *others: ErrorDialect) -> None:
         self.default = default
@@ -111,12 +113,13 @@ def path_sent(scope: Scope) -> str:
 def error_response(
     scope: Scope, error: GatewayError, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Answer with `error`, and with Retry-After if waiting helps."""
+    """Answer with `error`, with the field Retry-After if waiting helps."""
     reply = dialect_of(scope).error_reply(error, scope[_ID])
     extra = dict(headers or {}) | _retry_after(error) | reply.headers
     if isinstance(error, Unauthenticated):
         extra["www-authenticate"] = "Bearer"
-    if isinstance(error, RequestTimeout):  # nobody waits for the rest of the request
+    # the connection is closed, since the rest of the request is not awaited
+    if isinstance(error, RequestTimeout):
         extra["connection"] = "close"
     return Response(
         reply.body, status_code=reply.status, headers=extra, media_type=reply.media_type
@@ -128,7 +131,7 @@ def error_message(
 ) -> bytes:
     """Write a connection's last message, for a request that the application cannot answer.
 
-    `scope` holds the request's head; None if the head has not come.
+    `scope` holds the request's head; None if no head has been received.
     """
     request_id = (None if scope is None else client_id_of(scope)) or new_id()
     reply = dialect.error_reply(error, request_id)

@@ -23,7 +23,8 @@ JSON = "application/json"
 
 _REF = "#/components/schemas/{name}"
 _METHODS = {"get", "post", "put", "patch", "delete"}
-_FRAMEWORKS_OWN = ("HTTPValidationError", "ValidationError")  # errors here have another shape
+# schemas that FastAPI adds; errors here have another shape
+_FRAMEWORKS_OWN = ("HTTPValidationError", "ValidationError")
 
 
 class Described(dict[str, Any]):
@@ -53,7 +54,7 @@ def described(
     answer = {"description": "The answer", "content": {**content, **{text: {} for text in texts}}}
     said: dict[str, Any] = {"responses": {str(status): answer for status in statuses}}
     if request is not None:
-        # The body may be left out where every field of the request has a default.
+        # The body may be left out if every field of the request has a default.
         said["requestBody"] = {
             "required": _has_required(request) or bool(_beyond_types(request)),
             "content": {JSON: _schema(request)},
@@ -85,7 +86,7 @@ def complete(description: dict[str, Any], routes: Iterable[Any], dialects: Diale
 
 
 def _schemas_of(kinds: Iterable[type]) -> dict[str, Any]:
-    """Map the models' names to their schemas; add all schemas that these schemas refer to."""
+    """Map the models' names to their JSON schemas; add all schemas that these schemas refer to."""
     models = [kind for kind in kinds if issubclass(kind, BaseModel)]
     structs = [kind for kind in kinds if kind not in models]
     within = [one for model in models for one in _structs_in(model)]
@@ -144,7 +145,7 @@ def _operations(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, An
 
 
 def _taker(operation: dict[str, Any]) -> str:
-    """Name the heading of a path in `/docs`, by the key that the path takes."""
+    """Return the heading in `/docs` for a path, by the kind of key that the path takes."""
     return next((name for one in operation.get("security", ()) for name in one), "everyone")
 
 

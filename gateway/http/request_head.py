@@ -6,9 +6,9 @@ error is the answer. An answer that has begun is a stream, whose last event is t
 (`event_stream.py`).
 
 W3C Trace Context's `traceparent` is read, and if there is a trace the answer has its
-`traceresponse`. The client's `x-request-id` is repeated. A HEAD is answered like a GET (the server
-leaves the body out), and a path with a `/` at its end like the path without the `/`. Each request
-leaves an entry in the access log.
+`traceresponse`. The client's `x-request-id` is repeated. A HEAD request is answered like a GET
+request (the server leaves the body out), and a path that ends in `/` like the path without this
+`/`. Each request leaves an entry in the access log.
 
 Knows: ASGI's scope, response start and disconnect. Does not know: routes, or when and why a request
 is cut off (`server`, `running_requests`). It is the outermost middleware, so that the answer to an
@@ -55,7 +55,7 @@ class RequestUse:
 
 
 class RunningRequest:
-    """A request that is being answered by `task`, with the facts known of it so far.
+    """A request that `task` is answering, with the facts known of the request so far.
 
     `id` is the gateway's id of the request. `shown_id`, in the answer, is the client's id if it
     sent one.
@@ -75,7 +75,8 @@ class RunningRequest:
         self.client_id = client_id
         self.shown_id = client_id or self.id
         self.method = method
-        self.owner: str | None = None  # the key's owner, a tenant's id or OPERATOR; None: no key
+        # owner of the request's key, a tenant's id or OPERATOR; None: no valid key so far
+        self.owner: str | None = None
         self.tenant_id: str | None = None
         self.key_id: str | None = None
         self.group_id: str | None = None  # the tenant's group when the request came
@@ -83,9 +84,9 @@ class RunningRequest:
         self.refusal: str | None = None  # the code of the error that refused the request
         self.used: RequestUse | None = None
         self.arrived = time.monotonic()
-        self.error: GatewayError = shutting_down()  # the error if another part cancels the request
+        self.error: GatewayError = shutting_down()  # error to answer with if the task is cancelled
         self.is_abandoned = False
-        self.at_end = ExitStack()  # is closed when the request is over
+        self.at_end = ExitStack()  # callbacks to run when the request is over
 
     def cut_off(self, error: GatewayError) -> None:
         """End the request with `error`, unless it is being cut off already."""
@@ -94,7 +95,7 @@ class RunningRequest:
             self._task.cancel()
 
     def abandon(self) -> None:
-        """End the request without an answer, because its client has gone."""
+        """End the request without an answer, because its client has disconnected."""
         self.is_abandoned = True
         if self._task is not None:
             self._task.cancel()
@@ -196,7 +197,9 @@ def _entry(scope: Scope, running: RunningRequest, status: int | None) -> AccessL
 
 
 def route_of(scope: Scope) -> str:
-    """Return the route's template. Raw paths are unbounded, so no label or log has them."""
+    """Return the route's template, for labels and logs, which must not have raw paths, since there
+    are unboundedly many.
+    """
     return getattr(scope.get("route"), "path", UNKNOWN_ROUTE)
 
 
@@ -223,10 +226,11 @@ def owner_told_to(scope: MutableMapping[str, Any], told: Callable[[str], None]) 
 
 
 def abandon_if_stranger(scope: MutableMapping[str, Any]) -> None:
-    """Abandon the request of a client that has gone, if no key of the request is known to be valid.
+    """Abandon the request of a client that has disconnected, unless the request's key is known to
+    be valid.
 
-    Otherwise the gateway would go on working for nobody: any number of keys of clients that have
-    gone could be looked up before a tenant's key.
+    Otherwise the gateway would work for nobody: keys of any number of disconnected clients could be
+    looked up before a tenant's key.
     """
     running: RunningRequest | None = scope.get(_KEY)
     if running is not None and running.owner is None:
@@ -236,8 +240,8 @@ def abandon_if_stranger(scope: MutableMapping[str, Any]) -> None:
 def body_send(scope: Scope) -> Send:
     """Return the server's own `send`, for the body of an answer that has begun.
 
-    The middleware in between only needs the beginning of an answer. A stream sends a piece for
-    every token, and saves the middleware's cost for each piece.
+    The middleware in between only needs the beginning of an answer. A stream, which sends a piece
+    for every token, saves the middleware's cost for each piece.
     """
     send: Send = scope[_SEND]
     return send

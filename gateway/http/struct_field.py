@@ -1,7 +1,7 @@
 """A field of a pydantic model that msgspec reads, so that a stored Struct is defined once.
 
-Knows: how pydantic reports msgspec's errors. Does not know: who sends models
-(`gateway/http/admin_json.py`), or how they are described (`openapi.py`).
+Knows: how pydantic reports msgspec's errors. Does not know: how models are read from bodies
+(`gateway/http/admin_json.py`) or described (`openapi.py`).
 """
 
 from typing import Any
@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-IN_A_STRUCT = "struct"  # the type of msgspec's errors; their context has the text, `found`
+# type of the pydantic errors that carry msgspec's errors; their context has the text in `found`
+IN_A_STRUCT = "struct"
 
 
 class StructField:

@@ -1,23 +1,25 @@
 """The lengths of a tenant's answers to requests that set no maximum.
 
-Such an answer may be as long as the context allows, but nearly none is. If each request reserved
-the most that its answer may need, a few requests would fill a limit and use a hundredth of the
-limit. So a request reserves the length that such answers of its tenant had before; the real use is
-charged at the end.
+Such an answer may be as long as the context allows, but almost all answers are much shorter. If
+each request reserved the maximum length of its answer, a few requests would fill a limit and use a
+hundredth of it. So a request reserves the length that such answers of its tenant had before; the
+real use is charged at the end.
 
-Knows: lengths. Does not know: limits, or how much a tenant has left of them (`fitting.py`).
+Knows: lengths. Does not know: limits, or how much of its limits a tenant has left (`fitting.py`).
 """
 
 import heapq
 from collections import deque
 
 START = 256  # tokens expected of a tenant without earlier answers
-_LAST = 32  # answers of a tenant that are remembered
+_LAST = 32  # number of a tenant's answers that are remembered
 _MAX_TENANTS = 10_000
 
 
 class AnswerLengths:
-    """The lengths of each tenant's last answers, for the tenants that were answered last."""
+    """The lengths of each tenant's last answers; only the most recently answered tenants are
+    remembered.
+    """
 
     def __init__(self, max_tenants: int = _MAX_TENANTS) -> None:
         self._max_tenants = max_tenants
@@ -39,6 +41,7 @@ class AnswerLengths:
         if lengths is None:
             lengths = deque(maxlen=_LAST)
             if len(self._lengths) >= self._max_tenants:
-                self._lengths.pop(next(iter(self._lengths)))  # the tenant answered longest ago
+                # the tenant whose last answer is the oldest
+                self._lengths.pop(next(iter(self._lengths)))
         lengths.append(tokens)
         self._lengths[tenant_id] = lengths

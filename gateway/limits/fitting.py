@@ -1,6 +1,6 @@
 """The answer length with which a request fits the tenant's limits: pure functions.
 
-Knows: rates and prices. Does not know: what is left of a limit at the moment (`limiter.py`).
+Knows: rates and prices. Does not know: how much of a limit is left at the moment (`limiter.py`).
 """
 
 import math
@@ -10,19 +10,20 @@ from gateway.tenant_limits import Limits, Prices, TokenCounts
 
 
 def at_once(limits: Limits) -> int | None:
-    """Return the most tokens that one request may need; None: any number of tokens."""
+    """Return the maximum number of tokens that one request may reserve; None: any number."""
     rate = limits.tokens_per_minute
     return None if rate is None else capacity(rate, limits.burst_s) // ONE
 
 
 def within_rate(limits: Limits, prompt_tokens: int, answers: int) -> int | None:
-    """Return how many tokens each of `answers` may have, at least 1; None: any number."""
+    """Return how many tokens each of `answers` answers may have, at least 1; None: any number."""
     room = at_once(limits)
     return None if room is None else max(1, (room - prompt_tokens) // answers)
 
 
 def of_the_rate(limits: Limits, least: int, most: int) -> int:
-    """Return the tokens to reserve for a request that likely uses `least`, and at most `most`.
+    """Return the number of tokens to reserve for a request that likely uses `least` tokens, and at
+    most `most`.
 
     The request reserves `most` tokens, or fewer if `most` never fits at once, but at least `least`:
     use beyond the reservation is owed.
@@ -34,7 +35,8 @@ def of_the_rate(limits: Limits, least: int, most: int) -> int:
 def within_budget(
     left: int, prices: Prices, prompt_tokens: int, answers: int, expected: int
 ) -> int | None:
-    """Return the tokens of each of `answers` that `left` micro-units buy; None: not one token.
+    """Return how many tokens of each of `answers` answers the `left` micro-units buy; None: not
+    even one token.
 
     Each answer gets half of the tokens that can be bought, or `expected` tokens if these are more
     and can be bought. The budget's rest is left to other requests.
@@ -48,7 +50,9 @@ def within_budget(
 
 
 def advice(limits: Limits, prompt_tokens: int, answers: int, most: int) -> str:
-    """Advise how a request that may need `most` tokens, more than the limits hold, can pass."""
+    """Advise how a request that may need `most` tokens, more than the limits ever allow, can be
+    changed to pass.
+    """
     room = at_once(limits)
     if room is None:
         return ""

@@ -25,7 +25,7 @@ from gateway.state.redis.link import NoAnswer
 from gateway.tenant_limits import Limits
 
 _STAND_IN = "stand-in"  # the epoch of the local limiter's holds
-_MAX_DEBTS = 64  # most debts of a tenant
+_MAX_DEBTS = 64  # maximum number of debts of a tenant
 
 
 class _Uncharged(NamedTuple):
@@ -37,7 +37,9 @@ class _Uncharged(NamedTuple):
 
 
 class GuardedLimiter:
-    """A limiter in Redis with a local stand-in. `replicas`: processes that share the limits."""
+    """A limiter in Redis with a local stand-in. `replicas`: the number of processes that share the
+    limits.
+    """
 
     def __init__(
         self,
@@ -50,12 +52,15 @@ class GuardedLimiter:
         self._shared = shared
         self._replicas = replicas
         self._alone = alone or MemoryLimiter()
-        self._owed: defaultdict[str, list[Owed]] = defaultdict(list)  # only the last debt is unsent
+        # debts by tenant, of which only the last has not been sent
+        self._owed: defaultdict[str, list[Owed]] = defaultdict(list)
         self._uncharged = Unpaid[_Uncharged](on_lost=on_lost)
         self._catching_up: asyncio.Task[None] | None = None
 
     async def reserve(self, demand: Demand) -> Verdict:
-        """Reserve in Redis, or here while Redis is away; Unavailable for a tenant with a budget."""
+        """Reserve in Redis, or here while Redis is away; then raise Unavailable for a tenant with a
+        budget.
+        """
         try:
             verdict = await self._ask(demand)
         except Unavailable as error:
@@ -103,7 +108,8 @@ class GuardedLimiter:
             if was_asked:  # Redis may have made the reservation
                 self._uncharged.append(_Uncharged(Hold(demand), Amount()))
             if isinstance(error, asyncio.CancelledError):
-                self._catch_up()  # otherwise a later call catches up, when Redis answers again
+                # after any other error a later call catches up, once Redis answers again
+                self._catch_up()
             raise
         self._catch_up()
         return verdict
@@ -131,7 +137,7 @@ class GuardedLimiter:
         return None
 
     def _catch_up(self) -> None:
-        """Start a task that sends Redis the charges that it has not confirmed."""
+        """Start a task that sends Redis all charges that Redis has not confirmed."""
         if self._uncharged and (self._catching_up is None or self._catching_up.done()):
             self._catching_up = asyncio.create_task(self._charge_all(), name="limits-catch-up")
 
@@ -151,7 +157,7 @@ class GuardedLimiter:
         every.append(Owed("", unsent.requests + requests, unsent.tokens + tokens))
 
     def _owe_again(self, tenant_id: str, owed: list[Owed]) -> None:
-        """Put unsettled charges back, before the charges that have come meanwhile."""
+        """Put unsettled debts back, before the debts that have arisen meanwhile."""
         if owed:
             last = owed[-1]
             self._owed[tenant_id][:0] = owed if last.name else owed[:-1]
@@ -159,7 +165,7 @@ class GuardedLimiter:
                 self._owe(tenant_id, last.requests, last.tokens)
 
     def _share(self, limits: Limits) -> Limits:
-        """Return this process's share of every limit, at least 1."""
+        """Return the limits of this process: its share of every limit, at least 1."""
         return msgspec.structs.replace(
             limits,
             requests_per_minute=self._part(limits.requests_per_minute),
@@ -172,7 +178,9 @@ class GuardedLimiter:
 
 
 def _bounded(owed: list[Owed]) -> list[Owed]:
-    """Return the debts; join too many debts to one, even if Redis may have counted some of them."""
+    """Return the debts; if there are too many, join all into one debt, even if Redis may have
+    counted some of them.
+    """
     if len(owed) <= _MAX_DEBTS:
         return owed
     return [Owed("", sum(one.requests for one in owed), sum(one.tokens for one in owed))]

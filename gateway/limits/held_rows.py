@@ -1,6 +1,6 @@
 """A tenant's holds as rows of the limits' SQLite file.
 
-Knows: the table `holds`. Does not know: transactions, which its callers begin.
+Knows: the table `holds`. Does not know: transactions, which the callers begin.
 """
 
 import sqlite3
@@ -43,7 +43,7 @@ class HeldRows:
         self._tenant_id = tenant_id
 
     def get(self, request_id: str) -> Held | None:
-        """Return the hold of a request; None for a request without a hold."""
+        """Return the hold of a request; None if the request has no hold."""
         return self._one(f"SELECT {_COLUMNS} FROM holds {_ONE}", request_id)
 
     def put(self, request_id: str, held: Held) -> None:
@@ -52,11 +52,11 @@ class HeldRows:
         self._connection.execute("INSERT INTO holds VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def take(self, request_id: str) -> Held | None:
-        """Remove and return the hold of a request; None for a request without a hold."""
+        """Remove and return the hold of a request; None if the request has no hold."""
         return self._one(f"DELETE FROM holds {_ONE} RETURNING {_COLUMNS}", request_id)
 
     def renew(self, request_ids: Sequence[str], until: int) -> None:
-        """Postpone to `until` the lapse of the requests' holds."""
+        """Let the holds of these requests lapse at `until` instead."""
         rows = [(until, self._tenant_id, request_id) for request_id in request_ids]
         self._connection.executemany(f"UPDATE holds SET until = ? {_ONE}", rows)
 

@@ -11,7 +11,9 @@ import msgspec
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
-    """The tokens and cost that a running request has reserved. `until`: when they lapse, in us."""
+    """The tokens and cost that a running request has reserved. `until`: the time at which the hold
+    lapses, in us.
+    """
 
     until: int
     tokens: int
@@ -23,27 +25,29 @@ class Holds(Protocol):
     """The holds of one tenant, wherever they are stored."""
 
     def get(self, request_id: str) -> Held | None:
-        """Return the hold of a request; None for a request without a hold."""
+        """Return the hold of a request; None if the request has no hold."""
         ...
 
     def put(self, request_id: str, held: Held) -> None:
-        """Add the hold of a request that has none; no other hold lapses later."""
+        """Add the hold of a request that has no hold yet; the new hold must lapse last of all."""
         ...
 
     def take(self, request_id: str) -> Held | None:
-        """Remove and return the hold of a request; None for a request without a hold."""
+        """Remove and return the hold of a request; None if the request has no hold."""
         ...
 
     def renew(self, request_ids: Sequence[str], until: int) -> None:
-        """Postpone the lapse of these requests' holds until after all other holds."""
+        """Let these requests' holds lapse at `until`, which is after the lapse of all
+        other holds.
+        """
         ...
 
     def lapse(self, now: int) -> Sequence[Held]:
-        """Remove all holds whose time is over."""
+        """Remove and return all holds whose time is over."""
         ...
 
     def shorten(self, latest: int) -> None:
-        """Let all holds lapse at `latest` at the latest."""
+        """Let holds that would lapse after `latest` lapse at `latest`."""
         ...
 
 
@@ -58,7 +62,7 @@ class MemoryHolds:
         return len(self._held)
 
     def get(self, request_id: str) -> Held | None:
-        """Return the hold of a request; None for a request without a hold."""
+        """Return the hold of a request; None if the request has no hold."""
         return self._held.get(request_id)
 
     def put(self, request_id: str, held: Held) -> None:
@@ -66,7 +70,7 @@ class MemoryHolds:
         self._held[request_id] = held
 
     def take(self, request_id: str) -> Held | None:
-        """Remove and return the hold of a request; None for a request without a hold."""
+        """Remove and return the hold of a request; None if the request has no hold."""
         return self._held.pop(request_id, None)
 
     def renew(self, request_ids: Sequence[str], until: int) -> None:
@@ -77,7 +81,7 @@ class MemoryHolds:
                 self.put(request_id, msgspec.structs.replace(held, until=until))
 
     def lapse(self, now: int) -> Sequence[Held]:
-        """Remove the first holds, whose time is over."""
+        """Remove and return the first holds, whose time is over."""
         over = _first(self._held.items(), lambda held: held.until <= now)
         return [self._held.pop(request_id) for request_id in over]
 

@@ -36,7 +36,7 @@ def open_limits(
     processes: int,
     on_lost: Callable[[], None] = uncounted,
 ) -> LimitsHome:
-    """Open the limits in the Redis of `link`, which stays open; without a link, in a file.
+    """Open the limits in the Redis of `link`, which stays open, or in a file if `link` is None.
 
     `processes` is the number of processes that share the limits; `on_lost` is called for each
     charge that is lost. Raises WrongState, DatabaseFault or OSError.

@@ -1,16 +1,17 @@
 """The protocol of a limiter, and its demands, holds and verdicts.
 
     reserve(demand) -> Granted(hold) | Denied         before the work; from all limits or none
-    reserve(demand, begun) -> ...                     again, when its possible use is known
-    charge(hold, used)                                once after the work, however it ended; more
-                                                      tokens than were reserved count too
-    renew(holds)                                      during the work, before HOLD_S have passed
+    reserve(demand, begun) -> ...                     again, when the request's maximum use is known
+    charge(hold, used)                                once after the work, however it ended; tokens
+    beyond the reserved tokens count too renew(holds)                                      during
+    the work, before HOLD_S have passed
 
 A hold that is neither charged nor renewed lapses, so the requests and tokens of a killed gateway
 are given back. The budget counts a lapsed hold in full, because the request's real use is not known
 and a budget must never be exceeded.
 
-Homes: `memory` (this process), `sqlite` (this machine), `redis` (several). One contract suite.
+Implementations: `memory` (one process), `sqlite` (one machine), `redis` (several machines). One
+contract suite tests all.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,11 +22,13 @@ import msgspec
 from gateway.tenant_limits import Limits, RateStatus, Reason
 
 HOLD_S = 60.0
-_AT_ONCE = 256  # holds that are renewed in one change
+_AT_ONCE = 256  # maximum number of holds that are renewed in one change
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """The computed and generated tokens that a request may use or has used; cost in micro-units."""
+    """The computed and generated tokens that a request may use or has used, and their cost in
+    micro-units.
+    """
 
     tokens: int = 0
     cost: int = 0
@@ -34,7 +37,7 @@ class Amount(msgspec.Struct, frozen=True):
 class Demand(msgspec.Struct, frozen=True):
     """A request that wants to begin. `id` is unique among all requests ever.
 
-    A request that began before its possible use was known reserves again, with the same id. Then
+    A request that began before its maximum use was known reserves again, with the same id. Then
     `begun` is the amount that the request holds, and `most` replaces this amount. The request is
     not counted a second time; if it is refused, it goes on holding `begun`.
     """
@@ -47,7 +50,9 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A reservation. `epoch` changes when the storage of the reservations was emptied."""
+    """A reservation. `epoch` identifies the storage's content; emptied storage has
+    another epoch.
+    """
 
     demand: Demand
     epoch: str = ""
@@ -63,7 +68,7 @@ class Granted(msgspec.Struct, frozen=True):
 class Denied(msgspec.Struct, frozen=True):
     """The verdict that a request may not run. `retry_after_s`: None if waiting does not help.
 
-    `budget_left`: if the budget denies, the micro-units that a request may still cost.
+    `budget_left`: if the budget is the reason, the micro-units that a request may still cost.
     """
 
     reason: Reason
@@ -78,12 +83,12 @@ Verdict = Granted | Denied
 class Limiter(Protocol):
     """A limiter of tenants' requests. Call it from any task of one event loop.
 
-    Raises `Unavailable` (`gateway.errors`) if its storage does not answer in time or cannot write,
-    as StateLost if the storage is damaged or gone, and as StateDiskFull if it has no room.
+    Raises `Unavailable` (`gateway.errors`) if the limiter's storage does not answer in time or
+    cannot write: StateLost if the storage is damaged or gone, StateDiskFull if it has no room.
     """
 
     async def reserve(self, demand: Demand) -> Verdict:
-        """Reserve `demand.most` of every limit of the tenant, or of none."""
+        """Reserve `demand.most` of every limit of the tenant, or reserve nothing."""
         ...
 
     async def charge(self, hold: Hold, used: Amount) -> None:
@@ -91,7 +96,7 @@ class Limiter(Protocol):
         ...
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Extend holds to HOLD_S from now; lapsed holds stay lapsed."""
+        """Let holds lapse HOLD_S from now; holds that have lapsed stay lapsed."""
         ...
 
     async def close(self) -> None:

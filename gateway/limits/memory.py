@@ -1,4 +1,4 @@
-"""The limits in this process's memory: exact for this process alone, lost at its end.
+"""The limits in this process's memory: exact for this process alone, and lost when it ends.
 
 This limiter decides while Redis is down (`guarded`), and is the simplest limiter of the contract
 suite.
@@ -23,7 +23,8 @@ T = TypeVar("T")
 class Clocks:
     """The clock of rates and holds, and the calendar, of a limiter outside Redis.
 
-    `monotonic` in seconds, the same for all processes of a machine; `wall` since the epoch.
+    `monotonic` returns seconds of a clock that all processes of a machine share; `wall` returns
+    seconds since the epoch.
     """
 
     monotonic: Callable[[], float] = time.monotonic
@@ -41,7 +42,7 @@ def month_of(wall: float) -> int:
 
 
 class AccountLimiter:
-    """A limiter over tenants' accounts, stored wherever `_change` keeps them."""
+    """A limiter over tenants' accounts; `_change` decides where the accounts are stored."""
 
     def __init__(self, clocks: Callable[[], Moment] | None = None) -> None:
         self._clocks = clocks or Clocks()
@@ -62,7 +63,7 @@ class AccountLimiter:
             await asyncio.sleep(0)
 
     async def _change(self, tenant_id: str, change: Callable[[Account], T]) -> T:
-        """Change a tenant's account; no other task changes it meanwhile."""
+        """Change a tenant's account; no other task changes the account meanwhile."""
         raise NotImplementedError
 
 
@@ -74,7 +75,7 @@ class MemoryLimiter(AccountLimiter):
         self._accounts: dict[str, Account] = {}
 
     def owe(self, tenant_id: str, limits: Limits, requests: int, tokens: int) -> None:
-        """Count tokens and requests that were admitted elsewhere."""
+        """Count tokens and requests that another limiter has admitted."""
         self._account(tenant_id).owe(limits, requests, tokens, self._clocks())
 
     async def close(self) -> None:

@@ -6,7 +6,9 @@ from gateway.errors import TooManyRequests
 
 
 class OpenStreams:
-    """The running choices by tenant; a request counts as one until its choices are known."""
+    """The running choices by tenant; a request counts as one choice until its number of choices is
+    known.
+    """
 
     def __init__(self, max_per_tenant: int) -> None:
         self._max_per_tenant = max_per_tenant

@@ -4,7 +4,7 @@
 
 A call that Redis does not answer, or refuses (no memory, read-only, loading), raises Unavailable;
 `guarded` decides what happens then. Redis may still carry out a call that was given up (NoAnswer);
-its hold then lapses, or is settled by `guarded`.
+the hold of such a call lapses, or is settled by `guarded`.
 
 Each gateway remembers the spending that it last saw. So no budget begins again when Redis is
 emptied, and no spending is forgotten that a Redis replica had not received before the replica took
@@ -33,7 +33,9 @@ from gateway.tenant_limits import MICRO, Limits
 
 
 class Owed(NamedTuple):
-    """A debt: tokens admitted while Redis was away. Redis counts each debt's name once."""
+    """A debt: requests and tokens admitted while Redis was away. Redis counts each debt once, by
+    its name.
+    """
 
     name: str = ""  # "": the debt has not been sent
     requests: int = 0
@@ -46,9 +48,9 @@ class _Seen(NamedTuple):
 
 
 class RedisLimiter:
-    """A limiter in Redis. `clock` is Lua for Redis's time.
+    """A limiter in Redis. `clock` is Lua code that reads Redis's time.
 
-    The link stays open: it is not the limiter's own.
+    The limiter does not own the link, and leaves it open.
     """
 
     def __init__(self, link: RedisLink, *, clock: str = scripts.CLOCK) -> None:
@@ -62,7 +64,7 @@ class RedisLimiter:
         return await self.reserve_owing(demand, ())
 
     async def reserve_owing(self, demand: Demand, owed: Sequence[Owed]) -> Verdict:
-        """Count the debts in any case, and reserve everything or nothing."""
+        """Count the debts even if the demand is denied; reserve everything or nothing."""
         limits = demand.limits
         budget = limits.budget
         period = "" if budget is None else budget.period
@@ -96,8 +98,8 @@ class RedisLimiter:
     async def charge(self, hold: Hold, used: Amount, *, again: bool = False) -> None:
         """Release the hold and charge the tokens and cost that the request used.
 
-        `again`: Redis may have counted this charge before, and has released the hold if so. So a
-        hold that Redis no longer has is not charged again, also if the hold has lapsed.
+        `again`: Redis may have counted this charge before, and has released the hold if so. So if
+        Redis no longer has the hold, nothing is charged, even if the hold has lapsed.
         """
         demand = hold.demand
         await self._charge(
@@ -122,11 +124,13 @@ class RedisLimiter:
             await self._renew(_keys(tenant_id), [HOLD_US, *members])
 
     async def close(self) -> None:
-        """Close nothing: the link to Redis is not the limiter's own."""
+        """Close nothing, because the limiter does not own the link to Redis."""
 
 
 def _keys(tenant_id: str) -> list[str]:
-    """List the keys of a tenant's limits; their braces keep them on one node of a cluster."""
+    """List the keys of a tenant's limits; the braces in the keys keep all keys on one node of a
+    cluster.
+    """
     names = ("requests", "tokens", "holds", "month", "total", "owed")
     return [f"ratoon:limits:{{{tenant_id}}}:{name}" for name in names]
 

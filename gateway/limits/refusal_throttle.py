@@ -1,4 +1,4 @@
-"""The delay of a tenant's refusals: some are answered at once, the others slowly.
+"""The delay of a tenant's refusals: some are answered at once, further refusals slowly.
 
 Knows: tenants and times. Does not know: why a request is refused.
 """
@@ -6,14 +6,14 @@ Knows: tenants and times. Does not know: why a request is refused.
 import asyncio
 from collections.abc import Callable
 
-PER_S = 20.0  # refusals of a tenant that are answered at once, per second
-BURST_S = 1.0  # seconds' worth of refusals answered at once after a pause
-LONGEST_S = 2.0  # the longest delay of a refusal
+PER_S = 20.0  # number of a tenant's refusals that are answered at once, per second
+BURST_S = 1.0  # refusals answered at once after a pause, in seconds at the rate PER_S
+LONGEST_S = 2.0  # maximum delay of a refusal, in seconds
 _MAX_TENANTS = 10_000
 
 
 class RefusalThrottle:
-    """A throttle of refusals: a client that is refused and retries at once is answered slowly.
+    """A throttle of refusals: a client that retries at once after each refusal is answered slowly.
 
     A refused request is cheap, but not free: a tenant at its limits with many connections would
     keep the event loop busy with nothing else. So each tenant has a leaky bucket (GCRA): up to a

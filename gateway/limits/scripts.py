@@ -9,18 +9,18 @@ within the bounds of `limits` all numbers here are whole and exact.
           6 names of debts that were counted
     a member is  id|tokens|cost|period
 
-RESERVE and CHARGE return the levels they found; the gateway makes the refusal from these. If Redis
-knows of less spending than the gateway last saw, because Redis was emptied or a lagging replica
-took over, the gateway's number counts. A budget's `epoch` is drawn when its key is created: a
-changed epoch means that Redis was emptied, and earlier holds are no longer in it.
+RESERVE and CHARGE return the levels that they found; from these levels the gateway makes a refusal.
+If Redis knows of less spending than the gateway last saw, because Redis was emptied or a lagging
+replica took over, the gateway's number counts. A budget's `epoch` is drawn when its key is created:
+a changed epoch means that Redis was emptied, and earlier holds are no longer in it.
 
 Rates expire when they have drained, but not within IDLE_MS. Holds do not expire, since nothing
-would then release the tokens and budgets that they hold; the tokens do not expire while any are
-held. Names of debts are kept for NAMES_MS, because a gateway may send a debt again when its tenant
-comes back.
+would then release the tokens and budgets that they hold; the count of tokens does not expire while
+tokens are held. Names of debts are kept for NAMES_MS, because a gateway may send a debt again when
+its tenant comes back.
 """
 
-CLOCK = "redis.call('TIME')"  # seconds and microseconds
+CLOCK = "redis.call('TIME')"  # Lua code that returns the time as seconds and microseconds
 
 _ACCOUNT = """
 local time = %s
@@ -119,11 +119,11 @@ local function keep_tokens(level, rate, held)
 end
 """
 
-# RESERVE takes everything that a request needs, or nothing; it returns the levels found.
-# ARGV 1 requests a minute, 2 their room, 3 tokens a minute, 4 their room, 5 at once, 6 budget,
-# 7 period, 8 tokens, 9 cost, 10 id|tokens|cost|period, 11 hold in us, 12 a new epoch,
-# 13 spent and 14 month as last seen, 15 id|tokens|cost|period of the request's earlier hold,
-# or ''. From 16 on names of debts, each counted once, requests and tokens.
+# RESERVE takes everything that a request needs, or nothing; the script returns the levels that it
+# found. ARGV 1 requests a minute, 2 their room, 3 tokens a minute, 4 their room, 5 at once, 6
+# budget, 7 period, 8 tokens, 9 cost, 10 id|tokens|cost|period, 11 hold in us, 12 a new epoch, 13
+# spent and 14 month as last seen, 15 id|tokens|cost|period of the request's earlier hold, or ''.
+# From 16 on names of debts, each counted once, requests and tokens.
 RESERVE = """
 local rate, token_rate = tonumber(ARGV[1]), tonumber(ARGV[3])
 local most_running, most_spent = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -210,5 +210,5 @@ return redis.call('ZCARD', KEYS[3])
 
 
 def script(part: str, clock: str = CLOCK) -> str:
-    """Return the script RESERVE, CHARGE or RENEW for Redis; `clock` is Lua for its time."""
+    """Return the script RESERVE, CHARGE or RENEW; `clock` is Lua code that reads Redis's time."""
     return _ACCOUNT % clock + part

@@ -1,7 +1,7 @@
 """The limits of one machine in a SQLite file: exact over all workers of its gateway.
 
-    accounts   a tenant's sums, in one value
-    holds      a row for each running request, with an index by when it lapses
+    accounts   a row for each tenant, with all its sums in one value
+    holds      a row for each running request, with an index by the time of its lapse
 
 A decision is one short transaction on the event loop itself. It touches a few rows, however many
 requests run, and takes less time than another thread would. While another worker writes, the loop
@@ -10,7 +10,7 @@ thread syncs the file once a second, so a power cut may lose the last moments of
 and leaves the file whole. A restart or a worker that dies loses nothing. A damaged file refuses
 every decision until the operator replaces it, so no budget begins again by itself.
 
-A charge that cannot be written is owed, and written before the next change.
+A charge that cannot be written is kept as owed, and is written before the next change.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ from gateway.state.sqlite.file import transaction
 
 T = TypeVar("T")
 
-_OPENING_S = 5.0  # seconds for other workers' transactions to end
+_OPENING_S = 5.0  # seconds to wait, at the opening, for other workers' transactions to end
 _PATIENCE_S = 1.0
-_RETRY_S = 0.002  # another worker's transaction takes a tenth of this
+_RETRY_S = 0.002  # seconds between two tries; another worker's transaction takes a tenth of this
 _PAID_AT_ONCE = 100
 _SCHEMA = "CREATE TABLE IF NOT EXISTS accounts (tenant TEXT PRIMARY KEY NOT NULL, account BLOB)"
 
@@ -72,7 +72,9 @@ class SqliteLimiter(AccountLimiter):
         self._owed = Unpaid[tuple[Hold, Amount]](on_lost=on_lost)
 
     async def charge(self, hold: Hold, used: Amount) -> None:
-        """Release the hold and charge the use; if the file cannot be written now, do both later."""
+        """Release the hold and charge the tokens and cost that were used; if the file cannot be
+        written now, do both later.
+        """
         self._owed.append((hold, used))
         await self._pay()
 
@@ -96,7 +98,9 @@ class SqliteLimiter(AccountLimiter):
                 await self._write(lambda _: None)
 
     async def _write(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Write the owed charges, then change the file in one transaction; other tasks wait."""
+        """Write the owed charges, then change the file in one transaction, while other
+        tasks wait.
+        """
         until = time.monotonic() + _PATIENCE_S
         async with self._turn:
             while True:
@@ -148,7 +152,7 @@ def _store(connection: sqlite3.Connection, tenant_id: str, sums: Sums) -> None:
 
 
 class _WithHolds(Sums):
-    """The form of an account in files made before holds had rows of their own."""
+    """An account as older files store it, with its holds in the account's own value."""
 
     holds: dict[str, Held] = msgspec.field(default_factory=dict)
 

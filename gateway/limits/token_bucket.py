@@ -4,7 +4,7 @@
     tokens     a bucket that is filled when tokens are settled; tokens that are reserved until then
                are in `held_tokens`, which counts as filling the bucket and does not drain
     holds      the running requests, each with the time at which it lapses (`holds`)
-    budgets    by period: what is spent, and what is reserved
+    budgets    by period: the spent and the reserved micro-units
 
 So the tokens settled within any time t are at most rate * t + burst, plus the tokens that running
 requests needed beyond their reservations. These overfill the bucket, and no request begins until
@@ -24,11 +24,12 @@ from gateway.limits.holds import Held, Holds, MemoryHolds
 from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Hold, Verdict
 from gateway.tenant_limits import MICRO, Allowance, Limits, RateStatus, Reason
 
-ONE = 60_000_000  # the bucket level of a single request or token
-MAX_LEVEL = 9_000_000_000_000_000  # level of an overfull bucket: exact in a double
+ONE = 60_000_000  # level that a single request or token adds to a bucket
+MAX_LEVEL = 9_000_000_000_000_000  # maximum level of an overfull bucket, still exact in a double
 HOLD_US = int(HOLD_S * 1_000_000)
 MAX_RUNNING = 8192  # concurrent requests of a tenant whose limits do not bound them
-CONCURRENT_RETRY_S = 1.0  # nobody knows when a running request will end
+# seconds after which to retry, as nobody knows when a running request will end
+CONCURRENT_RETRY_S = 1.0
 
 
 class Bucket(msgspec.Struct, frozen=True):
@@ -41,8 +42,8 @@ class Bucket(msgspec.Struct, frozen=True):
     `level` is in sixty-millionths of a request or token: at `rate` a minute, `rate` of these drain
     each microsecond. `level` is the level at the time `at`, in microseconds of any monotonic clock.
     If the clock jumps back, time counts from the new reading on: the jump gives no tenant credit
-    and locks none out. If the clock jumps ahead, the bucket drains once, which admits at most one
-    burst.
+    and locks no tenant out. If the clock jumps ahead, the bucket drains once, which admits at most
+    one burst.
     """
 
     level: int = 0
@@ -54,17 +55,19 @@ class Bucket(msgspec.Struct, frozen=True):
         return Bucket(max(0, self.level - elapsed * rate), now)
 
     def filled(self, amount: int, capacity: int) -> Bucket:
-        """Return the bucket with `amount` added, at most up to `capacity`."""
+        """Return the bucket with `amount` added, but with a level of at most `capacity`."""
         return Bucket(min(self.level + amount * ONE, max(capacity, self.level)), self.at)
 
 
 def capacity(rate: int, burst_s: float | None) -> int:
-    """Return a full bucket's level: `burst_s` seconds at the rate (None: 60), at least ONE."""
+    """Return a full bucket's level, at least ONE: the use of `burst_s` seconds (None: 60) at the
+    rate.
+    """
     return max(ONE, rate * round((60.0 if burst_s is None else burst_s) * 1_000_000))
 
 
 def wait_s(level: int, rate: int) -> float:
-    """Return the seconds until `level` has drained."""
+    """Return the seconds until the bucket has drained by `level`."""
     return max(0, level) / rate / 1_000_000
 
 
@@ -83,7 +86,8 @@ class Spending(msgspec.Struct, array_like=True):
     month: int = 0
 
     def turn(self, month: int) -> None:
-        """Begin a new month if the calendar has moved on; a calendar set back keeps the spending.
+        """Begin a new month if the calendar has moved on; if the calendar was set back, the
+        spending stays.
 
         If the calendar goes back by more than a month, a clock was ahead before: the month is set
         back, so that the next month begins as always.
@@ -95,7 +99,9 @@ class Spending(msgspec.Struct, array_like=True):
 
 
 class Sums(msgspec.Struct):
-    """The sums of one tenant's use, without its single holds: small, however many requests run."""
+    """The sums of one tenant's use, without the holds of single requests: small, however many
+    requests run.
+    """
 
     requests: Bucket = Bucket()
     tokens: Bucket = Bucket()
@@ -137,7 +143,9 @@ class Account(Sums):
         self.holds.renew([hold.demand.id for hold in holds], until)
 
     def owe(self, limits: Limits, requests: int, tokens: int, moment: Moment) -> None:
-        """Count tokens admitted elsewhere, without a decision; buckets become at most full."""
+        """Count requests and tokens that another limiter has admitted; buckets become
+        at most full.
+        """
         self._bring_up(limits, moment)
         self._drain_requests(limits, moment)
         if limits.requests_per_minute is not None:
@@ -148,7 +156,7 @@ class Account(Sums):
             self.tokens = self.tokens.filled(tokens, room)
 
     def levels(self, limits: Limits) -> LimitLevels:
-        """Return the part of each limit that is taken now."""
+        """Return how much of each limit is taken now."""
         spending = self._spending(limits)
         return LimitLevels(
             self.requests.level,
@@ -158,7 +166,7 @@ class Account(Sums):
         )
 
     def _levels_without(self, demand: Demand) -> LimitLevels:
-        """Return the part of each limit that is taken by all requests but this one."""
+        """Return how much of each limit is taken by all requests except this request."""
         levels = self.levels(demand.limits)
         held = None if demand.begun is None else self.holds.get(demand.id)
         if held is None:
@@ -223,7 +231,7 @@ class Account(Sums):
 
 
 class LimitLevels(msgspec.Struct, frozen=True, array_like=True):
-    """The taken part of each limit: bucket levels, running requests, micro-units."""
+    """The used amount of each limit: bucket levels, running requests, micro-units."""
 
     requests: int
     tokens: int
@@ -260,12 +268,14 @@ def refusal_of(demand: Demand, levels: LimitLevels) -> Denied | None:
 
 
 def most_running(limits: Limits) -> int:
-    """Return the most concurrent requests of a tenant; MAX_RUNNING without a limit."""
+    """Return the maximum number of concurrent requests of a tenant; MAX_RUNNING if its limits set
+    none.
+    """
     return MAX_RUNNING if limits.max_concurrent is None else limits.max_concurrent
 
 
 def status_of(limits: Limits, levels: LimitLevels) -> RateStatus:
-    """Return the tenant's remaining requests and tokens of its rates."""
+    """Return how many requests and tokens the tenant's rates leave now."""
     return RateStatus(
         _allowance(limits.requests_per_minute, limits.burst_s, levels.requests),
         _allowance(limits.tokens_per_minute, limits.burst_s, levels.tokens),

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-MOST = 10_000  # charges that wait
+MOST = 10_000  # maximum number of charges that wait
 
 T = TypeVar("T")
 
@@ -13,11 +13,11 @@ _LOG = logging.getLogger(__name__)
 
 
 def uncounted() -> None:
-    """Ignore a lost charge: the default of `on_lost`."""
+    """Do nothing with a lost charge: the default of `on_lost`."""
 
 
 class Unpaid(deque[T]):
-    """A queue of charges; adding to a full queue loses the charge at the other end."""
+    """A queue of charges; adding at one end of a full queue loses the charge at the other end."""
 
     def __init__(self, most: int = MOST, on_lost: Callable[[], None] = uncounted) -> None:
         """Call `on_lost` for each charge that is lost."""
@@ -39,5 +39,6 @@ class Unpaid(deque[T]):
         if len(self) == self.maxlen:
             self.lost += 1
             self._on_lost()
-            if self.lost.bit_count() == 1:  # log losses 1, 2, 4, 8, ...
+            # log the first loss, the second, the fourth, the eighth, ...
+            if self.lost.bit_count() == 1:
                 _LOG.error("charges that could not be written are lost: %d so far", self.lost)

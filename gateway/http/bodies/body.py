@@ -1,11 +1,11 @@
 """A request's body: read within its bound, parsed into a Struct, or refused with a typed error.
 
-A request reserves memory for its body before it is read (`body_memory.py`). The body is kept once,
-and readers look at pieces of it, so that it is never copied whole and slow work does not keep other
-threads waiting.
+A request reserves memory for its body before the body is read (`body_memory.py`). The body is kept
+once, and readers look at pieces of the body, so that it is never copied whole and slow work does
+not keep other threads waiting.
 
 The cost of parsing depends on the number of values, not of bytes: a body of 16 MB may have millions
-of values. So the values are counted first. Large bodies are parsed in a thread.
+of values. So the values are counted before the body is parsed. Large bodies are parsed in a thread.
 """
 
 import codecs
@@ -28,10 +28,11 @@ T_co = TypeVar("T_co", covariant=True)
 Body = bytes | bytearray
 Part = Body | memoryview
 
-MAX_INNER_DEPTH = 64  # levels of JSON within a string
+MAX_INNER_DEPTH = 64  # maximum number of levels of JSON within a string
 _UTF8 = codecs.getincrementaldecoder("utf-8")
-_MAX_CONTAINERS = 1 << 16  # arrays and objects: millions would take seconds to build
-_MAX_VALUES = 150_000  # values of a body: more than a context of 128k token ids
+# maximum number of arrays and objects: millions would take seconds to build
+_MAX_CONTAINERS = 1 << 16
+_MAX_VALUES = 150_000  # maximum number of values of a body, enough for a prompt of 128k token ids
 # A subnormal number takes 6 us to parse, a thousand times as long as other numbers. It has an
 # exponent of three digits, or many zeros.
 _MAX_TINY = 256
@@ -44,7 +45,8 @@ _STEPS[list(b"]}")] = -1
 _OBJECT = re.compile(rb"\s*\{")
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
-_ENTRY = re.compile(r"\[\.\.\.\].*")  # an object's entry: msgspec does not say which
+# the place of an object's entry in msgspec's errors, which do not name the entry
+_ENTRY = re.compile(r"\[\.\.\.\].*")
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
 _UNKNOWN = re.compile(r"contains unknown field `(?P<name>[^`]*)`")
 _PART_TYPE = re.compile(r"\bcontent\[[^\]]*\]\.type$")
@@ -70,7 +72,7 @@ def is_flat(spelled: Body, most: int = 64) -> bool:
 def parse(
     decoder: JsonDecoder[T], body: Body, max_depth: int, bulk: Callable[[Body], Part] | None = None
 ) -> T:
-    """Run `parse_steps` at once."""
+    """Run all steps of `parse_steps` at once."""
     return at_once(parse_steps(decoder, body, max_depth, bulk))
 
 
@@ -80,8 +82,8 @@ def parse_steps(
     """Parse `body` as the Struct; raise BadRequest for malformed JSON.
 
     The body's outer object must have no name twice (`names.py`). Unknown names are ignored, but
-    their text too must be UTF-8 and within the bounds. Values in the parts that `bulk` cuts out of
-    the body are not counted: the Struct keeps these parts as `Raw`, unparsed.
+    their text too must be UTF-8 and within the bounds. Values in the parts that `bulk` finds in the
+    body are not counted, since the Struct keeps these parts unparsed, as `Raw`.
     """
     try:
         _check_text(body)  # msgspec does not look into the values of unknown names
@@ -102,7 +104,7 @@ def parse_steps(
 
 
 def parse_part(decoder: JsonDecoder[T], part: Body, where: str = "") -> T:
-    """Parse the Struct in `part`, whose text and shape were checked; raise BadRequest.
+    """Parse `part`, a part of a body that `parse_steps` has checked, as a Struct; raise BadRequest.
 
     `where` names the field that holds the part; an error's `param` begins with this name.
     """
@@ -126,12 +128,14 @@ def check_names(body: Body) -> None:
 
 
 def _least_bytes(members: dict[str, msgspec.Raw]) -> int:
-    """Count the least bytes of an object with these members: no blanks, no other members."""
+    """Count the bytes of an object that has exactly these members and no blanks."""
     return 1 + sum(len(name) + len(memoryview(value)) + 4 for name, value in members.items())
 
 
 def check_inner(spelled: Body, param: str) -> None:
-    """Check JSON in a body's strings by the body's bounds; raise BadRequest that names `param`."""
+    """Check JSON that stands in a body's strings, by the bounds on bodies; raise BadRequest that
+    names `param`.
+    """
     try:
         _check_shape(spelled, MAX_INNER_DEPTH)
         _check_values(spelled, None)
@@ -168,7 +172,9 @@ def _check_shape(body: Body, max_depth: int) -> None:
 
 
 def _check_values(body: Body, bulk: Callable[[Body], Part] | None) -> None:
-    """Check the number of commas; skip strings only where all commas together are too many."""
+    """Check the number of commas outside of strings; strings are skipped only if there are too many
+    commas in all.
+    """
     if _count_commas(body) <= _MAX_VALUES:
         return
     apart: Part = bulk(body) if bulk is not None else b""
@@ -179,7 +185,9 @@ def _check_values(body: Body, bulk: Callable[[Body], Part] | None) -> None:
 
 
 def _check_numbers(body: Body) -> None:
-    """Check the number of subnormal numbers: 150,000 would hold up all threads for 0.9 s."""
+    """Check the number of subnormal numbers: parsing 150,000 of them would hold up all threads for
+    0.9 s.
+    """
     if sum(_count(body, one, _MAX_TINY) for one in (b"e-", b"E-", _ZEROS)) <= _MAX_TINY:
         return
     found = 0
@@ -196,7 +204,9 @@ def _count_commas(spelled: Part) -> int:
 
 
 def count_separators(spelled: Part, depth: int | None = None) -> int:
-    """Count commas outside of strings; with `depth`, only commas at this depth of brackets."""
+    """Count commas outside of strings; if `depth` is given, count only commas at this depth of
+    brackets.
+    """
     found = at = 0
     for marks in outside_strings(spelled, _UNMARKED):
         commas = marks == ord(",")
@@ -209,7 +219,8 @@ def count_separators(spelled: Part, depth: int | None = None) -> int:
 
 
 def _count(body: Body, part: bytes, enough: int) -> int:
-    """Count `part` in `body`, up to `enough` + 1; bytes.count takes ten times as long.
+    """Count the occurrences of `part` in `body`, up to `enough` + 1; `bytes.count` would take ten
+    times as long.
 
     Each search reads one piece, because no other thread runs during it, not even the event loop.
     """
@@ -228,8 +239,8 @@ def _too_deep(max_depth: int) -> BadRequest:
 def invalid(message: str, below: str = "") -> BadRequest:
     """Convert msgspec's error to BadRequest with the field as `param`, without quoting the input.
 
-    The text names the field too, because OpenAI's client shows its user only the text of an error.
-    `below` is the path of the part that msgspec read, if it did not read the whole body.
+    The error's text names the field too, because OpenAI's client shows users only the text of an
+    error. `below` is the path of the part that msgspec read, if it did not read the whole body.
     """
     found = _AT.search(message)
     what = message[: found.start()] if found else message

@@ -1,4 +1,5 @@
-"""Gzip bodies inflated as they come, a piece at a time, so that a bound on their content holds.
+"""Gzip bodies inflated as they come, a piece at a time, so that their content is kept within a
+bound.
 
 A kilobyte can become a megabyte, so the inflated bytes are counted. Members that inflate to little
 or nothing cost time too, so members are counted as well.
@@ -11,10 +12,12 @@ from collections.abc import Iterator
 
 from gateway.errors import BadRequest
 
-MOST_MEMBERS = 1024  # bgzip, which writes the most members, has one for each 64 KiB
+# maximum number of members of a body; bgzip, which writes the most, writes a member for each 64 KiB
+MOST_MEMBERS = 1024
 _GZIP = 16 + zlib.MAX_WBITS
-_PIECE = 1 << 18  # inflated bytes between two turns of other requests
-# compressed bytes unpacked without a pause for other requests; zlib copies the unread bytes
+_PIECE = 1 << 18  # number of bytes inflated between two turns of other requests
+# number of compressed bytes unpacked without a pause for other requests; zlib copies the unread
+# bytes
 _SLICE = 1 << 14
 
 
@@ -24,7 +27,7 @@ class Inflating:
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP)
         self._has_begun = False
-        self._ended = 0  # members that have ended
+        self._ended = 0  # number of gzip members that have ended
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield the inflated content of `data` in small pieces.

@@ -1,4 +1,5 @@
-"""The refusal of JSON objects with a name twice: readers differ in which value counts.
+"""The refusal of JSON objects that have a name twice, since readers differ in which of the two
+values counts.
 
 A proxy before this server, such as one that allows some models or sets the salt, may read the
 first `cache_salt` where this server would read the last. So a tenant's body has each name at its
@@ -6,7 +7,7 @@ first level once: model, salt and limits are set there (`body.py`). Deeper level
 tools and schemas, which the model reads and no right depends on. In the operator's bodies and in
 files with keys, no object at any level has a name twice.
 
-Does not know: which names mean something.
+Does not know: which names are names of fields.
 """
 
 import json
@@ -15,7 +16,7 @@ from typing import Any
 
 from gateway.errors import BadRequest
 
-_LONGEST = 64  # characters of a name that an error quotes
+_LONGEST = 64  # maximum number of characters of a name that an error quotes
 
 
 def check_all_names(spelled: bytes | bytearray) -> None:
@@ -34,7 +35,7 @@ def _most_often(names: list[str]) -> str:
 
 
 def given_twice(name: str) -> BadRequest:
-    """Make the error for a repeated name; it quotes a name only if a field could have it."""
+    """Make the error for a repeated name; the error quotes only a name that a field could have."""
     if not name.isidentifier() or len(name) > _LONGEST:
         return BadRequest("a name is given twice", code="invalid_json")
     return BadRequest(f"`{name}` is given twice", code="invalid_json", param=name)

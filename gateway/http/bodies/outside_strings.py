@@ -1,6 +1,7 @@
 """The characters of a JSON body outside of its strings, found before the body is parsed.
 
-The search is vectorised and reads pieces, because a body may be long and all brackets and quotes.
+The search is vectorised and reads pieces, because a body may be long and consist only of brackets
+and quotes.
 
 Knows: strings and escapes. Does not know: which characters or numbers are too many (`body.py`).
 """
@@ -12,11 +13,12 @@ import numpy.typing as npt
 
 Text = bytes | bytearray | memoryview
 
-PIECE = 1 << 18  # bytes scanned between two turns of other threads
+PIECE = 1 << 18  # number of bytes scanned between two turns of other threads
 
 
 def outside_strings(spelled: Text, passed_over: bytes = b"") -> Iterator[npt.NDArray[np.uint8]]:
-    """Yield the characters outside of strings, piece by piece, without the `passed_over` ones.
+    """Yield the characters outside of strings, piece by piece, without the characters in
+    `passed_over`.
 
     `passed_over` must not contain a quote.
     """
@@ -33,7 +35,9 @@ def outside_strings(spelled: Text, passed_over: bytes = b"") -> Iterator[npt.NDA
 
 
 def pieces_of(spelled: Text) -> Iterator[bytes]:
-    """Yield copies of parts of `spelled`, never cut between a backslash and its character."""
+    """Yield copies of parts of `spelled`, never cut between a backslash and the
+    character after it.
+    """
     start, view = 0, memoryview(spelled)
     while start < len(view):
         piece = bytes(view[start : start + PIECE])

@@ -13,12 +13,12 @@ _PLAIN = {"", "identity"}
 
 
 async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
-    """Read the whole body; raise BodyTooLarge as soon as it must exceed `max_bytes`.
+    """Read the whole body; raise BodyTooLarge as soon as more than `max_bytes` are certain to come.
 
-    Memory for a declared length is leased at once, for other bodies as their bytes come. A declared
-    length that is too large is refused at once; the bytes of all other bodies are counted as they
-    come, or as gzip is inflated. Raises UnsupportedEncoding for other encodings, BadRequest for
-    broken gzip, and the errors of `lease` if there is no room.
+    Memory for a body of declared length is reserved at once, for any other body as its bytes come.
+    A declared length that is too large is refused at once; the bytes of all other bodies are
+    counted as they come, or as gzip is inflated. Raises UnsupportedEncoding for other encodings,
+    BadRequest for broken gzip, and the errors of `lease` if there is no room.
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding == "gzip":

@@ -1,4 +1,4 @@
 """One HTTP connection: its bytes, heads, bodies, deadlines and refusals.
 
-Knows: framing, bounds, turns. Does not know: routes, or what is in a body.
+Knows: framing, bounds, turns of connections. Does not know: routes, or the content of bodies.
 """

@@ -39,11 +39,14 @@ from gateway.http.protocol.state import State
 from gateway.http.protocol.timer import Timer
 from gateway.http.request_head import owner_told_to
 
-MAX_LENGTH_DIGITS = 19  # fits 64 bits; leading zeros could go on without end
-_ROOM = 64 << 10  # bytes that may wait, and bytes of a chunked body parsed in one turn
-_MAX_SLICES = 64  # slices of a chunked body, in one turn
+# maximum digits of a declared length: fits 64 bits; leading zeros could go on without end
+MAX_LENGTH_DIGITS = 19
+# maximum bytes that wait to be parsed, and bytes of a chunked body parsed in one turn
+_ROOM = 64 << 10
+_MAX_SLICES = 64  # maximum slices of a chunked body parsed in one turn
 _MAX_PIECES = 64
-_MAX_DRAINED_CHUNKS = 64 << 10  # bytes of a chunked body, parsed after the answer
+# maximum bytes of a chunked body that are parsed and discarded after the answer
+_MAX_DRAINED_CHUNKS = 64 << 10
 _LINGER_S = 2.0  # seconds for a refused client to read the refusal and close
 _LINGER_BYTES = 1 << 20
 
@@ -54,13 +57,14 @@ class BoundedConnection(CountedConnection):
     """uvicorn's connection with bounds; a client that exceeds a bound is cut off with an error."""
 
     rest_s: ClassVar[float] = 0.05  # seconds between discarded pieces of a body
-    pipelined_s: ClassVar[float] = 0.01  # from an answer to the parsing of a request sent before it
+    # seconds from an answer to the parsing of a request that was sent before this answer
+    pipelined_s: ClassVar[float] = 0.01
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head = HeadFraming(self.bounds.max_head_bytes)
         self._framing = BodyFraming(0)
-        self._to_drain = 0  # bytes to be discarded, at most
+        self._to_drain = 0  # maximum number of bytes still to be discarded
         self._receives = True
         self._next_turn = Timer(self.loop, self._take_turn)
         self._deadline = Timer(self.loop, self._expire)
@@ -68,7 +72,7 @@ class BoundedConnection(CountedConnection):
     # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the deadline of the first head: a silent client is treated like a slow one."""
+        """Start the deadline of the first head: a silent client is treated like a slow client."""
         super().connection_made(transport)
         if not self.transport.is_closing():
             self._enter(State.IDLE, self.bounds.head_deadline_s)
@@ -100,14 +104,14 @@ class BoundedConnection(CountedConnection):
         """Stop parsing: the application takes the body more slowly than it comes."""
 
     def resume_reading(self) -> None:
-        """Parse on: the application waits for more of the body."""
+        """Continue parsing, since the application waits for more of the body."""
         if self._is_in_body:
             self._next_turn.soon()
 
     # Parsing.
 
     def _take_turn(self) -> None:
-        """Parse a head and a piece of its body, or another piece of a body."""
+        """Parse a head and the first piece of its body, or the next piece of a body."""
         if self.transport.is_closing():
             return
         if self.state in (State.IDLE, State.HEAD):
@@ -131,7 +135,7 @@ class BoundedConnection(CountedConnection):
             self._next_turn.after(self.pipelined_s)
 
     def _rest(self) -> None:
-        """Receive and parse no data for a while."""
+        """Receive and parse no data for the given seconds."""
         self._next_turn.after(self.rest_s)
         self._receive_if_there_is_room()
 
@@ -181,7 +185,9 @@ class BoundedConnection(CountedConnection):
     # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
-        """Start a head. Parsed bytes end with the message, so no other message starts in them."""
+        """Start a head. The parser is given bytes of one message at a time, so no other message
+        starts in the same bytes.
+        """
         if self.state is not State.HEAD:
             raise httptools.HttpParserError("a message within a message")
         super().on_message_begin()
@@ -243,7 +249,9 @@ class BoundedConnection(CountedConnection):
         return is_answered or (self.state is State.IDLE and not self._received)
 
     def _await_request(self) -> None:
-        """Wait for a request; the client is not idle if a request has come already."""
+        """Wait for a request; the connection is not idle if bytes of a request have
+        come already.
+        """
         self._enter(State.IDLE, None if self._received else self.timeout_keep_alive)
 
     def _refuse(self, error: GatewayError) -> None:
@@ -265,7 +273,9 @@ class BoundedConnection(CountedConnection):
             self._end(self.bounds.max_body_bytes)
 
     def _end(self, to_drain: int) -> None:
-        """Send nothing more, and close late: an immediate close would lose the last answer."""
+        """Send nothing more, and close after a while: an immediate close would lose the last
+        answer.
+        """
         self._received.clear()
         self._to_drain = to_drain
         self.transport.write_eof()
@@ -278,12 +288,13 @@ class BoundedConnection(CountedConnection):
     # Deadlines.
 
     def _enter(self, state: State, seconds: float | None) -> None:
-        """Put the connection in `state`, for at most its deadline."""
+        """Put the connection in `state`, for at most the state's deadline."""
         self.state = state
         self._deadline.restart(seconds)
 
     def _expire(self) -> None:
-        if self.state is State.IDLE:  # perhaps closed, though the client has not read all data
+        # the connection may be closing, though the client has not read all data
+        if self.state is State.IDLE:
             self._close()
         elif self.state in (State.HEAD, State.BODY) and not self.transport.is_closing():
             self._refuse(_TOO_SLOW)
@@ -298,7 +309,7 @@ def connection_within(
     refused: Callable[[str], None] = uncounted,
     cors: Cors | None = None,
 ) -> type[BoundedConnection]:
-    """Make the connection class for uvicorn, which makes the instances itself."""
+    """Make the connection class for uvicorn, which makes the class's instances itself."""
     given = {
         "bounds": bounds,
         "backlogs": Backlogs(bounds),

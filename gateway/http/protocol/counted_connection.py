@@ -28,18 +28,21 @@ from gateway.http.protocol.state import State
 from gateway.http.request_head import abandon_if_stranger
 
 _ASKED = (State.HEAD, State.BODY, State.ANSWERING)
-_GONE_S = 0.05  # longest wait for the last bytes of a connection that is closed to make room
+_GONE_S = 0.05  # seconds to wait for the last bytes of a connection that is closed to make room
 _TOO_MANY_CONNECTIONS = Unavailable(
     "the server has too many connections", code="too_many_connections", retry_after_s=1.0
 )
 
 
 def uncounted(code: str) -> None:
-    """Ignore the code of a refusal, for a server that does not count refusals."""
+    """Do nothing with the code of a refusal: the default of a server that does not
+    count refusals.
+    """
 
 
 class CountedConnection(HttpToolsProtocol):
-    """uvicorn's connection, counted: on a full port, a new connection closes another one at once.
+    """uvicorn's connection, counted: on a full port, a new connection closes another connection at
+    once.
 
     `holders` chooses the connection to close.
     """
@@ -50,7 +53,8 @@ class CountedConnection(HttpToolsProtocol):
     backlogs: ClassVar[Backlogs]  # the backlogs of the connections' streams
     gathered: ClassVar[GatheredAnswers]
     cors: ClassVar[Cors] = Cors()
-    refused = staticmethod(uncounted)  # is given the code of each error that the connection sends
+    # called with the code of each error that the connection sends
+    refused = staticmethod(uncounted)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -58,7 +62,9 @@ class CountedConnection(HttpToolsProtocol):
         self._received = bytearray()  # received bytes that are not yet parsed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the new connection; if the port is full, close the connection that counts least."""
+        """Count the new connection; if the port is full, close the connection that `holders`
+        chooses.
+        """
         super().connection_made(CoalescedHead(transport, self.loop))
         self._reads = ReadWatch(self.transport, self.bounds.stalled_write_s)
         self.flow = FlowControl(self)  # type: ignore[arg-type]
@@ -75,7 +81,7 @@ class CountedConnection(HttpToolsProtocol):
         return self.state is State.IDLE
 
     def make_room(self) -> None:
-        """Close at once to make room; a client that waits for an answer is sent the error."""
+        """Close at once to make room; a client that waits for an answer is sent an error."""
         if self.flow.write_paused:  # the client does not read
             self.transport.abort()
             return
@@ -86,7 +92,9 @@ class CountedConnection(HttpToolsProtocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from the count, and abandon a stranger's request."""
+        """Remove the connection from the count, and abandon the request of a client without a valid
+        key.
+        """
         self.holders.leave(self)
         self._reads.end()
         super().connection_lost(exc)
@@ -94,7 +102,9 @@ class CountedConnection(HttpToolsProtocol):
             abandon_if_stranger(cast("Scope", self.scope))
 
     def on_message_begin(self) -> None:
-        """Make a request's scope; its answer's bytes are counted while they wait for the client."""
+        """Make a request's scope; let the answer's bytes be counted while they wait for
+        the client.
+        """
         super().on_message_begin()
         let_wait(cast("Scope", self.scope), self.backlogs, self.flow)
         let_gather(cast("Scope", self.scope), self.gathered)
@@ -128,6 +138,8 @@ class CountedConnection(HttpToolsProtocol):
         return True
 
     def _close(self) -> None:
-        """Close once all written data has been sent; cut off a client that hardly reads."""
+        """Close once all written data has been sent; abort the connection of a client that hardly
+        reads.
+        """
         self._reads.begin()
         self.transport.close()

@@ -4,8 +4,8 @@ The cost of a head depends on its bytes, its fields and the parameters in its qu
 parses all of these before a key is checked.
 
 Around the pieces of a chunked body are the sizes of chunks, their extensions, and trailers. HTTP
-bounds none of these. Here they use up a credit of bytes, which the body's bytes renew: the credit
-is enough for any chunk, even of a single byte, but not for an endless extension or trailer.
+bounds none of these. Here this framing uses up a credit of bytes, which the body's bytes renew: the
+credit is enough for any chunk, even of a single byte, but not for an endless extension or trailer.
 
 Knows: bytes. Does not know: what fields mean, or which bytes are body. The parser, not this module,
 decides whether a head is valid.
@@ -19,16 +19,17 @@ from urllib.parse import unquote
 
 from gateway.errors import BadRequest, HeadTooLarge, UriTooLong
 
-MAX_REQUEST_LINE = 4096  # bytes
-MAX_FIELDS = 100  # fields of a head, as with Apache and HAProxy
+MAX_REQUEST_LINE = 4096  # maximum bytes of a request line
+MAX_FIELDS = 100  # maximum number of fields of a head, as with Apache and HAProxy
 MAX_PARAMETERS = 100
 _END = re.compile(rb"\n\r?\n")
 _UPGRADE = re.compile(rb"(\nupgrad)e:", re.IGNORECASE)
 _HOST = re.compile(rb"[\w.~!$&'()*+,;=%:\[\]-]*", re.ASCII)  # characters of a host and a port
-SLICE = 4 << 10  # bytes of a chunked body parsed at once: in chunks of one byte they take 0.7 ms
-_MAX_CREDIT = 1 << 10  # bytes of framing without any byte of the body
+# bytes of a chunked body parsed at once: if all chunks have one byte, this takes 0.7 ms
+SLICE = 4 << 10
+_MAX_CREDIT = 1 << 10  # maximum bytes of framing without any byte of the body
 _EARNED = 8  # bytes of framing credit for each byte of the body
-_MAX_TRAILERS = 512  # bytes of the trailers' names and values
+_MAX_TRAILERS = 512  # maximum bytes of the trailers' names and values
 _MESSAGE_END = b"\r\n\r\n"
 
 UNREADABLE = BadRequest("this is not a valid HTTP request", code="invalid_http")
@@ -38,12 +39,12 @@ FRAMING_TOO_LARGE = HeadTooLarge(
 
 
 class HeadFraming:
-    """The framing of a connection's heads, one head after the other."""
+    """The framing of a connection's heads, one head after another."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._skipped = 0  # bytes of empty lines before the head
-        self._searched = 0  # received bytes that contain no end of the head
+        self._skipped = 0  # number of bytes of empty lines before the head
+        self._searched = 0  # number of received bytes that are known to contain no end of the head
 
     def take(self, received: bytearray) -> bytes | None:
         """Remove a head from the received bytes; return None while the head is incomplete.
@@ -95,7 +96,7 @@ def path_in(received: bytes | bytearray) -> str:
 
 
 def names_one_host(fields: Iterable[tuple[bytes, bytes]], version: str) -> bool:
-    """Return whether a head has the one field `Host` that HTTP 1.1 requires (RFC 9112, 3.2).
+    """Return whether a head has exactly one field `Host`, as HTTP 1.1 requires (RFC 9112, 3.2).
 
     `fields` have names in lower case. Two servers could take two such fields for different hosts.
     HTTP 1.0 does not require the field.
@@ -116,15 +117,17 @@ def _without_upgrade(head: bytes) -> bytes:
 
 
 class BodyFraming:
-    """The framing of a request's body of `length` bytes, or chunked if that is None."""
+    """The framing of a request's body of `length` bytes, or of a chunked body if
+    `length` is None.
+    """
 
     def __init__(self, length: int | None) -> None:
         self._left = length
         self._credit = _MAX_CREDIT
         self._trailers = 0
-        self._in_slice = 0  # bytes of the body, without framing, in the bytes parsed last
-        self.pieces = 0  # pieces of the body so far
-        self._tail = b""  # the last parsed bytes: the end of the message may have begun in them
+        self._in_slice = 0  # number of the body's bytes, without framing, in the slice parsed last
+        self.pieces = 0  # number of pieces of the body so far
+        self._tail = b""  # the last parsed bytes, in which the end of the message may have begun
 
     @classmethod
     def of(cls, headers: list[tuple[bytes, bytes]]) -> BodyFraming:
@@ -161,7 +164,9 @@ class BodyFraming:
         self._trailers += len(name) + len(value)
 
     def is_within_bounds(self, parsed: bytes) -> bool:
-        """Tell whether the framing around the body is within bounds, with the slice `parsed`."""
+        """Tell whether the framing around the body, including the slice `parsed`, is
+        within bounds.
+        """
         body, self._in_slice = self._in_slice, 0
         if self._left is not None:
             self._left -= body

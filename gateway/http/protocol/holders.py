@@ -3,7 +3,7 @@
 For a new connection, a full port closes a connection of the holder that has most connections.
 Unauthenticated peers count as one holder, which loses its oldest connection, idle or not; a tenant
 loses the connection that has been idle longest. So unauthenticated peers cannot keep anybody out,
-however many they are, and a holder with no more connections than others loses none.
+however many they are, and a holder with no more connections than other holders loses no connection.
 
 A connection on which a tenant's request runs is never closed for another connection. But on a
 nearly full port, a tenant that holds more than half of the connections is refused requests on
@@ -34,11 +34,12 @@ C = TypeVar("C", bound=HeldConnection)
 
 
 class Holders(Generic[C]):
-    """The connections of one port, by their holders. For one event loop."""
+    """The connections of one port, by holder. To be used in one event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held: dict[str, dict[C, None]] = {}  # by holder; the last used connection last
+        # connections by holder, the most recently used connection last
+        self._held: dict[str, dict[C, None]] = {}
         self._owners: dict[C, str] = {}
 
     def enter(self, one: C) -> C | None:
@@ -51,7 +52,7 @@ class Holders(Generic[C]):
         return gone
 
     def leave(self, one: C) -> None:
-        """Remove a connection; repeated calls do nothing."""
+        """Remove a connection; removing it again does nothing."""
         owner = self._owners.pop(one, None)
         if owner is not None:
             held = self._held[owner]
@@ -62,7 +63,8 @@ class Holders(Generic[C]):
     def tell(self, one: C, owner: str) -> None:
         """Note that a request on the connection `one` has a key of `owner`.
 
-        Raises TooManyRequests if the port is nearly full and the tenant holds more than half of it.
+        Raises TooManyRequests if the port is nearly full and the tenant holds more than half of the
+        port's connections.
         """
         if one not in self._owners:
             return  # the connection has closed meanwhile

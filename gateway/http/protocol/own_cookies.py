@@ -1,11 +1,13 @@
 """The selection of a request's cookies that this server's pages have set.
 
 The framework would parse all cookies that a browser has for this host. Other servers on the host
-may have set some, which mean nothing here.
+may have set cookies, which mean nothing here.
 """
 
 PREFIX = b"ratoon_"
-_LONGEST = 8192  # bytes; a browser sends a cookie of at most 4096 bytes, and there are two pages
+# maximum bytes of a `Cookie` field that is read: a browser's cookie has at most 4096 bytes, and
+# there are two pages
+_LONGEST = 8192
 
 
 def own_cookies(value: bytes) -> bytes:

@@ -5,7 +5,8 @@
 
 Bytes wait in the transport, then in the socket's send queue until the client's machine has received
 them. Both are measured, because the kernel takes more bytes from the transport only when a third of
-its queue of megabytes is free; a steady client on a slow line needs minutes for that.
+its send queue (some megabytes) is free, and a steady client on a slow line may need minutes to free
+so much.
 
 Knows: how many bytes wait. Does not know: what is sent, or what else ends a connection.
 """
@@ -18,11 +19,11 @@ import termios
 
 from gateway.http.protocol.timer import Timer
 
-LEAST_RATE = 1024  # bytes a second
+LEAST_RATE = 1024  # minimum bytes a second that a client must read
 
 
 class ReadWatch:
-    """The watch on how fast the client of one connection reads."""
+    """Watches how fast the client of one connection reads."""
 
     def __init__(self, transport: asyncio.Transport, every_s: float) -> None:
         self._transport = transport
@@ -56,7 +57,7 @@ class ReadWatch:
 
 
 def _queued(transport: asyncio.Transport) -> int:
-    """Count the bytes in the socket's send queue, if the system tells."""
+    """Count the bytes in the socket's send queue; 0 if the system cannot tell."""
     socket = transport.get_extra_info("socket")
     if socket is None or sys.platform != "linux":
         return 0

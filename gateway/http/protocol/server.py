@@ -1,4 +1,4 @@
-"""The server of several applications on their addresses, in one event loop, until a signal.
+"""The serving of several applications on their addresses, in one event loop, until a signal.
 
 Several processes may listen on one port: every worker has a socket of its own on it (SO_REUSEPORT),
 and the kernel distributes connections among them by their addresses. With one inherited socket, the
@@ -25,8 +25,11 @@ from gateway.http.protocol.counted_connection import uncounted
 from gateway.http.protocol.shared_port import sockets_on
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_KEEP_ALIVE_S = 75  # longer than balancers keep idle connections, so that balancers close first
-_CUT_OFF_S = 2.0  # seconds to send errors to requests that are cut off; stuck clients take longer
+# seconds for which an idle connection is kept: longer than balancers keep it, so that balancers
+# close first
+_KEEP_ALIVE_S = 75
+# seconds to send errors to requests that are cut off; clients that do not read would take longer
+_CUT_OFF_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +41,17 @@ class Bind:
     host: str
     port: int  # 0: any free port
     max_connections: int = sys.maxsize
-    refused: Callable[[str], None] = uncounted  # is given codes of errors sent by connections
+    # called with the code of each error that a connection sends
+    refused: Callable[[str], None] = uncounted
     cors: Cors | None = None  # None: no page of another origin may read an answer
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server without signal handlers, because one process may run several."""
+    """uvicorn's server without signal handlers, because one process may run several servers."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Install no signal handlers; `serve` installs them once for all servers."""
+        """Install no signal handlers, since `serve` installs handlers once for all servers."""
         yield
 
     def __init__(self, config: uvicorn.Config, *, shares_port: bool) -> None:
@@ -56,7 +60,7 @@ class Server(uvicorn.Server):
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, on a socket of the process's own if others share the port."""
+        """Listen; if other processes share the port, listen on a socket of this process's own."""
         if self._shares_port:
             sockets = sockets_on(self.config.host, self.config.port)
         await super().startup(sockets)
@@ -67,7 +71,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
         cut_off = set(self.server_state.tasks)
         for task in cut_off:
-            if not task.cancelling():  # uvicorn cancels none after a second signal
+            if not task.cancelling():  # after a second signal uvicorn cancels no task
                 task.cancel()
         if cut_off:
             await asyncio.wait(cut_off, timeout=_CUT_OFF_S)

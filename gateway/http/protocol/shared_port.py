@@ -21,7 +21,8 @@ def sockets_on(host: str, port: int) -> list[socket.socket]:
 
 @contextmanager
 def reserved(addresses: Sequence[tuple[str, int]]) -> Iterator[None]:
-    """Keep the ports from other programs while no worker listens; raise OSError.
+    """Reserve the ports, so that no other program takes them while no worker listens; raise
+    OSError.
 
     A socket that is bound but does not listen gets no connections.
     """

@@ -1,4 +1,4 @@
-"""A timer of a single later call."""
+"""A timer that schedules one later call."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,17 +18,21 @@ class Timer:
         return self._due is not None
 
     def soon(self) -> None:
-        """Schedule the call after all callbacks that are ready now, unless a call is scheduled."""
+        """Schedule the call after all callbacks that are ready now, unless a call is scheduled
+        already.
+        """
         if self._due is None:
             self._due = self._loop.call_soon(self._come)
 
     def after(self, seconds: float) -> None:
-        """Schedule the call in the given seconds, unless a call is scheduled."""
+        """Schedule the call in the given seconds, unless a call is scheduled already."""
         if self._due is None:
             self._due = self._loop.call_later(seconds, self._come)
 
     def restart(self, seconds: float | None) -> None:
-        """Schedule the call in the given seconds, in place of any other; None: no call."""
+        """Schedule the call in the given seconds, in place of any scheduled call; None: only cancel
+        the scheduled call.
+        """
         if self._due is not None:
             self._due.cancel()
         self._due = None if seconds is None else self._loop.call_later(seconds, self._come)
