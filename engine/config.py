@@ -33,13 +33,13 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     dtype: DtypeName = "auto"  # auto: float32 on cpu, the dtype of the model files on cuda
     load_format: LoadFormat = "safetensors"
     quantization: Quantization = "none"
-    # GiB of each rank's weights that stay in host memory, in whole layers; 0: none.
+    # GiB of each rank's weights that stay in host memory, in whole layers; 0: no weights.
     cpu_offload_gb: float = 0.0
     max_model_len: int | None = None  # longest context in tokens; None: the model's own
-    adapters_dir: str | None = None  # folder of the LoRA adapters that may be loaded; None: none
-    adapter_slots: int = 8  # adapters on the device at a time
+    adapters_dir: str | None = None  # folder of loadable LoRA adapters; None: no adapters
+    adapter_slots: int = 8  # number of adapters on the device at a time
     adapter_rank: int = 16  # largest rank of an adapter
-    adapter_experts: bool = False  # room for adapters of experts, too
+    adapter_experts: bool = False  # True: leave room for adapters of experts, too
     adapter_host_gib: float = 1.0  # GiB of adapters in host memory
 
 
@@ -59,13 +59,14 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     windows: WindowsName = "auto"
     # Bytes for cached states or windows on the device, for each byte of KV there.
     state_cache_ratio: float = 0.25
-    disk_cache_dir: str | None = None  # None: no disk tier
-    disk_cache_gib: float = 1.0  # 0: no disk tier
+    disk_cache_dir: str | None = None  # folder of the disk tier; None: no disk tier
+    disk_cache_gib: float = 1.0  # GiB of the disk tier; 0: no disk tier
     disk_encryption: bool = False  # encrypts each flow's records on disk with the flow's own key
     spill_grace_s: float = 5.0  # seconds for writing blocks to disk at a stop, hottest first
     cache_policy: PolicyName = "lru"
     single_flight_deadline_s: float = 10.0
-    # Share of the answers to cached prompts that are computed again without the cache; 0: none.
+    # Share of the answers to cached prompts that are computed again without the cache; 0: no
+    # answers.
     sentinel_share: float = 0.001
 
 
@@ -83,7 +84,7 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
     # On cuda, decodes read a common prefix of at least this many tokens once together,
     # where that saves enough. None: the measured break-even length; 0: never.
     least_shared_tokens: int | None = None
-    graph_tokens: int = MOST_NEW  # largest step in tokens that is replayed as a CUDA graph; 0: none
+    graph_tokens: int = MOST_NEW  # largest step in tokens replayed as a CUDA graph; 0: no graphs
 
 
 class RankSettings(msgspec.Struct, frozen=True, kw_only=True):

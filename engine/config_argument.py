@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 def begun_with(arguments: list[str]) -> EngineConfig | None:
     """Set up the process `python -m engine CONFIG`; return the config from its argument.
 
-    Return None without an argument, after logging how to call the process.
+    If there is no argument, log how to call the process, and return None.
     """
     prevent_core_dumps()
     allow_open_files()

@@ -43,7 +43,7 @@ class CopyCounts:
 
     moves: int = 0
     failed: int = 0
-    # seconds that ended copies took; for untimed copies, the seconds in which any was under way
+    # seconds that ended copies took; of untimed copies, seconds with at least one under way
     seconds: float = 0.0
     under_way: int = 0
     busy_since: float = 0.0  # start of the first copy under way, or end of a later copy

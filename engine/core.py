@@ -65,7 +65,7 @@ RETRY_AFTER_S = 2.0  # seconds, for clients of a draining engine: its successor 
 
 
 class EngineCore:
-    """The state and the loop of one engine. Used by one thread only."""
+    """The owner's data and the loop of one engine. Used by one thread only."""
 
     def __init__(self, components: Components) -> None:
         self.components = components

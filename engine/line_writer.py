@@ -12,7 +12,7 @@ import queue
 import threading
 from typing import NoReturn
 
-MAX_WAITING = 1000  # lines
+MAX_WAITING = 1000  # maximum number of waiting lines
 _END_S = 5.0  # longest wait for queued lines at the end, on a busy host
 
 

@@ -143,7 +143,7 @@ class Adapters:
     def _slot(self, adapter: Adapter, flow: str, used: _Used) -> int:
         """Return the slot of the adapter of `flow`'s request, and note in `used` the flow's use.
 
-        Copies the adapter to a slot unless it is in one. Returns 0 if no slot is free.
+        Copies the adapter to a slot unless a slot has it. Returns 0 if no slot is free.
         """
         assert self._parts is not None
         digest = adapter.digest

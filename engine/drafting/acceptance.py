@@ -49,7 +49,7 @@ class Acceptance:
         self.probability = probability
         self.most_expected = (
             probability * (1.0 - probability**MOST_DRAFTS) / (1.0 - probability)
-        )  # as `expected`
+        )  # `expected(MOST_DRAFTS)`, written out
 
     def expected(self, size: int) -> float:
         """Return the mean number of accepted tokens in a draft of `size` tokens."""

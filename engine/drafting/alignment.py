@@ -1,6 +1,6 @@
 """The place in a text that a sequence repeats.
 
-The place moves on with the sequence.
+The place moves on as the sequence grows.
 
 While the sequence's new tokens equal the text's next tokens, nothing is searched. After a
 divergence the longest match anywhere counts. If this match has only `RUN` tokens, or if there is no
@@ -104,7 +104,7 @@ class Alignment:
         return self._place
 
     def _find_nearby(self, lost: tuple[int, int], known: int, end: int) -> tuple[int, int] | None:
-        """Return the place after the next nearby token that equals the last known token, and 1."""
+        """Return the place after the next nearby token like the last known token, and length 1."""
         place, parted = lost
         if known - parted > NEARBY:
             self._lost = None

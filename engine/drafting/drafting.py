@@ -22,7 +22,7 @@ from engine.sequences.sequence import Sequence
 PATIENCE = 24  # tokens without a right guess, after which a row gets guesses less often
 OUTWEIGHS = 4  # tokens without a right guess that one rightly guessed token makes up for
 LONGEST_REST = 16  # maximum number of tokens between two guesses for a row
-GOOD = 0.5  # acceptance from which on a full draft is taken without asking other sources
+GOOD = 0.5  # acceptance at which a full draft is taken without asking later sources
 
 
 class DraftedRow:

@@ -12,7 +12,7 @@ from engine.sequences.sequence import Sequence
 
 
 def predicted_text(sequence: Sequence) -> Alignment | None:
-    """Return a source that follows the request's `prediction`; None without a prediction."""
+    """Return a source that follows the request's `prediction`; None if it has no prediction."""
     prediction = sequence.prediction
     if prediction is None or not len(prediction):
         return None

@@ -75,7 +75,8 @@ class TextIndex:
         """Return the place after the longest match with the end of `tokens[:end]`, and its length.
 
         `tokens` are int32. Among equally long matches the latest counts; lengths are from `RUN` to
-        `LONGEST`. None without a match. At most `MOST_TRIED` places are compared, the latest first.
+        `LONGEST`. Returns None if nothing matches. At most `MOST_TRIED` places are compared, the
+        latest first.
         """
         if end < RUN:
             return None

@@ -26,7 +26,7 @@ class _Followed:
     """Copied tokens that follow the first `known` tokens, and the last node they came from."""
 
     known: int
-    ahead: memoryview  # int32
+    ahead: memoryview  # copied tokens, int32
     place: int
     node: Node
     trims: int  # `Node.trims` at the time of copying

@@ -72,7 +72,7 @@ def this_host() -> bytes:
 
 
 def share(blocks: Tensor) -> PoolHandle | None:
-    """Return the IPC handle of the pool `blocks`, (num_blocks, block_bytes) uint8, or None."""
+    """Return the IPC handle of the pool `blocks`, (num_blocks, block_bytes) uint8; None: no IPC."""
     if blocks.device.type != "cuda":
         return None
     driver, handle = ctypes.CDLL(_DRIVER), _Handle()

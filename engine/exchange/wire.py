@@ -24,12 +24,12 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-MAX_FRAME_BYTES = 8 << 20  # bytes of a message without payload: a prompt of 1M tokens has 4 MB
+MAX_FRAME_BYTES = 8 << 20  # maximum bytes without payload: a prompt of 1M tokens has 4 MB
 SALT_BYTES = 16
 SLOT_BYTES = 4  # bytes of a slot's number
-WINDOW_BYTES = 64 << 20  # bytes of blocks that may be under way for one ask
-LEAST_WINDOW = 4  # fewest blocks of a window
-MOST_TEXT = 512  # characters of a label or a reason, which are logged
+WINDOW_BYTES = 64 << 20  # maximum bytes of blocks that are under way for one ask
+LEAST_WINDOW = 4  # minimum number of blocks of a window
+MOST_TEXT = 512  # maximum characters of a label or a reason, which are logged
 
 Text = Annotated[str, msgspec.Meta(max_length=MOST_TEXT)]
 
@@ -43,7 +43,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
     fingerprint: bytes
     salt: bytes  # SALT_BYTES random bytes
     spans: tuple[tuple[int, bytes], ...] = ()  # each namespace's first block and name
-    token_ids: bytes = b""  # int32, little endian; of whole blocks from position 0 on
+    token_ids: bytes = b""  # int32, little endian; of whole blocks, beginning at position 0
     first: int
     window: int  # maximum number of sent, unconfirmed blocks; 1 to `window_of`
     flow: str = ""  # opaque flow for which the sender loads blocks

@@ -31,10 +31,11 @@ from kernels.attention.decode.split_sizes import SplitSizes
 
 Ints = npt.NDArray[np.int64]
 
-FURTHER = 2  # drafts of the head after its first one
-# Most samples of a step in which the head drafts further. Larger steps verify no drafts.
+FURTHER = 2  # number of drafts that the head makes after its first draft
+# The maximum number of samples of a step in which the head drafts further. Larger steps verify no
+# drafts.
 MOST_FOLLOWED = 64
-NO_DRAFT = -1  # in place of a token
+NO_DRAFT = -1  # in place of a token id, where there is no draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class FollowedRows:
     """The fields of `Followed` on the host.
 
     `nexts` (A,): the place, among the step's samples, of the next sample of the same row; -1
-    without one. `longest` (A,): the context of the last token of each sample's row.
+    if there is none. `longest` (A,): the context of the last token of each sample's row.
     """
 
     samples: Ints

@@ -54,7 +54,7 @@ class HeadStep:
     hidden: Tensor
     next: NextTokens
     outputs: Tensor  # (S,) int64, places of the tokens before samples
-    token_ids: Tensor  # (T,) int64
+    token_ids: Tensor  # tokens of the step, (T,) int64
     followed: Followed | None = None  # None: the head drafts only one token after each sample
 
     def draft(self, sampled: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class WithDrafts:
     """A launched step, and the head's drafts after each sample; implements `Launched`."""
 
     launched: Launched
-    drafted: HostCopy  # (drafts, S)
+    drafted: HostCopy  # drafted tokens, (drafts, S)
 
     def collect(self) -> list[Sampled]:
         """Wait for the step and the drafts; return the samples with their drafts."""

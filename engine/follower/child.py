@@ -1,4 +1,4 @@
-"""A process started by rank 0: dies with it, ignores signals, dumps no core.
+"""A process started by rank 0, which dies with rank 0, ignores signals and dumps no core.
 
 The process dies with its parent, even while it is stopped. Rank 0 ends the process; a terminal's
 signals do not.

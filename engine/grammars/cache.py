@@ -27,7 +27,7 @@ class _Kept:
         self.num_bytes = 0  # bytes at the last weighing
         self._weights: dict[Compilation, int] = {}  # bytes by compilation
         self._moving: set[Compilation] = set()  # compilations that may have grown
-        self._worn: set[Compilation] = set()  # in use, but no longer found by lookups
+        self._worn: set[Compilation] = set()  # compilations in use that lookups ignore
 
     def keep(self, key: bytes, compilation: Compilation) -> None:
         """Cache a compilation as the last used, in place of an older compilation of its key."""

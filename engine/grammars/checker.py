@@ -42,7 +42,7 @@ class CheckProcess:
             self._started()
 
     def connect(self) -> socket.socket:
-        """Connect to a new worker of the process; raises EngineFailure without a worker."""
+        """Connect to a new worker of the process; raise EngineFailure if the process has ended."""
         with self._lock:
             control = self._started()
             if not self._is_ready:

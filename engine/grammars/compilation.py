@@ -56,7 +56,7 @@ class Compilation:
 
     @property
     def error(self) -> EngineError | None:
-        """Error of an unusable grammar, or None.
+        """Error of the grammar if it is unusable; else None.
 
         Each call makes a new error: a raised error keeps the frames that it passed through, and
         with them the text of the grammar.

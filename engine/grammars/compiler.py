@@ -21,7 +21,7 @@ from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Grammar
 
 NUM_THREADS = 2
-MAX_WAITING = 64  # waiting grammars of one flow
+MAX_WAITING = 64  # maximum number of waiting grammars of one flow
 _log = logging.getLogger(__name__)
 
 

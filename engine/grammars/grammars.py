@@ -20,7 +20,7 @@ from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import NoVocabulary, read_vocabulary
 from engine.link.messages import SamplingParams
 
-SMALL_VOCABULARY = 1 << 14  # tokens; larger vocabularies are read at the start, which takes seconds
+SMALL_VOCABULARY = 1 << 14  # tokens; a larger vocabulary is read at the start, for seconds
 _log = logging.getLogger(__name__)
 
 

@@ -1,20 +1,20 @@
 """Bounds of one grammar: the size of its text, the cost of its compilation and its masks.
 
-The library's own limits stop most grammars that are too large, but not all: some schemas keep it
-busy for hours, some take gigabytes, and some overflow its stack. So each grammar is first compiled
-in a separate process (`checker.py`).
+The library's own limits stop most grammars that are too large, but not all: some JSON schemas keep
+it busy for hours, some take gigabytes, and some overflow its stack. So each grammar is first
+compiled in a separate process (`checker.py`).
 """
 
 from __future__ import annotations
 
 from llguidance import LLParserLimits
 
-MAX_CHARS = 1 << 17  # characters of a grammar's text
+MAX_CHARS = 1 << 17  # maximum number of characters of a grammar's text
 CHECK_S = 1  # processor seconds to compile a grammar; one second more is tolerated
 PATIENCE_S = 20.0  # longest wait for a check's end, on a busy machine
 START_S = 120.0  # longest wait until the process has read the vocabulary, on a busy machine
 CLOSE_S = 5.0  # longest wait for a compiling thread, in seconds
-CHECK_BYTES = 512 << 20  # address space of a checking worker, beside its vocabulary
+CHECK_BYTES = 512 << 20  # maximum address space of a checking worker, beside its vocabulary
 # Less than the stack of the engine's threads: a grammar that passes this check fits there too.
 CHECK_STACK_BYTES = 1 << 20
 COMPILE_STACK_BYTES = 16 << 20
@@ -32,9 +32,9 @@ MASK_S = 0.1  # longest processor seconds for one mask; 20 to 100 us are usual
 AHEAD_S = 0.001
 # Seconds that Python's lock is held. Following a token takes some 5 us, or up to 0.1 ms with hard
 # grammars.
-STEP_S = 0.002  # all calls in a step
-LEAST_SHARE_S = 0.0001  # calls of a flow in a step, however many flows there are
-LONGEST_S = 0.005  # one call; MOST_LONG successive longer calls end their request
+STEP_S = 0.002  # seconds of all calls in a step
+LEAST_SHARE_S = 0.0001  # seconds of a flow's calls in a step, however many flows there are
+LONGEST_S = 0.005  # seconds of one call; MOST_LONG successive longer calls end their request
 MOST_LONG = 3
 # after late tokens, rest 3 times as long as they took: late tokens get a quarter of the time
 LATE_REST = 3

@@ -34,7 +34,7 @@ from engine.grammars.limits import COMPILE_STACK_BYTES, LATE_REST
 from engine.sequences.token_constraint import TokenConstraint, WantedMasks
 
 MOST_THREADS = 8
-WOKEN = 2  # threads woken at once; waking one takes longer than most masks
+WOKEN = 2  # number of threads woken at once; waking a thread takes longer than most masks
 HELP_S = 0.001  # seconds after which all threads are woken, to help with slow masks
 
 

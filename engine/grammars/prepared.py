@@ -112,7 +112,7 @@ class _Preparation:
         return Foreign(self._named(Grammar("lark", lark)))
 
     def _with_parts(self, lark: str) -> str:
-        """Return the grammar with its schemas (`%json {...}`) converted for the library.
+        """Return the grammar with its JSON schemas (`%json {...}`) converted for the library.
 
         A part of another kind (`%grammar [...]`) is replaced by a name, and a pattern (`%pattern
         "..."`) by a regular expression of the texts that contain it, from which terminals can be
@@ -169,7 +169,7 @@ def _of_regex(regex: str) -> Expression:
 
 
 def _beginnings(schema: JsonValue) -> Ranges:
-    """Return the characters that can begin a value of the schema."""
+    """Return the characters that can begin a value of the JSON schema."""
     kinds = schema.get("type") if isinstance(schema, dict) else None
     begins = _BEGINS.get(kinds) if isinstance(kinds, str) else None
     return tuple((ord(char), ord(char)) for char in begins or "".join(_BEGINS.values()))

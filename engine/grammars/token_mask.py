@@ -35,7 +35,7 @@ FADES = 0.9  # factor on the remembered longest time after each call
 
 
 class GrammarConstraint(TokenConstraint):
-    """The state of one sequence in a grammar."""
+    """The place of one sequence in its grammar, which gives the masks of its next tokens."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class GrammarConstraint(TokenConstraint):
 
     @property
     def error(self) -> EngineError | None:
-        """Reason why the sequence cannot continue, or None."""
+        """Reason why the sequence cannot continue; None if it can."""
         return self._error or self._compilation.error
 
     def allowed(self) -> Bitmask:
@@ -117,7 +117,7 @@ class GrammarConstraint(TokenConstraint):
         return self._masks[: 1 + fitting]
 
     def forced(self) -> Drafts:
-        """Return the next tokens that the grammar forces; none if their tokenization is ambiguous.
+        """Return the next tokens that the grammar forces; () if their tokenization is ambiguous.
 
         This takes 1 to 2 us if nothing is forced, some 20 to 40 us if tokens are, and longer for
         thousands of tokens. So found tokens are kept, and a flow without time left in the step

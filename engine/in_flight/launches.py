@@ -24,7 +24,7 @@ from engine.step import Launched, has_drafts
 OVER_S = 1e-4  # seconds; if the host waited less, the step had ended before
 NUM_REMEMBERED = 8  # number of recent launches that predict the next launch's time
 MARGIN_S = 0.001  # seconds beyond the predicted time of a launch
-SHORT = 4  # a step shorter than so many launches is not worth a delay
+SHORT = 4  # number of launches; a step that is shorter is not worth a delay
 
 # Seconds that a step waits for masks: if step times are unknown, and in no case more.
 UNKNOWN_S = 0.005

@@ -92,7 +92,7 @@ class MaskedStep:
         return [one for one, constraint in constraints if constraint and constraint.is_over]
 
     def refuse(self) -> tuple[frozenset[ScheduledRow], ScheduledRow]:
-        """Sample no row: the device has no memory for it.
+        """Sample no row: the device has no memory for the sampling.
 
         All rows that sample are left out. Returns the left-out rows, and a constrained row,
         whose request fails, since masks would have taken most of the memory.

@@ -24,21 +24,21 @@ TierName = Literal["device", "host", "disk"]
 
 
 class Added(msgspec.Struct, frozen=True, array_like=True, tag="added"):
-    """Blocks added to the tree; `tier` is the fastest that has a copy."""
+    """KV blocks added to the tree; `tier` is the fastest tier that has a copy."""
 
     tier: TierName
     keys: bytes  # 16 bytes a block
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, tag="moved"):
-    """Blocks of the tree whose fastest copy is now in another tier."""
+    """KV blocks of the tree whose fastest copy is now in another tier."""
 
     tier: TierName
     keys: bytes
 
 
 class Removed(msgspec.Struct, frozen=True, array_like=True, tag="removed"):
-    """Blocks removed from the tree."""
+    """KV blocks removed from the tree."""
 
     keys: bytes
 

@@ -29,12 +29,12 @@ class PrefixUnits(CarriedReply, frozen=True, kw_only=True, tag="prefix_units"):
 
     unit_bytes: int = 0
     blocks: int = 0
-    state_units: int = 0  # 0: no layer is recurrent
+    state_units: int = 0  # number of units of the recurrent state; 0: no layer is recurrent
     payload: bytes = b""
 
 
 class ReadPrefix(Query[PrefixUnits], frozen=True, kw_only=True, tag="read_prefix"):
-    """Read `count` units of a pinned prefix from unit `first` on; with 0 units, only its shape."""
+    """Read `count` units of a pinned prefix, beginning at unit `first`; 0 units: only its shape."""
 
     pin_id: str
     first: int = 0
@@ -59,7 +59,7 @@ class BeginImport(Query[ImportState], frozen=True, kw_only=True, tag="begin_impo
 
 
 class WriteImport(Query[ImportState], frozen=True, kw_only=True, tag="write_import"):
-    """Write whole units from unit `first` on."""
+    """Write whole units, the first of which is unit `first`."""
 
     import_id: str
     first: int

@@ -17,9 +17,9 @@ DiskErasure = Literal["none", "under way", "records erased", "key destroyed"]
 class TierErasure(msgspec.Struct, frozen=True, kw_only=True):
     """The copies that were erased from one tier. `num_bytes`: their size on all ranks."""
 
-    tier: str  # device, host, disk
+    tier: str  # name of the tier: device, host or disk
     blocks: int
-    states: int = 0  # recurrent states
+    states: int = 0  # number of recurrent states
     num_bytes: int = 0
 
 

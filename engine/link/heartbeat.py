@@ -26,7 +26,7 @@ from engine.link.address import address
 from engine.link.tcp.curve import LinkKey, Socket, connect_with, read_link_key
 
 HEARTBEAT_S = 0.5
-PATIENCE_S = 5.0  # seconds of a health check
+PATIENCE_S = 5.0  # longest health check, in seconds
 MISSED = 4  # missed heartbeats in a row that mean a stopped process: less than 3 s
 _COUNT_BYTES = 8
 
@@ -79,7 +79,7 @@ class HeartbeatListener:
         self._socket.connect(address(engine).heartbeat)
 
     def look(self, timeout_s: float = 0.0) -> None:
-        """Read the last heartbeat since the previous look, or wait `timeout_s` for one."""
+        """Read the last heartbeat since the previous look, or wait `timeout_s` for a heartbeat."""
         before = self.turns
         self.missed += 1
         self.stuck += 1

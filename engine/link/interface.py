@@ -26,7 +26,7 @@ class ReplicaHealth:
     state: ReplicaState
     why: str
     engine_id: str | None = None  # id of the connected engine
-    role: Role = "both"  # role of the connected engine, or of the last one
+    role: Role = "both"  # role of the connected engine, or of the engine connected last
     known_blocks: int = 0  # cached blocks known to the gateway
 
 
@@ -58,7 +58,7 @@ class Engine(Protocol):
 
     @property
     def handshake_error(self) -> str | None:
-        """Handshake error at the engine's address, in a line, or None.
+        """Handshake error at the engine's address, in a line; None: no error.
 
         With several engines, `replicas` has their errors.
         """

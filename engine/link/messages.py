@@ -53,8 +53,8 @@ class LogitBias(msgspec.Struct, frozen=True, array_like=True):
     them one by one.
     """
 
-    token_ids: bytes = b""  # int32, each once
-    values: bytes = b""  # float32, one for each id
+    token_ids: bytes = b""  # token ids, int32, each once
+    values: bytes = b""  # biases, float32, one for each token id
 
     def __len__(self) -> int:  # number of tokens with a bias
         return len(self.token_ids) // 4
@@ -92,7 +92,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     repetition_penalty: float = 1.0
     logit_bias: LogitBias = LogitBias()
     seed: int | None = None
-    num_logprobs: int | None = None  # None: no logprobs; 0: only the sampled token's
+    num_logprobs: int | None = None  # listed tokens beside the sampled token; None: no logprobs
     prompt_logprobs: int | None = None  # as `num_logprobs`, for prompt tokens after the first
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
@@ -184,7 +184,8 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     use_cache: bool = True  # False: no reads from the cache, no writes to it
     loads: Loads = "auto"
     # The flow's floor and ceiling as shares of each tier, 0 to 1; blocks between floor
-    # and ceiling are divided by weight. None: neither. Of no effect where tiers are partitioned.
+    # and ceiling are divided by weight. None: no floor and no ceiling. Of no effect where tiers are
+    # partitioned.
     cache_quota: tuple[float, float] | None = None
     # Label of the blocks that the request writes into the last of its namespaces. The first request
     # that hits these blocks receives the label (`WrittenAndRead`). Opaque to the engine; "": no
@@ -202,7 +203,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     prediction: bytes = b""  # int32, little endian: tokens of an expected answer, to draft from
     adapter: AdapterUse | None = None  # None: the model alone
     modules: tuple[PromptModule, ...] = ()  # before the tokens (`Welcome.has_modules`)
-    positions: bytes = b""  # int32, little endian, of each token; empty: from 0 on
+    positions: bytes = b""  # int32, little endian, of each token; empty: 0, 1, 2, ...
     target_itl_s: float = 0.0  # target of token gaps in seconds; 0: the engine's target
 
     @property
@@ -218,7 +219,7 @@ class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
     floor: Annotated[float, Meta(ge=0, le=1)] = 0.0
     ceiling: Annotated[float, Meta(ge=0, le=1)] = 1.0
     weight: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
-    max_request_tokens: Annotated[int, Meta(ge=0)] = 0  # prompt and answer; 0: the model's context
+    max_request_tokens: Annotated[int, Meta(ge=0)] = 0  # with the answer; 0: the context
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):
@@ -264,12 +265,12 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     eos_token_ids: tuple[int, ...]
     device: str
     dtype: str
-    exchange_address: str | None = None  # address for other engines' fetches, or None
+    exchange_address: str | None = None  # address for other engines' fetches
     role: Role = "both"  # a hint to gateways; the engine serves every request
     tensor_parallel: int = 1  # ranks of each stage
     pipeline_parallel: int = 1  # pipeline stages
     has_states: bool = False  # recurrent layers: a prompt's hit ends at a kept state
-    hidden_size: int = 0  # values of an embedding
+    hidden_size: int = 0  # number of values of an embedding
     has_head: bool = True  # False: prompts are only embedded, since tokens have no logits
     has_modules: bool = False  # every layer attends to all keys: prompts may be made of modules
 
@@ -303,11 +304,11 @@ PromptLogprobs = tuple[TokenLogprobs, ...] | None
 class Timing(msgspec.Struct, frozen=True, array_like=True):
     """Parts of a sequence's time before its first token. Seconds, one after the other."""
 
-    queue: float  # waiting for the sequence's turn
-    match: float  # matching the prefix with the cache, and leasing blocks
-    load: float  # waiting for blocks from slower tiers; 0 without such blocks
-    prefill: float  # from the load's end until the step of the first token was settled
-    fetch: float = 0.0  # waiting for blocks of another engine, between load and prefill
+    queue: float  # seconds of waiting for the sequence's turn
+    match: float  # seconds of matching the prefix with the cache, and leasing blocks
+    load: float  # seconds of waiting for blocks from slower tiers; 0 without such blocks
+    prefill: float  # seconds from the load's end until the first token's step was settled
+    fetch: float = 0.0  # seconds of waiting for another engine's blocks, after the load
     # Time of the first token by the engine's clock, for differences only: a gateway may read the
     # event late. None: unknown.
     at: float | None = None
@@ -367,7 +368,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     request_id: str
     reason: FinishReason
     stop_token_id: int | None = None  # the token that ended the answer, which is not in Tokens
-    stop_logprobs: TokenLogprobs | None = None  # those of `stop_token_id`, if requested
+    stop_logprobs: TokenLogprobs | None = None  # logprobs of `stop_token_id`, if requested
     prompt_tokens: int
     reused: Reused = Reused()
     computed_tokens: int = 0  # computed tokens of the prompt; recomputed tokens count once

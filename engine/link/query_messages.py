@@ -65,7 +65,7 @@ class Pin(Query[Pinned], frozen=True, kw_only=True, tag="pin"):
 
 
 class Unpinned(Reply, frozen=True, kw_only=True, tag="unpinned"):
-    """The reply to `Unpin`: the number of unpinned blocks; 0 without a pin."""
+    """The reply to `Unpin`: the number of unpinned blocks; 0 if there was no such pin."""
 
     blocks: int
 
@@ -80,7 +80,7 @@ class Probed(Reply, frozen=True, kw_only=True, tag="probed"):
     """The reply to `Probe`: the cached tokens that a request with this prompt would find now."""
 
     tiers: TierTokens
-    saved_seconds: float | None = None  # None: nothing has been measured
+    saved_seconds: float | None = None  # predicted seconds of computing; None: not measured
     matched: int = 0  # see `Reused.matched`
     state_tier: StateTier | None = None  # see `Reused.state_tier`
     code: str | None = None  # one of `engine.errors`: why the prompt cannot be looked up
@@ -105,7 +105,7 @@ class MarkedPrefix(msgspec.Struct, frozen=True, array_like=True):
     prefix_id: bytes
     tokens: int
     tiers: TierTokens  # cached tokens of the prefix, by tier
-    seconds: float  # retention after each use
+    seconds: float  # seconds of retention after each use
     left: float  # seconds of retention that are left without further use
 
 
@@ -143,7 +143,7 @@ class AdapterRead(Reply, frozen=True, kw_only=True, tag="adapter_read"):
 
     digest: bytes = b""  # 32 bytes, of the adapter's weights, rank and scale
     rank: int = 0
-    num_bytes: int = 0  # in host memory
+    num_bytes: int = 0  # bytes of the adapter in host memory
     invocation: tuple[int, ...] = ()  # tokens that switch the adapter on; empty: always on
     code: str | None = None  # one of `engine.errors`
     message: str = ""

@@ -89,10 +89,10 @@ class LowerTierStats(msgspec.Struct, frozen=True, kw_only=True):
 class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
     """The disk tier's file and process."""
 
-    state: str  # up, starting, down, off
+    state: str  # state of the disk tier: up, starting, down or off
     bytes: int
     records: int
-    lost: int  # reads that returned another record than the requested one
+    lost: int  # reads that found no record, or another record than requested
     refused: int  # writes refused because the file was full or its disk had no space
     late: int  # reads that missed their deadline
     quarantines: int
@@ -106,10 +106,10 @@ class TierStats(msgspec.Struct, frozen=True, kw_only=True):
 
     block_bytes: int = 0
     found: TierTokens = TierTokens()  # prompt tokens that requests found, by tier
-    lower: dict[str, LowerTierStats] = {}  # existing tiers of "host" and "disk"
-    ways: list[DirectionStats] = []  # one for each pair of tiers with copies
+    lower: dict[str, LowerTierStats] = {}  # by tier, if it exists: "host", "disk"
+    ways: list[DirectionStats] = []  # an entry for each pair of tiers with copies
     evictions: dict[str, dict[str, int]] = {}  # blocks by tier and reason
-    prefill: dict[int, float] = {}  # tokens a second by context, doubled up to the longest
+    prefill: dict[int, float] = {}  # prefilled tokens a second, by tokens of context
     disk: DiskStats | None = None
 
 
@@ -160,7 +160,7 @@ class GapStats(msgspec.Struct, frozen=True, kw_only=True):
     hundredth of its gaps are late.
     """
 
-    target_s: float = 0.0  # the engine's own target (`--target-itl-ms`); 0: none
+    target_s: float = 0.0  # the engine's own target (`--target-itl-ms`); 0: no target
     gaps: int = 0
     late: int = 0  # gaps that were longer than their target
     recent_gaps: int = 0  # gaps of the last minute
@@ -226,7 +226,7 @@ class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks of one flow that were evicted for another."""
+    """Blocks of one flow that were evicted for another flow."""
 
     age_s: float  # seconds since the eviction
     of_flow: str
@@ -261,7 +261,7 @@ class StateStats(msgspec.Struct, frozen=True, kw_only=True):
     total: int = 0
     free: int = 0
     checkpoints: int = 0
-    # Since the start: checkpoints made, requests begun from one, checkpoints evicted, and
+    # Since the start: checkpoints made, requests begun from a checkpoint, checkpoints evicted, and
     # checkpoints not made for lack of a slot.
     made: int = 0
     hits: int = 0
@@ -272,7 +272,7 @@ class StateStats(msgspec.Struct, frozen=True, kw_only=True):
     copied_down: int = 0
     loaded: int = 0
     failed: int = 0
-    lower: dict[str, LowerStates] = {}  # by tier
+    lower: dict[str, LowerStates] = {}  # state checkpoints by lower tier
 
 
 class SentinelStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,13 +307,13 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int
     steps: int
     generated_tokens: int
-    windows: dict[str, WindowStats]  # "1m", "10m", "all"
+    windows: dict[str, WindowStats]  # by length of the window: "1m", "10m", "all"
     pool: PoolStats
     tree_nodes: int
     tree_depth: int
     flows: dict[str, FlowStats]
     loading: int = 0  # sequences whose prefix is being loaded from a lower tier
-    failed_loads: int = 0  # sequences that were restarted
+    failed_loads: int = 0  # sequences that were restarted after a failed load
     dropped_frames: int = 0  # messages to the engine that did not decode
     tiers: TierStats = TierStats()
     shares: dict[str, FlowShares] = {}  # shares by flow

@@ -39,13 +39,13 @@ class OwnerView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TierUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier in blocks, and the flows that own most of its blocks, the largest first."""
+    """One tier in blocks, and the flows with the most blocks there, the largest first."""
 
     tier: str
     total: int
     used: int
     owners: list[OwnerView]
-    num_owners: int  # owners with any block
+    num_owners: int  # number of owners with any block
 
 
 class QueueUsage(msgspec.Struct, frozen=True, array_like=True):
@@ -139,8 +139,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 class TreeLevel(Reply, frozen=True, kw_only=True, tag="tree_level"):
     """The reply to `TreeQuery`. `is_known`: the node exists; else it has left the tree.
 
-    If there are many children, the ones with the most blocks are listed; if there are very many,
-    only the newest are considered.
+    If there are many children, the children with the most blocks are listed; if there are very
+    many, only the newest children are considered.
     """
 
     is_known: bool
@@ -162,7 +162,7 @@ class Prefixes(Reply, frozen=True, kw_only=True, tag="prefixes"):
     prefixes: list[NodeView]
     surveyed: int  # nodes that the survey has counted
     nodes: int  # nodes of the tree
-    age_s: float | None  # since the survey began; None: the first survey is under way
+    age_s: float | None  # seconds since the survey began; None: the first survey runs
 
 
 class PrefixesQuery(View[Prefixes], frozen=True, kw_only=True, tag="prefixes_query"):

@@ -76,7 +76,7 @@ class ModelSizes(msgspec.Struct, kw_only=True):
 
     @property
     def dtype_name(self) -> str | None:
-        """Dtype of the checkpoint, or None if the file has none."""
+        """Dtype of the model checkpoint; None if the file names no dtype."""
         return self.dtype or self.torch_dtype
 
 
@@ -159,13 +159,13 @@ class ModelConfig:
     final_norm: RmsNormConfig
     max_positions: int
     tied: bool  # the output projection is the embedding
-    dtype: str | None  # dtype of the checkpoint, one of SERVED_DTYPES, or None
+    dtype: str | None  # dtype of the model checkpoint, one of SERVED_DTYPES; None: not named
     eos_token_ids: tuple[int, ...] = ()
     weight_format: WeightFormat = PLAIN
     names: CheckpointNames = PLAIN_NAMES
-    embedding_scale: float | None = None  # factor of embeddings, or None
+    embedding_scale: float | None = None  # factor of embeddings; None: 1
     rounds_embedding_scale: bool = False  # the factor is rounded to the model's dtype (Gemma)
-    logits_divisor: float | None = None  # divisor of logits, or None
+    logits_divisor: float | None = None  # divisor of logits; None: 1
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
     layer_inputs: LayerInputsConfig | None = None  # None: layers have no inputs of their own
     possible_head: DraftHeadConfig | None = None  # the draft head that the files may have

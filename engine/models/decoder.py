@@ -30,7 +30,7 @@ from kernels.ops import Ops
 
 
 class PendingLayers(Protocol):
-    """Layers of the KV pool, from `first` on, that may still be loading when a step begins."""
+    """Layer `first` and later layers of the KV pool, which may be loading when a step begins."""
 
     first: int
 

@@ -27,7 +27,7 @@ LEAST_GAIN = 1.5  # minimum gain in sequences that fit: makes up for hits at few
 
 @dataclass(frozen=True, slots=True)
 class MemoryLayouts:
-    """Layouts of blocks, and of the states or rings of a sequence (None: it has none)."""
+    """Layouts of KV blocks, and of a sequence's recurrent state or rings (None: it has neither)."""
 
     kv: KvLayout
     states: SlotLayout | None
@@ -70,5 +70,5 @@ def pays(given: MemoryLayouts, kept_whole: KvLayout) -> bool:
 
 
 def window_of(layer: LayerConfig) -> int | None:
-    """Return a layer's window in tokens; None for a recurrent layer or one without a window."""
+    """Return a layer's window in tokens; None for a recurrent layer or a layer without a window."""
     return layer.mixer.window if isinstance(layer.mixer, KvConfig) else None

@@ -61,7 +61,7 @@ class CheckpointNames:
     # Matrices joined in the files: a part of the joined name, and the part in each matrix's name.
     merged: tuple[tuple[str, tuple[str, ...]], ...] = ()
     # Experts of a layer that may be one tensor in the files, (E, 2 I, H) and (E, H, I), with scales
-    # (E, 2 I, 1) and (E, H, 1) in fp8; 0: none.
+    # (E, 2 I, 1) and (E, H, 1) in fp8; 0: no such tensor.
     stacked_experts: int = 0
 
     def own(self, name: str) -> str:

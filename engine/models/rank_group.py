@@ -23,7 +23,7 @@ class RankGroup(Protocol):
 
     @property
     def rank(self) -> int:
-        """Number of this rank, from 0 on."""
+        """Number of this rank; the first rank is 0."""
         ...
 
     @property

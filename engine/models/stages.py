@@ -41,11 +41,11 @@ class Pipe(Protocol):
         ...
 
     def receive(self, into: Tensor) -> Tensor:
-        """Receive the output of the stage before into `into` (T, H), contiguous."""
+        """Receive the previous stage's output into `into` (T, H), contiguous."""
         ...
 
     def send(self, x: Tensor) -> None:
-        """Send x (T, H), contiguous, to the stage after this one."""
+        """Send x (T, H), contiguous, to the next stage."""
         ...
 
 

@@ -13,7 +13,7 @@ time of the head and the sampling, which is short beside the copies.
 Kernels that are launched early (`kernels.launch.dependent_launch`) read weights before they wait
 for the kernel before them. This is safe: the first kernel of a layer begins after the copy, and the
 layer's other kernels are launched after the first has begun, so the weights are there. Each kernel
-ends after the one before it, so after the end of a layer's last kernel nothing reads the buffer.
+ends after the kernel before it, so after the end of a layer's last kernel nothing reads the buffer.
 
 Knows: the order of copies and kernels. Does not know: what a layer computes.
 """

@@ -34,7 +34,7 @@ from prefix_cache.tree.changes import ChangeLog, Kind, TreeChange
 from prefix_cache.tree.snapshot import Snapshot
 from prefix_cache.tree.tree import RadixTree
 
-PIECE_BLOCKS = 4096  # blocks of a snapshot that one turn sends
+PIECE_BLOCKS = 4096  # number of blocks of a snapshot that one turn sends
 MESSAGE_BYTES = PIECE_BLOCKS * KEY_BYTES  # bytes of keys in a message; more begin the next message
 MOST_UNDER_WAY = 4 * TAKEN_EVERY  # maximum number of unconfirmed messages
 SIGN_EVERY = 1024  # turns of an engine between messages to a gateway that is behind
@@ -72,7 +72,7 @@ class CacheFeed:
 
     @property
     def has_more(self) -> bool:
-        """True if a subscriber awaits a snapshot or a part of one, and can take it."""
+        """True if a subscriber awaits a snapshot or a part of it, and can take more messages."""
         return any(
             one.can_take and (one.is_behind or one.snapshot is not None)
             for one in self._subscribers.values()

@@ -1,4 +1,4 @@
-"""Orders of operators and gateways on the whole cache: dividing it, and dropping parts.
+"""Orders of operators and gateways on the whole cache: to divide the cache, to drop parts.
 
 Knows: which blocks are dropped, and where else their traces are. Does not know: a tenant's single
 prefixes (`prefix_queries.py`), pins, or who sent an order.
@@ -56,7 +56,7 @@ class CacheOrders:
             _log.error("the cache is not divided anew: %s", error.message)
 
     def flush(self, message: Flush, alive: Iterable[Sequence]) -> Flushed:
-        """Drop a flow's or a namespace's blocks, or all; leased blocks stay until released."""
+        """Drop all blocks, or a flow's or a namespace's; leased blocks stay until released."""
         erasure = None
         if message.namespace is not None:
             blocks = self._cache.flush(namespace=message.namespace, owner=message.flow)

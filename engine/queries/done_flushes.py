@@ -5,8 +5,8 @@ all recorded flushes to each engine it connects to, before anything else, and th
 flushes that it has not done. Ids of done flushes are stored beside the blocks on disk
 (`storage.disk`).
 
-Several gateways send the same flush, and the one that wants the number of dropped blocks may come
-second. So the number is kept with the id.
+Several gateways send the same flush, and the gateway that wants the number of dropped blocks may
+come second. So the number is kept with the id.
 
 Knows: ids. Does not know: how a cache is flushed (`cache_orders`), or who ordered a flush.
 """

@@ -1,6 +1,6 @@
 """Names of tree nodes, by which an operator asks for a node's children.
 
-Names are numbers in the order in which nodes were first shown, so they reveal no content. Each
+Names are numbers in the order in which nodes were first shown, so they reveal no content. Each name
 begins with the engine's id, so a name from an earlier engine is unknown here. A name is valid as
 long as its node, and only the last MOST are remembered.
 """

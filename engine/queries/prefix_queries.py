@@ -1,4 +1,4 @@
-"""Queries of flows on their own prefixes: cached prefixes, retained ones, and orders to forget.
+"""Queries of flows on their own prefixes: cached or retained prefixes, and orders to forget.
 
 Knows: queries and their answers. Does not know: who may ask about which flow (the gateway).
 """

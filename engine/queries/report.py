@@ -95,7 +95,7 @@ def _tier_stats(components: Components) -> TierStats:
 
 
 def state_stats(cache: PrefixCache) -> StateStats:
-    """Count state slots and checkpoints."""
+    """Count state slots and state checkpoints."""
     device, *lower = cache.checkpoints.tiers.values()
     return StateStats(
         total=device.usage.total,

@@ -20,10 +20,10 @@ from prefix_cache.namespace import Namespace
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.survey import NamespaceUse
 
-SLICE = 128  # nodes surveyed between two steps
+SLICE = 128  # number of nodes surveyed between two steps
 PACE_S = 0.02  # minimum seconds between two slices of a survey
 AT_ONCE = 512  # maximum number of nodes that one query may survey at once
-RENEW_S = 10.0  # age in seconds of a survey from which on a query starts a new one
+RENEW_S = 10.0  # age in seconds at which a query starts a new survey
 
 PinsOf = Mapping[Node, list[str]]
 

@@ -4,7 +4,7 @@
              of many numbers on more than two ranks: each rank adds up a part, then all-gather
     gather   all-gather
     share    broadcast of rank 0
-    least    the least of the ranks' numbers; before steps are computed
+    least    the smallest of the ranks' numbers; before steps are computed
 
 If GPUs have peer memory, our own kernels exchange the tensors that fit there (`peer_memory`): all
 products that a norm reads next, logits and tokens, which are all that a step of few tokens
@@ -48,7 +48,8 @@ c10d: Any = torch.distributed  # torch's types do not cover its groups
 LOOPBACK = "127.0.0.1"
 # Longest wait for another rank, which may be loading weights and compiling kernels.
 PATIENCE = timedelta(minutes=10)
-# Most bytes that a library gathers whole. Larger sums are two-shot, which sends less.
+# The maximum number of bytes that a library gathers whole. Larger sums are two-shot, which sends
+# less.
 MOST_GATHERED_BYTES = 1 << 20
 
 _OF_GLOO = re.compile(r"^\[\S+\.cc:\d+\] ")

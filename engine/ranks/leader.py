@@ -25,7 +25,7 @@ class RankGone(AnotherRankIsGone):
 
 
 class OtherRanks:
-    """The ranks from 1 on, in the order of their numbers. Used by one thread only."""
+    """All ranks except rank 0, in the order of their numbers. Used by one thread only."""
 
     def __init__(self, ring: RingWriter, channels: Sequence[Channel]) -> None:
         self._ring = ring

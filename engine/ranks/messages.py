@@ -159,7 +159,7 @@ class NotStarted(RankMessage, frozen=True):
 
 
 class MovesEnded(RankMessage, frozen=True):
-    """Moves that have ended, by number: the moves of all plans are numbered from 0 on."""
+    """Moves that have ended, by number: the moves of all plans are numbered 0, 1, 2, ..."""
 
     done: list[int]
     failed: list[int]

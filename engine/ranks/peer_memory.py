@@ -31,9 +31,9 @@ NAME = "ratoon-peers"  # name of the group in torch's registry
 LEAST_COLUMNS = 128  # threads of the smallest program; each thread polls its own numbers
 LONGEST_SOCKET_PATH = 100  # torch overruns its buffer with longer paths
 GRACE_S, LOOK_S = 0.5, 0.002  # grace of a running step when a rank ends
-LONGEST_REASON = 200  # characters of a torch error before its traceback
-# Most bytes of a product that one launch exchanges, 1,024 rows of 8,192 numbers of 16 bits; a
-# rank's buffers take three times as much for each rank. A launch should send for longer than its
+LONGEST_REASON = 200  # maximum characters of a torch error before its traceback
+# The maximum bytes of a product that one launch exchanges, 1,024 rows of 8,192 numbers of 16 bits;
+# a rank's buffers take three times as much for each rank. A launch should send for longer than its
 # last rows take from one rank to another and back.
 MOST_BYTES = 16 << 20
 
@@ -51,7 +51,7 @@ class RowShape:
 
     @property
     def most_rows(self) -> int:
-        """Number of rows exchanged at once."""
+        """Maximum number of rows that are exchanged at once."""
         return MOST_BYTES // (self.columns * self.dtype.itemsize)
 
 

@@ -38,7 +38,7 @@ class StagePipe:
             self._warm_up(device)
 
     def receive(self, into: Tensor) -> Tensor:
-        """Receive hidden states of the stage before. Raises RankLeft if that stage is gone."""
+        """Receive the previous stage's hidden states. Raises RankLeft if that stage is gone."""
         wait_for(self._group.recv([_bytes(into)], self.stage.index - 1, _TAG))
         return into
 

@@ -4,7 +4,7 @@ A rank dies with rank 0: the kernel kills it (`PR_SET_PDEATHSIG`), and its socke
 also ends after any rank's death: a thread waits for the end of each process, kills all other
 processes, and gives the engine a moment to tell its clients, or to log why the rank could not
 start. Then the process ends, even if the engine still waits for the GPU or the rank; the supervisor
-starts another.
+starts another process.
 
 A rank that hangs holds up the engine's steps, and the heartbeat shows that the engine hangs.
 """

@@ -7,7 +7,7 @@
 
 The counters are the kernel's, so on any machine a reader sees the bytes that were written before
 they were counted. A message longer than the ring is sent in several frames, and the writer waits
-for the reader that has read least.
+for the slowest reader.
 
 Knows: bytes. Does not know: messages (`messages`), or the readers.
 """

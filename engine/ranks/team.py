@@ -97,7 +97,7 @@ def started_ranks(
     device: torch.device,
     end: Callable[[int], None] = end_process,
 ) -> Iterator[Team | None]:
-    """Start the ranks from 1 on and meet them; None for a single rank.
+    """Start all ranks except rank 0, and meet them; None for a single rank.
 
     This rank computes `stage` of `grid` on `device`. After a rank's death, `end` ends this process
     with a status. Raises ModelError if a rank cannot start.

@@ -1,7 +1,7 @@
 """Bookkeeping of the tokens that are counted on the device for penalties, by batch slot.
 
-A row counts the tokens before the token that it samples; only the device may know the last one. A
-row that verifies drafts samples a token after each draft, and counts the drafts before it:
+A row counts the tokens before the token that it samples; only the device may know the last counted
+token. A row that verifies drafts samples a token after each draft, and counts the drafts before it:
 
     tokens     ... t | d d d            t is counted for good, each d only within this step
     accepted   ... t   d d | s          the next row counts the drafts up to s, and s

@@ -71,7 +71,8 @@ class Planner:
     ) -> Randomness[HostArray] | None:
         """Plan `rows` as one group; None if a row needs more than a plain sample.
 
-        `are_masked`: rows with masks count as plain.
+        A plain sample is drawn from all tokens, or is the likeliest token. `are_masked`: rows with
+        masks count as plain.
         """
         self.params.write(_new(rows))
         asked = self._asked(rows)

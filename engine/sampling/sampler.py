@@ -1,7 +1,7 @@
 """Sampling of every row's next token from logits, without waiting for the device.
 
-    logits -> finite? -> log-probabilities -> penalties -> biases -> bans -> a token left?
-           -> constraints -> one allowed? -> filters -> draw -> one copy back
+    logits -> finite? -> log-probabilities -> penalties -> biases -> bans -> any token left?
+           -> constraints -> any token allowed? -> filters -> draw -> one copy to the host
 
 If all rows need only a plain sample, one kernel does everything.
 """

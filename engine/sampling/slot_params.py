@@ -36,7 +36,7 @@ ASKED = np.dtype(
         ("repetition", np.float32),
         ("num_biases", np.int64),
         ("num_banned", np.int64),
-        ("first_stop", np.int64),  # sequence length from which on no token is banned
+        ("first_stop", np.int64),  # sequence length at which bans end
         ("num_logprobs", np.int64),
         ("prompt_logprobs", np.int64),
     ]

@@ -80,7 +80,7 @@ class ActiveSequences:
         return sum(remaining_tokens(one) for one in self.running)
 
     def take(self, sequence: Sequence, now: float, before: int) -> bool:
-        """Lease a waiting sequence's blocks, and fetch missing ones; False: impossible now."""
+        """Lease a waiting sequence's blocks, and fetch missing blocks; False: impossible now."""
         began = self._clock()
         is_taken = self._sequence_cache.take(sequence, now, before)
         if sequence.admitted is None:

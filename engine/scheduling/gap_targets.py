@@ -1,7 +1,7 @@
 """Targets of the gaps between the tokens of an answer, and how many gaps keep to them.
 
     of a sequence           its tenant's, else the engine's (`--target-itl-ms`)
-    batch                   none: such requests give way
+    batch                   no target: such requests give way
     of a step               the shortest target of its decodes
 
 A target is kept if at most one gap in a hundred exceeds it. Gaps are counted as the engine sends
@@ -26,8 +26,8 @@ from engine.scheduling.step_times import StepShape, StepTimes
 from engine.sequences.sequence import Sequence
 
 PERIOD_S = 5.0  # seconds over which gaps are counted together
-NUM_PERIODS = 12  # counts that are remembered: a minute
-FEWEST_GAPS = 100  # with fewer gaps in the last minute, nothing is logged
+NUM_PERIODS = 12  # number of periods that are remembered: a minute
+FEWEST_GAPS = 100  # minimum number of gaps in the last minute for a log line
 _log = logging.getLogger(__name__)
 
 

@@ -46,9 +46,9 @@ PART_OF_BACKLOG = 1 / 15
 PART_OF_RETURNING = 1 / 8
 FEWEST_TIMES = 2.5  # minimum bound on a step, divided by its time without prompts
 LEAST_SHARE = 1 / 5  # minimum share of prompts in a step's time, whatever the target
-WAITING_COUNTS = 2  # a waiting prompt counts as so many decodes, since it will need many steps
+WAITING_COUNTS = 2  # decodes that a waiting prompt counts for, since it will need many steps
 LEAST = 64  # minimum number of prompt tokens in a step, where more fit
-ALIKE = 0.05  # sizes whose prices differ by less count as equal
+ALIKE = 0.05  # share by which prices of sizes may differ and count as equal
 LAUNCH_COUNTS = 1 / 5  # share of a launch's time that counts, where most sequences decode
 MOSTLY = 1 / 2  # share of decodes above which the smallest of equal sizes is taken
 MOST_ANYWAY = 0.9  # share of the decodes' time that is not charged to prompts, at most
@@ -128,8 +128,8 @@ class PrefillBudget:
     def tokens_within(self, rows: Sequence[ScheduledRow], target_s: float) -> int | None:
         """Return how many prompt tokens of these rows fit into a step within the target.
 
-        None: all of them fit. The rows' contexts were not known when the budget was decided. The
-        rows are filled in their order.
+        None: all tokens of the rows fit. The rows' contexts were not known when the budget was
+        decided. The rows are filled in their order.
         """
         prompts = [row for row in rows if row.kind is PREFILL]
         beside = StepShape.of(row for row in rows if row.kind is not PREFILL)

@@ -17,17 +17,17 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
        Third, prompts whose prefix has been loaded from a lower tier, which hold their blocks
        already. Last, waiting prompts in the queue's order, while budget, batch slots and blocks
        last, and then prompts of flows that hold less than their part of these, which take it back
-       from others (`starts.py`). A sequence whose prefix must be loaded first is set aside with
-       its lease and delays no other sequence: it takes neither budget nor a row until the load has
-       ended.
+       from other flows (`starts.py`). A sequence whose prefix must be loaded first is set aside
+       with its lease and delays no other sequence: it takes neither budget nor a row until the load
+       has ended.
 
 How many tokens newcomers and other prompts get is one decision (`prefill_budget.py`).
 
 Chunked prefill, mixed batches, prefix hits and resuming after preemption all follow from these
 rules.
 
-When a running sequence finds no free block to grow, another one is preempted: of a flow beyond its
-part, else the latest arrival. So the oldest sequence always makes progress, and it always fits
+When a running sequence finds no free block to grow, another sequence is preempted: of a flow beyond
+its part, else the latest arrival. So the oldest sequence always makes progress, and it always fits
 alone. If copies that hold blocks end soon, the sequence skips a step instead. In a step without
 blocks for all decodes, only flows without running sequences and flows within their part start
 prompts: one flow's lack of blocks keeps no other flow waiting.

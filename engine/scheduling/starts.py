@@ -1,9 +1,9 @@
 """Starts of waiting sequences, and preemption of others where there is no room.
 
-    admit_first   the first sequence of each flow without any, if the flow owes little
+    admit_first   the first sequence of each flow that has none running, if the flow owes little
     admit         all others in the queue's order, while there is room
     admit_behind  then sequences of flows that hold less than their part, which take back the rest
-                  of it (`fairness/parts.py`): another flow's lack of room keeps none waiting
+                  of it (`fairness/parts.py`): another flow's lack of room keeps no flow waiting
     make_room     a running sequence's next block
 
 A preempted sequence goes to the front of its flow.
@@ -110,7 +110,7 @@ class SequenceStarts:
                 return
 
     def board(self, builder: StepBuilder, now: float, sequences: Iterable[Sequence]) -> None:
-        """Start sequences whose blocks have arrived, and restart those whose loads failed."""
+        """Start sequences whose blocks have arrived; restart sequences whose loads failed."""
         for sequence in [one for one in sequences if one.is_loading]:
             lease = lease_of(sequence)
             if lease.failed:
@@ -253,8 +253,8 @@ class SequenceStarts:
     def _victim(self, sequence: Sequence) -> Sequence:
         """Choose who gives up blocks for a running sequence's next token.
 
-        First others beyond their part. Else the latest arrival: of its own flow, of flows beyond
-        their part, or of all.
+        First, other sequences of flows beyond their part. Else the latest arrival: of its own flow,
+        of flows beyond their part, or of all flows.
         """
         active, parts = self._active, BlockParts(self._sequence_cache)
         of_others = parts.victim(sequence, active.holding, is_visiting=False)

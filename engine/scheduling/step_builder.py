@@ -22,8 +22,8 @@ from engine.sequences.sequence import Sequence
 from engine.step import PREFILL, SCORE
 from storage.move import Move, TokenCopy
 
-# Most scored tokens of a step: each has logits and log-probabilities of the whole vocabulary,
-# for which memory is reserved.
+# The maximum number of scored tokens of a step: each has logits and log-probabilities of the whole
+# vocabulary, for which memory is reserved.
 MOST_SCORED = 256
 
 

@@ -58,6 +58,6 @@ class StepDrafts:
 
 
 def _may_have_drafts(sequence: Sequence) -> bool:
-    """Return whether tokens may be drafted for a sequence: not while its state is overwritten."""
+    """Return whether tokens may be drafted: not while the recurrent state is overwritten."""
     states = None if sequence.lease is None else sequence.lease.states
     return sequence.drafts and not (states is not None and states.overwrites)

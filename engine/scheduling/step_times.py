@@ -5,11 +5,11 @@
 The seconds of `rows` are read from a curve with a point for each captured size, or from another
 curve for steps that are not captured: some sizes cost hardly more than smaller ones. When a step
 took longer or shorter than predicted, the terms of its prediction are corrected in proportion to
-their size; of the two points of a curve around the size, the nearer one is corrected more. The
+their size; of the two points of a curve around the size, the nearer point is corrected more. The
 first correction is made in full, since a size that wrongly seems dear is not tried again; later
 corrections are smaller and smaller. For a step that ended before the host looked, the time until
 then is an upper bound. A step that is not captured takes at least as long as the host needs to
-launch it. A rate that has not been measured is derived from the nearest measured one, by rough
+launch it. A rate that has not been measured is derived from the nearest measured rate, by rough
 constants (`WEIGHTS`, `KEY`, `PAIR`).
 
 Knows: sizes of steps, seconds. Does not know: a clock, or what a prediction is for: the size of a
@@ -45,12 +45,12 @@ _KEYS = 2 * len(ROWS)
 _PAIRS = _KEYS + 2
 
 LEARNS = 0.3  # share of an error that is corrected at once, after the first corrections
-MEASURED_TOKENS = 64  # prompt tokens; fewer say little about the cost of a prompt's token
-NUM_REMEMBERED = 8  # steps whose ratio to the prediction is remembered
+MEASURED_TOKENS = 64  # prompt tokens of a step; fewer say little about a token's cost
+NUM_REMEMBERED = 8  # number of steps whose ratio to the prediction is remembered
 # time assumed for a step that ended before the host looked, as a share of the time until then
 MISSED = 7 / 8
 FORGETS = 1000  # captured steps until launch times are forgotten: a launch may have stalled
-HIDDEN = 1.2  # a step shorter than so many launch times says little of the device
+HIDDEN = 1.2  # number of launch times; a shorter step says little of the device
 SHORTEST_CONTEXT = 256  # tokens, of contexts whose rates are reported
 LATE = 0.005  # share of steps whose gaps exceed the predicted seconds times `late_ratio`
 LATE_STEP = 0.03  # share by which a late step raises `late_ratio`
@@ -89,7 +89,7 @@ class StepTimes:
     """Predicted seconds of an engine's steps. Used by one thread only."""
 
     def __init__(self, most_captured: int = MOST_NEW, weights: float = WEIGHTS) -> None:
-        """Set the most prompt tokens of a step that is padded to a captured size.
+        """Set how many prompt tokens a step may have that is padded to a captured size.
 
         `weights`: a first estimate of a step's fixed cost, in rows of a large step.
         """
@@ -175,7 +175,10 @@ class StepTimes:
         return self.seconds(StepShape(rows))
 
     def least(self, shape: StepShape) -> float | None:
-        """Predict a step's least seconds, by the lowest recent ratio to a prediction, or None."""
+        """Predict a step's shortest time in seconds, by the lowest recent ratio to a prediction.
+
+        Returns None if too few steps were measured.
+        """
         if len(self._ratios) < NUM_REMEMBERED:
             return None
         return min(self._ratios) * self.seconds(shape)
@@ -195,7 +198,7 @@ class StepTimes:
         return sum(self.seconds(StepShape.prompt(at, min(at + LARGE, end))) for at in firsts)
 
     def tokens_per_second(self) -> dict[int, float]:
-        """Return a large step's tokens a second by context, doubled up to the longest one."""
+        """Return a large step's tokens a second, by context: 256, 512, ... up to the longest."""
         rates, context = dict[int, float](), SHORTEST_CONTEXT
         while self.is_measured and context < 2 * self._longest:
             rates[context] = LARGE / self.seconds(

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 BOUNDS = {"float32": 0.01}  # nats, by the dtype of the computation
 ROUNDED_BOUND = 0.25  # nats, for bfloat16 and float16, also with fp8 or int4
-FEW = 16  # for answers of n < FEW tokens, the bound is multiplied by sqrt(FEW / n)
-LISTED = 8  # tokens that a report lists, those with the largest differences
+FEW = 16  # tokens; of n < FEW tokens, the bound is multiplied by sqrt(FEW / n)
+LISTED = 8  # number of tokens that a report lists: those with the largest differences
 
 
 class TokenDifference(NamedTuple):

@@ -39,7 +39,7 @@ from engine.sequences.sequence import Sequence, WatchedAnswer
 
 NOBODY = ""  # flow of checks: it has no quota and no part of any tier
 LATE_S = 30.0  # seconds without an idle moment after which few decodes may run beside a check
-BESIDE = 8  # at most one in 8 batch slots may decode beside a check
+BESIDE = 8  # batch slots for each sequence that may decode beside a check
 WATCHED_S = 60.0  # seconds after which another answer may be watched
 KEPT_S = 300.0  # seconds after which an answer that was not checked is dropped
 TRIES = 5  # maximum number of starts of one check
@@ -104,7 +104,7 @@ class Sentinel:
 
     @property
     def running(self) -> str | None:
-        """The id of the request that computes an answer again; None while none runs."""
+        """The id of the request that computes an answer again; None if no such request runs."""
         return self._running
 
     @property
@@ -175,7 +175,7 @@ class Sentinel:
             self._drop()
 
     def due(self, load: Load, now: float) -> Generate | None:
-        """Return the request to start now; None if none is due."""
+        """Return the request to start now; None if no request is due."""
         check = self._check
         if check is None or self._running is not None:
             return None

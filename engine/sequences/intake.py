@@ -35,7 +35,7 @@ MAX_ID_CHARS = 256
 MAX_STOP_TOKENS = 1024
 MAX_LOGPROBS = 128
 MAX_CANDIDATES = 256
-MAX_PROMPT_REPORT = 4 << 20  # bytes of the log-probabilities of a prompt
+MAX_PROMPT_REPORT = 4 << 20  # maximum bytes of the log-probabilities of a prompt
 MAX_MARKS = 8
 MAX_RETAINED_S = 7 * 24 * 3600.0
 MAX_TOP_K = 2**31 - 1
@@ -132,7 +132,7 @@ class Intake:
         return modules
 
     def _positions(self, data: bytes, prompt_len: int, sampled: int) -> TokenIds | None:
-        """Return the positions of a prompt's tokens and of its answer's; None: from 0 on."""
+        """Return the positions of a prompt's tokens and of its answer's; None: 0, 1, 2, ..."""
         if not data:
             return None
         positions = np.frombuffer(data, "<i4") if len(data) == TOKEN_BYTES * prompt_len else None

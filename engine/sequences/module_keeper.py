@@ -1,4 +1,4 @@
-"""The modules that sequences wait for: each is computed once, and read by many sequences.
+"""The prompt modules that sequences wait for, each computed once and read by many sequences.
 
     accepted -> awaits modules --all on the device--> leased with the sequence's own blocks
                   |      ^                               |
@@ -41,7 +41,7 @@ from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.lease import Lease
 
-MOST_BEGUN = 4  # times that a module is computed for a sequence, before the sequence is refused
+MOST_BEGUN = 4  # times that a module is computed for a sequence before its refusal
 AT_A_TIME = 64  # maximum number of a flow's modules that are computed at once
 AT_ONCE = 128  # modules looked up between two steps; the last sequence may exceed it
 
@@ -49,7 +49,7 @@ _ALONE = SamplingParams(max_tokens=0, temperature=0.0, ignore_eos=True)
 
 
 class ModuleTurn(NamedTuple):
-    """The requests to start now, the ids of those to cancel, and the sequences that fail."""
+    """The requests to start now, ids of requests to cancel, and the sequences that fail."""
 
     started: list[Generate]
     cancelled: list[str]
@@ -66,11 +66,11 @@ class _Computing:
     payer: Sequence  # sequence that is charged
     sequence: Sequence | None = None  # None until the sequence is accepted
     waiting: list[Sequence] = field(default_factory=list)  # includes the payer, until it ends
-    next: list[Sequence] = field(default_factory=list)  # may begin modules when this one ends
+    next: list[Sequence] = field(default_factory=list)  # may begin modules when this module ends
 
 
 class ModuleKeeper:
-    """The modules that accepted sequences wait for. Used by one thread only."""
+    """The prompt modules that accepted sequences wait for. Used by one thread only."""
 
     def __init__(self, cache: PrefixCache, at_a_time: int = AT_A_TIME) -> None:
         self._cache = cache
@@ -86,7 +86,7 @@ class ModuleKeeper:
         self._may_hold = True
 
     def add(self, sequence: Sequence) -> None:
-        """Add an accepted sequence, if it has modules or computes one."""
+        """Add an accepted sequence, if it has prompt modules or computes a module."""
         if sequence.modules is not None:
             self._sequences.append(sequence)
         if sequence.request_id in self._names:
@@ -96,7 +96,7 @@ class ModuleKeeper:
                 _charge(computing)
 
     def turn(self, alive: Collection[Sequence], now: float) -> ModuleTurn:
-        """Look up some sequences' modules; start missing ones, cancel those that nobody awaits.
+        """Look up some sequences' prompt modules; start missing modules, cancel unawaited modules.
 
         To be called before each step.
         """
@@ -172,7 +172,7 @@ class ModuleKeeper:
                 yield found
 
     def _new(self, sequence: Sequence, modules: SequenceModules, now: float) -> list[ModuleBlocks]:
-        """Return the modules to begin to compute now for a sequence; may be empty.
+        """Return the prompt modules to begin to compute now for a sequence; may be empty.
 
         Raises EngineError if a module has failed, does not fit, or was computed too often.
         """
@@ -283,7 +283,7 @@ class ModuleKeeper:
                 _charge(computing)
 
     def _payer(self, sequence: Sequence) -> Sequence:
-        """Return the sequence that is charged for the modules that `sequence` awaits."""
+        """Return the sequence that is charged for the prompt modules that `sequence` awaits."""
         if sequence.request_id in self._names:
             return self._computing[self._names[sequence.request_id]].payer
         return sequence

@@ -43,7 +43,7 @@ _SHAPE = "a module is whole blocks, at least one, each token at a position"
 
 @dataclass(frozen=True, slots=True)
 class ModuleBlocks:
-    """A module with its path and tokens in the cache."""
+    """A prompt module with its path and tokens in the cache."""
 
     module: PromptModule
     path: NamespacePath
@@ -53,7 +53,7 @@ class ModuleBlocks:
 
 
 class ModulePrefill(Protocol):
-    """The progress of a sequence whose prompt is a module."""
+    """The progress of a sequence whose prompt is a prompt module."""
 
     @property
     def found(self) -> TierTokens:

@@ -1,7 +1,7 @@
 """One fetch, shared by the owner thread and the thread that asks for its blocks.
 
-    owner       begins it, reads `arrived`, closes it             never waits for the network
-    thread      asks, decrypts blocks into the lease's slots      only while it is not closed
+    owner       begins the fetch, reads `arrived`, closes the fetch; never waits for the network
+    thread      asks, decrypts blocks into the lease's slots, while the fetch is not closed
 
 The blocks are private to the sequence's lease, and must not be written once the lease is released.
 So the thread writes under `lock`, and the owner closes the fetch under `lock`: the owner waits for
@@ -35,7 +35,7 @@ class Patience:
     """Bounds on the duration of a fetch, in seconds."""
 
     least: float = 1.0
-    times: float = 2.0  # multiple of the predicted time to compute the blocks
+    times: float = 2.0  # time limit, divided by the predicted time to compute the blocks
     unmeasured: float = 10.0  # minimum time limit in seconds, where no prediction exists
     stream: float = 30.0  # instead of `least`, for blocks that are still being computed
     # Seconds after a flush in which nothing is fetched. They are more than the seconds that

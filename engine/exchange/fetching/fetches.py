@@ -30,7 +30,7 @@ from prefix_cache.leases.lease import Lease
 
 MOST_FETCHES = 16  # maximum number of fetches under way at once
 REST_S = 5.0  # seconds before a silent engine is asked again
-OVERDUE_S = 5.0  # a fetch that has not ended so long after its deadline is a defect
+OVERDUE_S = 5.0  # seconds after its deadline when an unended fetch is a defect
 
 
 class FetchNeverEnded(RuntimeError):

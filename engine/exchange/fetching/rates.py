@@ -1,6 +1,6 @@
 """The choice between fetching blocks and computing them, by measured times.
 
-    fetch    first answer + (blocks of other fetches + blocks of this one) x time of a block
+    fetch    first answer + (blocks of other fetches + blocks of this fetch) x time of a block
     compute  tokens to be computed before + tokens of these blocks, as times of `StepTimes`
 
 A rate that is never tried is never learned. So a transport without measurements is assumed to be
@@ -19,7 +19,7 @@ from prefix_cache.leases.refusals import Refusals
 FIRST_GUESS = {"socket": 2e9, "tcp": 1e9, "device": 5e10}
 UNTRIED = 0.5
 FIRST_WORD_S = 0.002  # guess of the seconds from the request to the first answer
-LEAST_BLOCKS = 4  # a fetch of fewer blocks teaches no rate: the request takes most of its time
+LEAST_BLOCKS = 4  # fewer blocks teach no rate: the request takes most of the fetch's time
 
 
 class FetchRates:

@@ -9,7 +9,7 @@ from engine.exchange.seal import name_of
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tree.tree import RadixTree
 
-# names of removed namespaces are dropped once there are so many times more names than namespaces
+# number of names, divided by the number of namespaces, at which removed names are dropped
 FORGET = 2
 
 

@@ -31,9 +31,9 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.namespace import NamespacePath
 
 # An asker that copies blocks itself has no bytes under way: while it copies some blocks, it gets
-# the slots of the next ones, and neither engine waits for the other at each window.
-FIRST_SLOTS = 64  # blocks in the first message: the asker copies nothing before it
-SLOTS_AT_ONCE = 256  # blocks in a later message: each message costs both engines a reply
+# the slots of the next blocks, and neither engine waits for the other at each window.
+FIRST_SLOTS = 64  # number of blocks in the first message, which copying waits for
+SLOTS_AT_ONCE = 256  # number of blocks in a later message, which costs a reply
 SLOTS_UNTAKEN = 1024
 
 
@@ -66,7 +66,7 @@ class BlocksToSend:
         return self.slots[start * SLOT_BYTES : end * SLOT_BYTES]
 
     def alike(self, start: int) -> int:
-        """Return the end of the run of blocks from `start` on that have one namespace."""
+        """Return the end of the run of blocks of one namespace that begins at `start`."""
         _, end = self.path.span_at(self.first + start)
         return len(self) if end is None else min(end - self.first, len(self))
 
@@ -77,7 +77,7 @@ class Sending:
     def __init__(self, ask: Ask, now: float, pool: PoolHandle | None, *, window: int) -> None:
         """Let the asker copy blocks from `pool`; None: send their bytes. `now`: seconds.
 
-        `window`: most blocks that may be on their way, whatever the ask says.
+        `window`: maximum number of blocks that may be on their way, whatever the ask says.
         """
         self.heard = now  # time of the asker's last message
         self.end: Ended | None = None

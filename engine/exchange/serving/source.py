@@ -79,7 +79,7 @@ class _Sending:
     ask: Ask
     tokens: TokenIds  # tokens of whole blocks
     since: float
-    sent: int  # blocks handed over, from position 0
+    sent: int  # number of blocks handed over, from position 0
     held: list[Lease] = field(default_factory=list)  # leases of the blocks handed over
     loading: Lease | None = None
     first_reads: dict[str, int] = field(default_factory=dict)  # first reads not reported yet

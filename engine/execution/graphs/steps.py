@@ -44,7 +44,7 @@ class CaptureContext:
     pool: tuple[Tensor, ...]  # KV of each layer with attention
     last_tokens: Tensor
     tables: DeviceTables
-    states: tuple[LayerState, ...] = ()  # one for each recurrent layer
+    states: tuple[LayerState, ...] = ()  # recurrent states of each recurrent layer
     rings: WindowPool | None = None  # None: all layers with attention have their KV in `pool`
 
 

@@ -1,7 +1,7 @@
 """Bounds of numbers that the library can enforce.
 
 The library reads a bound as a float and writes the bound with 64 bits. So the library fails for the
-least number of an int64 or a float32, which many generators of schemas write. Such a bound is
+least number of an int64 or a float32, which many generators of JSON schemas write. Such a bound is
 replaced by a slightly tighter bound. The library also fails for all numbers beyond a bound of
 nineteen digits, so these get a second bound.
 
@@ -19,7 +19,7 @@ _LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"
 
 
 def with_close_bounds(schema: JsonObject) -> JsonObject:
-    """Return the schema with bounds on numbers that the library accepts."""
+    """Return the JSON schema with bounds on numbers that the library accepts."""
     closer = {name: _raised(schema[name]) for name in _LOWER if name in schema}
     closer |= {name: _negated(_raised(_negated(schema[name]))) for name in _UPPER if name in schema}
     return _with_second(schema | closer)

@@ -51,7 +51,7 @@ MAX_REFERENCES = 20  # longest chain of references
 
 
 def schema_of(text: str) -> JsonValue:
-    """Parse the JSON text of a schema; raises UnsoundGrammar."""
+    """Parse the JSON text of a JSON schema; raises UnsoundGrammar."""
     try:
         return json.loads(text)  # type: ignore[no-any-return]
     except ValueError as error:
@@ -62,7 +62,7 @@ def followable(schema: JsonValue, *, is_lenient: bool = False) -> JsonObject:
     """Convert `schema` for the library; raise UnsoundGrammar if it cannot be followed.
 
     If `is_lenient`, unsupported keywords and patterns are left out, not refused. The error begins
-    with the schema's own `$comment`.
+    with the JSON schema's own `$comment`.
     """
     try:
         found = _Walk(schema, is_lenient=is_lenient).whole()
@@ -174,7 +174,7 @@ class _Walk:
                 found[name] = self._below(value, at)
 
     def _named(self, name: str, schemas: JsonObject, at: str) -> JsonObject:
-        """Convert named schemas; drop definitions that no reference names."""
+        """Convert named JSON schemas; drop definitions that no reference names."""
         is_definitions = name in STRUCTURE and self._is_by_pointer
         return {
             key: self._schema(inner, f"{at}/{key}")
@@ -262,7 +262,7 @@ class _Walk:
         return found
 
     def _pattern(self, pattern: str, at: str) -> str | None:
-        """Convert the pattern for the library; None if a lenient schema may ignore it."""
+        """Convert the pattern for the library; None if a lenient JSON schema may ignore it."""
         try:
             return self._regex(pattern)
         except UnsoundGrammar as error:
@@ -291,7 +291,7 @@ class _Walk:
         return schema
 
     def _target(self, reference: JsonValue) -> JsonValue:
-        """Return a reference's target; None if the schema lacks the target."""
+        """Return a reference's target; None if the JSON schema lacks the target."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         found = self._root

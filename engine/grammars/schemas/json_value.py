@@ -1,6 +1,6 @@
 """JSON values, and their comparison.
 
-Knows: JSON. Does not know: schemas.
+Knows: JSON. Does not know: JSON schemas.
 """
 
 from __future__ import annotations

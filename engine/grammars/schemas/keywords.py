@@ -69,7 +69,7 @@ def binds(keyword: str, schema: JsonObject) -> bool:
 
 
 def allows_all(schema: JsonValue) -> bool:
-    """Return whether the schema allows every value, judging by its keywords."""
+    """Return whether the JSON schema allows every value, judging by its keywords."""
     if not isinstance(schema, dict):
         return schema is True
     known = FOLLOWED | NOT_FOLLOWED

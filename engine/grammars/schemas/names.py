@@ -4,8 +4,8 @@
     {"properties": {...}, "patternProperties": {"^(?!(?=[^]*(?:^x)))": false}}
 
 A condition on names becomes look-aheads at the start of a pattern. Names that do not meet the
-condition have the schema `false`, so no other keyword of the object has to change, except patterns
-of other names: these must not match a name that is `false` already.
+condition have the JSON schema `false`, so no other keyword of the object has to change, except
+patterns of other names: these must not match a name that is `false` already.
 
 Knows: keywords of objects and of names. Does not know: other schemas.
 """

@@ -2,7 +2,7 @@
 
 Alternatives often differ by the constant of one property, such as `kind`, that has a default and so
 is not required. Such alternatives exclude each other once this property is required; each answer
-still fits the client's schema.
+still fits the client's JSON schema.
 
 Knows: schemas, and references within a schema. Does not know: the library, which finds fewer cases.
 """
@@ -41,7 +41,7 @@ def tag_of(alternatives: Sequence[JsonValue], resolve: Resolve) -> str | None:
 
 
 def with_tag(schema: JsonValue, tag: str) -> JsonValue:
-    """Narrow a schema to the objects that have the property."""
+    """Narrow a JSON schema to the objects that have the property."""
     assert isinstance(schema, dict)
     required = [name for name in _names(schema.get("required")) if name != tag]
     return {**schema, "type": "object", "required": [*required, tag]}
@@ -52,7 +52,7 @@ def _all_exclude(schemas: Sequence[JsonValue], resolve: Resolve) -> bool:
 
 
 def _exclude(one: JsonValue, other: JsonValue, resolve: Resolve, depth: int) -> bool:
-    """Return whether certainly no value fits both schemas."""
+    """Return whether certainly no value fits both JSON schemas."""
     one, other = resolve(one), resolve(other)
     if one is False or other is False:
         return True

@@ -25,7 +25,7 @@ from engine.grammars.syntax.expression import (
 )
 from engine.grammars.syntax.terminals import Terminals
 
-MAX_DEPTH = 8  # nested parentheses; the library allows 30
+MAX_DEPTH = 8  # maximum depth of nested parentheses; the library allows 30
 _NOTHING = r"[^\x{0}-\x{10FFFF}]"
 
 

@@ -13,7 +13,7 @@ from engine.grammars.syntax.expression import Chars, Expression, Rule, parts_of,
 from engine.grammars.syntax.lark import regex_of
 from engine.grammars.syntax.recursion import regular_rules, with_loops
 
-MAX_SIZE = 4000  # characters and ranges in the expression
+MAX_SIZE = 4000  # maximum number of characters and ranges in the expression
 
 
 def pattern_of(rules: Mapping[str, Expression], root: str) -> str | None:

@@ -4,8 +4,8 @@
 
 A look-ahead is a condition on the whole text that follows. So a condition describes which texts may
 follow: a rest of the pattern that must match, any or all of several conditions, or the opposite of
-a condition. Each character turns a condition into another one. These conditions are the states of
-an automaton, and the paths through the states are written as an expression.
+a condition. Each character turns a condition into another condition. These conditions are the
+states of an automaton, and the paths through the states are written as an expression.
 
 Knows: characters, and where a text begins and ends. Does not know: how patterns are spelled.
 """

@@ -8,7 +8,7 @@ repetitions are cut at some bound, and those without a bound get the largest wit
 too long. Each of several such cuts is an alternative. Some texts of the pattern are left out, such
 as a long name of many labels.
 
-Knows: expressions and their lengths. Does not know: patterns, or keywords of schemas.
+Knows: expressions and their lengths. Does not know: patterns, or keywords of JSON schemas.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def shortened(whole: Expression, most: int) -> Expression | None:
 def without_length(read: Expression) -> tuple[Expression, int] | None:
     """Return a pattern without its first look-ahead, if that only bounds the text's length.
 
-    Returns the most characters too. None if the look-ahead demands more: certain characters, or
-    more of them than the rest of the pattern has at least.
+    Also returns the maximum number of characters. Returns None if the look-ahead demands more:
+    certain characters, or more characters than the rest of the pattern has at least.
     """
     match read:
         case All(

@@ -34,8 +34,8 @@ from engine.grammars.syntax.expression import (
 )
 from engine.grammars.syntax.recursion import regular_rules, simplified, with_loops
 
-MAX_STEPS = 200_000  # steps of the automaton; with more, each character becomes a terminal
-MAX_SIZE = 300  # characters in one terminal
+MAX_STEPS = 200_000  # maximum steps of the automaton; beyond, characters become terminals
+MAX_SIZE = 300  # maximum number of characters in one terminal
 _FOREIGN = 256  # bits for bytes of texts; bits for first bytes of foreign values follow
 
 Rules = Mapping[str, Expression]

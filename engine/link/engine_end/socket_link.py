@@ -24,7 +24,8 @@ from engine.link.pieces import MAX_FRAME_BYTES
 from engine.link.tcp.curve import LinkKey, Socket, only_holders
 from engine.link.tcp.strangers import Strangers
 
-# Most messages and bytes of one turn, so that a flood cannot keep the engine from computing.
+# The maximum number of messages and bytes of one turn, so that a flood cannot keep the engine from
+# computing.
 # Decoding and checking 4 MiB takes about 8 ms.
 MAX_MESSAGES_PER_RECEIVE = 512
 MAX_BYTES_PER_RECEIVE = 4 << 20
@@ -101,7 +102,7 @@ class SocketLink:
     def receive(self, *, timeout_s: float) -> list[Incoming]:
         """Return the received messages, within bounds; count and drop undecodable frames.
 
-        The message that reaches the bound of bytes is the last one of its turn.
+        The message that reaches the bound of bytes is the last message of its turn.
         """
         self._turns += 1
         if timeout_s > 0 and not self._wait(timeout_s):
@@ -144,7 +145,7 @@ class SocketLink:
         self._strangers.append(watch)
 
     def _wait(self, timeout_s: float) -> bool:
-        """Wait for the first message; False: no message came, or the owner was woken."""
+        """Wait for the first message; return False if no message came or the owner was woken."""
         ready = dict(self._poller.poll(int(timeout_s * 1000)))
         if self._waker is not None and self._waker.fd in ready:
             self._waker.clear()

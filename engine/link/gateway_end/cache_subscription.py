@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from engine.link.cache_events import CacheEvents, Cleared, EventsTaken, Subscribe
 
-TAKEN_EVERY = 8  # messages; the engine allows four times as many unconfirmed messages
+TAKEN_EVERY = 8  # messages between confirmations; the engine waits after four times as many
 
 Listener = Callable[[CacheEvents], None]
 

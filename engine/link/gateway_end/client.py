@@ -92,7 +92,7 @@ class EngineClient(EngineQueries):
         self._requests: dict[str, EventQueue] = {}
         self._on_end: dict[str, OnEnd] = {}  # callbacks of requests that the engine has not ended
         self._serving: asyncio.Task[None] | None = None
-        self._partition: Partition | None = None  # the last partition
+        self._partition: Partition | None = None  # the partition ordered last
         self._on_cache_events = on_cache_events
         self._subscription: CacheSubscription | None = None  # subscription of this connection
         self._flushes = FlushTelling(flushes, self._send)

@@ -29,7 +29,7 @@ from engine.link.pieces import in_pieces
 from engine.link.tcp.curve import LinkKey, Socket, connect_with
 
 RECONNECT_MS = 50
-# Most seconds that a step may take: the step loop turns only between two steps.
+# The maximum number of seconds that a step may take: the step loop turns only between two steps.
 SILENCE_S = {"cpu": 120.0, "cuda": 10.0}
 _WATCHED = (
     zmq.EVENT_DISCONNECTED
@@ -39,7 +39,7 @@ _WATCHED = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
-_FRAMES_AT_ONCE = 64  # frames before other tasks of the event loop get a turn
+_FRAMES_AT_ONCE = 64  # maximum number of frames read before other tasks get a turn
 
 
 class ConnectionState(Enum):
@@ -200,7 +200,7 @@ class Connection:
                 self._receive_soon()
 
     def _monitored(self) -> int | None:
-        """Return the monitor's next event, one of `_WATCHED`, or None."""
+        """Return the monitor's next event, one of `_WATCHED`; None: no event."""
         try:
             return recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
         except zmq.Again:

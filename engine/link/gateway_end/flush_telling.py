@@ -1,4 +1,4 @@
-"""The sending of recorded flushes to an engine: all before the engine is used, then new ones.
+"""The sending of recorded flushes to an engine: all before its use, and new flushes later.
 
 Knows: which flushes were sent to the engine. Does not know: where flushes are recorded, or what
 they drop.
@@ -27,7 +27,7 @@ class FlushTelling:
         self._telling: asyncio.Task[None] | None = None
 
     def tell(self, flushes: Mapping[str, str | None], *, is_connected: bool) -> None:
-        """Record these flushes, and send new ones to a connected engine."""
+        """Record these flushes, and send new flushes among these to a connected engine."""
         new = {one: flow for one, flow in flushes.items() if one not in self._flushes}
         self._flushes = dict(flushes)
         if new and is_connected:

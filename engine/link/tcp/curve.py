@@ -95,7 +95,7 @@ class FailedHandshakes:
 
     @property
     def error(self) -> str | None:
-        """Reason of the failures, or None."""
+        """Reason of the failed handshakes; None: they have not failed."""
         if self._failed < HANDSHAKES:
             return None
         return (

@@ -18,7 +18,7 @@ import resource
 import socket
 import struct
 
-MOST_OPEN = 16_384  # connections of one port
+MOST_OPEN = 16_384  # maximum number of connections of one port
 _PART = 4  # a port gets 1/_PART of the descriptors: three ports, and the last part for files
 _ENOUGH = _PART * MOST_OPEN
 _FEW = 1024  # each worker of a gateway and each other engine opens one connection

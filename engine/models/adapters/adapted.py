@@ -175,7 +175,7 @@ def _is_adapted(config: LinearConfig) -> bool:
 
 
 def _rebuilt(part: Any, adapted: Any) -> Any:
-    """Replace a layer's matrices by `adapted` ones, and stop its norms from quantising."""
+    """Replace a layer's matrices by `adapted` matrices, and stop its norms from quantising."""
     if isinstance(part, Linear | Experts):
         return adapted(part)
     if isinstance(part, RmsNorm):

@@ -47,7 +47,7 @@ _READ = frozenset({"r", "lora_alpha", "use_rslora", "bias", "alora_invocation_to
 # The only served pattern: PEFT writes this pattern for adapters of joined gate and up.
 JOINED = r".*\.gate_up_proj"
 MOST_RANK = 1024  # far above any known adapter; the engine's own limit is lower
-MOST_INVOCATION = 256  # tokens
+MOST_INVOCATION = 256  # maximum number of tokens of an invocation
 
 _TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
@@ -56,7 +56,7 @@ class AdapterConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """Rank and scale of an adapter: its product is `scale` * B A x, with A of `rank` rows.
 
     An activated adapter (aLoRA, https://arxiv.org/abs/2504.12397) changes a prompt's tokens from
-    the last occurrence of `invocation` on; the model alone computes earlier tokens.
+    the last occurrence of `invocation` to the end; the model alone computes earlier tokens.
     """
 
     rank: int

@@ -26,7 +26,7 @@ GLM_ROTATED = 0.5  # part of a head that is rotated by default
 
 
 class GroupedMixture(msgspec.Struct, kw_only=True):
-    """Fields of DeepSeek V3's mixtures; absent ones have GLM's defaults in `transformers`."""
+    """Fields of DeepSeek V3's mixtures; absent fields have GLM's defaults in `transformers`."""
 
     moe_intermediate_size: Positive = 1408
     n_routed_experts: ExpertCount = 128
@@ -95,7 +95,7 @@ def _glm_rope(raw: LlamaFields) -> dict[str, Any]:
 
 
 def _dots1_windows(raw: WindowFields) -> Windows:
-    """Return windows by `layer_types`, else for the layers from `max_window_layers` on."""
+    """Return windows by `layer_types`, else for layer `max_window_layers` and later layers."""
     count, window = raw.num_hidden_layers, raw.window(None)
     first = count if window is None or raw.max_window_layers is None else raw.max_window_layers
     usual = [FULL if index < first else SLIDING for index in range(count)]

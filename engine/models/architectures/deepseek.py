@@ -44,7 +44,7 @@ SPARSE, DENSE = "sparse", "dense"
 
 
 class LatentFields(LlamaFields, kw_only=True):
-    """Fields of latent attention; absent ones have DeepSeek's defaults in `transformers`."""
+    """Fields of latent attention; absent fields have DeepSeek's defaults in `transformers`."""
 
     kv_lora_rank: Positive = 512
     q_lora_rank: Positive | None = 1536

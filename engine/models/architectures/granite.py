@@ -40,7 +40,7 @@ Multiplier = Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)]
 
 
 class Multipliers(msgspec.Struct, kw_only=True):
-    """Granite's multipliers; absent ones have the defaults of `transformers`."""
+    """Granite's multipliers; absent fields have the defaults of `transformers`."""
 
     embedding_multiplier: Multiplier = 1.0
     residual_multiplier: Multiplier = 1.0

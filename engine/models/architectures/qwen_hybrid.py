@@ -1,4 +1,4 @@
-"""Qwen3-Next and Qwen3.5: Gated DeltaNet in most layers, gated attention in the others.
+"""Qwen3-Next and Qwen3.5: Gated DeltaNet in most layers, gated attention in the other layers.
 
 Norms are of 1 + weight, a quarter of each head is rotated, and mixtures have a shared expert. Only
 the decoder of a vision model is served, since for text its rope equals the plain rope. Qwen3.6 and

@@ -74,5 +74,5 @@ UNSERVED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def missing_for(architecture: str) -> str | None:
-    """Return the missing part that an architecture needs; None if none is listed."""
+    """Return the missing part that an architecture needs; None if no part is listed."""
     return next((missing for missing, names in UNSERVED.items() if architecture in names), None)

@@ -1,7 +1,7 @@
 """The sliding windows of attention layers, in tokens.
 
     sliding_window                          in every layer (Mistral, Mixtral)
-    use_sliding_window, max_window_layers   in all layers from `max_window_layers` on (Qwen2, Qwen3)
+    use_sliding_window, max_window_layers   in layer `max_window_layers` and later (Qwen2, Qwen3)
     layer_types                             in its sliding layers (Qwen2, Qwen3, gpt-oss, Gemma)
 
 A token sees as many keys as the window has tokens, its own key included. Does not know: what a

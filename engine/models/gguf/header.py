@@ -22,7 +22,7 @@ from engine.models.model_files import MAX_BYTES, opened
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_ALIGNMENT = 1 << 20
-MAX_DIMS = 4  # dimensions of a tensor, by the format
+MAX_DIMS = 4  # maximum number of dimensions of a tensor, by the format
 
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?"}
 _NUMBERS |= {10: "<Q", 11: "<q", 12: "<d"}

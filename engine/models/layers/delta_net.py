@@ -47,7 +47,7 @@ class DeltaNetConfig(RecurrentConfig):
 
     `joined`: the checkpoint has one projection, ordered by key head: the head's query, its key, and
     the values and z of its value heads (Qwen3-Next). Else the checkpoint has one projection to all
-    queries, keys and values, and one to all z.
+    queries, keys and values, and a projection to all z.
     """
 
     key_heads: int

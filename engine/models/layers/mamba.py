@@ -54,7 +54,7 @@ class MambaConfig(RecurrentConfig):
     state_size: int  # size of a group's B, and of its C
     conv_width: int
     eps: float  # epsilon of the norm
-    dt_limit: tuple[float, float] = (0.0, inf)  # the least and the largest time step
+    dt_limit: tuple[float, float] = (0.0, inf)  # the smallest and the largest time step
     conv_bias: bool = True
     bias: bool = False  # True if both projections have a bias
     place: str = "mamba."

@@ -100,7 +100,7 @@ class MixtureConfig:
     correction: str | None = None  # name, after `place`, of the bias of choices; None: no bias
     shared: SharedExpertConfig | None = None  # an expert that every token uses as well
     expert_scales: str | None = None  # name, after `place`, of weights' factors; None: no factors
-    latent: int | None = None  # width of the experts' inputs and outputs; None: the layer's
+    latent: int | None = None  # width of the experts' inputs and outputs; None: the layer's width
 
     def num_weights(self, hidden: int) -> int:
         """Count the weights used per token."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MlpConfig:
-    """MLP with `size` inner columns, with SwiGLU, another gate or none."""
+    """MLP with `size` inner columns, with SwiGLU, another gate or no gate."""
 
     size: int
     bias: bool = False

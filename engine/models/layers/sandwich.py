@@ -91,7 +91,7 @@ class SandwichLayer(DecoderLayer):
 
 @dataclass(frozen=True, slots=True)
 class PostNormLayerConfig(LayerConfig):
-    """Config of a layer with norms after both parts and none before. Its MLP is dense."""
+    """Config of a layer with norms after both parts and no norms before. Its MLP is dense."""
 
     mlp: MlpConfig
     adds_parts: ClassVar[bool] = False

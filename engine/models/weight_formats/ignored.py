@@ -15,7 +15,7 @@ PATTERN = "re:"  # prefix of a name that is a regular expression
 class Ignored:
     """Plain matrices, by their names, names of modules around them, or patterns ("re:...").
 
-    `read_ignored` makes one from a file's list.
+    `read_ignored` makes an `Ignored` from a file's list.
     """
 
     names: tuple[str, ...] = ()

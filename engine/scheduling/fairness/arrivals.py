@@ -22,10 +22,10 @@ from itertools import islice
 from engine.scheduling.scheduled_rows import remaining_tokens
 from engine.sequences.sequence import Sequence
 
-AWAY_S = 0.02  # a flow that was away for less counts as present
-LATELY_S = 30.0  # a flow that left may return within this time, when its reader asks again
-MAX_EXPECTED = 32  # only so many flows, the last that left, are expected to return
-MAX_LEFT = 4096  # flows that left and are remembered
+AWAY_S = 0.02  # seconds; a flow that was away for less time counts as present
+LATELY_S = 30.0  # seconds within which a flow that left may return: its reader asks again
+MAX_EXPECTED = 32  # maximum number of flows that are expected to return: the last that left
+MAX_LEFT = 4096  # maximum number of remembered flows that have left
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class Arrivals:
         return self._newcomers
 
     def expected(self, now: float, is_waiting: Callable[[str], bool]) -> int | None:
-        """Return the fewest tokens that a returning flow had to compute, or None.
+        """Return the fewest tokens that a returning flow had to compute; None: no flow may return.
 
         The flow is present and may leave, or it left lately. A flow that has returned
         (`is_waiting`) without being a newcomer counts as always present.

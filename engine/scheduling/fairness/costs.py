@@ -36,7 +36,7 @@ def refund_row(queue: FairQueue, row: ScheduledRow) -> None:
 
 
 def charge_more(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
-    """Charge a sequence's flow for `tokens` output tokens of a VERIFY row beyond the first one."""
+    """Charge a sequence's flow for `tokens` output tokens of a VERIFY row beyond the first."""
     queue.charge(sequence, OUTPUT_TOKEN_COST * tokens)
 
 

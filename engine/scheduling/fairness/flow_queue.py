@@ -13,7 +13,7 @@ from engine.sequences.sequence import Sequence
 
 MIN_RETRY_S = 1.0  # minimum result of `retry_after_s`, also without measurements
 MAX_RETRY_S = 60.0
-_SPAN_S = 10.0  # seconds over which the rate is measured
+_SPAN_S = 10.0  # seconds over which the admission rate is measured
 _SAMPLES = 64
 
 

@@ -3,13 +3,13 @@
 Room that a flow does not use is lent to the sequences of others: blocks, batch slots, state slots.
 
     blocks  A flow whose sequences use less than its part takes blocks from flows that use more
-            than theirs. A part is the flow's partition, or its floor where tiers are pooled. A
-            visiting flow takes pooled blocks from one that still has more for its weight.
-    slots   A flow without slots takes one from the flow with the most for its weight, if that flow
-            keeps one. A visiting flow takes further ones from a flow that still has more.
+            than their parts. A part is the flow's partition, or its floor where tiers are pooled. A
+            visiting flow takes pooled blocks from a flow that still has more for its weight.
+    slots   A flow without slots takes a slot from the flow with the most for its weight, if that
+            flow keeps a slot. A visiting flow takes further slots from a flow that has more.
 
 A flow visits if it has come lately, while others were there (`arrivals.py`). Between flows that are
-always there the queue decides who gets a slot: preempting for it would undo the queue's order.
+always there the queue decides who gets a slot: preempting for a slot would undo the queue's order.
 
 The latest arrival of the giving flow is preempted, but never the oldest sequence of all flows that
 give blocks: that sequence goes on to its end. What was taken is not taken back: the flow that gave
@@ -100,5 +100,5 @@ class SlotParts:
 
 
 def latest(sequences: Iterable[Sequence]) -> Sequence:
-    """Return the latest arrival, of equal ones the last."""
+    """Return the latest arrival; of equally late arrivals, the last in order."""
     return max(reversed(list(sequences)), key=attrgetter("arrived"))

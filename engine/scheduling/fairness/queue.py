@@ -55,9 +55,9 @@ class QueueLimits:
 
     capacity: int = 1024
     quantum: int = 512  # tokens that a flow of weight 1 gets in a round
-    lookahead: int = 16  # a flow's oldest sequences that are compared by tokens to compute
-    patience: int = 8  # times a sequence may be passed over within its flow
-    max_idle_flows: int = 4096  # idle flows with debt that are remembered
+    lookahead: int = 16  # how many of a flow's oldest sequences are compared by tokens to compute
+    patience: int = 8  # number of times a sequence may be passed over within its flow
+    max_idle_flows: int = 4096  # maximum number of remembered idle flows with debt
     greed: float = 3.0  # waiting sequences allowed to a flow for each free place
     batch_share: float = 1 / 8  # batch's share of the work while both priorities wait
 
@@ -247,7 +247,7 @@ class FairQueue:
     def _choose(
         self, waiting: list[Sequence], rank: Rank, *, below: float = math.inf
     ) -> Sequence | None:
-        """Choose an overdue sequence, else the one with the fewest tokens left, else the oldest.
+        """Choose an overdue sequence, else the oldest sequence with the fewest tokens to compute.
 
         Return None unless the chosen sequence has fewer than `below` tokens to compute.
         """
