@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from gateway.dialects import openai_shape
 from gateway.dialects.dialect import RouteParts
 from gateway.dialects.openai.answers.rendering import sse
+from gateway.dialects.openai.deployments import BEGINNING
 from gateway.dialects.openai.routes import openai_router
 from gateway.errors import GatewayError
 from gateway.http.error_dialect import RenderedError
@@ -28,7 +29,8 @@ class OpenAI:
     suffixes: ClassVar[tuple[str, ...]] = ()
     # Groq's clients use the paths below `/openai/v1`, Azure's clients use all three forms.
     elsewhere: ClassVar[Mapping[str, str]] = {
-        r"/openai(?:/v1|/deployments/[^/]+)?(?=/)": "/v1",
+        BEGINNING: "/v1",
+        r"/openai(?:/v1)?(?=/)(?!/deployments/)": "/v1",
     }
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 

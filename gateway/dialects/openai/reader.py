@@ -28,6 +28,7 @@ from gateway.dialects.openai.answers.chat_reply import ChatReply
 from gateway.dialects.openai.answers.groq_reply import PREFIX, GroqReply
 from gateway.dialects.openai.answers.replies import ServedTier
 from gateway.dialects.openai.completions import CompletionReply, request_of_completion
+from gateway.dialects.openai.deployments import model_of
 from gateway.dialects.openai.prefill.schema import DecisionRequest, EmbeddingRequest, RerankRequest
 from gateway.dialects.openai.requests.chat import request_of_chat
 from gateway.dialects.openai.requests.prompts import prompt_in
@@ -137,7 +138,7 @@ class Reader:
         are not counted.
         """
         wire = await read_wire(request, permit, decoder, self.bounds, self.admission, bulk)
-        return wire, self.card.named(wire.model, permit.caller)
+        return wire, self.card.named(model_of(request, wire.model), permit.caller)
 
     async def understood(
         self, permit: Permit, size: int, understand: Callable[[Bounds], Understood]

@@ -30,6 +30,7 @@ from gateway.dialects.openai.answers.model_replies import (
     TokenizerInfo,
 )
 from gateway.dialects.openai.answers.replies import ChatChunk, ChatCompletion, Completion
+from gateway.dialects.openai.deployments import model_of
 from gateway.dialects.openai.modules import add_modules
 from gateway.dialects.openai.prefill_routes import add_prefill
 from gateway.dialects.openai.reader import Reader
@@ -128,6 +129,7 @@ def _add_models(router: APIRouter, card: ModelCard, authenticate: Authenticate) 
 
     @router.get("/v1/models", openapi_extra=described(ModelList))
     async def list_models(caller: CallerOf, request: Request) -> Response:
+        card.named(model_of(request), caller)
         if is_googles(request):
             listed = GeminiModelList(models=models_of(card, caller))
             return json_response(msgspec.json.encode(listed))
@@ -140,6 +142,7 @@ def _add_models(router: APIRouter, card: ModelCard, authenticate: Authenticate) 
 
     @router.get("/v1/models/{name:path}", openapi_extra=described(Model))
     async def show_model(name: str, caller: CallerOf, request: Request) -> Response:
+        card.named(model_of(request), caller)
         if is_googles(request):
             return json_response(msgspec.json.encode(model_named(card, name, caller)))
         card.named(name, caller)

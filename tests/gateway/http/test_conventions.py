@@ -136,6 +136,33 @@ def test_paths_of_groqs_and_azures_clients(http: httpx.Client, web: Served, begi
     assert http.get("/openai/admin/tenants", headers=bearer(web)).status_code == 404
 
 
+@pytest.mark.parametrize("path", ["chat/completions", "completions", "embeddings", "models"])
+def test_a_deployment_that_is_no_model_is_not_found(
+    http: httpx.Client, web: Served, path: str
+) -> None:
+    def status(deployment: str, key: str, model: str = MODEL) -> int:
+        url = f"/openai/deployments/{deployment}/{path}"
+        body = {"model": model, "prompt": "x", "input": "x", "max_tokens": 1}
+        if path == "chat/completions":
+            body = CHAT | {"model": model}
+        method = "GET" if path == "models" else "POST"
+        headers = {"authorization": f"Bearer {key}"}
+        return http.request(method, url, headers=headers, json=body).status_code
+
+    assert status("other", web.key) == 404
+    assert status("other", web.key + "x") == 401, "strangers learn no names"
+    assert status(MODEL, web.key) == 200, "the control"
+    assert status(MODEL, web.key, "gpt-4") == 200, "as on Azure, the body's name does not count"
+
+
+def test_azure_has_no_other_routes_below_a_deployment(http: httpx.Client, web: Served) -> None:
+    headers, body = bearer(web), {"input": "x", "model": MODEL}
+    for path in ("responses", "modules", "tokenize"):
+        asked = http.post(f"/openai/deployments/{MODEL}/{path}", headers=headers, json=body)
+        assert asked.status_code == 404
+    assert http.post("/openai/responses", headers=headers, json=body).status_code == 200
+
+
 def chunks_of(http: httpx.Client, web: Served, path: str, **more: Any) -> list[dict[str, Any]]:
     asked = CHAT | {"stream": True} | more
     answer = http.post(f"{path}/chat/completions", headers=bearer(web), json=asked)
