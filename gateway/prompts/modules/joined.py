@@ -56,10 +56,31 @@ class JoinedPrompt:
         return max(self.num_tokens, int(self.positions[-1]) + 1)
 
 
-def joined(
-    begin: TokenIds, selection: Selection, own: TokenIds, namespace_of: NamespaceOf, block_size: int
-) -> JoinedPrompt:
-    """Join the tokens at the prompt's beginning, the modules, and the request's `own` tokens."""
+@dataclass(frozen=True, slots=True)
+class ModulesBefore:
+    """All that stands before the own text of a request's prompts, made once for these prompts."""
+
+    modules: tuple[PromptModule, ...]
+    token_ids: TokenIds  # copied tokens of the modules, and the values
+    positions: TokenIds
+    namespace: Namespace  # of the tokens after the modules
+    end: int  # the position of the own text
+
+    def joined(self, own: TokenIds) -> JoinedPrompt:
+        """Join the modules and the `own` tokens of one prompt."""
+        after = np.arange(self.end, self.end + len(own))
+        return JoinedPrompt(
+            self.modules,
+            np.concatenate([self.token_ids, own]).astype(np.int32),
+            np.concatenate([self.positions, after]).astype(np.int32),
+            self.namespace,
+        )
+
+
+def modules_before(
+    begin: TokenIds, selection: Selection, namespace_of: NamespaceOf, block_size: int
+) -> ModulesBefore:
+    """Join the tokens at a prompt's beginning and the modules."""
     keyed = _keyed(begin, selection, block_size)
     digests = [one.digest for one in keyed]
     modules = tuple(_module(one, namespace_of(one.digest), block_size) for one in keyed)
@@ -68,11 +89,12 @@ def joined(
     places = [one.run.positions[part] for one, part in zip(keyed, copied, strict=True)]
     values, first = selection.value_positions + len(begin), selection.end + len(begin)
     before = _of_all(digests, values, first)
-    return JoinedPrompt(
+    return ModulesBefore(
         modules,
-        np.concatenate([*ids, selection.value_ids, own]).astype(np.int32),
-        np.concatenate([*places, values, np.arange(first, first + len(own))]).astype(np.int32),
+        np.concatenate([*ids, selection.value_ids]).astype(np.int32),
+        np.concatenate([*places, values]).astype(np.int32),
         namespace_of(before),
+        first,
     )
 
 

@@ -243,10 +243,8 @@ class Admission:
             if modules is None or schema is None:
                 found = yield from self._prompts.tokenised(sent, asked, add_special_tokens=False)
                 return len(found.token_ids)
-            stored = yield from self.module_prompts.shown(schema, asked)
-            made = yield from self.module_prompts.joined(
-                modules, salt, sent, stored, asked, caller, welcome
-            )
+            chosen = yield from self.module_prompts.chosen(schema, modules, asked, welcome)
+            made = yield from self.module_prompts.joined(chosen, salt, sent, asked, caller, welcome)
             return made.joined.num_tokens
 
         size = size_of(prompt) + (0 if schema is None else len(memoryview(schema.content)))
@@ -304,16 +302,18 @@ class Admission:
         asked = self._asked(caller, wanted.salt, welcome, room=least_room(wanted))
         if caller.canonical_prompts:
             wanted = canonical_request(wanted)
+        self._prompts.check_sizes(wanted.prompts, asked, caller.limits)
         prepared, written = [], dict[tuple[str | None, str], Grammar | None]()
-        stored = None
-        if schema is not None:
-            stored = yield from self.module_prompts.shown(schema, asked)
+        chosen = None
+        if schema is not None and wanted.modules is not None:
+            work = self.module_prompts.chosen(schema, wanted.modules, asked, welcome)
+            chosen = yield from work
         for number, prompt in enumerate(wanted.prompts):
             if number:
                 yield
-            if stored is not None:
-                work = self.module_prompts.prepared(wanted, prompt, stored, asked, caller, welcome)
-                prepared.append((yield from work))
+            if chosen is not None:
+                made = self.module_prompts.prepared(wanted, prompt, chosen, asked, caller, welcome)
+                prepared.append((yield from made))
                 continue
             special = isinstance(prompt, str)
             found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)

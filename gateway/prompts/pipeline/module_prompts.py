@@ -24,7 +24,7 @@ from gateway.prompts.generation_request import (
     ModulesUsed,
     Prompt,
 )
-from gateway.prompts.modules.joined import JoinedPrompt, joined
+from gateway.prompts.modules.joined import JoinedPrompt, ModulesBefore, modules_before
 from gateway.prompts.modules.layout import Encode, PlacedSchema, placed_schema
 from gateway.prompts.modules.schema import MOST_SCHEMA_BYTES, SchemaSpec, check_schema
 from gateway.prompts.modules.selection import PARAM, ModulesOption, Selection, select
@@ -52,13 +52,23 @@ class StoredSchema:
     placed: PlacedSchema
 
 
-class ModulePrompt(NamedTuple):
-    """A prompt made of prompt modules: the tokens after the modules, the chosen modules, and the
-    tokens of both joined.
+@dataclass(frozen=True, slots=True)
+class ChosenModules:
+    """The modules that a request names.
+
+    All prompts of the request share the modules: a copy of the modules for each prompt would take
+    memory that no limit counts.
     """
 
-    found: Tokenised
+    record: ModuleSchema
     selection: Selection
+    before: dict[bytes, ModulesBefore]  # by the tokens at the prompt's beginning
+
+
+class ModulePrompt(NamedTuple):
+    """A prompt made of prompt modules: the tokens after the modules, and the tokens of both."""
+
+    found: Tokenised
     joined: JoinedPrompt
 
 
@@ -101,6 +111,15 @@ class ModulePrompts:
         placed = yield from placed_schema(spec, self._encode(asked), asked.most)
         return StoredSchema(record, spec, placed)
 
+    def chosen(
+        self, record: ModuleSchema, modules: ModulesOption, asked: PromptContext, welcome: Welcome
+    ) -> Steps[ChosenModules]:
+        """Select the modules that a request names; raise BadRequest for unknown modules."""
+        _check_served(welcome)
+        stored = yield from self.shown(record, asked)
+        selection = yield from select(stored.placed, modules, self._encode(asked))
+        return ChosenModules(record, selection, {})
+
     def context(self, caller: Caller, welcome: Welcome) -> PromptContext:
         """Return the context in which a tenant's schemas are placed, without a prompt."""
         namespace = self.namespaces.own(caller, None, welcome.fingerprint)
@@ -132,41 +151,40 @@ class ModulePrompts:
 
     def joined(
         self,
-        modules: ModulesOption,
+        chosen: ChosenModules,
         salt: str | None,
         prompt: Prompt,
-        stored: StoredSchema,
         asked: PromptContext,
         caller: Caller,
         welcome: Welcome,
     ) -> Steps[ModulePrompt]:
-        """Join a schema's modules and a prompt; raise BadRequest where they do not fit."""
-        _check_served(welcome)
+        """Join the chosen modules and a prompt; raise BadRequest for a bad prompt."""
         special = isinstance(prompt, str)
         head, found = yield from self.prompts.divided(prompt, asked, add_special_tokens=special)
         if not len(found.token_ids):
             raise BadRequest("the prompt is empty", param=param_of(prompt))
         yield
-        selection = yield from select(stored.placed, modules, self._encode(asked))
-        schema = stored.record.id
-        name = partial(self.namespaces.module, caller, salt, welcome.fingerprint, schema)
-        made = joined(head, selection, found.token_ids, name, welcome.block_size)
-        return ModulePrompt(found, selection, made)
+        before = chosen.before.get(head.tobytes())
+        if before is None:
+            schema = chosen.record.id
+            name = partial(self.namespaces.module, caller, salt, welcome.fingerprint, schema)
+            before = modules_before(head, chosen.selection, name, welcome.block_size)
+            chosen.before[head.tobytes()] = before
+        return ModulePrompt(found, before.joined(found.token_ids))
 
     def prepared(
         self,
         wanted: GenerationRequest,
         prompt: Prompt,
-        stored: StoredSchema,
+        chosen: ChosenModules,
         asked: PromptContext,
         caller: Caller,
         welcome: Welcome,
     ) -> Steps[Prepared]:
-        """Prepare a prompt of a schema's modules; raise BadRequest for unsupported options."""
-        assert wanted.modules is not None, "others name no schema"
+        """Prepare a prompt of the chosen modules; raise BadRequest for unsupported options."""
         _check_fields(wanted)
-        work = self.joined(wanted.modules, wanted.salt, prompt, stored, asked, caller, welcome)
-        found, selection, made = yield from work
+        work = self.joined(chosen, wanted.salt, prompt, asked, caller, welcome)
+        found, made = yield from work
         prediction = b""
         if wanted.prediction and wanted.drafts and wanted.has_output:
             ids = yield from self.prompts.continued(wanted.prediction, found, asked)
@@ -191,9 +209,9 @@ class ModulePrompts:
             used_adapter(wanted, made.token_ids),
             made,
             ModulesUsed(
-                stored.record.id,
-                selection.used,
-                selection.together,
+                chosen.record.id,
+                chosen.selection.used,
+                chosen.selection.together,
                 sum(one.own_tokens for one in made.modules),
             ),
         )

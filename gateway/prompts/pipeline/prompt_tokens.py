@@ -8,6 +8,8 @@ Knows: tokenizer, chat template, context and vocabulary. Does not know: which te
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gateway.errors import BadRequest
@@ -24,6 +26,7 @@ from gateway.prompts.tokens.splicing import SplicedChat
 from gateway.prompts.tokens.text_memory import Owner, TextMemory
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.verbatim import ChatKeys, VerbatimTurns
+from gateway.tenant_limits import Limits
 
 # How many pieces at a rendered chat's end are searched for tags that open the answer's reasoning.
 _TAIL = 4  # pieces at the end
@@ -53,6 +56,21 @@ class PromptTokens:
         self._longest_token = tokenizer.longest_token
         self._template = template
         self._turns = turns
+
+    def check_sizes(self, prompts: Sequence[Prompt], asked: PromptContext, limits: Limits) -> None:
+        """Raise BadRequest if a prompt's size shows, before any work, that the prompt is too long.
+
+        Else a request could have many prompts tokenised before its last prompt is refused.
+        """
+        context = min(limits.max_request_tokens or asked.most, asked.most)
+        is_tenants = context < asked.most
+        for prompt in prompts:
+            if isinstance(prompt, np.ndarray):
+                needed = len(prompt) + asked.room
+                if needed > context:
+                    raise too_long(needed, context, "prompt", of_tenant=is_tenants)
+            elif isinstance(prompt, str) and _has_more_bytes(prompt, context * self._longest_token):
+                raise too_long(None, context, "prompt", of_tenant=is_tenants)
 
     def tokenised(
         self, prompt: Prompt, asked: PromptContext, *, add_special_tokens: bool

@@ -10,7 +10,7 @@ import pytest
 from engine.link.codec import unpack_token_ids
 from gateway.errors import BadRequest
 from gateway.processes.fair_executor import Steps, at_once
-from gateway.prompts.modules.joined import JoinedPrompt, joined
+from gateway.prompts.modules.joined import JoinedPrompt, modules_before
 from gateway.prompts.modules.layout import PlacedSchema, placed_schema
 from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
 from gateway.prompts.modules.selection import ModulesOption, ModuleUse, select
@@ -47,7 +47,7 @@ def prompt(
     *use: str | ModuleUse, schema: SchemaSpec = SCHEMA, head: TokenIds = HEAD
 ) -> JoinedPrompt:
     selection = at_once(select(placed(schema), ModulesOption("id", use), encode))
-    return joined(head, selection, OWN, named, SIZE)
+    return modules_before(head, selection, named, SIZE).joined(OWN)
 
 
 def placed(schema: SchemaSpec, most: int = 100) -> PlacedSchema:

@@ -22,6 +22,7 @@ from gateway.prompts.chats.messages import stored_message
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, Prompt, TextRules
 from gateway.prompts.pipeline.admission import Admission
 from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.state.records import EVERYONE
@@ -256,6 +257,30 @@ async def test_a_tenants_requests_are_as_long_as_its_limit_and_the_model_allow(
     shrinks = generation_request(ids(*[1] * 97), may_shrink=True)
     (cut,) = (await admission.admit(shrinks, within(100))).generates
     assert cut.sampling.max_tokens == 3
+
+
+@pytest.mark.parametrize("longest", ["x" * 1_000_000, np.ones(4096, np.int32)])
+async def test_no_prompt_is_tokenised_before_one_that_cannot_fit(
+    admission: Admission, monkeypatch: pytest.MonkeyPatch, longest: Prompt
+) -> None:
+    read = list[str]()
+    encode = admission.tokenizer.encode
+
+    def noted(prompt: str | Rendered, *, add_special_tokens: bool) -> TokenIds:
+        read.append(str(prompt))
+        return encode(prompt, add_special_tokens=add_special_tokens)
+
+    monkeypatch.setattr(admission.tokenizer, "encode", noted)
+    with pytest.raises(BadRequest) as refused:
+        await admission.admit(generation_request("one", "two", longest), ADA)
+    assert refused.value.code == "context_length_exceeded"
+    assert not read
+    short = msgspec.structs.replace(ADA, limits=Limits(max_request_tokens=10))
+    with pytest.raises(BadRequest, match="10 tokens for this tenant"):
+        await admission.admit(generation_request("one", "x" * 1000), short)
+    assert not read
+    await admission.admit(generation_request("one", "two", "x" * 1000), ADA)
+    assert len(read) == 3, "the control"
 
 
 async def test_the_context_is_for_prompt_and_answer(admission: Admission) -> None:

@@ -10,20 +10,24 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.errors import NotFound, TooManyRequests
 from gateway.http.body_memory import BodyMemory
-from gateway.processes.fair_executor import FairExecutor
+from gateway.processes.fair_executor import FairExecutor, at_once
 from gateway.prompts.answer_forms import AnswerForms
-from gateway.prompts.modules.schema import MOST_SCHEMA_BYTES
+from gateway.prompts.modules.joined import JoinedPrompt
+from gateway.prompts.modules.schema import MOST_SCHEMA_BYTES, ModuleSpec, SchemaSpec
+from gateway.prompts.modules.selection import ModulesOption
 from gateway.prompts.pipeline.admission import Admission
-from gateway.prompts.pipeline.module_prompts import ModulePrompts
+from gateway.prompts.pipeline.module_prompts import ChosenModules, ModulePrompts
 from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.sharing.namespaces import Namespaces
 from gateway.state.records import ModuleSchema, Tenant
 from tests.doubles.engine.fake_engine import WELCOME
 from tests.gateway.state.memory_store import MemoryStore
 
+CALLER, SERVED = Caller("tn_a", "key"), msgspec.structs.replace(WELCOME, has_modules=True)
 OWN, SIZE = "tn_a", 500_000
 SCHEMA = ModuleSchema(
     id="modules_1",
@@ -76,3 +80,27 @@ async def test_a_tenant_takes_no_more_schemas_into_memory_than_its_bodies_have_r
         )
         assert sum(isinstance(one, TooManyRequests) for one in found) == refused
         assert len(held) == (4 - refused) * SIZE
+
+
+def chosen(prompts: ModulePrompts) -> ChosenModules:
+    spec = SchemaSpec(modules=tuple(ModuleSpec(name=name, text=name * 9) for name in "abc"))
+    record = msgspec.structs.replace(SCHEMA, content=msgspec.Raw(spec.content))
+    asked = prompts.context(CALLER, SERVED)
+    return at_once(prompts.chosen(record, ModulesOption(SCHEMA.id, ("a", "c")), asked, SERVED))
+
+
+async def test_the_prompts_of_a_request_share_their_modules(prompts: ModulePrompts) -> None:
+    def joined(modules: ChosenModules, text: str) -> JoinedPrompt:
+        asked = prompts.context(CALLER, SERVED)
+        return at_once(prompts.joined(modules, None, text, asked, CALLER, SERVED)).joined
+
+    together = chosen(prompts)
+    one, other = (joined(together, text) for text in ("one", "other"))
+    assert one.modules is other.modules
+    assert len(one.modules) == 3, "the head, a and c"
+    assert other.token_ids.tolist() != one.token_ids.tolist()
+    alone = joined(chosen(prompts), "other")
+    assert alone.modules == other.modules
+    assert alone.token_ids.tolist() == other.token_ids.tolist()
+    assert alone.positions.tolist() == other.positions.tolist()
+    assert alone.namespace == other.namespace
