@@ -79,7 +79,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     block_ids: bytes  # blocks of the batch slot that were not sent before; mostly empty
     new: NewRequest | None = None  # set in the first sampling row of a lease
     # In a SCORE row, the token after each of its tokens; in a row that samples nothing, the token
-    # after its last one.
+    # after its last token.
     next_ids: bytes = b""
     # Slots of recurrent states: the state at `start` is read from `state_in`, the state at `end` is
     # written to `state_out`. Slot 0 holds no state: a row from the first token on reads none. Both
@@ -87,7 +87,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state_in: int = 0
     state_out: int = 0
     embeds: bool = False  # True if the last token's hidden state is reported with the sample
-    adapter: int = 0  # slot of the sequence's adapter; 0: none
+    adapter: int = 0  # slot of the sequence's adapter; 0: no adapter
     adapter_start: int = 0  # position of the sequence's first token that the adapter computes
     # In a VERIFY row with a state: the position of the written state, and the number of leading
     # tokens that an earlier row has computed already.

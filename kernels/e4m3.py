@@ -12,7 +12,7 @@ LARGEST = 448.0
 
 
 def rounded(x: Tensor) -> Tensor:
-    """Round x of any float dtype to the nearest e4m3 number, clamped to the largest."""
+    """Round x of any float dtype to the nearest e4m3 number, clamped to 448."""
     return x.clamp(-LARGEST, LARGEST).to(E4M3)
 
 

@@ -200,7 +200,7 @@ def torch_ops() -> Ops:
 
 
 def triton_ops() -> Ops:
-    """Return Triton ops, for CUDA. None waits for the device; each compiles at first use."""
+    """Return Triton ops, for CUDA; they never wait for the device, and compile at first use."""
     return Ops(
         linear=linear.launch,
         linear_split_k=linear.launch_split_k,

@@ -45,7 +45,7 @@ class Compilation:
     masks_s: float = 0.0  # processor seconds; approximate, since threads add without a lock
     is_slow: bool = False  # True once a token took long to follow: calls are then measured exactly
     token_s: float = 0.0  # expected seconds to follow a token, by recent tokens
-    forced_s: float = 0.0  # longest seconds that finding forced tokens took
+    forced_s: float = 0.0  # longest time of finding forced tokens, in seconds
     is_broken: bool = False  # True if the library had an error, which later copies may repeat
     users: WeakSet[object] = field(default_factory=WeakSet)  # constraints that use the grammar
 

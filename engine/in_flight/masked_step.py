@@ -3,9 +3,9 @@
     host    | launch forward n+1 | settle n | masks of n+1, replies | launch sampling n+1 | ...
     device  |  forward, sampling n ...| forward n+1 ....................| sampling n+1 | ...
 
-The host waits for masks while the device computes, and little longer. A row whose mask is late is
-left out, so that it delays no other row, and samples in a later step. A row that verifies drafts
-samples as many tokens as it has masks.
+The host waits for masks while the device computes, and only a little longer. A row whose mask is
+late is left out, so that it delays no other row, and samples in a later step. A row that verifies
+drafts samples as many tokens as it has masks.
 
 Knows: which rows have masks, and which are left out. Does not know: how masks are made
 (`engine.grammars`), how long the device computes (`launches.py`), or what happens to the sequence

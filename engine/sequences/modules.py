@@ -113,13 +113,13 @@ class ModuleWork:
 
 @dataclass(slots=True, eq=False)
 class SequenceModules:
-    """The modules of one sequence."""
+    """The prompt modules of one sequence."""
 
     blocks: tuple[ModuleBlocks, ...]
     request: Generate
-    is_awaited: bool = True  # False once all are on the device
+    is_awaited: bool = True  # False once all modules are on the device
     leases: tuple[Lease, ...] = ()  # held as long as the sequence's own lease
-    block_ids: BlockIds = field(default_factory=lambda: NO_SLOTS)  # the modules' whole blocks
+    block_ids: BlockIds = field(default_factory=lambda: NO_SLOTS)  # of modules' whole blocks
     begun: Counter[bytes] = field(default_factory=Counter)  # times that each module was begun
     awaits: set[bytes] = field(default_factory=set)  # namespaces of modules being computed
     error: EngineError | None = None  # error of a module that the sequence awaited
@@ -153,7 +153,7 @@ class SequenceModules:
         return np.concatenate([ids[whole.start : whole.stop] for ids, whole in parts])
 
     def copies(self, own: BlockIds, first: int, block_size: int) -> tuple[TokenCopy, ...]:
-        """Return the copies of modules' tokens to `own` blocks, from token `first` on."""
+        """Return copies of modules' tokens to `own` blocks, without the first `first` tokens."""
         sources = [
             int(lease.blocks[place // block_size]) * block_size + place % block_size
             for blocks, lease in zip(self.blocks, self.leases, strict=True)
@@ -166,7 +166,7 @@ class SequenceModules:
         )
 
     def lease(self, cache: PrefixCache, owner: str, now: float) -> bool:
-        """Lease all modules; False if any is not whole on the device: then no lease is held."""
+        """Lease all modules; False, holding no lease, if a module is not whole on the device."""
         held = list[Lease]()
         for blocks in self.blocks:
             lease = cache.read(blocks.path, blocks.token_ids, owner=owner, now=now, is_part=True)
@@ -187,7 +187,7 @@ class SequenceModules:
         return True
 
     def release(self, cache: PrefixCache, now: float) -> None:
-        """Release the leases of all modules."""
+        """Release the leases of all prompt modules."""
         for lease in self.leases:
             cache.release(lease, now=now)
         self.leases, self.block_ids = (), NO_SLOTS

@@ -73,7 +73,9 @@ class Pins:
         self._most_blocks = most_blocks
         self._entries: dict[str, _PinnedEntry] = {}
         self._numbers = itertools.count()
-        self._awaited: dict[bytes, tuple[float, Lease]] = {}  # leases by block keys, and their ends
+        self._awaited: dict[
+            bytes, tuple[float, Lease]
+        ] = {}  # by block keys: end of the hold, lease
 
     def stats(self) -> PinStats:
         """Return the counters of pinned prefixes."""
@@ -94,7 +96,7 @@ class Pins:
         return found
 
     def lease_of(self, pin_id: str) -> Lease | None:
-        """Return the lease of a pinned prefix whose blocks are on the device, or None."""
+        """Return the lease of a pinned prefix; None unless its blocks are on the device."""
         entry = self._entries.get(pin_id)
         lease = None if entry is None else entry.lease
         return lease if lease is not None and lease.node.attached else None

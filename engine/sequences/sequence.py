@@ -39,7 +39,7 @@ class WatchedAnswer:
     """The log-probabilities of an answer's tokens, kept for the sentinel (`engine.sentinel`)."""
 
     is_told: bool  # True if the client too asked for log-probabilities
-    logprobs: list[float] = field(default_factory=list)  # one of each generated token
+    logprobs: list[float] = field(default_factory=list)  # log-probability of each token
 
 
 @dataclass(slots=True, eq=False)
@@ -84,14 +84,14 @@ class Sequence:
     num_sent: int = 0  # blocks of the lease that were sent to the runner
     is_asked: bool = False  # True if the runner has the sampling parameters
     adapter: AdapterUse | None = None  # adapter that computes the tokens; None: the model alone
-    adapter_slot: int = 0  # slot of the adapter on the device; 0: none, or not yet
+    adapter_slot: int = 0  # slot of the adapter on the device; 0: no adapter, or no slot yet
     batch_slot: int | None = None  # slot of a running sequence; None while waiting or loading
     leased: float = 0.0  # time when the sequence last got a lease
     admitted: float | None = None  # time of the first start
     match_seconds: float = 0.0  # seconds to match the prefix at the first admission
     load_seconds: float = 0.0  # seconds of waiting for blocks of lower tiers
     target_itl_s: float = 0.0  # target of gaps between tokens; 0: the engine's target
-    sent_at: float | None = None  # time when the last token was sent; None: none was sent
+    sent_at: float | None = None  # time when the last token was sent; None: no token was sent
     engine_seconds: float = 0.0  # the sequence's share of its steps' seconds
     held_since: float | None = None  # start of the time that single flight delays the sequence
     has_sent_tokens: bool = False
@@ -118,7 +118,7 @@ class Sequence:
     head_draft: tuple[int, tuple[int, ...]] = 0, ()
     prediction: TokenIds | None = None  # tokens of an expected answer, to draft from
     modules: SequenceModules | None = None  # prompt modules that the tokens attend to
-    # The model's positions of all `tokens`; None: from 0 on.
+    # The model's positions of all `tokens`; None: 0, 1, 2, ...
     positions: TokenIds | None = None
     # Tokens drafted and accepted so far, by source (`engine.drafting.draft.DraftSource`).
     draft_counts: DraftCounts = field(default_factory=dict)

@@ -2,10 +2,10 @@
 
     look_up -> take -> [loading] -> (grow, commit)* -> give_back | discard
 
-Single flight: a sequence whose next block is being computed by another under the same namespace
-waits until that block is in the tree, or until a deadline has passed. So N cold requests for one
-prefix compute it once. If the model has recurrent layers, blocks are of use only with a state at
-their end: the computing sequence keeps its state where a waiting sequence parts from it.
+Single flight: a sequence whose next block is being computed by another sequence under the same
+namespace waits until that block is in the tree, or until a deadline has passed. So N cold requests
+for one prefix compute it once. If the model has recurrent layers, blocks are of use only with a
+state at their end: the computing sequence keeps its state where a waiting sequence parts from it.
 
 If a part of the prefix lies in a lower tier, this module decides once for each lease whether to
 load or to compute the part (`prefix_cache.leases.load_or_recompute`).

@@ -57,7 +57,7 @@ class TokenConstraint(Protocol):
 
     @property
     def error(self) -> EngineError | None:
-        """Reason why the sequence cannot continue, or None: bad constraint, or no allowed token."""
+        """Reason why the sequence cannot continue, such as no allowed token; None if it can."""
         return None
 
     def allowed(self) -> Bitmask:
@@ -79,7 +79,7 @@ class TokenConstraint(Protocol):
         return (self.allowed(),)
 
     def forced(self) -> Drafts:
-        """Return next tokens that are the only allowed ones, as far as found cheaply."""
+        """Return next tokens that are the only allowed tokens, as far as they are found cheaply."""
         return ()
 
     def advance(self, token_id: int) -> None:
@@ -88,7 +88,7 @@ class TokenConstraint(Protocol):
 
 
 class WantedMasks(NamedTuple):
-    """A constraint whose masks are wanted: the next one, and one after each of `drafts`."""
+    """A constraint whose masks are wanted: the next mask, and a mask after each of `drafts`."""
 
     constraint: TokenConstraint
     drafts: Drafts = ()

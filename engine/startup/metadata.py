@@ -118,7 +118,7 @@ def read_metadata(
 def _states_of(
     part: ModelConfig, stage: Stage, kv: KvLayout, grid: RankGrid, dtype: str
 ) -> StateLayout | None:
-    """Lay out the states of a stage, padded to the most blocks that any stage's states take."""
+    """Lay out a stage's recurrent state, padded to as many blocks as any stage's state takes."""
     own = state_layout(part.layers[stage.first : stage.end], dtype)
     if own is None or stage.is_whole:
         return own

@@ -18,7 +18,7 @@ from torch import Tensor
 from kernels.experts.order import PairTiles
 from kernels.launch.rounding import next_power_of_2
 
-LEAST_RANK = 16  # fewest columns of a product on tensor cores
+LEAST_RANK = 16  # minimum number of columns of a product on tensor cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class SlotMatrices:
         self.b[slot, first : first + self.rows[part], :rank].copy_(b)
 
     def load_several(self, slot: int, part: int, a: Tensor, b: Tensor) -> None:
-        """Copy A (count, rank, K) and B (count, rows, rank) to empty slots from `slot` on."""
+        """Copy A (count, rank, K) and B (count, rows, rank) to empty slots; the first is `slot`."""
         first, (count, rank, _) = sum(self.rows[:part]), a.shape
         own = slice(slot, slot + count)
         self.a[own, part * self.rank : part * self.rank + rank].copy_(a)

@@ -15,7 +15,7 @@ Keys and values in fp8 are widened to the dtype of q; s and p are multiplied by 
 (`fp8_kv`). With pairs (`fp8_pairs`), q and acc are each two tensors, for even and odd columns.
 
 Device code only. Knows: how a block is found in the table, and where a context ends: no table
-entry and no slot from `end` on is read. Does not know: which rows the queries belong to.
+entry and no slot at or after `end` is read. Does not know: which rows the queries belong to.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ def attend_tile(
     WINDOWED: tl.constexpr,
     PAIRS: tl.constexpr,
 ) -> tl.tensor:
-    """Fold keys [start, start + TILE) into (acc, m, total) and return the new three.
+    """Fold keys [start, start + TILE) into (acc, m, total) and return their new values.
 
     `kv` points at this KV head in block 0, `scales` (if SCALED) at the head's scales in block 0,
     `table` at this row's block ids. `start` is the start of a block or, where a block is longer
-    than a tile, of a tile. With MASKED, keys from `end` on are not read, and row i of q sees keys
-    up to and including last_key[i], which may lie before the tile; without MASKED the whole tile
-    exists and every row sees it. With WINDOWED too, row i sees no key before first_key[i]. SOFTCAP
-    applies to natural scores; None: no cap. With PAIRS `kv` points at pairs, so D, D_PADDED and the
-    strides count pairs.
+    than a tile, of a tile. With MASKED, keys at or after `end` are not read, and row i of q sees
+    keys up to and including last_key[i], which may lie before the tile; without MASKED the whole
+    tile exists and every row sees it. With WINDOWED too, row i sees no key before first_key[i].
+    SOFTCAP applies to natural scores; None: no cap. With PAIRS `kv` points at pairs, so D, D_PADDED
+    and the strides count pairs.
     """
     index = tl.arange(0, TILE)
     key = start + index

@@ -37,7 +37,7 @@ class BatchLayout:
     """The layout of a step: rows R, tokens T, block size B. All tensors on the pool's device.
 
     `query_starts` (R + 1,) int32: where each row's tokens start; the last is T.
-    `context_lens` (R,) int32: tokens with KV after this step, the row's new ones included.
+    `context_lens` (R,) int32: tokens with KV after this step, the row's new tokens included.
     `block_tables` (R, max blocks) int32: block ids by position; entries after a row's context
     are undefined.
     A row whose context is 0 is padding: it has no keys, and its outputs are 0.
@@ -56,9 +56,9 @@ class BatchLayout:
     # (num_decodes * Hkv,) int32 zeros, in which a decode kernel counts the partials written for an
     # output (`decode_attention`); zeros again after each launch. None: allocated at a launch.
     arrivals: Tensor | None = None
-    # (1 or 2, 2) int32, for shared keys if there are any, then for the rows' own keys: the most
-    # keys in a split of decode attention, and the number of splits beyond one per item, chosen for
-    # this layout's lengths (`split_sizes`). None: no item is split.
+    # (1 or 2, 2) int32, for shared keys if there are any, then for the rows' own keys: the maximum
+    # number of keys in a split of decode attention, and the number of splits beyond one per item,
+    # chosen for this layout's lengths (`split_sizes`). None: no item is split.
     splits: Tensor | None = None
 
     @property

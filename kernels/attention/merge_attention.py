@@ -5,7 +5,7 @@
 No partial has a sink's score: the score is added here, once, to the formula's divisor.
 
 There is a kernel for partials at equal distances (`merge_splits`), and device code for a program
-that merges the partials of others (`merge_row`).
+that merges other programs' partials (`merge_row`).
 """
 
 from __future__ import annotations

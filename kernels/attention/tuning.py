@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import torch
 
 MAX_QUERIES = 64  # maximum number of query rows that fit a decode program's registers
-LEAST_SHARED_TOKENS = 1_024  # fewer tokens of a group are re-read from the L2 cache anyway
+LEAST_SHARED_TOKENS = 1_024  # minimum: fewer tokens of a group are read again from the L2 cache
 _LEAST_SAVED_BYTES = 2**26  # minimum bytes of KV that sharing must save in one layer
 # Keys of prompts. In a smaller window a program of Hopper's kernel, which has a multiprocessor to
 # itself, would have too few tiles to be worth its start. Estimated, not measured (decision 156).
 LEAST_HOPPER_WINDOW = 1_024
-SHORT_WINDOW = 128  # keys of gpt-oss's window, the only short one that was measured
+SHORT_WINDOW = 128  # keys of gpt-oss's window, the only short window that was measured
 _PROGRAMS = 132  # multiprocessors of an H200
 
 
@@ -27,7 +27,7 @@ class DecodeTuning:
     tile: int  # keys per tile
     warps: int
     stages: int  # tiles in flight, plus one
-    at_once: int  # programs that run concurrently
+    at_once: int  # number of programs that run concurrently
     alone: float  # time of a program alone, relative to its time on a fully used device
     begin_keys: int  # time that a split takes beside its keys, in keys that could be read meanwhile
     least_keys: int  # minimum number of keys in a split; a multiple of `tile`

@@ -78,7 +78,7 @@ class PeerRows:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows exchanged at once."""
+        """Maximum number of rows that are exchanged at once."""
         return self.own.shape[1]
 
     @property
@@ -278,7 +278,7 @@ def _added(
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
-    """Add this rank's row and all other ranks' rows from `source` on, in rank order."""
+    """Add this rank's row and all other ranks' rows, which begin at `source`, in rank order."""
     total = mine.to(tl.float32)
     for peer in tl.static_range(RANKS):
         if peer == RANK:

@@ -121,7 +121,7 @@ def _store(
     TOP_K: gl.constexpr,
     GATED: gl.constexpr,
 ) -> None:
-    """Write sums of features from `start` on, for pairs and features that exist."""
+    """Write sums of the features that begin at `start`, for pairs and features that exist."""
     OUT: gl.constexpr = gl.BlockedLayout([8, 1], [16, 2], [1, 8], [0, 1])
     H: gl.constexpr = sums.shape[0]
     ROWS: gl.constexpr = sums.shape[1]
@@ -197,7 +197,8 @@ def product_kernel(
         )
         memory = (inputs, words, given)
 
-        # For missing rows and features, existing ones are read, and nothing is written.
+        # For missing rows and features, existing rows and features are read, and nothing is
+        # written.
         start = gl.program_id(0) * (H if FACTORS == 2 else 2 * H)
         pair = gl.load(pairs + tile * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, COPY)))
         pair = gl.where(pair < tokens * TOP_K, pair, 0)

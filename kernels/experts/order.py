@@ -23,7 +23,7 @@ from kernels.launch.dependent_launch import dependent_launch, launch_dependents_
 from kernels.launch.rounding import cdiv, next_power_of_2
 
 _CHUNKS_AT_ONCE = 64  # chunks whose counts are added at once
-COUNTED_ALONE = 512  # up to this many pairs, each program counts all pairs
+COUNTED_ALONE = 512  # maximum number of pairs that each program counts alone
 # (pairs, chunk): up to this many pairs, a program places `chunk` pairs.
 CHUNKS = ((16, 16), (COUNTED_ALONE, 128), (8192, 128))
 _LARGEST_CHUNK = 512
@@ -71,7 +71,7 @@ def _counted(
     E_PADDED: tl.constexpr,
     CHUNK: tl.constexpr,
 ) -> tl.tensor:
-    """Count the pairs of each expert (E_PADDED,) in the chunk from `start` on."""
+    """Count the pairs of each expert (E_PADDED,) in the chunk that begins at `start`."""
     index = start + tl.arange(0, CHUNK)
     given = tl.load(experts + index, mask=index < num_pairs, other=-1)
     same = given[:, None] == tl.arange(0, E_PADDED)[None, :]

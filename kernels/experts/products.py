@@ -28,7 +28,7 @@ from kernels.linear.fp8_rows import Fp8Rows
 from kernels.norms import gate_mul
 from kernels.norms.gate import SILU, Gate
 
-MAX_FLOAT_TOKENS = 64  # up to this many tokens, outputs of `down` are float32
+MAX_FLOAT_TOKENS = 64  # maximum number of tokens for which outputs of `down` are float32
 _SCALES = {"none": 0, "channel": 1, "block": 2}
 _FP8_DEPTH = 128  # columns of a tile, which share a scale in blocks
 

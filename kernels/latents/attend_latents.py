@@ -26,7 +26,7 @@ from kernels.launch.rounding import next_power_of_2
 from kernels.launch.row_blocks import count_row_blocks, first_row_block, row_of_block
 
 _PROGRAMS = 132  # multiprocessors of an H200
-_LEAST_KEYS = 128  # fewest keys of a split
+_LEAST_KEYS = 128  # minimum number of keys in a split
 _MAX_SPLITS = 64
 _MIN_QUERIES = 16  # rows of the smallest operand that matrix units take
 _MAX_HEADS = 32  # maximum number of heads in a program
@@ -35,7 +35,7 @@ _MAX_HEADS = 32  # maximum number of heads in a program
 @dataclass(frozen=True, slots=True)
 class _Tuning:
     queries: int  # query rows of a program, counting each head
-    tile: int  # latents loaded at once
+    tile: int  # number of latents loaded at once
     warps: int
     stages: int
 

@@ -20,8 +20,8 @@ from kernels.attention.variant import AttentionVariant
 from kernels.latents.latent_shape import LatentShape
 from kernels.latents.scratch import MOST_EXPANDED
 
-# Fewest new tokens of a step. A step with fewer may be in a captured graph, whose longest context
-# is far above most contexts, and keys and values would be computed for all of it.
+# The minimum number of new tokens of a step. A step with fewer may be in a captured graph, whose
+# longest context is far above most contexts, and keys and values would be computed for all of it.
 LEAST_TOKENS = 1_025
 
 
@@ -73,7 +73,7 @@ def _expand(
 
 
 def _block_ids(layout: BatchLayout, blocks: int, block_size: int) -> Tensor:
-    """Return the blocks of each row after the decodes, (rows * blocks,) int64; 0 past its end."""
+    """Return the blocks of each row after the decodes, (rows * blocks,) int64; 0: no block."""
     tables = layout.block_tables[layout.num_decodes :, :blocks].long()
     starts = torch.arange(blocks, device=tables.device) * block_size
     used = starts < layout.context_lens[layout.num_decodes :, None]

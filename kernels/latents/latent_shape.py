@@ -4,7 +4,7 @@
     expanded    c W_k, c W_v (a key), then scores over N + P and sums over V numbers (a pair)
 
 A latent is expanded once and attended to by many tokens, so computing keys and values from latents
-pays from some hundred new tokens on. Torch is not imported, since configs of models have a
+pays if there are some hundred new tokens. Torch is not imported, since configs of models have a
 `LatentShape`.
 """
 

@@ -90,7 +90,7 @@ class Notes:
 def compile_ahead(dry_run: Callable[[], object], key: Future[str] | None = None) -> int:
     """Compile all kernels that `dry_run` would launch; return how many were not in memory.
 
-    `key` is the compiler's key, if `compiler_key.begin_key` has begun it; without it each thread
+    `key` is the compiler's key, if `compiler_key.begin_key` has begun it; if None, each thread
     computes the key itself.
 
     No kernel runs in `dry_run`, so the kernels' outputs are undefined: they may be used in

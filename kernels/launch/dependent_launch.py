@@ -8,7 +8,7 @@ capability 9.0 on this hides the latency of a launch, which is most of a small k
 the wait all earlier kernels have ended, and their results may be read. Kernels that are launched
 without PDL begin after earlier kernels have ended, as always.
 
-Before its wait a kernel may run beside earlier kernels, back to the last one that was launched
+Before its wait a kernel may run beside earlier kernels, back to the last kernel launched
 without PDL. So before its wait a kernel may read only data written before all these kernels: a
 model's tables and a step's inputs, since a step begins with copies that are launched without PDL.
 """
@@ -46,7 +46,7 @@ def wait_for_previous(DEPENDENT: tl.constexpr) -> None:
 
 
 def dependent_launch(device: torch.device) -> dict[str, bool]:
-    """Return the launch arguments of a kernel that begins with one of the functions above."""
+    """Return the launch arguments of a kernel that begins with `launch_dependents...`."""
     if capability(device) < _MIN_CAPABILITY:
         return {"DEPENDENT": False}
     return {"DEPENDENT": True, "launch_pdl": True}

@@ -30,7 +30,7 @@ from kernels.launch.row_warps import row_warps
 GROUP = 128  # columns that share a scale
 LEAST_TOKEN_SCALE = 1.0 / (LARGEST * 512.0)
 LEAST_OF_GROUP = 1e-10
-MOST_WARPS = 32  # warps of a program that computes a row
+MOST_WARPS = 32  # maximum number of warps of a program that computes a row
 
 Scaling = Literal["token", "group"]
 
@@ -82,7 +82,7 @@ def store_scaled(
     PADDED: tl.constexpr,
     GROUP: tl.constexpr,
 ) -> None:
-    """Quantise columns of a row, x (1, PADDED) float32 from column `first` on, zero after WIDTH.
+    """Quantise columns of a row: x (1, PADDED) float32, begins at column `first`, 0 after WIDTH.
 
     GROUP 0: x is the whole row, and has one scale. Writes these columns' part of row `row` of
     `values` (T, WIDTH) and `scales` (T, WIDTH / GROUP or 1).

@@ -28,12 +28,12 @@ MAX_FP8_ROWS = 128  # largest WGMMA N whose sums fit registers; the library serv
 TELLING_ROWS = (64, MAX_FP8_ROWS)
 STRIP = 128  # weight rows of a program: twice WGMMA's M = 64
 PROCESSORS = 132  # multiprocessors of an H100 or H200
-MOST_STAGES = 12  # tiles in flight in a program
+MOST_STAGES = 12  # maximum number of tiles in flight in a program
 _SHARED_BYTES = 216 * 1024  # shared memory of a multiprocessor for tiles
 _TILE_ROW_BYTES = 128
 _MIN_TILES = 8  # minimum number of tiles in a share of K, for 16-bit weights
 _MAX_SHARES = 8
-_FILLED = 96  # fp8 programs: the other multiprocessors are left to the kernels before and after
+_FILLED = 96  # fp8 programs; the other multiprocessors are left to the kernels before and after
 _FEW_ROWS, _FILLED_BY_FEW = 4, 128  # few rows: x is small, and so are parts to add
 _MOST_ROUNDS = 2  # maximum rounds of programs of one strip; 1 for fp8 with few rows
 _FEW_STRIPS = 48  # with more strips and more than 64 rows, the library fills the device

@@ -30,7 +30,7 @@ Int4LinearOp = Callable[[Tensor, Int4Matrix, Tensor | None], Tensor]
 """x (T, K), weight (N, K), bias (N,) or None -> (T, N)."""
 
 MAX_ROWS = 128
-_MOST_IN_PROGRAM = 64  # rows of x
+_MOST_IN_PROGRAM = 64  # maximum number of rows of x in a program
 # Row counts at which the choice of kernel changes.
 TELLING_ROWS = (16, 32, _MOST_IN_PROGRAM, MAX_ROWS + 1)
 _MIN_ROWS = 16  # rows of the smallest operand of the matrix units

@@ -24,7 +24,7 @@ from kernels.limits import check_conv
 from kernels.recurrence.state_rows import StateRows, each_row
 
 _CHANNELS = 256  # channels of a program
-_TOKENS = 16  # tokens of a program, at least the most taps
+_TOKENS = 16  # tokens of a program, at least as many as taps
 
 
 def reference(
@@ -63,7 +63,7 @@ def _inputs(
     x_stride: tl.tensor,
     KEEP: tl.constexpr,
 ) -> tl.tensor:
-    """Load inputs by their place in the row, `local`: negative ones are in the state, or zero."""
+    """Load inputs by their place in the row, `local`; places below 0 are in the state, or zero."""
     new = tl.load(
         x + local.to(tl.int64) * x_stride + channel, mask=inside & (local >= 0), other=0.0
     )

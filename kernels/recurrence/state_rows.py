@@ -29,7 +29,7 @@ class StateRows:
     """Rows R of a step of T tokens, rows of one token first. All tensors on the states' device.
 
     `row_starts` (R + 1,) int32: where each row's tokens start, as `BatchLayout.query_starts`.
-    `context_lens` (R,) int32: tokens of the row after this step, its new ones included.
+    `context_lens` (R,) int32: tokens of the row after this step, its new tokens included.
     `read_slots`, `write_slots` (R,) int32: slots of the state before and after the step, equal for
     all rows of a run. A row may read and write one slot, except in runs of several tokens. A slot
     that a row writes is read or written by no other row; several rows may read a slot that no row

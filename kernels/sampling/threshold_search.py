@@ -24,7 +24,7 @@ C3 = tl.constexpr(0.05579991638660431)
 C4 = tl.constexpr(0.009017026983201504)
 C5 = tl.constexpr(0.0018671315629035234)
 _CUTS = tl.constexpr(8)
-_BY_VALUE = tl.constexpr(8)  # passes
+_BY_VALUE = tl.constexpr(8)  # number of passes whose cuts are even by value
 
 
 @triton.jit
@@ -59,7 +59,7 @@ def load_scores(
     LANES: tl.constexpr,
     EACH: tl.constexpr,
 ) -> tl.tensor:
-    """Load scores, tokens and logits of a row from token `start` on, (LANES, EACH).
+    """Load scores, tokens and logits of a row, (LANES, EACH), beginning at token `start`.
 
     After the end of the row scores are -inf.
     """

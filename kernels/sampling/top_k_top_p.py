@@ -153,7 +153,7 @@ def _kernel(
 def _range(
     logits: tl.tensor, inverse: tl.tensor, V: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr
 ) -> tl.tensor:
-    """Find the least finite and the greatest score, and the counts above -inf and of NaN or inf."""
+    """Find the smallest finite score, the greatest, and the counts above -inf and of NaN or inf."""
     least = tl.full([LANES], float("inf"), tl.float32)
     greatest = tl.full([LANES], float("-inf"), tl.float32)
     count, broken = tl.zeros([LANES], tl.int32), tl.zeros([LANES], tl.int32)

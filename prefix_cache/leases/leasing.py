@@ -2,7 +2,7 @@
 
     0 ...... found ...... at.num_blocks ...... all tokens
     | held in the tree;  | private blocks, for which room     |
-    | loaded where lower | is made; the first may begin with  |
+    | loaded if lower    | is made; the first may begin with  |
     |                    | a copy of a block's leading tokens |
 
 Everything is decided before anything is changed, so an answer of "not now" changes nothing, except

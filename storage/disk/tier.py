@@ -172,7 +172,10 @@ class DiskTier:
             return []
 
     def poll(self) -> list[wire.DiskEnded]:
-        """Return the requests that have ended since the last call; check deadlines, restart."""
+        """Return the requests that have ended since the last call.
+
+        Also fails requests past their deadlines, and restarts the disk's process.
+        """
         if self._process is not None:
             self._process.flush()
             self._watch(self._process)

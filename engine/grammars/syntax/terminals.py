@@ -122,7 +122,7 @@ class Terminals:
         return Terminal(len(self.wholes) - 1)
 
     def _take_apart(self, automaton: Automaton) -> None:
-        """Split terminals until none continues past its end; raises TooMuch."""
+        """Split terminals until no terminal can continue past its end; raises TooMuch."""
         num_known = 0
         while True:
             while num_known < len(self.wholes):

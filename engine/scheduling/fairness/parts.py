@@ -76,7 +76,7 @@ class BlockParts:
 
 
 class SlotParts:
-    """The slots of each flow's sequences, of which `spared` sequences give up none."""
+    """The slots of each flow's sequences; the `spared` sequences give up no slot."""
 
     def __init__(self, holding: Iterable[Sequence], spared: Iterable[Sequence] = ()) -> None:
         kept = {id(one) for one in spared}

@@ -88,7 +88,7 @@ def _step_memory(
 def small_rings(
     layout: SlotLayout | None, block_bytes: int, device: torch.device
 ) -> WindowPool | None:
-    """Allocate the ring that no sequence gets, and one more; None if there are no rings."""
+    """Allocate the ring that no sequence gets, and another ring; None if there are no rings."""
     if not isinstance(layout, WindowLayout):
         return None
     return WindowPool(layout, FIRST_SLOT + 1, device, block_bytes, 0)

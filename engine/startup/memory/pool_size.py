@@ -21,7 +21,7 @@ CPU_LIMIT = 4 * 1024**3
 HOST_SHARE = 0.25  # share of free memory for the host tier
 HOST_LIMIT = 64 * 1024**3  # host tier below a GPU: pinning takes about a second for a few GiB
 AHEAD_PART = 8  # at most one in 8 device blocks is kept free by copying down early
-# and never more blocks than these tokens fill, as many as two large steps compute
+# maximum number of tokens in the blocks kept free: as many as two large steps compute
 AHEAD_TOKENS = 16_384
 # An allowance for opening a model on a GPU after the host tier has been sized: CUDA's context,
 # libraries, captured graphs. Weights are not included: they pass through memory that can be

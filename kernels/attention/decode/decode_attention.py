@@ -4,7 +4,7 @@ This is split-KV attention ("flash-decoding"), with the keys of shared prefixes 
 rows that share them. Work comes in items: a range of keys, and the decode rows that read it. A
 row's own keys are an item of one row; the keys that several rows share (`SharedPrefix`) are an item
 of all of them. The keys of all items, in tiles, are scheduled into splits of a size chosen once a
-step (`split_sizes`), so that a batch of mixed lengths fills the device as an even one does:
+step (`split_sizes`), so that a batch of mixed lengths fills the device as an even batch does:
 
     lengths     ########################################   ####   ############   #
     splits       [    0    ][    1    ][    2    ][   3  ]  [4 ]   [ 5  ][ 6  ]   [7]
@@ -161,7 +161,7 @@ class _How:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """The outputs of a launch: unsplit rows in `out`, partials of split rows from `first_slot` on.
+    """The outputs of a launch: unsplit rows in `out`, split rows' partials after `first_slot`.
 
     If `target` is 0, no item is split, and only `out` is written.
     """

@@ -18,7 +18,7 @@ _CHUNK = 8192  # elements copied by one program
 def reference(pool: Tensor, source: Tensor, target: Tensor) -> None:
     """Copy blocks of pool (N, ...) in place; source, target (n,) int64 ids. Plain PyTorch.
 
-    Targets are distinct and none is a source; what happens otherwise is undefined.
+    Targets are distinct and no target is a source; otherwise the result is undefined.
     """
     pool.index_copy_(0, target, pool.index_select(0, source))
 

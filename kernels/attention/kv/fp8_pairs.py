@@ -43,7 +43,7 @@ HIGH_FLOAT16 = tl.constexpr("""{ .reg .b32 s, m;
 
 
 def pairs_of(q: Tensor, kv: Tensor) -> int:
-    """Choose the unpacking: PACKED, two numbers in a register; BY_OPERATIONS on a CPU; 0: none."""
+    """Choose how pairs are unpacked: PACKED in registers, BY_OPERATIONS on a CPU; 0: no pairs."""
     if not is_fp8(kv) or q.dtype not in (torch.bfloat16, torch.float16):
         return 0
     return PACKED if kv.is_cuda else BY_OPERATIONS
@@ -59,7 +59,7 @@ def pair_pointer(kv: tl.tensor) -> tl.tensor:
 def queries_of(
     q: tl.tensor, place: tl.tensor, real: tl.tensor, D: tl.constexpr, HALF: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Load the even and the odd columns, (M, HALF) each, of q's rows from `place` (M,) on."""
+    """Load even and odd columns, (M, HALF) each, of q's rows, which begin at `place` (M,)."""
     column = tl.arange(0, HALF)
     address = q + place[:, None] + 2 * column[None, :]
     inside = real[:, None] & (column < D // 2)[None, :]

@@ -225,8 +225,8 @@ def launch_tuned(
 def num_splits(programs: int, most_keys: int, tuning: PrefillTuning) -> int:
     """Choose the number of programs that share the keys of a query block, 1..64.
 
-    Returns as many as fill the device; `programs` is the number of programs without a split. Each
-    program gets at least `tuning.least_keys` of a query block's keys, which are at most
+    Returns as many programs as fill the device; `programs` is the number of programs without a
+    split. Each program gets at least `tuning.least_keys` of a query block's keys, which are at most
     `most_keys`.
     """
     to_fill = tuning.programs // programs

@@ -16,8 +16,8 @@ class SsdInputs:
     """Inputs of T tokens, for H heads of P numbers and G groups of B and C of N numbers.
 
     `xbc` (T, H P + 2 G N): heads of x, groups of B, groups of C. `dt` (T, H). `xbc` and `dt` may
-    have any row stride. `a_log`, `dt_bias`, `skip` (H,). `dt_limit`: the least and the largest time
-    step.
+    have any row stride. `a_log`, `dt_bias`, `skip` (H,). `dt_limit`: the smallest and the largest
+    time step.
     """
 
     xbc: Tensor
