@@ -197,9 +197,11 @@ async def ask(target: Target) -> float:
     """
     clock = asyncio.get_running_loop().time
     started = clock()
-    reader, writer = await target.connect()
+    # Both at once: other tasks of this loop may take longer than a silent connection may last.
+    plain = socket.create_connection(("127.0.0.1", target.port))
+    plain.sendall(target.chat("hello", max_tokens=1))
+    reader, writer = await asyncio.open_connection(sock=plain, limit=1 << 12)
     try:
-        writer.write(target.chat("hello", max_tokens=1))
         head = await reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200 "):
             raise RuntimeError(head.decode())
