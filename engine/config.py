@@ -79,7 +79,7 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
     target_itl_ms: float = 0.0
     max_running: int = 256
     max_waiting: int = 1024
-    overlap_scheduling: bool = True  # on cuda, decide a step while the step before is computed
+    overlap_scheduling: bool = True  # True: on cuda, a step is decided while another is computed
     drafts: DraftsName = "auto"  # auto: tokens are drafted and verified where that saves time
     # On cuda, decodes read a common prefix of at least this many tokens once together,
     # where that saves enough. None: the measured break-even length; 0: never.

@@ -116,7 +116,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
-    """Work of one step: moves, then copies, then the rows: decodes, VERIFY, others, SCORE."""
+    """Work of one step: moves, then copies, then rows: decodes, VERIFY, prompts, SCORE."""
 
     rows: tuple[Row, ...]
     moves: tuple[Move, ...] = ()

@@ -93,7 +93,7 @@ class PrefixCache:
         self.quotas = Quotas(self.ref_counts, self.capacity)
         self._retained = RetainedPrefixes(self.ref_counts, self.capacity.removals)
         self._loader = Loader(self.ref_counts, self.capacity, self.in_flight)
-        self.reuse_accounting = ReuseAccounting()  # read only
+        self.reuse_accounting = ReuseAccounting()  # for callers to read, not to change
         parts = self.ref_counts, self.capacity
         self.restart = Restart(*parts, self._loader, self.in_flight, digest)
         self._states = StateLeasing(self.ref_counts, self.capacity, in_place=in_place)

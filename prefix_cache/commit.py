@@ -75,7 +75,7 @@ class Committer:
         self._ref_counts.touch(lease.node, now)
 
     def _keys(self, lease: Lease, tokens: TokenIds, prompt_keys: bytes) -> bytes:
-        """Return the keys of all blocks after the shared ones."""
+        """Return the keys of all blocks after the shared blocks."""
         size = self._tree.block_size
         known = prompt_keys[lease.num_shared * KEY_BYTES : len(tokens) // size * KEY_BYTES]
         first = lease.num_shared + len(known) // KEY_BYTES
@@ -136,8 +136,8 @@ class Committer:
                 tokens[start * size : end * size], lease.block_ids[start:end], run_keys, size
             )
             lease.note_added(start)
-            # Label only the path's last namespace: other leases share the earlier ones, and this
-            # lease would be told the labels of their writers.
+            # Label only the path's last namespace: other leases share the earlier namespaces, and
+            # this lease would be told the labels of their writers.
             writer = label if span_end is None else ""
             self._reuse_accounting.wrote(lease.owner, len(run))
             if writer:

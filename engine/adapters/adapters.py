@@ -41,7 +41,7 @@ class DeviceSlots(Protocol):
         ...
 
     def load(self, slot: int, adapter: Adapter) -> None:
-        """Copy an adapter to a slot, before all later launches and after all earlier ones."""
+        """Copy an adapter to a slot, after all earlier launches and before all later launches."""
         ...
 
 

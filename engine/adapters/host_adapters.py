@@ -55,7 +55,7 @@ class HostAdapters:
         self._most_bytes = most_bytes
         self._others = others or NoOtherHosts()
         self._adapters = OrderedDict[bytes, Adapter]()  # by digest, the least recently used first
-        self._reading: dict[bytes, Future[Adapter]] = {}  # until all ranks hold the adapter
+        self._reading: dict[bytes, Future[Adapter]] = {}  # being read, until all ranks hold them
 
     @property
     def num_bytes(self) -> int:
@@ -117,7 +117,7 @@ class HostAdapters:
         self._reader.close()
 
     def _keep(self, adapter: Adapter) -> None:
-        """Keep an adapter, and forget others until at most `most_bytes` are kept."""
+        """Keep an adapter, and forget other adapters until at most `most_bytes` are kept."""
         self._adapters[adapter.digest] = adapter
         while len(self._adapters) > 1 and self.num_bytes > self._most_bytes:
             self.forget(next(iter(self._adapters)))

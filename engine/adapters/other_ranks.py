@@ -35,7 +35,7 @@ class OtherRanksAdapters:
     """Host memory of the other ranks; implements `OtherHosts`. Used by one thread only."""
 
     others: OtherRanks
-    _held: dict[bytes, _Held] = field(default_factory=dict)  # by digest
+    _held: dict[bytes, _Held] = field(default_factory=dict)  # held adapters by digest
     _num_told: int = 0
 
     def hold(self, digest: bytes, path: str) -> bool:

@@ -26,7 +26,7 @@ class RankAdapters:
     def __init__(self, reader: AdapterReader, slots: DeviceSlots) -> None:
         self._reader = reader
         self._slots = slots
-        self._held: dict[int, Future[Adapter]] = {}  # by number; includes adapters being read
+        self._held: dict[int, Future[Adapter]] = {}  # adapters by number, also those being read
         self._unreported: set[int] = set()
 
     @property

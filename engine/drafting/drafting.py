@@ -36,7 +36,7 @@ class DraftedRow:
         self._sources = [(drafter, Acceptance(PRIORS[drafter.source])) for drafter in drafters]
         self._tokens = sequence.tokens.data
         self.known = 0  # number of the sequence's tokens at the last look; 0: none yet
-        self.guess: tuple[int, ...] = ()  # tokens expected to follow the known ones
+        self.guess: tuple[int, ...] = ()  # tokens expected to follow the known tokens
         self._guessed: tuple[DraftSource, Acceptance] | None = None  # the guess's source
         self._missed = 0  # count of tokens without a right guess
         self.rests_until = 0  # number of tokens before which no guess is made

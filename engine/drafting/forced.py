@@ -24,7 +24,7 @@ class ForcedTokens:
     source: ClassVar[DraftSource] = "grammar"
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
-        """Return the next tokens, as far as the constraint allows no others."""
+        """Return the next tokens, as far as the constraint allows no other tokens."""
         del known
         return () if self.constraint.is_busy else self.constraint.forced()[:most]
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from engine.drafting.acceptance import MOST_DRAFTS
 
-StepSeconds = Callable[[int], float | None]  # rows of one token -> seconds; 0 or None: unknown
+StepSeconds = Callable[[int], float | None]  # by number of one-token rows; 0 or None: unknown
 
 THRESHOLDS = (0.85, 0.7, 0.55, 0.42, 0.3, 0.2, 0.12, 0.06)
 COUNT = len(THRESHOLDS)
@@ -56,7 +56,7 @@ class Payoff:
         self._has_states = has_states
         self._predicted: dict[int, float] = {}
         self._decisions = 0
-        self._tables: dict[int, _Table] = {}  # by number of pending tokens
+        self._tables: dict[int, _Table] = {}  # tables by number of pending tokens
 
     def can_pay(self, rows: int) -> bool:
         """Return whether drafts for `rows` rows would pay if every token were accepted."""

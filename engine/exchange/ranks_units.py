@@ -39,7 +39,7 @@ class RanksUnits:
     own: UnitMemory
     others: OtherRanks
     catch_up: Callable[[], None]  # launches here the steps that the other ranks were sent
-    _sizes: list[int] = field(default_factory=list)  # bytes of each rank's part, once known
+    _sizes: list[int] = field(default_factory=list)  # bytes of each rank's part of a unit
 
     @property
     def unit_bytes(self) -> int:

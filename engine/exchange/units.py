@@ -46,7 +46,7 @@ class UnitMemory(Protocol):
 
 
 class DeviceUnits:
-    """The units in the pools of one rank's device."""
+    """The units (blocks, and pieces of states) in the pools of one rank's device."""
 
     def __init__(self, pool: DevicePool, states: StatePool | WindowPool | None) -> None:
         """Take the pools of blocks, and of states or windows where the model has such layers."""

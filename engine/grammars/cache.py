@@ -1,4 +1,4 @@
-"""Compiled grammars, cached for each flow alone, so that no flow learns what others use.
+"""Compiled grammars, cached for each flow alone, so that no flow learns what other flows use.
 
 The memory of the kept grammars is bounded, for each flow and for all flows together. A grammar in
 use cannot be dropped: a flow with too many bytes in use waits. A grammar's text is identified by

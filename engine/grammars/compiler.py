@@ -1,7 +1,7 @@
 """The compiler of grammars in a few threads: one grammar of each flow at a time, flows in turn.
 
-So a flow with many grammars, or with slow ones, keeps one thread busy and delays itself. While a
-thread compiles, the engine's own thread runs.
+So a flow with many grammars, or with slow grammars, keeps one thread busy and delays itself. While
+a thread compiles, the engine's own thread runs.
 
 Knows: threads, turns. Does not know: which grammars are kept (`cache.py`).
 """

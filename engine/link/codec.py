@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from engine.link.messages import FromEngine, ToEngine
 
-MAX_FRAME_BYTES = 32 << 20  # a million-token prompt with its block keys takes 5 MB
+MAX_FRAME_BYTES = 32 << 20  # maximum bytes; a million-token prompt with its keys takes 5 MB
 
 _Message = TypeVar("_Message")
 

@@ -149,7 +149,7 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
     positions: bytes  # int32, little endian, one for each token
     namespace: bytes  # 16 bytes; only for this module at these positions
     block_keys: bytes  # 16 bytes for every block
-    head_tokens: int | None = None  # first tokens, copied from the head; None: it has no head
+    head_tokens: int | None = None  # first tokens, copied from the head; None: no head
 
     @property
     def own_tokens(self) -> int:
@@ -202,7 +202,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     candidates: bytes = b""  # int32, little endian: tokens whose logits are reported
     prediction: bytes = b""  # int32, little endian: tokens of an expected answer, to draft from
     adapter: AdapterUse | None = None  # None: the model alone
-    modules: tuple[PromptModule, ...] = ()  # before the tokens (`Welcome.has_modules`)
+    modules: tuple[PromptModule, ...] = ()  # modules before the tokens (`Welcome.has_modules`)
     positions: bytes = b""  # int32, little endian, of each token; empty: 0, 1, 2, ...
     target_itl_s: float = 0.0  # target of token gaps in seconds; 0: the engine's target
 
@@ -219,7 +219,7 @@ class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
     floor: Annotated[float, Meta(ge=0, le=1)] = 0.0
     ceiling: Annotated[float, Meta(ge=0, le=1)] = 1.0
     weight: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
-    max_request_tokens: Annotated[int, Meta(ge=0)] = 0  # with the answer; 0: the context
+    max_request_tokens: Annotated[int, Meta(ge=0)] = 0  # prompt and answer; 0: context
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):

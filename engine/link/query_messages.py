@@ -71,7 +71,7 @@ class Unpinned(Reply, frozen=True, kw_only=True, tag="unpinned"):
 
 
 class Unpin(Query[Unpinned], frozen=True, kw_only=True, tag="unpin"):
-    """Unpin a prefix: from now on its blocks may be evicted like any others."""
+    """Unpin a prefix: from now on its blocks may be evicted like any other blocks."""
 
     pin_id: str
 
@@ -81,8 +81,8 @@ class Probed(Reply, frozen=True, kw_only=True, tag="probed"):
 
     tiers: TierTokens
     saved_seconds: float | None = None  # predicted seconds of computing; None: not measured
-    matched: int = 0  # see `Reused.matched`
-    state_tier: StateTier | None = None  # see `Reused.state_tier`
+    matched: int = 0  # matched tokens, as `Reused.matched`
+    state_tier: StateTier | None = None  # tier of the state, as `Reused.state_tier`
     code: str | None = None  # one of `engine.errors`: why the prompt cannot be looked up
     message: str = ""
 
@@ -96,7 +96,7 @@ class Probe(Query[Probed], frozen=True, kw_only=True, tag="probe"):
 
     token_ids: bytes  # int32, little endian
     namespaces: tuple[tuple[int, bytes], ...]
-    adapter_start: int = 0  # see `AdapterUse.start`
+    adapter_start: int = 0  # first position of the adapter, as `AdapterUse.start`
 
 
 class MarkedPrefix(msgspec.Struct, frozen=True, array_like=True):

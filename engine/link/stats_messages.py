@@ -119,7 +119,7 @@ class FetchStats(msgspec.Struct, frozen=True, kw_only=True):
     fetches: int = 0  # requests for blocks that were sent
     failed: int = 0  # fetches that ended before all available blocks had come
     blocks: int = 0  # blocks that came, were verified and are cached
-    bytes: int = 0  # bytes of these blocks
+    bytes: int = 0  # bytes of the blocks that came
     seconds: float = 0.0  # seconds with at least one fetch under way; `bytes / seconds` is the rate
 
 
@@ -321,7 +321,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     evictions: list[EvictionStats] = []  # as many evictions as requested, newest first
     pins: PinStats = PinStats()
     exchange: ExchangeStats = ExchangeStats()
-    drafts: dict[str, DraftStats] = {}  # by source (`engine.drafting.draft.DraftSource`)
+    drafts: dict[str, DraftStats] = {}  # drafts by source (`engine.drafting.draft.DraftSource`)
     states: StateStats = StateStats()
     sentinel: SentinelStats = SentinelStats()
     gaps: GapStats = GapStats()

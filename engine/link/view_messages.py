@@ -73,7 +73,7 @@ class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
     # Evictions of one flow's blocks for another flow, newest first.
     evictions: list[EvictionStats] = field(default_factory=list)
     disk: DiskStats | None = None
-    drafts: dict[str, DraftStats] = field(default_factory=dict)  # by source
+    drafts: dict[str, DraftStats] = field(default_factory=dict)  # drafts by source
     states: StateStats = StateStats()
     sentinel: SentinelStats = SentinelStats()
     gaps: GapStats = GapStats()

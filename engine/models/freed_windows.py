@@ -1,7 +1,7 @@
 """The choice whether layers with a window free the KV before the window, and both layouts.
 
     whole    a block has all layers
-    freed    a block has the layers without a window; each sequence has a ring for the others
+    freed    a block has the layers without a window; each sequence has a ring for the other layers
 
 A ring has the same size for short and long sequences, and a prompt can continue from the cache only
 where a ring was kept. So windows are freed if this makes room for sequences of usual length.

@@ -29,7 +29,7 @@ from engine.ranks.ring import RingWriter
 from storage.disk.wire import Channel
 from storage.layouts.stage import Stage
 
-START_PATIENCE_S = 600.0  # seconds to wait for a rank that is slower than this one
+START_PATIENCE_S = 600.0  # seconds to wait for a rank that is slower than this rank
 
 
 class RankNotStarted(ModelError):

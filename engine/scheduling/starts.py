@@ -1,7 +1,7 @@
-"""Starts of waiting sequences, and preemption of others where there is no room.
+"""Starts of waiting sequences, and preemption of running sequences where there is no room.
 
     admit_first   the first sequence of each flow that has none running, if the flow owes little
-    admit         all others in the queue's order, while there is room
+    admit         all other sequences in the queue's order, while there is room
     admit_behind  then sequences of flows that hold less than their part, which take back the rest
                   of it (`fairness/parts.py`): another flow's lack of room keeps no flow waiting
     make_room     a running sequence's next block
@@ -201,7 +201,7 @@ class SequenceStarts:
     def _take_of_others(
         self, sequence: Sequence, builder: StepBuilder, now: float, before: int
     ) -> bool:
-        """Lease a waiting sequence's blocks, preempting others if need be; False: not now."""
+        """Lease a waiting sequence's blocks, preempting sequences if need be; False: not now."""
         while not self._active.take(sequence, now, before):
             victim = self._giving(sequence, builder, now)
             if victim is None:

@@ -3,7 +3,7 @@
     seconds = rows + keys that decodes read + pairs of a prompt's token and a key before it
 
 The seconds of `rows` are read from a curve with a point for each captured size, or from another
-curve for steps that are not captured: some sizes cost hardly more than smaller ones. When a step
+curve for steps that are not captured: some sizes cost hardly more than smaller sizes. When a step
 took longer or shorter than predicted, the terms of its prediction are corrected in proportion to
 their size; of the two points of a curve around the size, the nearer point is corrected more. The
 first correction is made in full, since a size that wrongly seems dear is not tried again; later
@@ -39,7 +39,8 @@ WEIGHTS = 220.0
 CPU_WEIGHTS = 16.0
 KEY = 1 / 600
 PAIR = 1 / 15_000
-# Places of rates: a curve of captured graphs and a curve of others, two for keys, one for pairs.
+# Places of rates: a curve of captured graphs and a curve of other steps, two rates for keys, one
+# for pairs.
 _OTHERS = len(ROWS)
 _KEYS = 2 * len(ROWS)
 _PAIRS = _KEYS + 2
@@ -51,7 +52,7 @@ NUM_REMEMBERED = 8  # number of steps whose ratio to the prediction is remembere
 MISSED = 7 / 8
 FORGETS = 1000  # captured steps until launch times are forgotten: a launch may have stalled
 HIDDEN = 1.2  # number of launch times; a shorter step says little of the device
-SHORTEST_CONTEXT = 256  # tokens, of contexts whose rates are reported
+SHORTEST_CONTEXT = 256  # shortest context, in tokens, whose rate is reported
 LATE = 0.005  # share of steps whose gaps exceed the predicted seconds times `late_ratio`
 LATE_STEP = 0.03  # share by which a late step raises `late_ratio`
 MOST_LATE = 2.0  # largest `late_ratio`
@@ -102,7 +103,7 @@ class StepTimes:
         self._met = Counter[int]()  # number of corrections by rate
         self._ratios: deque[float] = deque(maxlen=NUM_REMEMBERED)  # recent ratios to predictions
         self._longest = SHORTEST_CONTEXT
-        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # seconds, uncaptured
+        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # of uncaptured steps
         self._captured = 0  # captured steps since the last launch above
 
     def settled(self, shape: StepShape, seconds: float) -> None:

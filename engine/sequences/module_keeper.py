@@ -11,7 +11,7 @@ for the head too, in case it is evicted before they start.
 The first sequence that waits for a module is charged for its computing; once that sequence has
 ended, the next waiting sequence is charged. A module for which no sequence waits any more is
 cancelled. Only a few modules of a flow are computed at once, so that its other requests find places
-in the queue; further modules begin as earlier ones end.
+in the queue; further modules begin as earlier modules end.
 
 While some of a sequence's modules are computed, its cached modules may be evicted. So the cached
 modules of the first waiting sequence are held. No other modules are held, so that waiting
@@ -41,7 +41,7 @@ from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.lease import Lease
 
-MOST_BEGUN = 4  # times that a module is computed for a sequence before its refusal
+MOST_BEGUN = 4  # times that a module is computed for a sequence before a refusal
 AT_A_TIME = 64  # maximum number of a flow's modules that are computed at once
 AT_ONCE = 128  # modules looked up between two steps; the last sequence may exceed it
 
@@ -78,11 +78,11 @@ class ModuleKeeper:
         self._under_way = defaultdict[str, set[bytes]](set)  # keys of `_computing`, by flow
         self._sequences: list[Sequence] = []  # accepted, with modules; some may have ended
         self._flows: deque[str] = deque()  # flows in the order of their turns
-        self._computing: dict[bytes, _Computing] = {}  # by the module's namespace
+        self._computing: dict[bytes, _Computing] = {}  # computed modules by namespace
         self._names: dict[str, bytes] = {}  # keys of `_computing`, by request id
         self._numbers = itertools.count()
         self._first: Sequence | None = None  # first waiting sequence: its cached modules are held
-        self._held: dict[bytes, Lease] = {}  # by the module's namespace
+        self._held: dict[bytes, Lease] = {}  # leases of held modules by namespace
         self._may_hold = True
 
     def add(self, sequence: Sequence) -> None:

@@ -7,7 +7,7 @@
 
 A pin is warmed by an ordinary sequence of the flow `published`, whose one sampled token is dropped.
 When the sequence has ended, the pin leases its blocks before any other sequence can take them. A
-flush drops pinned blocks like all others, and the pin is warmed again.
+flush drops pinned blocks like all other blocks, and the pin is warmed again.
 
 At most `most_blocks` are pinned; a block of several pins counts for each. A request of the longest
 allowed length always fits beside them into the pool, so no pin makes a request impossible.
@@ -73,9 +73,7 @@ class Pins:
         self._most_blocks = most_blocks
         self._entries: dict[str, _PinnedEntry] = {}
         self._numbers = itertools.count()
-        self._awaited: dict[
-            bytes, tuple[float, Lease]
-        ] = {}  # by block keys: end of the hold, lease
+        self._awaited: dict[bytes, tuple[float, Lease]] = {}  # ends and leases, by block keys
 
     def stats(self) -> PinStats:
         """Return the counters of pinned prefixes."""

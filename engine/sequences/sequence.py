@@ -73,7 +73,7 @@ class Sequence:
     # Tokens with cached blocks at the first start, if more than in `found`: no state was kept at
     # their end.
     matched: int = 0
-    state_tier: StateTier | None = None  # see `Reused.state_tier`
+    state_tier: StateTier | None = None  # tier of the state, as `Reused.state_tier`
     num_pending: int = 0  # tokens that launched steps will sample
     passed_over: int = 0  # times that a later sequence of the flow went first (`queue.py`)
     # True while the constraint is compiled: no start before. Changes only between steps (`core`).

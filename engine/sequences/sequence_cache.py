@@ -161,7 +161,7 @@ class SequenceCache:
         return self._cache.capacity.is_coming(self.lacking(sequence))
 
     def is_short_of_states(self) -> bool:
-        """Return whether no more sequences can start because others hold all state slots."""
+        """Return whether no more sequences can start because sequences hold all state slots."""
         return self._cache.tree.needs_state and self._cache.is_short_of_states()
 
     def in_use(self) -> Counter[str]:
@@ -169,7 +169,7 @@ class SequenceCache:
         return self._cache.in_use()
 
     def part(self, flow: str) -> int:
-        """Return the device blocks that a flow may take back from others' sequences."""
+        """Return the device blocks that a flow may take back from other flows' sequences."""
         return self._cache.quotas.part(flow)
 
     @property

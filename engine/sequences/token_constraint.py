@@ -64,7 +64,7 @@ class TokenConstraint(Protocol):
         """Return the mask of allowed next tokens, ceil(vocabulary / 32) words.
 
         Changes no state. If it allows no token that the request allows, the request fails with
-        `ConstraintUnsatisfied`. End-of-sequence tokens count like all others.
+        `ConstraintUnsatisfied`. End-of-sequence tokens count like all other tokens.
         """
         ...
 

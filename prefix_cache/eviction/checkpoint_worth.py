@@ -1,4 +1,4 @@
-"""The order of eviction of state checkpoints: first the one that saves least for its age.
+"""The order of eviction of state checkpoints: first a checkpoint that saves little for its age.
 
 A checkpoint saves the tokens from the checkpoint before it on its path up to itself: without the
 checkpoint a request computes these tokens again. All checkpoints take the same bytes. GreedyDual
@@ -8,8 +8,9 @@ seconds:
     priority = worth in blocks + the policy's clock at the last use
     clock    = the priority of the last checkpoint evicted
 
-So an unused checkpoint sinks while others are evicted, and a checkpoint that saves ten times as
-much sinks ten times as slowly. Each tier has a policy of its own, which orders the copies there.
+So an unused checkpoint sinks while other checkpoints are evicted, and a checkpoint that saves ten
+times as much sinks ten times as slowly. Each tier has a policy of its own, which orders the copies
+there.
 
 A conversation leaves a checkpoint at each turn, and later turns start from each checkpoint only
 once. So a checkpoint counts for an eighth once a single request has started from it and has left

@@ -36,7 +36,7 @@ class EvictionPolicy(ABC):
     """Order in which leaves are evicted.
 
     A policy must define `sort_key`. The methods below have defaults: some answer questions about
-    new nodes and nodes to be copied down, others note what happened to a node.
+    new nodes and nodes to be copied down, the other methods note what happened to a node.
     """
 
     @abstractmethod
@@ -108,7 +108,7 @@ class Candidates:
         self._retention = retention or Retention()
         self._serial = count()  # breaks ties between equal keys, so that nodes are never compared
         self._entries: dict[Node, Entry] = {}  # the valid heap entry of each node
-        self.heap: list[Entry] = []  # read only
+        self.heap: list[Entry] = []  # for callers to read, not to change
         self._retained: list[Entry] = []  # re-keyed once their marks lapse
 
     def __len__(self) -> int:

@@ -36,7 +36,7 @@ class RefCounts:
     def __init__(
         self, tree: RadixTree, policy: EvictionPolicy, tiers: Iterable[Tier] = (DEVICE_TIER,)
     ) -> None:
-        self.evictable_blocks = 0  # on the device
+        self.evictable_blocks = 0  # number of evictable blocks on the device
         self._policy = policy
         self._policies: dict[str, EvictionPolicy] | None = None  # by owner, if owners are set apart
         self.retention = Retention()
@@ -56,8 +56,8 @@ class RefCounts:
     def policy_of(self, owner: str) -> EvictionPolicy:
         """Return the policy that orders `owner`'s blocks: its own if set apart, else the shared.
 
-        A shared policy that learns would order one owner's blocks by what others have used, which
-        an owner could observe.
+        A shared policy that learns would order one owner's blocks by what other owners have used,
+        which an owner could observe.
         """
         if self._policies is None:
             return self._policy
@@ -221,7 +221,7 @@ class RefCounts:
                 noted.add(node)
 
     def offer(self, node: Node) -> None:
-        """Make a node a candidate in tiers where it is an unheld leaf; withdraw it from others."""
+        """Make a node a candidate in tiers where it is an unheld leaf, and in no other tier."""
         # A node with a child on the device has all its blocks on the device, so it is a leaf in no
         # tier.
         if node.leases or node.held_children or node.device_children or node.transfers:

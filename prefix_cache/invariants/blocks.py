@@ -162,7 +162,7 @@ def _check_quota_usages(
     leases: list[Lease],
     in_flight: InFlight,
 ) -> None:
-    """Check each owner's counts of blocks in each tier, held and leaving."""
+    """Check each owner's counts of held blocks and of leaving blocks, in each tier."""
     leaving: Counter[tuple[Tier, str]] = Counter()
     for transfer in in_flight.transfers():
         if transfer.makes_room:

@@ -210,7 +210,8 @@ class Leasing:
     def _is_alone(self, lease: Lease | None = None) -> bool:
         """Return whether tiers are partitioned, no other lease is open and no copy is under way.
 
-        Such a lease may take room in others' partitions, since its sequence would never run else.
+        Such a lease may take room in other owners' partitions, since its sequence would never run
+        else.
         """
         if not self._capacity.is_still or not self._capacity.is_partitioned(""):
             return False

@@ -5,8 +5,8 @@ order; when the last has ended, and the load before it is closed, the leading bl
 are on the device and the slots of other blocks are free again. So the device never has a block
 without all blocks before it.
 
-    load 1 |=====x=====|          the copy of x failed: blocks before x are loaded; later ones
-    load 2             |=======|  are not, in this load and in the next
+    load 1 |=====x=====|          the copy of x failed: blocks before x are loaded; later blocks
+    load 2             |=======|  are not loaded, in this load and in the next
 
 A lease waits for every load of its blocks. If one of these blocks does not arrive, the lease has
 failed: it must be released, and its sequence starts over with the blocks that have arrived. A lease

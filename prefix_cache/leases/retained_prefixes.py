@@ -7,7 +7,8 @@
 
 Only the owner's own blocks are retained, so a mark in a group's namespace costs nobody else; and
 only blocks of a path's last namespace, since earlier namespaces are shared by many owners.
-For each owner the `MOST` prefixes that were marked last are listed; others lapse in their time.
+For each owner the `MOST` prefixes that were marked last are listed; other prefixes lapse in their
+time.
 
 Knows: owners, prefixes, nodes. Does not know: requests, or the order of eviction.
 """

@@ -282,8 +282,8 @@ class StateLeasing:
 def _may_keep(lease: Lease, block: int) -> bool:
     """Return whether the tree may keep this lease's recurrent state before block number `block`.
 
-    In a namespace that others read too, states are kept only at the end of its blocks: a state
-    elsewhere would show a reader where requests of others parted or stopped.
+    In a namespace that other owners read too, states are kept only at the end of its blocks: a
+    state elsewhere would show a reader where other owners' requests parted or stopped.
     """
     _, span_end = lease.path.span_at(max(block - 1, 0))
     return span_end is None or span_end == block

@@ -227,7 +227,7 @@ class BlockClient:
         try:
             socket.connect(endpoint)
         except zmq.ZMQError:
-            socket.close()  # other engines give the addresses, perhaps many invalid ones
+            socket.close()  # other engines give the addresses, of which many may be invalid
             raise
         return socket
 

@@ -14,7 +14,7 @@ from engine.grammars.schemas.json_value import JsonObject, JsonValue
 
 MOST = 2**63 - 1024  # the largest float below 2**63
 LEAST = 1e-18  # smaller bounds become texts of hundreds of zeros
-_FAR = 10**18  # numbers beyond this one, with as many digits or more, need a second bound
+_FAR = 10**18  # numbers of nineteen digits or more need a second bound
 _LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 
 

@@ -27,7 +27,7 @@ from engine.grammars.syntax.expression import (
     walk,
 )
 
-MANY = 8  # a bound of this many repetitions or more counts as unbounded
+MANY = 8  # number of repetitions from which a bound counts as unbounded
 
 
 class TooMuch(Exception):

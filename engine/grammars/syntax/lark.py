@@ -50,7 +50,7 @@ def regex_of(expression: Expression) -> str:
 
 
 class _Writer:
-    """Writer. Rules are named r0 in the parser, R0 in terminals; parts of rules q0 and T0."""
+    """Writer of one grammar. Rules get names such as r0, or R0 in terminals; parts q0, T0."""
 
     def __init__(self, terminals: Terminals) -> None:
         self._terminals = terminals

@@ -12,7 +12,7 @@ from itertools import chain
 
 from engine.grammars.syntax.expression import MAX_CODE_POINT, Ranges
 
-_MANY = 4096  # in a class with more characters, only characters with cases are looked at
+_MANY = 4096  # characters of a class; in a larger class only cased ones are examined
 LAST_CASED = 0x1FFFF  # no later character has another case
 _KEPT = 256  # number of classes whose other cases are cached
 

@@ -23,8 +23,8 @@ Socket: TypeAlias = "zmq.Socket[bytes]"
 
 HANDSHAKES = 3  # successive failures that mean a wrong key: an engine that dies causes fewer
 _DOMAIN = "ratoon"
-_PING_MS, _GONE_MS = 2_000, 10_000  # a peer that answers no ping for _GONE_MS is lost
-HANDSHAKE_MS = _GONE_MS  # a peer that has not shown the key by then is disconnected
+_PING_MS, _GONE_MS = 2_000, 10_000  # ms between pings; ms without an answer until a peer is lost
+HANDSHAKE_MS = _GONE_MS  # ms until a peer that has not shown the key is disconnected
 
 
 class BadLinkKey(Exception):
@@ -49,7 +49,7 @@ def read_link_key(path: Path) -> LinkKey:
         mode, secret = path.stat().st_mode, path.read_bytes().strip()
     except OSError as error:
         raise BadLinkKey(f"{path} cannot be read: {error.strerror}") from error
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):  # a mounted secret may be readable by others
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):  # a mounted secret may be readable by other users
         raise BadLinkKey(f"{path} can be written by others: chmod 600")
     try:
         key = LinkKey(secret)

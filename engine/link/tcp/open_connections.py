@@ -19,9 +19,9 @@ import socket
 import struct
 
 MOST_OPEN = 16_384  # maximum number of connections of one port
-_PART = 4  # a port gets 1/_PART of the descriptors: three ports, and the last part for files
+_PART = 4  # a port gets 1 / 4 of the descriptors: three ports, and the last part for files
 _ENOUGH = _PART * MOST_OPEN
-_FEW = 1024  # each worker of a gateway and each other engine opens one connection
+_FEW = 1024  # fewest connections that cause no warning; each worker opens one
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27  # from asm-generic/socket.h; not in Python
 _RETURN = 0x06  # BPF_RET | BPF_K: the number of bytes to keep of a packet; 0 drops it
 

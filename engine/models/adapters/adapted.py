@@ -87,7 +87,7 @@ class AdapterSlots:
 
     @torch.inference_mode()
     def load(self, slot: int, adapter: Adapter) -> None:
-        """Copy an adapter to a slot, before all later launches and after all earlier ones."""
+        """Copy an adapter to a slot, after all earlier launches and before all later launches."""
         if not 0 < slot < self.num_slots:
             raise IndexError(f"there is no slot {slot} for an adapter")
         for linear in self.linears:

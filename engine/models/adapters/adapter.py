@@ -54,9 +54,9 @@ class Adapter:
 
     digest: bytes
     rank: int
-    matrices: Mapping[str, Pair]  # in host memory; with several ranks, this rank's share
+    matrices: Mapping[str, Pair]  # matrices in host memory; of several ranks, this rank's share
     num_bytes: int  # bytes in the host memory of all ranks together
-    invocation: tuple[int, ...] = ()  # see `AdapterConfig`
+    invocation: tuple[int, ...] = ()  # tokens that switch the adapter on (`AdapterConfig`)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from engine.models.layers.rope import RopeConfig
 from engine.models.names import CheckpointNames
 from kernels.norms.gate import GELU_TANH
 
-PERIOD = 6  # by default every sixth layer has no window
+PERIOD = 6  # by default, one layer without a window in so many layers
 THETAS = {FULL: 1_000_000.0, SLIDING: 10_000.0}
 ROPE_OF_FULL = {"rope_type": "proportional", "partial_rotary_factor": 0.25}
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -166,7 +166,7 @@ class Gemma4:
     family: str
     fields: type[_Fields] = _Fields
     within: str | None = None  # field of config.json with the decoder's config; None: whole file
-    prefixes: tuple[tuple[str, str], ...] = ()  # see `CheckpointNames`
+    prefixes: tuple[tuple[str, str], ...] = ()  # prefixes as in `CheckpointNames`
     examples: tuple[str, ...] = ()
 
     def read(self, path: Path) -> ModelConfig:

@@ -254,7 +254,7 @@ class Fp8Format:
 
 
 def _scales(name: str, view: Tensor, shard_dim: int | None, scaling: Scaling) -> CheckpointTensor:
-    """Return the tensor of a matrix's scales: block scales unchanged, others as a column."""
+    """Return the tensor of a matrix's scales: block scales unchanged, other scales as a column."""
     convert = None if scaling == "group" else as_column(view)
     return CheckpointTensor(name, view, shard_dim, convert, is_scale=True)
 

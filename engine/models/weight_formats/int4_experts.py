@@ -2,7 +2,7 @@
 
 Checkpoints store each matrix of each expert separately, in a form of `int4_forms`. Here one tensor
 holds all experts of a layer (`kernels.experts.four_bit_matrices`), and one word holds a scale and
-its zero point: loading either does not change the bits of the other.
+its zero point: loading a scale does not change the bits of the zero point, nor the reverse.
 
 Shards divide the gated columns, by whole groups.
 """

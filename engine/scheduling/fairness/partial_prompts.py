@@ -37,7 +37,7 @@ def in_turn(prompts: list[Sequence], is_overdue: Callable[[Sequence], bool]) -> 
 
 
 def pass_over(waiting: Iterable[Sequence], prompt: Sequence) -> None:
-    """Count for each waiting sequence of the flow and priority that `prompt` went first."""
+    """Count, for waiting sequences of `prompt`'s flow and priority, that `prompt` went first."""
     for one in waiting:
         if _kin(one) == _kin(prompt):
             one.passed_over += 1

@@ -1,6 +1,6 @@
 """Choice of the sequence that gives up room to another flow, which lent that room.
 
-Room that a flow does not use is lent to the sequences of others: blocks, batch slots, state slots.
+Room that a flow does not use is lent to other flows' sequences: blocks, batch slots, state slots.
 
     blocks  A flow whose sequences use less than its part takes blocks from flows that use more
             than their parts. A part is the flow's partition, or its floor where tiers are pooled. A
@@ -8,8 +8,9 @@ Room that a flow does not use is lent to the sequences of others: blocks, batch 
     slots   A flow without slots takes a slot from the flow with the most for its weight, if that
             flow keeps a slot. A visiting flow takes further slots from a flow that has more.
 
-A flow visits if it has come lately, while others were there (`arrivals.py`). Between flows that are
-always there the queue decides who gets a slot: preempting for a slot would undo the queue's order.
+A flow visits if it has come lately, while other flows were there (`arrivals.py`). Between flows
+that are always there the queue decides who gets a slot: preempting for a slot would undo the
+queue's order.
 
 The latest arrival of the giving flow is preempted, but never the oldest sequence of all flows that
 give blocks: that sequence goes on to its end. What was taken is not taken back: the flow that gave
