@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class EngineHost:
-    """The host of one run of an engine. For one event loop."""
+    """The host of one run of an engine. Used in one event loop."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class ExportedPrefix(msgspec.Struct, frozen=True):
 
 
 class CarriedOut:
-    """The exports of one gateway process. For one event loop."""
+    """The exports of one gateway process. Used in one event loop."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ class _Turn:
 
 
 class TenantTurns:
-    """The turns of all tenants at one resource. For one event loop."""
+    """The turns of all tenants at one resource. Used in one event loop."""
 
     def __init__(self, most_waiting: int = sys.maxsize) -> None:
         """Let `most_waiting` pieces of a tenant's work wait while one of its pieces runs."""

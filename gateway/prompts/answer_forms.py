@@ -3,7 +3,7 @@
 A model's formats are chosen once, from the model's chat template or by the operator.
 
 Knows: formats of calls and of reasoning, and grammars of both. Does not know: wire formats, or how
-grammars are followed (the engine).
+the engine follows grammars.
 """
 
 from __future__ import annotations
@@ -38,12 +38,16 @@ _TYPES = {"string", "number", "integer", "boolean", "array", "object", "null"}
 
 @dataclass(frozen=True, slots=True)
 class AnswerForms:
-    """The answer formats of one model; None for a format that is unknown."""
+    """The answer formats of one model: of tool calls and of reasoning; None for an
+    unknown format.
+    """
 
     tools: ToolFormat | None = None
     reasoning: ReasoningFormat | None = None
-    special_tokens: Mapping[str, int] = field(default_factory=dict)  # ids by text
-    are_tools_shown: bool = True  # by the template or by `tools.tools_text`
+    # ids of special tokens, by text
+    special_tokens: Mapping[str, int] = field(default_factory=dict)
+    # whether the model is shown tools, by its template or by `tools.tools_text`
+    are_tools_shown: bool = True
 
     @classmethod
     def of(
@@ -64,7 +68,9 @@ class AnswerForms:
         return frozenset(marker for one in formats for marker in one.markers)
 
     def check(self, form: AnswerForm) -> None:
-        """Raise BadRequest for tools that this model never sees, or calls in no known format."""
+        """Raise BadRequest for tools that this model is never shown, or whose calls have no known
+        format.
+        """
         if form.may_call and self.tools is None:
             raise unsupported("tools", unless='`tool_choice` is "none" with this model')
         if form.may_call and not self.are_tools_shown:
@@ -78,7 +84,8 @@ class AnswerForms:
     def parser(
         self, form: AnswerForm, prompt: str, prefill: str = ""
     ) -> Callable[[], TurnParser] | None:
-        """Return a maker of parsers for answers to a chat; the chat's text ends as `prompt` does.
+        """Return a function that makes parsers of answers to a chat, whose rendered text ends with
+        `prompt`.
 
         The answer continues `prefill`, which follows that text. Returns None if the answer is plain
         text.
@@ -92,7 +99,7 @@ class AnswerForms:
     def _turn_parser(
         self, form: AnswerForm, prompt: str, prefill: str
     ) -> Callable[[], TurnParser] | None:
-        """Return a maker of turn parsers for any number of calls."""
+        """Return a function that makes parsers of turns with any number of calls."""
         reasoning, answer = self.reasoning, self._answer_parser(form, prompt)
         if reasoning is None:
             return answer
@@ -101,7 +108,9 @@ class AnswerForms:
         return lambda: reasoning.parser(make, is_open=is_open, calls=marks)
 
     def _answer_parser(self, form: AnswerForm, prompt: str) -> Callable[[], TurnParser] | None:
-        """Return a maker of parsers for the text after reasoning; None if this text is plain."""
+        """Return a function that makes parsers of the text after reasoning; None if this text is
+        plain.
+        """
         tools = self.tools
         if tools is None or not (form.may_call or tools.marks_text):
             return None
@@ -110,7 +119,8 @@ class AnswerForms:
         return partial(_having_read, make, opened) if opened else make
 
     def grammar(self, form: AnswerForm, prompt: str | None, prefill: str = "") -> Grammar | None:
-        """Return the grammar of the answer; None for a free answer. `prompt`: None without a chat.
+        """Return the grammar of the answer; None for a free answer. `prompt`: the rendered chat;
+        None for other prompts.
 
         Raises BadRequest for a grammar that is too long to be written, or to be sent with each
         choice.
@@ -137,7 +147,9 @@ class AnswerForms:
         return Grammar("lark", lark)
 
     def _resumed(self, grammar: Grammar, prompt: str) -> Grammar:
-        """Write the grammar of an answer that continues `prompt`, perhaps from within a thought."""
+        """Write the grammar of an answer that continues `prompt`, perhaps in the middle of a
+        thought.
+        """
         if self.tools is None:
             return grammar
         turn = _as_lark(grammar)
@@ -199,12 +211,12 @@ def _kinds(properties: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 
 def _either(text: str, calls: str) -> str:
-    """Join two grammars as alternatives of one grammar."""
+    """Join two grammars into one grammar, of which they are the alternatives."""
     return f"start: text | calls\n{_START.sub('text:', text)}\n{_START.sub('calls:', calls)}"
 
 
 def _as_lark(grammar: Grammar) -> str:
-    """Add the rule `start` to `grammar`, so that other grammars can include the grammar."""
+    """Write `grammar` in Lark with the rule `start`, so that other grammars can include it."""
     if grammar.kind == "lark":
         return grammar.text
     return f"start: %grammar {msgspec.json.encode(grammar).decode()}\n"

@@ -1,7 +1,7 @@
 """The bound on the length of grammars and schemas, checked before they are processed.
 
-Grammars are written before they reach the engine, and each choice has a copy. So a long grammar
-must be refused before the engine would refuse it.
+A grammar is written before it is sent to the engine, and each choice has a copy. So a long grammar
+must be refused here, before the engine could refuse it.
 """
 
 from gateway.errors import BadRequest
@@ -9,7 +9,7 @@ from gateway.turn_formats.grammar import MAX_CHARS
 
 
 def bounded(param: str, text: str) -> str:
-    """Return `text` of the field `param`; raise BadRequest if it is too long."""
+    """Return `text` of the field `param`; raise BadRequest if the text is too long."""
     check_length(f"`{param}`", len(text), param)
     return text
 

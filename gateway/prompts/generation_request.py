@@ -29,16 +29,21 @@ from gateway.tenant_adapters import TenantAdapter
 from gateway.turn_formats.structural_tag import StructuralTag
 from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 
-_IDS_PER_CHARACTER = 16  # token ids that take as long as tokenising one character
+# number of token ids that take as long to read as one character takes to tokenise
+_IDS_PER_CHARACTER = 16
 TOKEN_BYTES = 4  # bytes of a packed token id
-PROMPTS_AT_ONCE = 64  # prompts of a request without output that the engine has at the same time
-_EACH = 64  # characters that take as long as an empty message or part
-_VALUE = 8  # characters that take as long as a JSON value
+# maximum number of prompts that the engine has at the same time, of a request without output
+PROMPTS_AT_ONCE = 64
+# number of characters that take as long to tokenise as an empty message or part takes to render
+_EACH = 64
+_VALUE = 8  # number of characters that take as long to tokenise as a JSON value takes to render
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A chat prompt: messages, and any tools, to be rendered by the model's template."""
+    """A chat prompt: messages, and tools if there are any, to be rendered by the
+    model's template.
+    """
 
     messages: tuple[Message, ...]
     add_generation_prompt: bool = True
@@ -47,7 +52,7 @@ class ChatPrompt:
     # The dialect's values for variables that neither the request nor the operator sets.
     implied: Mapping[str, Scalar] = field(default_factory=dict)
     tools: Sequence[Tool] | None = None
-    tools_size: int = 0  # characters of the tools as they were sent
+    tools_size: int = 0  # number of characters of the tools as they were sent
     later_tools: tuple[ToolSpec, ...] = ()  # tools from messages, which the template does not show
 
 
@@ -55,7 +60,8 @@ Prompt = ChatPrompt | str | TokenIds
 
 
 def size_of(prompt: Prompt) -> int:
-    """Return the work of admitting a prompt, in characters; a lower bound for a large prompt.
+    """Return the work of admitting a prompt, in characters to tokenise; a lower bound for a large
+    prompt.
 
     The event loop computes the size, so it stops early in a chat of many thousand parts.
     """
@@ -111,8 +117,10 @@ class TextRules:
     stops: tuple[str, ...] = ()
     include_stop: bool = False
     skip_special_tokens: bool = True
-    hidden_stops: Mapping[int, str] = field(default_factory=dict)  # special tokens in `stops`
-    shows_prompt_ids: bool = False  # whether a choice's first event has its prompt's tokens
+    # texts of the special tokens in `stops`, by token id
+    hidden_stops: Mapping[int, str] = field(default_factory=dict)
+    # whether a choice's first event has the token ids of the choice's prompt
+    shows_prompt_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +143,7 @@ class AnswerForm:
 
     @property
     def text_size(self) -> int:
-        """The work of writing `text` as a grammar for the engine, in characters."""
+        """The work of writing `text` as a grammar for the engine, in characters to tokenise."""
         match self.text:
             case None:
                 return 0
@@ -149,64 +157,68 @@ class AnswerForm:
 class CacheMark:
     """A cache breakpoint, up to which the prompt is retained, as in any dialect."""
 
-    seconds: float  # retention from each use on
+    seconds: float  # seconds for which the prefix is retained after each use
     chat: ChatPrompt | None = None  # the chat up to the breakpoint; None: the whole prompt
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """The content of a request, as its dialect has read it."""
+    """The content of a request, as the request's dialect has read it."""
 
     request_id: str
     prompts: tuple[Prompt, ...]
-    choices: int  # choices of each prompt
+    choices: int  # number of choices of each prompt
     sampling: SamplingParams
-    # the maximum is the default: cut it to the free tokens of the context
+    # whether `max_tokens` is only a default, to be cut to the free tokens of the context
     max_tokens_may_shrink: bool
     text: TextRules
     salt: str | None = None
     adapter: TenantAdapter | None = None  # None: the model alone
-    priority: Priority = "interactive"  # can only lower the tenant's own priority
+    # requested priority, used if it is lower than the tenant's own priority
+    priority: Priority = "interactive"
     loads: Loads = "auto"
     form: AnswerForm = AnswerForm()
-    explain: Explain | None = None  # explain why a prompt missed the cache
-    marks: tuple[CacheMark, ...] = ()  # breakpoints of each prompt, in order
+    explain: Explain | None = None  # question why the prompt missed the cache; None: not asked
+    marks: tuple[CacheMark, ...] = ()  # cache breakpoints of each prompt, in order
     drafts: bool = True  # whether tokens may be drafted; drafts do not change the answer
     prediction: str = ""  # text that the answer is expected to repeat; "": none
-    embeds: bool = False  # the answer is each prompt's embedding
+    embeds: bool = False  # whether the answer is each prompt's embedding
     # Packed token ids whose logits after each prompt are the answer; empty: the answer has no
     # logits.
     candidates: tuple[bytes, ...] = ()
-    modules: ModulesOption | None = None  # modules before the text of each prompt
+    modules: ModulesOption | None = None  # prompt modules that come before the text of each prompt
 
     @property
     def at_once(self) -> int:
-        """The number of choices that run at the same time."""
+        """The maximum number of choices that run at the same time."""
         choices = len(self.prompts) * self.choices
         return choices if self.has_output else min(choices, PROMPTS_AT_ONCE)
 
     @property
     def has_output(self) -> bool:
-        """True if tokens are generated, and not only the prompt computed into the cache."""
+        """True if tokens are generated; False if the prompt is only computed into the cache."""
         return self.sampling.max_tokens > 0
 
     @property
     def size(self) -> int:
-        """The work of admission, in characters, including the chats up to breakpoints."""
+        """The work of admission, in characters to tokenise, including the chats up to
+        breakpoints.
+        """
         marked = sum(size_of(mark.chat) for mark in self.marks if mark.chat is not None)
         return sum(map(size_of, self.prompts)) + marked + self.form.text_size + len(self.prediction)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """An answer's chat and place in the chat: a later request can reuse the answer's tokens.
+    """The chat of an answer, and its place there, by which a later request finds the answer's
+    tokens.
 
     `opened` are the prompt's last tokens, if they open the answer's reasoning.
     """
 
     tenant_id: str
-    chain: Any  # the hash of all earlier messages
-    begin: Place  # the turn's begin in the rendered chat
+    chain: Any  # hash of all earlier messages
+    begin: Place  # place in the rendered chat at which the turn begins
     before: bytes  # digest of the rendered chat up to `begin`
     opened: TokenIds
     # If thoughts are kept: the prompt's tokens from the turn `parent` up to `opened`.
@@ -215,12 +227,13 @@ class Origin:
 
 
 class ModulesUsed(msgspec.Struct, frozen=True):
-    """The modules of a prompt, as the answer reports them."""
+    """The prompt modules that a prompt used, as the answer reports them."""
 
     schema: str
     used: tuple[str, ...]
-    together: tuple[tuple[str, ...], ...]  # modules of one scaffold, which attend to each other
-    tokens: int  # of the modules, and of the template's text before them
+    # names of modules of one scaffold, which attend to each other
+    together: tuple[tuple[str, ...], ...]
+    tokens: int  # number of tokens of the modules, and of the template's text before the modules
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,22 +242,26 @@ class AdmittedRequest:
 
     generates: tuple[Generate, ...]
     choices: int
-    # counted once for all choices that share a prompt (`sharing`), as `usage` does
+    # number of prompt tokens; choices that share a prompt (`sharing`) count once, as in `usage`
     prompt_tokens: int
     text: TextRules
-    parser: Callable[[], TurnParser] | None = None  # a maker of parsers; None: plain text
-    origin: Origin | None = None  # for answers that are remembered
-    grammar_param: str | None = None  # the field that the request's grammars come from
+    # function that makes a parser of an answer; None: answers are plain text
+    parser: Callable[[], TurnParser] | None = None
+    origin: Origin | None = None  # where the answer belongs, if it is to be remembered
+    grammar_param: str | None = None  # name of the request's field from which its grammar comes
     seen: SeenPrompt | None = None  # the prompt to remember; None for several prompts
-    comparison: Comparison | None = None  # comparison with an earlier prompt, if asked for
-    explains: bool = False  # the answer reports the comparison
+    # comparison of the prompt with an earlier prompt, if the request asks for it
+    comparison: Comparison | None = None
+    explains: bool = False  # whether the answer reports the comparison
     max_tokens_may_shrink: bool = False  # see `GenerationRequest`
-    at_once: int | None = None  # choices that run at the same time; None: all
-    modules: ModulesUsed | None = None  # modules of the prompts
+    at_once: int | None = None  # maximum number of choices that run at the same time; None: all
+    modules: ModulesUsed | None = None  # prompt modules that the prompts used
 
     @property
     def sharing(self) -> int:
-        """The number of choices that share one computed prompt; 1 without the cache."""
+        """The number of choices that share one computed prompt; 1 if the request bypasses the
+        cache.
+        """
         return self.choices if self.generates[0].use_cache else 1
 
     @property

@@ -13,7 +13,9 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 class ModelChats(NamedTuple):
-    """The tokenizer, template and formats of a model; without a template chats are refused."""
+    """The tokenizer, chat template and answer formats of a model; if there is no template, chats
+    are refused.
+    """
 
     tokenizer: Tokenizer
     template: ChatTemplate | None

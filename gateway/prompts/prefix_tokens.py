@@ -1,8 +1,10 @@
-"""The leading tokens that all prompts which continue a published source have in common.
+"""The tokens of a published source: the first tokens that all prompts which continue the source
+have in common.
 
 The tokens at a text's end depend on the text that follows, and a template may write something
 between messages. So the source is rendered with several continuations, and the tokens with which
-all of these begin are the prefix. Whatever follows the source, its prompt begins with these tokens.
+all of these begin are the prefix. Whatever follows the source in a prompt, the prompt begins with
+these tokens.
 """
 
 from collections.abc import Sequence
@@ -17,7 +19,8 @@ from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.state.records import PrefixSource
 
-# Texts with different first characters, one of each kind that tokenizers tell apart.
+# Texts with different first characters, one text for each kind of character that tokenizers tell
+# apart.
 _CONTINUATIONS = ("Zebra", "a", "7", " b", "\n", ".", "é", "日")
 _NEXT = (("user",), ("assistant",))  # roles that may follow messages
 _FIRST = (("system", "user"), *_NEXT)  # roles of a chat's first message

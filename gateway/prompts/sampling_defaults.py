@@ -1,7 +1,7 @@
 """The model's sampling defaults for requests that set none, from generation_config.json.
 
 Makers publish this file with their models; a request's own fields override the file. The same
-fields are read as by vLLM's `--generation-config auto`, and `do_sample` has no effect either.
+fields are read as by vLLM's `--generation-config auto`, and as there `do_sample` has no effect.
 """
 
 from pathlib import Path
@@ -28,7 +28,8 @@ class SamplingDefaults(msgspec.Struct, frozen=True):
     top_k: int = 0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
-    max_tokens: int | None = None  # for a chat or a response; None: the server's default
+    # maximum tokens of the answer to a chat or a response request; None: the server's default
+    max_tokens: int | None = None
 
 
 DIALECT_DEFAULTS = SamplingDefaults()
@@ -48,7 +49,8 @@ class _File(msgspec.Struct):
 def read_sampling_defaults(
     model_dir: Path, source: GenerationConfigSource = "auto"
 ) -> SamplingDefaults:
-    """Read a model directory's defaults; the dialects' defaults for `none`, or without a file.
+    """Read a model directory's defaults; return the dialects' defaults for the setting `none`, or
+    if there is no file.
 
     Raises GenerationConfigBroken for a value out of bounds or of another type.
     """

@@ -22,11 +22,13 @@ from gateway.receipts.signing import ReceiptKey
 from gateway.sharing.flushing import Flushing, FlushResult
 from gateway.state.records import CacheFlush, ErasedTenant
 
-LOOK_S = 0.1  # between two looks at an erasure that is awaited
+LOOK_S = 0.1  # seconds between two looks at an erasure that is awaited
 
 
 class _Recorded(NamedTuple):
-    """A recorded erasure. `is_due_again`: all gateways know, and engines flush a second time."""
+    """A recorded erasure. `is_due_again`: whether all gateways know of the deletion, so that
+    engines flush a second time.
+    """
 
     flush: CacheFlush
     of: ErasedTenant
@@ -34,7 +36,7 @@ class _Recorded(NamedTuple):
 
 
 class Erasing:
-    """The erasures of one gateway process. For one event loop."""
+    """The erasures of one gateway process. Used in one event loop."""
 
     def __init__(self, flushing: Flushing, key: ReceiptKey, clock: Callable[[], float]) -> None:
         """Measure time by `clock`, in seconds since the epoch."""
@@ -50,7 +52,8 @@ class Erasing:
     async def drop(
         self, tenant_id: str, of: ErasedTenant | None = None, *, again: bool
     ) -> FlushResult:
-        """Drop a tenant's prefixes. `of`, given for a deleted tenant, is recorded with the flush.
+        """Drop a tenant's prefixes. `of`, the erased records of a deleted tenant, is recorded with
+        the flush.
 
         `again`: drop them once more when all gateways know that the tenant's requests are refused.
 

@@ -1,7 +1,7 @@
 """A receipt of an erasure, as data, and its signed form.
 
-Numbers are integers and times are text, so that the signed bytes of a receipt do not depend on how
-its JSON is laid out.
+Numbers are integers and times are text, so that the signed bytes of a receipt do not depend on the
+layout of its JSON.
 
 Knows: fields. Does not know: how a receipt is made (`erasing`) or signed (`signing`).
 """
@@ -14,7 +14,8 @@ import msgspec
 from engine.link.erasure import Erasure, TierErasure
 
 Format = Literal["erasure-receipt-1"]
-KEPT = ("usage counters", "audit log")  # left by a deletion: no prompt, no answer
+# records that a deletion leaves: they hold no prompt and no answer
+KEPT = ("usage counters", "audit log")
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,13 +30,14 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     name: str
     by: str
-    deleted_at: str  # in UTC, as ISO 8601
+    deleted_at: str  # time of the deletion, in UTC, as ISO 8601
     at: str
-    flush: str  # the id by which engines know the erasure
+    flush: str  # id of the flush, by which engines know the erasure
     keys: int
     responses: int
     engines: dict[str, Erasure]
-    awaited: tuple[str, ...]  # engines that were away
+    # names of the engines that have not done the flush yet, because they were away
+    awaited: tuple[str, ...]
     open: tuple[str, ...]
     kept: tuple[str, ...] = KEPT
 
@@ -58,7 +60,9 @@ def moment(at: float) -> str:
 
 
 def joined(first: Erasure, then: Erasure) -> Erasure:
-    """Add up the erasures of two flushes of a tenant in an engine; `then` tells what still runs."""
+    """Add up the erasures of a tenant's two flushes in an engine; `then`, the later, tells which
+    parts still run.
+    """
     counted = [one for one in (first.tiers, then.tiers) if one is not None]
     if len(counted) < 2:
         return msgspec.structs.replace(then, tiers=next(iter(counted), None))

@@ -18,7 +18,8 @@ from gateway.errors import BadRequest
 from gateway.http.bodies.names import check_all_names
 from gateway.receipts.receipt import Receipt, SignedReceipt
 
-MAX_BYTES = 4 << 20  # bound on a receipt's file: some hundred bytes an engine
+# maximum bytes of a receipt's file, which takes some hundred bytes for each engine
+MAX_BYTES = 4 << 20
 _KEY_BYTES = 32
 # Prefixes of the signed bytes, so that a signature of one kind is never valid for another kind.
 _ABOUT, _ABOUT_FILE = b"ratoon receipt\0", b"ratoon prefix file\0"
@@ -50,7 +51,9 @@ class ReceiptKey:
         return SignedReceipt(receipt=receipt, signature=_text(signature))
 
     def sign_file(self, digest: bytes) -> bytes:
-        """Sign the SHA-256 digest of an exported prefix's file; 64 bytes."""
+        """Sign the SHA-256 digest of an exported prefix's file; return the 64 bytes of the
+        signature.
+        """
         return self._key.sign(_ABOUT_FILE + digest)
 
 
@@ -94,7 +97,7 @@ def _read(content: bytes) -> dict[str, Any]:
         raise NotAReceipt(f"a file of {len(content)} bytes; a receipt has at most {MAX_BYTES}")
     try:
         found = msgspec.json.decode(content)
-        check_all_names(content)  # readers differ in which of two values counts
+        check_all_names(content)  # of a name given twice, readers may take either value
     except (msgspec.DecodeError, UnicodeDecodeError, BadRequest, RecursionError):
         raise NotAReceipt("not a receipt's JSON") from None
     if not isinstance(found, dict) or set(found) != {"receipt", "signature"}:

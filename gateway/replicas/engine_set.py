@@ -25,7 +25,7 @@ LOOK_S = 0.25  # seconds after which a silent replica loses its unbegun requests
 
 
 class EngineSet(ReplicaQueries):
-    """The replicas that one gateway process uses. For one event loop."""
+    """The replicas that one gateway process uses. Used in one event loop."""
 
     def __init__(
         self,

@@ -73,7 +73,7 @@ class Leases:
 
 
 class FoundEngines:
-    """The keeper that adds and removes replicas as the state lists them. For one event loop."""
+    """The keeper that adds and removes replicas as the state lists them. Used in one event loop."""
 
     def __init__(
         self,

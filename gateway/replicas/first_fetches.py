@@ -35,7 +35,7 @@ _ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
 
 class FirstFetches:
-    """The first fetches of all replicas of a gateway process. For one event loop."""
+    """The first fetches of all replicas of a gateway process. Used in one event loop."""
 
     def __init__(
         self, members: Members, routing: Routing, notes: Callable[[], RoutingNotes]

@@ -22,7 +22,7 @@ RETRY_S = 0.5
 
 
 class FlushReader:
-    """A reader of all recorded flushes. For one event loop."""
+    """A reader of all recorded flushes. Used in one event loop."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Measure time by the clock `monotonic`, in seconds."""

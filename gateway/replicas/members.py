@@ -63,7 +63,7 @@ class ReplicaEngine(Engine, Protocol):
 
 
 class Members:
-    """The replicas by name, in order. For one event loop."""
+    """The replicas by name, in order. Used in one event loop."""
 
     def __init__(
         self, engines: Mapping[str, ReplicaEngine], gone: Callable[[str], None] = lambda _: None

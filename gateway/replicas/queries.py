@@ -119,7 +119,7 @@ _JOINED: Mapping[type[Query[Any]], Callable[[Any, Any], Any]] = {
 
 
 class ReplicaQueries:
-    """The queries of one gateway process to its replicas. For one event loop."""
+    """The queries of one gateway process to its replicas. Used in one event loop."""
 
     def __init__(self, members: Members, first_fetches: FirstFetches) -> None:
         self._members = members

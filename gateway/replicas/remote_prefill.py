@@ -44,7 +44,7 @@ OnBegin = Callable[[Tokens], None]
 
 
 class RemotePrefill:
-    """A remote prefill. For one event loop."""
+    """A remote prefill. Used in one event loop."""
 
     def __init__(self, replica: str, request: Generate, source: FetchSource | None) -> None:
         """Prepare a remote prefill; its engine fetches from `source` before it computes."""

@@ -25,7 +25,7 @@ RETRY_AFTER_S = 2.0  # seconds until a replica that died is usually back
 
 
 class Serving:
-    """The requests that one gateway process has on its replicas. For one event loop."""
+    """The requests that one gateway process has on its replicas. Used in one event loop."""
 
     def __init__(
         self,

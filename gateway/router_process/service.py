@@ -33,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class RouterService:
-    """The router and all connected workers. For one event loop."""
+    """The router and all connected workers. Used in one event loop."""
 
     def __init__(
         self,

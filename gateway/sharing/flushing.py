@@ -51,7 +51,7 @@ class FlushResult:
 
 
 class Flushing(Renewed):
-    """The flushes that one gateway process makes. For one event loop."""
+    """The flushes that one gateway process makes. Used in one event loop."""
 
     def __init__(
         self, state: FlushState, engine: Engine, clock: Callable[[], float], reader: FlushReader

@@ -22,7 +22,7 @@ from gateway.state.store import Records
 
 
 class Partitions(Renewed):
-    """The division of one engine's cache among tenants. For one event loop."""
+    """The division of one engine's cache among tenants. Used in one event loop."""
 
     def __init__(self, store: Records, engine: Engine, *, are_wanted: bool) -> None:
         super().__init__()

@@ -23,7 +23,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class Pinning:
-    """The pins of published prefixes in one engine, made in the background. For one event loop."""
+    """The pins of published prefixes in one engine, made in the background. Used in one
+    event loop.
+    """
 
     def __init__(self, engine: Engine, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._engine = engine

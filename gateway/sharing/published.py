@@ -50,7 +50,7 @@ class PublishedParts:
 
 
 class Published:
-    """The published prefixes of one gateway process. For one event loop."""
+    """The published prefixes of one gateway process. Used in one event loop."""
 
     def __init__(self, parts: PublishedParts) -> None:
         self._parts = parts

@@ -14,7 +14,7 @@ REFRESH_S = 2.0  # the seconds within which another worker's change is noticed
 
 
 class Renewed(ABC):
-    """A listener (`gateway.state.store.Listener`) that renews itself. For one event loop."""
+    """A listener (`gateway.state.store.Listener`) that renews itself. Used in one event loop."""
 
     def __init__(self) -> None:
         self._news = asyncio.Event()

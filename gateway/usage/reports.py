@@ -21,7 +21,7 @@ MOST_WAITING = 8  # reports of one tenant
 
 
 class Reports:
-    """The reports that one gateway process makes. For one event loop."""
+    """The reports that one gateway process makes. Used in one event loop."""
 
     def __init__(self) -> None:
         self._turns = TenantTurns(MOST_WAITING)

@@ -47,7 +47,7 @@ class _Flowing:
 
 
 class Backlogs(AnswerMemory):
-    """The backlogs of one server's streams. For one event loop."""
+    """The backlogs of one server's streams. Used in one event loop."""
 
     def __init__(self, bounds: Bounds) -> None:
         super().__init__(

@@ -33,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class GatheredAnswers(AnswerMemory):
-    """The memory that one server's whole answers take. For one event loop."""
+    """The memory that one server's whole answers take. Used in one event loop."""
 
     def __init__(self, bounds: Bounds) -> None:
         super().__init__(

@@ -25,18 +25,23 @@ NULL: dict[str, Any] = {"type": "null"}
 NONE: dict[str, Any] = {"anyOf": [NULL, {"type": "array", "maxItems": 0}]}
 
 
-Lifetime = Literal["5m", "30m", "1h", "12h"]  # time after each use; 30m and 12h are OpenAI's
+# retention time after each use; 30m and 12h are OpenAI's values
+Lifetime = Literal["5m", "30m", "1h", "12h"]
 
 
 class CacheBreakpoint(Struct, frozen=True):
-    """A cache breakpoint: the prompt up to its part is retained for `ttl` or the request's."""
+    """A cache breakpoint: the prompt up to this part is retained for `ttl`, or else the request's
+    time.
+    """
 
     mode: Literal["explicit"] = "explicit"
     ttl: Lifetime | None = None
 
 
 class CacheControl(Struct, frozen=True):
-    """Anthropic's cache mark, which many clients send to any server: retain the prompt up to it."""
+    """Anthropic's cache mark, which many clients send to any server: retain the prompt up to this
+    mark.
+    """
 
     type: Literal["ephemeral"]
     ttl: Literal["5m", "1h"] | None = None
@@ -45,7 +50,8 @@ class CacheControl(Struct, frozen=True):
 class TextPart(Struct, frozen=True):
     """A text part of a message."""
 
-    # No tag of msgspec's: with a single type, it would accept a part without the tag.
+    # The type is no tag of msgspec: as there is a single type, msgspec would accept a part without
+    # the tag.
     type: Literal["text"]
     text: str
     prompt_cache_breakpoint: CacheBreakpoint | None = None
@@ -93,8 +99,10 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     tool_calls: list[Annotated[SaidCall, Meta(extra_json_schema=_CALL)]] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None  # vLLM's newer name of the reasoning
-    thinking: str | None = None  # gpt-oss's name of the reasoning, which its template reads
-    prefix: bool | None = None  # Mistral's and DeepSeek's flag of a last message to continue
+    # gpt-oss's name of the reasoning; the model's template reads this name
+    thinking: str | None = None
+    # Mistral's and DeepSeek's flag of a last message that the answer continues
+    prefix: bool | None = None
     partial: bool | None = None  # `prefix` as Kimi's and Qwen's services name it
     cache_control: CacheControl | None = None  # the cache mark of a message without parts
     function_call: Raw = field(default_factory=Raw)
@@ -119,7 +127,7 @@ SaidMessage = Annotated[ChatMessage, Meta(extra_json_schema=_SAID)]
 
 
 def check_arguments(messages: Sequence[ChatMessage]) -> None:
-    """Raise BadRequest if the calls' arguments, JSON in strings, have too many values."""
+    """Raise BadRequest if the calls' arguments, which are JSON in strings, have too many values."""
     calls = (call.function for message in messages for call in message.tool_calls or ())
     check_spelled((call.arguments for call in calls if call is not None), "messages")
 
@@ -136,7 +144,9 @@ def check_spelled(arguments: Iterable[object], param: str) -> None:
 
 
 def message_of(message: ChatMessage, place: int) -> Message:
-    """Read message `place`; raise BadRequest for an empty message, or forbidden calls."""
+    """Read message `place`; raise BadRequest for an empty message, or for calls where
+    none may be.
+    """
     where = f"messages[{place}]"
     calls = _calls_of(message, where)
     content = message.content
@@ -205,7 +215,9 @@ def asks_something(raw: Raw) -> bool:
 
 
 def unsupported(param: str, unless: str = "") -> BadRequest:
-    """Make the error for a known but unsupported field; `unless` names the supported case."""
+    """Make the error for a known but unsupported field; `unless` says in which case the field is
+    supported.
+    """
     message = f"`{param}` is not supported{unless and f' unless {unless}'}"
     return BadRequest(message, code="unsupported_parameter", param=param)
 

@@ -25,7 +25,7 @@ from gateway.prompts.chats.free_formats import FreeFormat, FreeFormats, free_fun
 from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.turn_formats.turn_format import ToolSpec
 
-MAX_TOOLS = 128  # tools of a request, as many as OpenAI takes
+MAX_TOOLS = 128  # maximum number of tools of a request, as many as OpenAI takes
 NOT_RUN = "tools of this type run elsewhere; nothing here runs them"
 
 
@@ -113,7 +113,7 @@ class SentTools:
     """The tools of a request: the tools shown to the model, and the tools passed over."""
 
     forms: tuple[Tool, ...] = ()  # the shown tools as templates take them
-    places: tuple[int, ...] = ()  # the place of each tool in the request
+    places: tuple[int, ...] = ()  # index of each tool in the request
     free: frozenset[str] = frozenset()  # names of the tools that take text
     specs: tuple[ToolSpec, ...] = ()  # the specifications that calls of the shown tools must meet
     passed_over: tuple[PassedOver, ...] = ()
@@ -145,7 +145,7 @@ class SentTools:
         )
 
     def up_to(self, place: int) -> list[Tool]:
-        """List the shown tools among the request's tools up to the tool at `place`."""
+        """List the shown tools among the first tools of the request, up to the tool at `place`."""
         return [*self.forms[: sum(one <= place for one in self.places)]]
 
 
@@ -178,7 +178,7 @@ def _plain(spelled: bytes, where: str) -> Tool:
     tool: Tool = parse_part(_PLAIN, spelled, where)
     if "type" not in tool:
         tool = {"type": "function", **tool}
-    # A cache mark is not shown to the model: the prompt would change with the mark.
+    # Cache marks are not shown to the model: otherwise the prompt would change with a mark.
     tool.pop("cache_control", None)
     tool["function"].pop("cache_control", None)
     return tool

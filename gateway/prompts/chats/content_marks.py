@@ -7,8 +7,8 @@ the rendered text are then the template's own, and the break characters are remo
 trim, split and join the strings: a break character is no space, and stands within the token.
 
 A template may also write the rest of a token around a string, such as `<` and `>` around a
-parameter's name. So strings that lack only the brackets are *near-tokens*, which can get a break
-character too.
+parameter's name. So strings that lack only the brackets are *near-tokens*, which are broken up too
+where that is possible.
 """
 
 import json
@@ -25,7 +25,8 @@ from gateway.errors import BadRequest
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.tokens.control_tokens import ControlTokens, pattern_of
 
-MOST = 1 << 17  # control tokens in a request's strings, each of which is rewritten several times
+# maximum number of control tokens in a request's strings, since each is rewritten several times
+MOST = 1 << 17
 _PRIVATE_USE = list(map(chr, range(0x100000, 0x10FFFE)))  # Unicode's last private plane
 _PLAIN = re.compile("[\U00100000-\U0010fffd]{1,4096}")
 _ESCAPED = re.compile(r"\\udb[c-f][0-9a-f]\\ud[c-f][0-9a-f]{2}")  # private characters in ASCII JSON
@@ -42,10 +43,10 @@ class ContentMarks:
         self._near = _near(control)
 
     def mark_for(self, given: Given) -> str:
-        """Choose a break character; "" if `given` has no control token and nothing like one.
+        """Choose a break character; "" if `given` has neither control tokens nor near-tokens.
 
         Raises BadRequest where no character is left, or for more than MOST control tokens: only a
-        text made for that has so many.
+        text made for this purpose has so many.
         """
         strings = [*_said(given["messages"]), *_strings(_rest(given))]
         if not any(self._any.search(text) or self._near.is_near(text) for text in strings):
@@ -69,7 +70,7 @@ class ContentMarks:
         }
 
     def _message(self, message: Message, mark: str, *, near: bool) -> Message:
-        """Put break characters into each part of a message, but not into its role."""
+        """Put break characters into each part of a message, but not into the message's role."""
         parts = []
         for part in message.parts:
             markup = message.role == "assistant" and isinstance(part, Text)
@@ -98,7 +99,7 @@ class ContentMarks:
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """The control tokens without the brackets at their beginning, end, or both."""
+    """The control tokens without their brackets at the beginning, at the end, or at both."""
 
     heads: tuple[str, ...]
     tails: tuple[str, ...]
@@ -112,7 +113,7 @@ class _Near:
         )
 
     def marked(self, text: str, mark: str) -> str:
-        """Break up `text` so that neither end of it can become part of a token."""
+        """Break up `text` so that neither end of the text can become part of a control token."""
         begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
         at = set()
         if text.strip() in self.wholes or text.startswith(self.heads, begin):
@@ -147,7 +148,7 @@ def _free(strings: Iterable[str]) -> str:
 
 
 def escaped(mark: str) -> str:
-    """Spell a break character as plain ASCII JSON does."""
+    """Escape a break character as in plain ASCII JSON."""
     return json.dumps(mark)[1:-1]
 
 

@@ -1,4 +1,4 @@
-"""The form of messages and tools for a template with certain traits."""
+"""The conversion of messages and tools to the form that a template with certain traits takes."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 from gateway.prompts.chats.messages import Message, Reasoning, Text, template_form
 from gateway.prompts.chats.traits import TemplateTraits
 
-Tool = dict[str, Any]  # a tool as the client sent it
+Tool = dict[str, Any]  # a tool as the client sent it, in OpenAI's form
 
 
 def form_of(message: Message, traits: TemplateTraits) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from gateway.prompts.chats.offered_tools import INPUT, PassedOver
 from gateway.turn_formats.turn_format import LARK, LarkText, ToolSpec
 
 NOT_HELD = "the model is shown the grammar; calls are not held to it"
-MAX_LARK = 1 << 14  # characters of a request's Lark grammars, which take 1 to 3 us each to read
-MAX_INLINED = 1 << 10  # characters up to which a grammar is tried as a regular expression
+MAX_LARK = 1 << 14  # maximum characters of a request's Lark grammars; each takes 1 to 3 us to read
+MAX_INLINED = 1 << 10  # maximum characters of a grammar that is tried as a regular expression
 
 
 class FreeFormat(Struct, frozen=True, kw_only=True):
@@ -44,14 +44,16 @@ class TextBounds(Struct, frozen=True):
 
 
 class FreeFormats:
-    """The formats of one request's free-text tools: each is read once, up to a bound."""
+    """The formats of one request's free-text tools: each format is read once, and the sizes of all
+    are bounded.
+    """
 
     def __init__(self) -> None:
         self._read: dict[FreeFormat, TextBounds] = {}
         self._left = MAX_LARK
 
     def held(self, format_: FreeFormat | None) -> TextBounds:
-        """Return the bounds on texts of a tool with this format."""
+        """Return the pattern or grammar for texts of a tool with this format."""
         if format_ is None or format_.type != "grammar" or not format_.definition:
             return TextBounds()
         if format_.syntax == "regex":
@@ -61,7 +63,7 @@ class FreeFormats:
         return self._read[format_]
 
     def not_held(self, format_: FreeFormat | None, where: str) -> Iterator[PassedOver]:
-        """Report that calls of the tool at `where` are not held to its grammar."""
+        """Make the note that calls of the tool at `where` need not follow the tool's grammar."""
         if format_ is not None and format_.type == "grammar":
             held = self.held(format_)
             if held.pattern is None and held.lark is None:
@@ -94,7 +96,9 @@ def free_function(
 
 
 def lark_spec(spec: ToolSpec, lark: str) -> ToolSpec:
-    """Hold a free-text tool to its Lark grammar, which the model is not shown."""
+    """Make the specification of a free-text tool whose texts must follow its Lark grammar, which
+    the model is not shown.
+    """
     return replace(spec, parameters=_parameters({LARK: LarkText(lark)}), strict=True)
 
 

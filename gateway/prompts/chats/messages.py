@@ -2,7 +2,7 @@
 
 A message has parts. A part is a Struct whose fields are strings, or JSON of strings, all from the
 request: a control token in any part is plain text (`content_marks.py`). Only the assistant's text
-may have markup.
+may contain markup (`<think>`).
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-_SHORT = 9  # characters of a short call id
+_SHORT = 9  # number of characters of a short call id
 
 
 class Text(Struct, frozen=True):
@@ -48,8 +48,8 @@ Part = Text | Reasoning | ToolCall | ToolResult
 class Message(Struct, frozen=True):
     """A message of a chat: one part of each kind at most, but any number of calls.
 
-    The dialect joins several texts to one: joined later, for the template, they could make a
-    control token.
+    The dialect joins several texts into one: texts that are joined only later, for the template,
+    could form a control token.
     """
 
     role: str
@@ -88,7 +88,7 @@ def _call_form(call: ToolCall) -> dict[str, Any]:
 
 
 def with_short_ids(message: Message) -> Message:
-    """Give calls ids of nine letters or digits; equal ids stay equal."""
+    """Replace ids of calls by ids of nine letters or digits; equal ids stay equal."""
     parts: list[Part] = []
     for part in message.parts:
         match part:
@@ -108,7 +108,7 @@ def _short(call_id: str) -> str:
 
 
 def with_numbered_ids(messages: Iterable[Message], *, in_turns: bool) -> Iterator[Message]:
-    """Give calls ids `functions.NAME:NUMBER`, and give each result the id of its call.
+    """Replace ids of calls by `functions.NAME:NUMBER`, and give each result the new id of its call.
 
     Numbers count the calls of the chat; if `in_turns`, the calls of each message.
     """
@@ -131,7 +131,7 @@ def with_numbered_ids(messages: Iterable[Message], *, in_turns: bool) -> Iterato
 
 
 def stored_message(form: Mapping[str, Any]) -> Message:
-    """Read back the message that has the template form `form`."""
+    """Convert the template form `form` back to a message."""
     call_id, name = form.get("tool_call_id"), form.get("name")
     content, thought = form["content"], form.get("reasoning_content")
     part = Text(content) if call_id is None else ToolResult(content, call_id)

@@ -1,4 +1,4 @@
-"""The tools that are no functions: tools that take free text, and hosted tools.
+"""The tools that are not functions: tools that take free text, and hosted tools.
 
 A model calls functions, whose arguments are a JSON object. A tool that takes text is shown to the
 model as a function of one argument, `input`; the client gets the text that the model writes there.
@@ -20,9 +20,9 @@ from gateway.prompts.chats.forms import Tool
 
 INPUT = "input"
 _STARTS = re.compile(r'\s*\{\s*"input"\s*:\s*"')
-_MAX_START = 64  # characters in which an object of the usual form must have begun
-# The part of a JSON string that is certain: without half an escape or half a surrogate pair.
-# Models also write escapes that JSON does not have, and halves that stand alone.
+_MAX_START = 64  # maximum characters before the text in an object of the usual form
+# Matches the certain part of a JSON string, which does not end in half an escape or half a
+# surrogate pair. Models also write escapes that JSON does not have, and halves that stand alone.
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ALONE = r"(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])"
 _HEX = r"\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}"
@@ -65,12 +65,12 @@ class FreeInput:
     """A reader of a free-text call's JSON arguments as they come, in linear time."""
 
     def __init__(self) -> None:
-        self._held = ""  # fed characters that are not yet returned
-        self._other: list[str] = []  # pieces of an object of another form
+        self._held = ""  # characters that were fed and are not yet returned
+        self._other: list[str] = []  # pieces of arguments that are an object of another form
         self._state: Literal["start", "inside", "other", "over"] = "start"
 
     def feed(self, arguments: str) -> str:
-        """Return the text that is certain once `arguments` have come."""
+        """Add more `arguments`; return the further text that is certain now."""
         if self._state == "other":
             self._other.append(arguments)
             return ""
@@ -80,7 +80,7 @@ class FreeInput:
         return self._told() if self._state == "inside" else ""
 
     def end(self) -> str:
-        """End the arguments; return a held object of another form unchanged; else return ""."""
+        """End the arguments; return an object of another form unchanged, or else ""."""
         if self._state in ("start", "other"):
             return _whole("".join((self._held, *self._other)))
         return ""

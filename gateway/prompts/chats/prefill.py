@@ -1,4 +1,4 @@
-"""The prefill: a last assistant's message, which the model's answer continues.
+"""The prefill: an assistant's message at the end of a chat, which the model's answer continues.
 
 A template may trim or drop a last message, or end the turn after the message. So the template is
 given a placeholder instead of the message. The prompt is the text that the template wrote before
@@ -44,7 +44,8 @@ class Prefill:
 
 
 def spelled(text: str, reasoning: ReasoningFormat | None) -> Sequence[str]:
-    """Cut a text that opens the reasoning itself; every second piece is a reasoning tag.
+    """Split a text that itself opens the reasoning at its tags; every second piece is a reasoning
+    tag.
 
     Any other text stays one piece.
     """

@@ -1,6 +1,6 @@
 """The assistant's turns as a chat template shows them, found by rendering small chats.
 
-So a model's formats are found from its template's output, however the template is written.
+From these turns a model's formats are found, however its template is written.
 
 Knows: templates and chats. Does not know: formats (`gateway/turn_formats`).
 """
@@ -34,7 +34,7 @@ _OFFERED = {
 _ASKED = Message("user", (Text("How is the weather?"),))
 _CALL = ToolCall(_TOOL.name, {"city": _CITY, "days": _DAYS}, "abcdefgh1")
 _RESULT = Message("tool", (ToolResult("Cold.", "abcdefgh1"),))
-_LONGEST_MARK = 40  # characters of a tag
+_LONGEST_MARK = 40  # maximum characters of a tag
 _THOUGHT = "This needs a call."
 
 
@@ -55,7 +55,7 @@ def shown_turns(source: str, render: Render, *, shows_calls: bool = True) -> Sho
 def _turn(
     render: Render, parts: Sequence[Reasoning | ToolCall], said: str, *, is_whole: bool = False
 ) -> str | None:
-    """Render the turn after a request to the assistant; None if the rendering lacks `said`.
+    """Render the assistant's turn after a user's request; None if the rendering lacks `said`.
 
     With `is_whole` the chat before the turn is included: a prompt may open and close the reasoning.
     """

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
-MAX_CHARACTERS = 16 << 10  # bound on a request's variables, some of which are remembered
-# Some templates know this variable. With other templates the generated turns are put back.
+# maximum characters of a request's variables, some of which are remembered
+MAX_CHARACTERS = 16 << 10
+# The variable by which some templates keep thoughts; with other templates the generated turns are
+# put back.
 PRESERVE_THINKING = "preserve_thinking"
 
 Scalar = str | int | float | bool | None
@@ -25,7 +27,9 @@ class ChatSettings(NamedTuple):
 
 
 def variables_in(spelled: str | None) -> dict[str, Scalar]:
-    """Read a template's variables from JSON; raise DecodeError unless an object of scalars."""
+    """Read a template's variables from JSON; raise DecodeError if the JSON is not an object of
+    scalars.
+    """
     return {} if spelled is None else msgspec.json.decode(spelled, type=dict[str, Scalar])
 
 

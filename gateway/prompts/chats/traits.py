@@ -10,40 +10,44 @@ ReasoningField = Literal[
 
 
 class TemplateTraits(Struct, frozen=True):
-    """The traits that a chat must have for a template to show it whole and in order.
+    """The traits that a chat must have so that a template shows it whole and in order.
 
     The defaults are those of a template that takes any chat as it is.
     """
 
-    # Whether a message's texts are given as a list of parts, each part with its type.
+    # Whether the template takes a message's texts as a list of parts, each part with its type.
     content_parts: bool = False
-    # System messages at the beginning: any number, one, or none.
+    # How many system messages a chat may begin with: any number, one, or none.
     leading_system: Literal["several", "one", "none"] = "several"
-    later_system: bool = True  # system messages inside the conversation, in place
+    # whether system messages inside the conversation are shown in their place
+    later_system: bool = True
     users_in_a_row: bool = True
     assistants_in_a_row: bool = True
     assistant_first: bool = True
-    system_alone: bool = True  # a chat of system messages alone
+    system_alone: bool = True  # whether a chat may consist of system messages alone
     user_after_result: bool = True
-    results: bool = True  # messages of the role `tool`
+    results: bool = True  # whether messages of the role `tool` are shown
     # How many calls a message may have; `text`: calls are shown only in the message's text.
     calls: Literal["several", "one", "text"] = "several"
     arguments: Literal["object", "text"] = "object"
-    null_content: bool = False  # content None, not "", in messages of calls alone
+    # whether messages of calls alone have the content None instead of ""
+    null_content: bool = False
     # Where the text of a message with calls stands: beside the calls, in a message before them, or
     # at the end of the reasoning (and in a message once the turn is over: templates then drop
     # reasoning).
     text_beside_calls: Literal["together", "thought", "apart"] = "together"
-    # The field of the assistant's reasoning; `part`: a part in a list of content.
+    # The message's field for the assistant's reasoning; `part`: a part in the list of content.
     reasoning: ReasoningField = "reasoning_content"
-    empty_answers: bool = True  # empty messages of the assistant
-    no_tools: Literal["null", "list"] = "null"  # the template's `tools` where there are no tools
+    empty_answers: bool = True  # whether the assistant's messages may be empty
+    # value of the template's variable `tools` if there are no tools
+    no_tools: Literal["null", "list"] = "null"
     shows_tools: bool = True
-    tools_need_system: bool = False  # tools are shown only beside a system message
+    tools_need_system: bool = False  # whether tools are shown only if there is a system message
     # The empty fields that are added to tools without them: a description; also parameters; or also
     # the description of each parameter.
     completed_tools: Literal["as_sent", "described", "whole", "deep"] = "as_sent"
-    shows_call_ids: bool = False  # each result names its call, so results may come in any order
-    short_ids: bool = False  # call ids must have nine letters or digits
+    # whether each shown result names its call, so that results may come in any order
+    shows_call_ids: bool = False
+    short_ids: bool = False  # whether call ids must have nine letters or digits
     # Call ids must be `functions.NAME:NUMBER`, counted in the chat or in each turn.
     numbered_ids: Literal["no", "chat", "turn"] = "no"

@@ -1,13 +1,13 @@
-"""A prompt of modules and a request's own text, as the engine takes it.
+"""A prompt that consists of prompt modules and a request's own text, as the engine takes it.
 
     | head | module | module | ... |  other tokens of these  |  values  |  own text  |
     `--- modules: each in a namespace of its own ---'  `--- the request's tokens ---'
 
 The head is the text that a chat template writes before the modules, and the schema's text before
 its first named module. The head is a module as well, and every other module attends to the head:
-without a model's first tokens before them, modules are read less well.
+a model makes worse use of modules that do not have the prompt's first tokens before them.
 
-Knows: modules, positions, namespaces as functions. Does not know: the tenants of the namespaces.
+Knows: modules, positions, functions that make namespaces. Does not know: the tenants of namespaces.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from gateway.prompts.tokens.tokenizer import TokenIds
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 
-_PADDING = 0  # a token that nothing attends to
+_PADDING = 0  # id of the padding token, to which nothing attends
 _NONE = Run((), np.empty(0, np.int32), np.empty(0, np.int32))
 
-NamespaceOf = Callable[[str], Namespace]  # from the digest of all that decides the KV
+# makes a namespace from the digest of all that decides the KV
+NamespaceOf = Callable[[str], Namespace]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +40,21 @@ class JoinedPrompt:
     modules: tuple[PromptModule, ...]
     token_ids: TokenIds
     positions: TokenIds
-    namespace: Namespace  # of the request's tokens; depends on the modules before them
+    # namespace of the request's tokens, which depends on the modules before them
+    namespace: Namespace
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens, including the modules' tokens."""
+        """The number of the prompt's tokens, including the modules' tokens."""
         return sum(len(one.whole) for one in self.modules) + len(self.token_ids)
 
     def block_keys(self, path: NamespacePath, block_size: int) -> bytes:
-        """Return the keys of the whole blocks of the request's tokens."""
+        """Return the keys of the whole KV blocks of the request's tokens."""
         return block_keys(path, self.token_ids, block_size)
 
     @property
     def reach(self) -> int:
-        """The number of tokens or the position after the last one, whichever is more."""
+        """The number of tokens or the position after the last token, whichever is more."""
         return max(self.num_tokens, int(self.positions[-1]) + 1)
 
 
@@ -100,15 +102,20 @@ def modules_before(
 
 @dataclass(frozen=True, slots=True)
 class _Keyed:
-    """A run with the digest of all that decides its KV, and the number of the head's tokens."""
+    """A run of modules, with the digest of all that decides its KV, and the number of the head's
+    tokens.
+    """
 
     run: Run
     digest: str
-    head_tokens: int | None = None  # first tokens, which are the head's last; None: it has no head
+    # number of the run's first tokens that are the head's last tokens; None: the run has no head
+    head_tokens: int | None = None
 
 
 def _keyed(begin: TokenIds, selection: Selection, block_size: int) -> list[_Keyed]:
-    """Return the head, if there is any, and then the other runs, each after its head."""
+    """Return the head, if there is any, and then the other runs, each after the head's
+    last tokens.
+    """
     placed = [
         Run((), begin, np.arange(len(begin), dtype=np.int32)),
         *(Run(one.names, one.token_ids, one.positions + len(begin)) for one in selection.runs),
@@ -137,7 +144,9 @@ def _module(keyed: _Keyed, namespace: Namespace, block_size: int) -> PromptModul
 
 
 def _digest(schema: bytes, run: Run, head: str = "") -> str:
-    """Hash what decides a run's KV: the schema, its modules, tokens, positions and head."""
+    """Hash all that decides a run's KV: the schema, and the run's modules, tokens, positions and
+    head.
+    """
     names = "\n".join(name or "" for name in run.names)
     parts = (schema, names.encode(), pack_token_ids(run.token_ids), pack_token_ids(run.positions))
     return _hash(*parts, head.encode())

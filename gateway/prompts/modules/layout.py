@@ -18,7 +18,8 @@ from gateway.processes.fair_executor import Steps
 from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
 from gateway.prompts.tokens.tokenizer import TokenIds
 
-# Returns a text's tokens; None as soon as it is known that they are more than a given number.
+# A function that returns a text's tokens, or None as soon as it finds more tokens than a given
+# number.
 Encode = Callable[[str, int], Steps[TokenIds | None]]
 
 
@@ -32,10 +33,12 @@ class FreePositions:
 
 @dataclass(frozen=True, slots=True)
 class PlacedModule:
-    """A module's tokens, without tokens of parameters, and the tokens' positions in the schema."""
+    """A module's tokens, without the values of parameters, and the tokens' positions in
+    the schema.
+    """
 
-    name: str | None  # None: the module is part of every prompt
-    place: int  # number of the module's place in the schema; modules of a union share a place
+    name: str | None  # name of the module; None: an unnamed module, part of every prompt
+    place: int  # index of the module's place in the schema; modules of a union share a place
     token_ids: TokenIds
     positions: TokenIds
     parameters: dict[str, FreePositions]
@@ -50,7 +53,7 @@ class PlacedModule:
 
 @dataclass(frozen=True, slots=True)
 class PlacedSchema:
-    """A schema's modules in the order of their positions."""
+    """A module schema's modules in the order of their positions."""
 
     modules: tuple[PlacedModule, ...]
     scaffolds: tuple[tuple[str, ...], ...]
@@ -63,7 +66,7 @@ class PlacedSchema:
 
 
 def placed_schema(schema: SchemaSpec, encode: Encode, most: int) -> Steps[PlacedSchema]:
-    """Place the modules of a checked schema; `encode` tokenises one text by itself.
+    """Tokenise and place the modules of a checked schema; `encode` tokenises one text by itself.
 
     Raises BadRequest for a text of more than `most` tokens.
     """

@@ -1,4 +1,5 @@
-"""Schemas in PML, the markup of Prompt Cache: XML with modules, unions, parameters, scaffolds.
+"""The reading of module schemas in PML, the markup of Prompt Cache: XML with modules, unions,
+parameters and scaffolds.
 
     <schema name="travel">
       You plan journeys.
@@ -33,7 +34,7 @@ _ATTRIBUTES = {
 
 
 def schema_of_pml(text: str) -> SchemaSpec:
-    """Read a schema; raise BadRequest for text that is not PML, or has a DTD."""
+    """Read a module schema; raise BadRequest for text that is not PML, or has a DTD."""
     if "<!DOCTYPE" in text:
         raise _wrong("a schema has no document type")
     try:

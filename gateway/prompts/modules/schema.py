@@ -1,11 +1,11 @@
-"""A schema of prompt modules, in the form that a tenant sends and that is stored.
+"""A module schema, in the form that a tenant sends and that is stored.
 
     modules    in the order of their positions; unnamed modules are always part of the prompt
     union      modules that begin at the same position: a prompt has at most one of them
     parameter  positions within a module that are left free for a request's own tokens
-    scaffold   modules that attend to each other where a prompt has all of them
+    scaffold   modules that attend to each other if a prompt has all of them
 
-Knows: names, texts, and how they may be put together. Does not know: tokens or positions.
+Knows: names, texts, and how modules may be put together. Does not know: tokens or positions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 
 
 class Parameter(Struct, frozen=True, forbid_unknown_fields=True):
-    """A place in a module for at most `length` tokens of a request's own."""
+    """A place in a module for at most `length` tokens that a request supplies."""
 
     parameter: Name
     length: Annotated[int, Meta(ge=1, le=MOST_PARAMETER_TOKENS)]
@@ -58,14 +58,14 @@ ModuleSpecs = Annotated[tuple[ModuleSpec, ...], Meta(min_length=1, max_length=MO
 
 
 class SchemaSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A schema of modules."""
+    """A module schema: modules, a name, and scaffolds."""
 
     modules: ModuleSpecs
     name: Annotated[str, Meta(max_length=128)] = ""
     scaffolds: tuple[tuple[Name, ...], ...] = ()
 
     def every(self) -> Iterator[tuple[str, ModuleSpec]]:
-        """Yield each module with its place in the schema, written as error messages name it."""
+        """Yield each module with its place in the schema, written as in error messages."""
         for place, module in enumerate(self.modules):
             if module.union is None:
                 yield f"modules[{place}]", module
@@ -79,7 +79,7 @@ class SchemaSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the content: blocks of different schemas have different keys."""
+        """SHA-256 of the content, by which KV blocks of different schemas get different keys."""
         return hashlib.sha256(self.content).digest()
 
 

@@ -24,14 +24,14 @@ SchemaId = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
 class ModuleUse(Struct, frozen=True, forbid_unknown_fields=True):
-    """A module that a request names, and the values of its parameters."""
+    """A prompt module that a request names, and the values of the module's parameters."""
 
     name: Name
     values: dict[Name, str] = {}
 
 
 class ModulesOption(Struct, frozen=True, forbid_unknown_fields=True):
-    """The modules that stand in a prompt before the request's own text."""
+    """The prompt modules that precede the request's own text."""
 
     schema: SchemaId
     use: Annotated[tuple[Name | ModuleUse, ...], Meta(max_length=MOST_MODULES)] = ()
@@ -39,7 +39,9 @@ class ModulesOption(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Tokens that attend within themselves, and their positions in the schema."""
+    """Tokens of one or several modules, which attend to each other, and the tokens' positions in
+    the schema.
+    """
 
     names: tuple[str | None, ...]  # names of the run's modules; None: an unnamed module
     token_ids: TokenIds
@@ -50,7 +52,7 @@ class Run:
         return Run((), self.token_ids[token:], self.positions[token:])
 
     def then(self, other: Run) -> Run:
-        """Return a run of this run's tokens and then the other's."""
+        """Return a run with this run's tokens and then the tokens of `other`."""
         return Run(
             self.names + other.names,
             np.concatenate([self.token_ids, other.token_ids]),
@@ -60,13 +62,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The runs of a prompt's modules, and the tokens of the values that the request gives."""
+    """The runs of a prompt's modules, and the tokens of the parameters' values that the request
+    gives.
+    """
 
-    digest: bytes  # of the schema
+    digest: bytes  # SHA-256 of the module schema
     runs: tuple[Run, ...]
     value_ids: TokenIds
     value_positions: TokenIds
-    end: int  # the position of the request's own text
+    end: int  # first position of the request's own text
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -75,7 +79,7 @@ class Selection:
 
     @property
     def together(self) -> tuple[tuple[str, ...], ...]:
-        """The names of the modules that attend to each other."""
+        """The names of the modules that attend to each other, by run."""
         found = (tuple(filter(None, run.names)) for run in self.runs)
         return tuple(names for names in found if len(names) > 1)
 
@@ -107,7 +111,7 @@ def select(schema: PlacedSchema, option: ModulesOption, encode: Encode) -> Steps
 
 
 def _wanted(schema: PlacedSchema, option: ModulesOption) -> dict[str, Mapping[str, str]]:
-    """Return the values of each named module, by its name."""
+    """Return the parameters' values of each named module, by the module's name."""
     known = {module.name: module for module in schema.modules if module.name is not None}
     wanted, places = dict[str, Mapping[str, str]](), set[int]()
     for number, use in enumerate(option.use):

@@ -1,4 +1,4 @@
-"""The part of a prompt that an adapter computes, and the namespaces of its blocks.
+"""The part of a prompt that an adapter computes, and the namespaces of the prompt's KV blocks.
 
     an adapter               whole prompt           the adapter's namespace, none published
     an activated adapter     the model | adapter    the model's namespaces | the adapter's
@@ -24,7 +24,9 @@ from prefix_cache.namespace import Namespace, NamespacePath, adapted_fingerprint
 
 
 def with_adapter(welcome: Welcome, adapter: TenantAdapter | None) -> Welcome:
-    """Return the engine's limits; the fingerprint includes an adapter of the whole prompt."""
+    """Return the engine's limits, with a fingerprint that includes an adapter of the
+    whole prompt.
+    """
     if adapter is None or adapter.invocation:
         return welcome
     fingerprint = adapted_fingerprint(welcome.fingerprint, bytes.fromhex(adapter.digest))
@@ -49,7 +51,8 @@ def used_adapter(wanted: GenerationRequest, token_ids: TokenIds) -> AdapterUse |
             code="adapter_not_invoked",
             param="model",
         )
-    return None  # prompts that begin with this prompt may invoke the adapter later
+    # not answered: a longer prompt that begins with this prompt may invoke the adapter later
+    return None
 
 
 def path_of(
@@ -64,8 +67,8 @@ def path_of(
     """Derive the namespaces along a prompt of `caller`, whose own namespace is `own`.
 
     A prompt that an adapter computes whole has no published namespace: no prefix is pinned for an
-    adapter, so one tenant's requests would compute the blocks there, and a tenant with the same
-    adapter would find them.
+    adapter, so one tenant's requests would compute the blocks of such a namespace, and another
+    tenant with the same adapter would find them.
     """
     adapter = wanted.adapter
     if adapter is not None and not adapter.invocation:
@@ -76,13 +79,14 @@ def path_of(
         return path
     block = used.start // size
     if welcome.has_states and path.spans[-1][0] > block:
-        path = NamespacePath.single(own)  # else a published block keeps the switch's state
+        # otherwise a published block would keep the state at the switch to the adapter
+        path = NamespacePath.single(own)
     fingerprint = adapted_fingerprint(welcome.fingerprint, used.digest, used.start)
     return path.until(block, namespaces.own(caller, wanted.salt, fingerprint))
 
 
 def _last_place(wanted: Sequence[int], token_ids: TokenIds) -> int | None:
-    """Return the last position at which these tokens begin; None if they do not occur."""
+    """Return the last position at which the given tokens begin; None if they do not occur."""
     count = len(token_ids) - len(wanted) + 1
     if count <= 0:
         return None

@@ -5,7 +5,7 @@ ids are in the vocabulary, the namespace is the caller's, and blocks are hashed.
 
 Knows: the engine's limits, and what a request must pass. Does not know: how a prompt becomes tokens
 (`prompt_tokens.py`), which tenants share blocks (`namespaces.py`), wire formats (`dialects/`) or
-what is generated (`generation.py`).
+the generated tokens (`generation.py`).
 """
 
 import asyncio
@@ -57,7 +57,8 @@ from prefix_cache.namespace import Namespace
 
 T = TypeVar("T")
 
-_LOOKS, _LOOK_S = 15, 0.02  # wait up to 0.3 s for an engine that has just started
+# number of looks, and seconds between them, for an engine that has just started
+_LOOKS, _LOOK_S = 15, 0.02
 
 
 class Admission:
@@ -79,7 +80,8 @@ class Admission:
         verdicts: Verdicts | None = None,
         schemas: SchemaStore | None = None,
     ) -> None:
-        """Admit requests; remember no answer without `turns`, no prompt without `seen`, and so on.
+        """Admit requests; if `turns` is None answers are not remembered, if `seen` is None prompts
+        are not, and so on.
 
         Prompts of tenants that look at their `misses` are compared with earlier prompts too.
         """
@@ -102,7 +104,7 @@ class Admission:
 
     @property
     def module_prompts(self) -> ModulePrompts:
-        """The schemas of modules; raises NotFound where none are stored."""
+        """The tenants' module schemas; raises NotFound if this gateway stores none."""
         if self._modules is None:
             raise NotFound("this gateway stores no schemas of modules")
         return self._modules
@@ -129,9 +131,9 @@ class Admission:
     ) -> AdmittedRequest:
         """Check, render, tokenise and hash the prompts of the request `wanted`.
 
-        Raises BadRequest or Unavailable when the request cannot run. `writer` is the label under
-        which the request writes into the cache (`usage.Writer`). `body` holds the schema of the
-        request's modules, if it names any.
+        Raises BadRequest or Unavailable if the request cannot run. `writer` labels the blocks that
+        the request writes into the cache (`usage.Writer`). The memory of the module schema that the
+        request names, if any, is counted in `body`.
         """
         welcome = with_adapter(await self.engine(), wanted.adapter)
         schema = await self._schema(wanted.modules, caller, body)
@@ -160,7 +162,8 @@ class Admission:
             raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
         prepared = yield from self._prepare_all(wanted, caller, welcome, schema)
         generates = generates_of(wanted, prepared, caller, welcome.max_model_len, writer)
-        computed = 1 if generates[0].use_cache else wanted.choices  # computed prompts
+        # number of times that each prompt is computed
+        computed = 1 if generates[0].use_cache else wanted.choices
         prompt_tokens = computed * sum(prompt.num_tokens for prompt in prepared)
         tail, prefill = prepared[0].tail, prepared[0].prefill
         parser = None if tail is None else self._forms.parser(wanted.form, tail, prefill)
@@ -183,7 +186,7 @@ class Admission:
         )
 
     def _with_hidden_stops(self, rules: TextRules) -> TextRules:
-        """Add the tokens of stop strings that are special tokens."""
+        """Add to the stop tokens the stop strings that are special tokens."""
         if not rules.stops:
             return rules
         return replace(rules, hidden_stops=self.tokenizer.special_ids(rules.stops))
@@ -193,7 +196,7 @@ class Admission:
         self._explaining.remember(admitted)
 
     def remember(self, origin: Origin, pieces: Sequence[Piece], token_ids: Sequence[int]) -> None:
-        """Remember an answer that came to its end, for requests that continue its chat."""
+        """Remember a complete answer, for requests that continue its chat."""
         if self._turns is not None:
             self._turns.remember(origin, pieces, token_ids)
 
@@ -210,7 +213,8 @@ class Admission:
         add_special_tokens: bool,
         salt: str | None = None,
     ) -> T:
-        """Show a prompt's token ids by `show`; raise BadRequest for far more than a context holds.
+        """Return what `show` makes of a prompt's token ids; raise BadRequest for far more than a
+        context holds.
 
         Prompts of up to twice the context are shown, so that clients see by how much a prompt is
         too long.
@@ -235,7 +239,7 @@ class Admission:
     ) -> int:
         """Count a chat's tokens, including its modules' tokens; raise the errors of `tokenize`.
 
-        `body` holds the modules' schema, if there are modules.
+        The memory of the module schema, if there are modules, is counted in `body`.
         """
         schema = await self._schema(modules, caller, body)
 
@@ -273,18 +277,21 @@ class Admission:
     async def _schema(
         self, modules: ModulesOption | None, caller: Caller, body: BodyLease | None
     ) -> ModuleSchema | None:
-        """Read the schema of a request's modules into `body`; None without modules."""
+        """Read the module schema that a request names, and count its memory in `body`; None if the
+        request names no modules.
+        """
         if modules is None:
             return None
         assert body is not None, "a schema takes memory"
         return await self.module_prompts.find(modules, caller, body)
 
     async def off_the_loop(self, caller: Caller, work: Steps[T], size: int) -> T:
-        """Run `work`; large work runs in another thread, so that the event loop goes on."""
+        """Run `work`; large work runs in another thread, so that the event loop is not held up."""
         return await self._pool.run(caller.tenant_id, work, size)
 
     async def spell(self, caller: Caller, work: Steps[T], size: int) -> T:
-        """Run the work of spelling an answer; never refuse it, as the answer is already charged.
+        """Run the work of encoding an answer; never refuse this work, since the answer has already
+        been charged.
 
         The steps are short and hold the interpreter's lock. A low-priority thread, which does large
         work, would keep this lock from the event loop while the machine is busy.
@@ -338,7 +345,7 @@ class Admission:
     def _predicted(
         self, wanted: GenerationRequest, found: Tokenised, asked: PromptContext
     ) -> Steps[bytes]:
-        """Tokenise and pack the request's prediction, if tokens are to be drafted."""
+        """Tokenise and pack the request's prediction, if tokens may be drafted."""
         if not wanted.prediction or not wanted.drafts or not wanted.has_output:
             return b""
         token_ids = yield from self._prompts.continued(wanted.prediction, found, asked)

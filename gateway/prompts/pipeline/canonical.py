@@ -1,4 +1,4 @@
-"""The canonical form of prompts, for tenants that want it: `Tenant.canonical_prompts`.
+"""The conversion of prompts to canonical form, for tenants with the setting `canonical_prompts`.
 
 Three things are changed, and the model still sees all that it is meant to see:
 
@@ -8,10 +8,12 @@ Three things are changed, and the model still sees all that it is meant to see:
 - the environment in an agent's system prompt moves to the beginning of the first user's turn
   (`environment.py`).
 
-An order that may have a meaning stays: the order of tools, of every list, and of the arguments that
-a tool takes (`properties` and other maps by name). Examples and allowed values do not change.
+Any order that may have a meaning stays as sent: the order of tools, of every list, and of the
+arguments that a tool takes (`properties` and other maps by name). Examples and allowed values do
+not change.
 
-Knows: the forms of messages, tools and JSON schemas. Does not know: which tenant wants it.
+Knows: the forms of messages, tools and JSON schemas. Does not know: which tenant wants canonical
+prompts.
 """
 
 from collections.abc import Mapping
@@ -25,7 +27,7 @@ from gateway.prompts.chats.environment import environment_last, environment_of, 
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import CacheMark, ChatPrompt, GenerationRequest, Prompt
 
-# The most frequent order of tools' keys in models' training.
+# The order of tools' keys that is most frequent in models' training data.
 _FIRST = ("type", "function", "name", "description", "enum", "properties", "items", "required")
 _BY_NAME = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 _WHOLE = {"enum", "const", "default", "examples", "example"}
@@ -70,7 +72,7 @@ def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
     """Convert the prompts of `wanted`, their explanation and breakpoints to canonical form."""
     explain, environment = wanted.explain, ""
     for prompt in wanted.prompts:
-        if isinstance(prompt, ChatPrompt):  # a request has one chat, or texts
+        if isinstance(prompt, ChatPrompt):  # a request has either one chat or several texts
             environment = environment_of(prompt.messages)
     if explain is not None and explain.parts is not None:
         parts = (
@@ -91,8 +93,8 @@ def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
 def _canonical_mark(mark: CacheMark, environment: str) -> CacheMark:
     """Convert a breakpoint's chat like the prompt, so that both still begin with the same text.
 
-    `environment` is the prompt's: a breakpoint may cover only the system text, from which the
-    environment is moved.
+    `environment` is the environment text of the whole prompt: a breakpoint may cover only the
+    system text, from which this text is moved.
     """
     if mark.chat is None:
         return mark

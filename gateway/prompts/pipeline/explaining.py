@@ -25,12 +25,14 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 class Explaining:
-    """The comparison of a tenant's prompts with its earlier prompts. For any thread."""
+    """Compares a tenant's prompts with the tenant's earlier prompts. Usable from any thread."""
 
     def __init__(
         self, memory: SeenPrompts | None, tokenizer: Tokenizer, misses: LastMisses | None = None
     ) -> None:
-        """Remember no prompt without a `memory`. `misses` knows the tenants that look."""
+        """If `memory` is None, no prompt is remembered. `misses` knows which tenants look at their
+        misses.
+        """
         self._memory = memory
         self._misses = misses
         self._decode = partial(tokenizer.decode, skip_special_tokens=False)
@@ -74,7 +76,7 @@ def as_seen(
     welcome: Welcome,
     marks: tuple[Mark, ...],
 ) -> SeenPrompt:
-    """Select the remembered parts of `prompt`, whose tokens are `packed`."""
+    """Make the remembered form of `prompt`, whose tokens are `packed`."""
     chat = prompt if isinstance(prompt, ChatPrompt) else ChatPrompt(messages=())
     effort = (chat.variables or {}).get("reasoning_effort")
     return SeenPrompt(

@@ -1,11 +1,12 @@
 """The places of cache breakpoints in a prompt's tokens; the tokens before them are retained.
 
-A mark stands after a block of a chat, and only the template knows which tokens come before the
-mark. So for each mark the chat up to the marked block is rendered too. The mark's place is where
-the tokens of this shorter chat and of the prompt begin to differ, since the cache can find only
-tokens that both have. If a template refuses the shorter chat, a user's turn is added to it.
+A breakpoint stands after a content block of a chat, and only the template knows which tokens come
+before it. So for each breakpoint the chat up to its content block is rendered too. The breakpoint's
+place is where the tokens of this shorter chat and of the prompt begin to differ, since the cache
+can find only tokens that both have. If a template refuses the shorter chat, a user's turn is added
+to it.
 
-Knows: prompts and their tokens. Does not know: how a dialect writes a mark, or blocks of the cache.
+Knows: prompts and their tokens. Does not know: how a dialect writes a breakpoint, or KV blocks.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,9 @@ _NEXT = Message("user", (Text("."),))
 def placed_marks(
     marks: Sequence[CacheMark], token_ids: TokenIds, prompts: PromptTokens, asked: PromptContext
 ) -> Steps[tuple[Mark, ...]]:
-    """Place the breakpoints in these tokens, in order; none is before an earlier breakpoint."""
+    """Find the breakpoints' places in these tokens, in order; no place is before the place of an
+    earlier breakpoint.
+    """
     placed, reached = [], 0
     for mark in marks:
         end = len(token_ids)

@@ -1,4 +1,4 @@
-"""The place of modules in a chat: the beginning of its system message.
+"""The place of prompt modules in a chat: the beginning of the system message.
 
 A placeholder stands at this place while the chat is rendered. The rendered text before the
 placeholder is the head; the text after the placeholder follows the modules.
@@ -29,7 +29,9 @@ def new_mark() -> str:
 
 
 def marked(chat: ChatPrompt, mark: str) -> ChatPrompt:
-    """Put the placeholder at the beginning of the system message; add a message if missing."""
+    """Put the placeholder at the beginning of the system message; if there is none, add a system
+    message.
+    """
     first, *others = chat.messages
     if first.role not in _SYSTEM:
         return replace(chat, messages=(Message("system", (Text(mark),)), *chat.messages))
@@ -46,7 +48,9 @@ def _marked(message: Message, mark: str) -> Sequence[object]:
 
 
 def divided(rendered: Rendered, mark: str) -> tuple[Rendered, Rendered]:
-    """Divide a rendered chat at the placeholder, and drop it; raise BadRequest if it is missing."""
+    """Divide a rendered chat at the placeholder, and drop it; raise BadRequest if the placeholder
+    is missing.
+    """
     found = [number for number, piece in enumerate(rendered.pieces) if mark in piece]
     if len(found) != 1 or found[0] % 2 or rendered.pieces[found[0]].count(mark) != 1:
         raise BadRequest(

@@ -1,7 +1,8 @@
-"""The tenants' schemas of modules, and the preparation of prompts that name modules.
+"""The tenants' module schemas, and the preparation of prompts that name prompt modules.
 
-A schema is stored as the tenant sent it, and placed anew for each request: the schema's tokens
-depend on the tokenizer, and its positions begin where the chat template's head ends.
+A module schema is stored as the tenant sent it, and its modules are placed anew for each request,
+because their tokens depend on the tokenizer, and their positions begin where the chat template's
+head ends.
 
 Knows: schemas, prompts, namespaces. Does not know: routes, or what the engine does with modules.
 """
@@ -45,7 +46,7 @@ _ID_DIGITS = 32
 
 @dataclass(frozen=True, slots=True)
 class StoredSchema:
-    """A stored schema, and the positions of its modules."""
+    """A stored module schema, and the positions of its modules."""
 
     record: ModuleSchema
     spec: SchemaSpec
@@ -85,7 +86,7 @@ class ModulePrompts:
     clock: Callable[[], float]
 
     def placed(self, spec: SchemaSpec, caller: Caller, welcome: Welcome) -> Steps[StoredSchema]:
-        """Place a new schema; raise BadRequest if the engine cannot use it."""
+        """Place a new schema's modules; raise BadRequest if the engine cannot use the schema."""
         check_schema(spec)
         _check_served(welcome)
         asked = self.context(caller, welcome)
@@ -106,7 +107,7 @@ class ModulePrompts:
         return StoredSchema(record, spec, placed)
 
     def shown(self, record: ModuleSchema, asked: PromptContext) -> Steps[StoredSchema]:
-        """Place a stored schema."""
+        """Place a stored schema's modules."""
         spec = _SPEC.decode(record.content)
         placed = yield from placed_schema(spec, self._encode(asked), asked.most)
         return StoredSchema(record, spec, placed)
@@ -129,7 +130,7 @@ class ModulePrompts:
         return lambda text, most: self.prompts.alone(text, most, asked)
 
     async def read(self, tenant_id: str, schema_id: str, body: BodyLease) -> ModuleSchema:
-        """Read a tenant's schema, whose bytes `body` holds from then on; raise NotFound.
+        """Read a tenant's module schema, and count its bytes in `body`; raise NotFound.
 
         Raises TooManyRequests or Unavailable if there is no room for the bytes.
         """

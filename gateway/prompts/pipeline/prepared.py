@@ -20,8 +20,8 @@ from gateway.prompts.pipeline.sampling_limits import of_choice, within_context
 from gateway.prompts.tokens.tokenizer import TokenIds
 from prefix_cache.namespace import NamespacePath
 
-# The most candidate tokens that a request may ask for, over all its prompts: one message carries
-# all of them. Each prompt token counts as two more.
+# The maximum number of candidate tokens that a request may ask for, over all its prompts, since one
+# message carries all candidates. Each prompt token counts as two candidates more.
 _MAX_SCORED = 1 << 17
 
 
@@ -39,10 +39,11 @@ class Prepared:
     seen: SeenPrompt
     comparison: Comparison | None
     marks: tuple[Mark, ...]
-    prediction: bytes  # packed token ids
+    prediction: bytes  # packed token ids of the predicted answer
     question: int  # see `Generate`
-    adapter: AdapterUse | None  # the adapter that computes the prompt from some token on
-    joined: JoinedPrompt | None = None  # the modules and positions of a prompt that has modules
+    adapter: AdapterUse | None  # adapter that computes the prompt, and from which token on
+    # the modules and positions of a prompt that has prompt modules
+    joined: JoinedPrompt | None = None
     modules: ModulesUsed | None = None
 
     @property
@@ -63,7 +64,7 @@ def generates_of(
     max_model_len: int,
     writer: str,
 ) -> tuple[Generate, ...]:
-    """Make a `Generate` for each choice of each prompt, in this order."""
+    """Make the `Generate` messages: for each prompt in order, one for each of its choices."""
     _check_scored(wanted, sum(len(prompt.token_ids) for prompt in prepared))
     generates: list[Generate] = []
     for number, prompt in enumerate(prepared):

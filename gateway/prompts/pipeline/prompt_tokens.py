@@ -1,7 +1,8 @@
 """A prompt's token ids: of a text, of a rendered chat, or as the client gave them.
 
-Only this module decides a prompt's tokens, for requests that run and requests that only count. In a
-chat, generated turns keep the tokens that the model generated where possible (`verbatim.py`).
+Only this module decides a prompt's tokens, both for requests that run and for requests that only
+count tokens. In a chat, generated turns keep the tokens that the model generated where possible
+(`verbatim.py`).
 
 Knows: tokenizer, chat template, context and vocabulary. Does not know: which tenants share blocks.
 """
@@ -28,14 +29,15 @@ from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.verbatim import ChatKeys, VerbatimTurns
 from gateway.tenant_limits import Limits
 
-# How many pieces at a rendered chat's end are searched for tags that open the answer's reasoning.
+# The number of pieces at a rendered chat's end that are searched for tags that open the answer's
+# reasoning.
 _TAIL = 4  # pieces at the end
 _TAIL_CHARS = 256
-_LAST_CHARS = 32  # characters before an answer that may change its first token
+_LAST_CHARS = 32  # number of characters before an answer that may change the answer's first token
 
 
 class PromptTokens:
-    """The tokeniser of all kinds of prompts. For any thread."""
+    """The tokeniser of all kinds of prompts. Usable from any thread."""
 
     def __init__(
         self,
@@ -47,8 +49,8 @@ class PromptTokens:
     ) -> None:
         """Render every chat by its template alone if there are no `turns`.
 
-        Without `texts` every text is tokenised whole; without `verdicts` every shape is judged
-        anew.
+        If `texts` is None every text is tokenised whole; if `verdicts` is None every shape is
+        judged anew.
         """
         self._verdicts = verdicts
         self._tokenizer = tokenizer
@@ -75,7 +77,7 @@ class PromptTokens:
     def tokenised(
         self, prompt: Prompt, asked: PromptContext, *, add_special_tokens: bool
     ) -> Steps[Tokenised]:
-        """Tokenise a prompt; raise BadRequest if it is too long, or cannot be rendered."""
+        """Tokenise a prompt; raise BadRequest if the prompt is too long, or cannot be rendered."""
         special = add_special_tokens
         if isinstance(prompt, np.ndarray):
             return Tokenised(_checked(prompt, asked))
@@ -100,7 +102,8 @@ class PromptTokens:
     ) -> Steps[tuple[TokenIds, Tokenised]]:
         """Tokenise a prompt's text before its modules, and its text after them.
 
-        Raises BadRequest as `tokenised` does, and for a chat without a place for modules.
+        Raises the BadRequest errors of `tokenised`, and BadRequest for a chat that has no place for
+        modules.
         """
         special, nothing = add_special_tokens, Rendered(("",))
         if isinstance(prompt, np.ndarray):
@@ -118,7 +121,8 @@ class PromptTokens:
         return head, self._of_chat(prompt, None, (SplicedChat(after), ids), asked)
 
     def alone(self, text: str, most: int, asked: PromptContext) -> Steps[TokenIds | None]:
-        """Tokenise a module's text, or a value of its parameters; None: over `most` tokens.
+        """Tokenise a module's text, or a value of its parameters; return None for more than `most`
+        tokens.
 
         A long text is cut where a cut does not change its tokens, and its pieces are remembered.
         """
@@ -158,7 +162,7 @@ class PromptTokens:
     def _spliced(
         self, turns: VerbatimTurns, prompt: ChatPrompt, keys: ChatKeys, asked: PromptContext
     ) -> SplicedChat:
-        """Put generated turns back into the chat, if the turns' tokens fit the rendering."""
+        """Put generated turns back into the chat, if the turns' tokens fit the rendered chat."""
         chat = None
         if self._keeps_thoughts(prompt, asked):
             chat = turns.continued(prompt, keys, self._render, asked.ends)
@@ -229,7 +233,7 @@ class PromptTokens:
     ) -> Steps[TokenIds]:
         most, special = asked.most, add_special_tokens
         if _has_more_bytes(text, most * self._longest_token):
-            # The prompt is certainly over the context: tokenising it could take minutes.
+            # The prompt is certainly longer than the context, and tokenising it could take minutes.
             raise too_long(None, most, param)
         if len(text) > CHUNK:
             yield
@@ -285,7 +289,7 @@ class PromptTokens:
 
 
 def _tail_of(rendered: Rendered) -> str:
-    """Return the end of a rendered chat without its prefill."""
+    """Return the end of a rendered chat, before its prefill."""
     if not rendered.prefill:
         return "".join(rendered.pieces[-_TAIL:])
     return rendered.text.removesuffix(rendered.prefill)[-_TAIL_CHARS:]

@@ -1,6 +1,6 @@
 """The bounds that the model and its context set on a request's sampling.
 
-Knows: vocabulary and context. Does not know: how a prompt becomes tokens.
+Knows: vocabulary and context length. Does not know: how a prompt becomes tokens.
 """
 
 import msgspec
@@ -27,7 +27,7 @@ def check_vocabulary(sampling: SamplingParams, vocab_size: int) -> None:
 
 
 def least_room(wanted: GenerationRequest) -> int:
-    """Return the least number of answer tokens that the context must have room for."""
+    """Return the minimum number of answer tokens for which the context must have room."""
     return 1 if wanted.max_tokens_may_shrink else max(1, wanted.sampling.max_tokens)
 
 

@@ -20,9 +20,9 @@ class PromptContext:
     """The tenant and the context for which a prompt is tokenised."""
 
     tenant_id: str
-    namespace: Namespace  # for blocks that are not shared with everyone
-    most: int  # most tokens of a prompt
-    room: int  # tokens below `most` that stay free where turns are put back
+    namespace: Namespace  # namespace of the blocks that are not shared with everyone
+    most: int  # maximum number of tokens of a prompt
+    room: int  # number of tokens to leave free below `most` when turns are put back
     vocab_size: int
     ends: tuple[int, ...]  # tokens at which the model stops
 
@@ -41,9 +41,9 @@ class Tokenised:
     # The end of a rendered chat without the prefill; None for other prompts.
     tail: str | None = None
     prefill: str = ""  # the text that the answer continues
-    origin: Origin | None = None  # the origin of the answer, if the answer is to be remembered
+    origin: Origin | None = None  # chat and place of the answer, if the answer is to be remembered
     last_text: str = ""  # the end of a rendered chat's text after its last control token
-    rendered: Rendered | None = None  # None: the prompt is no chat
+    rendered: Rendered | None = None  # the rendered chat; None: the prompt is no chat
 
 
 def check_ids(token_ids: TokenIds, vocab_size: int, param: str) -> None:
@@ -60,9 +60,10 @@ def not_in_vocabulary(vocab_size: int, param: str) -> BadRequest:
 def too_long(
     tokens: int | None, context: int, param: str, *, of_tenant: bool = False
 ) -> BadRequest:
-    """Make the error for a request of this many tokens, if known, in this context.
+    """Make the error for a request with more tokens (their number, if known) than this context has.
 
-    The first words are OpenAI's: by them LiteLLM and agents know that the prompt is too long.
+    The message begins with OpenAI's words, by which LiteLLM and agents know that the prompt is too
+    long.
     """
     wanted = "far more" if tokens is None else f"{tokens} tokens with the answer"
     most = f"this model's maximum context length is {context} tokens"

@@ -34,7 +34,7 @@ class _Chat:
     messages: Sequence[Message]
     tools: Sequence[Tool] | None
     variables: Mapping[str, Scalar]
-    asks: bool  # whether the text that begins an answer is added
+    asks: bool  # whether the text that begins an answer is added at the end
 
     @property
     def given(self) -> Given:
@@ -56,7 +56,8 @@ class ChatTemplate:
         control: ControlTokens | None = None,
         variables: Mapping[str, Scalar] | None = None,
     ) -> None:
-        """Compile a template; it may write the `control` tokens. `tokens`: special tokens by name.
+        """Compile a template, which may write the `control` tokens. `tokens`: special tokens by
+        name.
 
         `variables`: defaults for chats that do not set them.
         """
@@ -78,7 +79,8 @@ class ChatTemplate:
         variables: Mapping[str, Scalar] | None = None,
         own: Path | None = None,
     ) -> ChatTemplate | None:
-        """Load a model directory's template, or the operator's `own`; None without a template.
+        """Load a model directory's template, or the operator's `own`; return None if there is no
+        template.
 
         Raises ModelFileBroken.
         """
@@ -113,8 +115,8 @@ class ChatTemplate:
         """Render the chat as text and control tokens; raise BadRequest if the template refuses it.
 
         With `continue_final_message` the text ends with the last message's text, so that the model
-        continues it. `variables` cannot replace the inputs that every template is given.
-        The template decides whether and where the model sees `tools`.
+        continues this text. `variables` cannot replace the inputs that every template is given. The
+        template decides whether and where the model sees `tools`.
         """
         asked = {**self.variables, **(variables or {})}
         chat = _Chat(messages, tools or None, asked, asks=add_generation_prompt)
@@ -129,7 +131,8 @@ class ChatTemplate:
         tools: Sequence[Tool] | None = None,
         judged: Judged = afresh,
     ) -> None:
-        """Raise BadRequest that names the first message not shown in its place.
+        """Raise BadRequest that names the first message that the template does not show in its
+        place.
 
         `judged` keeps verdicts on shapes.
         """
@@ -142,7 +145,7 @@ class ChatTemplate:
         return self._tool_use.keeps_thoughts(variables, judged)
 
     def limits(self) -> dict[str, list[Limit]]:
-        """List the limits of each template in use, by the template's name."""
+        """List the chats that each template in use does not take, by the template's name."""
         used = {DEFAULT: self._plain}
         if self._tool_use is not self._plain:
             used[TOOL_USE] = self._tool_use
@@ -166,7 +169,9 @@ class ChatTemplate:
         return Rendered(begun.pieces, prefill.text or prefill.thought)
 
     def _begun(self, chat: _Chat, prefill: Prefill, *, opens: bool) -> Rendered:
-        """Render the chat before a prefill; `opens`: the prefill itself opens its reasoning."""
+        """Render the chat before a prefill; `opens`: whether the prefill itself opens the
+        reasoning.
+        """
         asked = replace(chat, messages=chat.messages[:-1], asks=True)
         if opens and self.reasoning is not None:
             text, mark = self._text(asked)
@@ -185,7 +190,7 @@ class ChatTemplate:
         )
 
     def _said(self, text: str) -> Rendered:
-        """Render a text of the assistant, in which only markup is a control token."""
+        """Render a text of the assistant, in which markup is the only kind of control token."""
         given: Given = {"messages": [Message("assistant", (Text(text),))]}
         mark = self._marks.mark_for(given)
         if not mark:

@@ -1,8 +1,8 @@
 """A compiled chat template, run in jinja2's immutable sandbox and within a bound of work.
 
-The template is code by the model's maker, and gets the inputs that `transformers` gives. The code
-is rewritten to count its steps: each round of a loop and each call of a macro. So a template that
-does not end is refused like a template that raises.
+The template is code by the model's maker, and gets the inputs that the library `transformers`
+gives. The code is rewritten to count its steps: each round of a loop and each call of a macro. So a
+template that does not end is refused like a template that raises.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class TemplateBroken(ModelFileBroken):
     """The error of a model's chat template that does not compile."""
 
 
-# The errors within a template; their messages may quote the prompt.
+# The errors that a template may raise; their messages may quote the prompt.
 _BREAKS = (
     jinja2.TemplateError,
     ArithmeticError,
@@ -55,7 +55,7 @@ class CompiledTemplate:
         self._most_steps = most_steps
 
     def render(self, given: Mapping[str, Any]) -> str:
-        """Render the text; raise CannotRender where the template raises, or takes too long.
+        """Render the text; raise CannotRender if the template raises an error or takes too long.
 
         `given` cannot replace special tokens.
         """
@@ -72,7 +72,9 @@ class CompiledTemplate:
 
 
 class _Metered(NodeTransformer):
-    """A rewriter that adds steps to loops, macros and comparisons, and bounds on values' sizes."""
+    """A rewriter of templates: it adds counts of steps to loops, macros and comparisons, and bounds
+    the sizes of values.
+    """
 
     def visit_For(self, node: jinja2.nodes.For) -> jinja2.nodes.Node:
         if node.test is not None:
@@ -98,7 +100,9 @@ class _Metered(NodeTransformer):
         return node if node.ctx != "load" or _is_constant(node) else _filtered(node, WHOLE)
 
     def visit_Compare(self, node: jinja2.nodes.Compare) -> jinja2.nodes.Node:
-        """Bound comparisons; a comparison with a constant looks no deeper than the constant."""
+        """Bound comparisons; a comparison with a constant costs no more than the
+        constant's size.
+        """
         self.generic_visit(node)
         compared = [node.expr, *(one.expr for one in node.ops)]
         if len(compared) > 2 or not any(map(_is_constant, compared)):

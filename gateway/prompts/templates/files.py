@@ -18,7 +18,9 @@ _NO_BOUND = 1e18
 
 
 def template_sources(model_dir: Path, own: Path | None = None) -> dict[str, str]:
-    """Read the templates by name, or the operator's `own`; an empty one raises ModelFileBroken."""
+    """Read the templates by name, or the operator's `own`; an empty template raises
+    ModelFileBroken.
+    """
     if own is not None:
         return {DEFAULT: _text(own)}
     alone = {DEFAULT: model_dir / "chat_template.jinja"}
@@ -43,7 +45,9 @@ def special_tokens(model_dir: Path) -> dict[str, str]:
 
 
 def tokenizer_config(model_dir: Path) -> dict[str, Any]:
-    """Read tokenizer_config.json; {} without the file. Raises ModelFileBroken if not JSON."""
+    """Read tokenizer_config.json; return {} if there is no such file. Raises ModelFileBroken if the
+    file is not JSON.
+    """
     return _json(model_dir / "tokenizer_config.json")
 
 
@@ -64,7 +68,7 @@ def tokenizer_info(model_dir: Path, own: Path | None = None) -> dict[str, Any]:
 
 
 def _as_text(value: Any) -> Any:
-    """Replace an added token by its text, also within lists; return other values unchanged."""
+    """Replace added tokens by their texts, also within lists; return other values unchanged."""
     if isinstance(value, list):
         return [_as_text(one) for one in value]
     return value["content"] if isinstance(value, dict) and "content" in value else value

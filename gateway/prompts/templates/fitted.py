@@ -33,13 +33,13 @@ from gateway.prompts.templates.shapes import (
 from gateway.prompts.templates.verdicts import Judged, afresh
 from gateway.turn_formats.turn_format import ToolsText
 
-_MOST_KINDS = 64  # kinds of messages in a shape whose verdict is remembered
+_MOST_KINDS = 64  # maximum number of messages in a shape whose verdict is remembered
 
 Variables = Mapping[str, Any]
 
 
 class FittedTemplate:
-    """A chat template that fits, renders and checks chats by its traits. For any thread."""
+    """A chat template that fits, renders and checks chats by its traits. Usable from any thread."""
 
     def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
         """Compile the template, and find its traits. Raises TemplateBroken."""
@@ -71,7 +71,9 @@ class FittedTemplate:
         *,
         asks: bool,
     ) -> str:
-        """Render a fitted chat, and an answer's begin if `asks`; raise CannotRender."""
+        """Render a fitted chat, followed by the beginning of an answer if `asks`; raise
+        CannotRender.
+        """
         if tools and self._tools_text is not None:
             messages = with_system(messages, self._tools_text(tools), self.traits)
         given = given_of(messages, tools, self.traits, add_generation_prompt=asks)
@@ -126,7 +128,8 @@ class FittedTemplate:
         has_tools: bool,
         asks: bool,
     ) -> None:
-        """Raise BadRequest that names the first message not shown where it was sent.
+        """Raise BadRequest that names the first message that the template does not show in its
+        place.
 
         Raises BadRequest that names the tools if the template shows tools in other chats, but not
         in this chat. `judged` keeps the verdict on a shape.
@@ -153,7 +156,7 @@ class FittedTemplate:
     def _missed(
         self, kinds: Sequence[TurnKind], variables: Variables, has_tools: bool, asks: bool
     ) -> int | Literal["tools"] | None:
-        """Find the first message, or tools, of a shape that the template would not show.
+        """Find the first message of a shape, or its tools, that the template would not show.
 
         Returns None if the template shows all of the shape, or refuses the shape.
         """

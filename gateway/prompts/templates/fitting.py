@@ -28,7 +28,7 @@ from gateway.prompts.chats.messages import (
 )
 from gateway.prompts.chats.traits import TemplateTraits
 
-_BETWEEN = "\n\n"  # between the texts of several messages joined to one
+_BETWEEN = "\n\n"  # text between the texts of messages that are joined into one
 
 
 def fitted(messages: Sequence[Message], traits: TemplateTraits) -> list[Message]:
@@ -70,7 +70,7 @@ def _systems(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Me
 def _led(
     system: Message, following: Sequence[Message], traits: TemplateTraits
 ) -> Iterator[Message]:
-    """Begin a chat with one system message, or with a user's turn that has the system text."""
+    """Begin a chat with one system message, or with a user's turn that holds the system text."""
     if traits.leading_system == "one":
         yield system
     elif following and following[0].role == "user":
@@ -128,7 +128,8 @@ def _answered(
 
 
 def _place(result: Message, at: int, numbers: Mapping[str | None, int], count: int) -> int:
-    """Return the number of the call that `result`, at place `at`, answers; `count` if none.
+    """Return the number of the call that `result`, at place `at`, answers; `count` if there is no
+    such call.
 
     `numbers`: the numbers of the `count` calls, by the calls' ids.
     """
@@ -158,7 +159,9 @@ def _beside_calls(
 
 
 def _as_text(message: Message) -> Message:
-    """Write calls into the text of `message`, as most models were shown calls in training."""
+    """Write calls into the text of `message`, in the form in which most models saw calls in
+    training.
+    """
     calls = (part for part in message.parts if isinstance(part, ToolCall))
     spelled = [json.dumps(_spelled(call), ensure_ascii=False) for call in calls]
     said = [part for part in message.parts if isinstance(part, Text)]
@@ -177,7 +180,7 @@ def _thought(parts: Sequence[Part]) -> tuple[Reasoning]:
 
 def _rows(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
     """Join turns that must alternate; add an empty user's turn where a user's turn must precede."""
-    run: list[Message] = []  # messages that become one; at most the last has calls
+    run: list[Message] = []  # messages that become one message; only the last may have calls
     for message in messages:
         if _says_nothing(message) and not traits.empty_answers:
             continue
@@ -233,7 +236,7 @@ def _as_user(result: Message) -> Message:
 
 
 def _joined(messages: Sequence[Message]) -> Message:
-    """Join messages to one with all their texts; only the last may have calls."""
+    """Join messages into one message with all their texts; only the last message may have calls."""
     first = messages[0]
     parts = [part for message in messages for part in message.parts]
     said = _text([part for part in parts if isinstance(part, Text | ToolResult)])

@@ -13,10 +13,11 @@ from typing import Any
 
 from gateway.prompts.templates.meter import TooMuchWork, check_count, check_size, extent
 
-_MOST_WIDTH = 999  # width of a field in a format
-_MOST_INDENT = 64  # characters of indentation for each level of JSON
-_MOST_BITS = 1 << 16  # bits of a whole number
-_BLANKS = [one for one in map(chr, range(0x3001)) if one.isspace()]  # where a text is split
+_MOST_WIDTH = 999  # maximum width of a field in a format
+_MOST_INDENT = 64  # maximum characters of indentation for each level of JSON
+_MOST_BITS = 1 << 16  # maximum number of bits of a whole number
+# characters at which a text is split into words
+_BLANKS = [one for one in map(chr, range(0x3001)) if one.isspace()]
 _WIDE = re.compile(r"\d{4}")
 _WIDE_PERCENT = re.compile(r"%[-#0 +.\d]*(?:\d{4}|\*)")
 _WIDE_NAMED = re.compile(r"[%)][-#0 +.\d]*(?:\d{4}|\*)")  # a wide format such as `%(name)1000d`
@@ -82,7 +83,7 @@ def as_json(value: Any, *_: Any, indent: Any = None, **__: Any) -> None:
 
 
 def rounded(_: Any, precision: Any = 0, *__: Any) -> None:
-    """Check the number of digits of rounding: ten is raised to this power."""
+    """Check the number of digits to round to, since ten is raised to this power."""
     if abs(precision) > _MOST_WIDTH:
         raise TooMuchWork
 
@@ -117,7 +118,9 @@ def as_text(value: Any, *_: Any, **__: Any) -> None:
 
 
 def compared(left: Any, right: Any) -> None:
-    """Check the size of two values that are compared, or of which one is sought in the other."""
+    """Check the size of two values that are compared, or of two values, one of which is searched
+    for in the other.
+    """
     extent(left)
     extent(right)
 
@@ -146,7 +149,7 @@ def raised(left: Any, right: Any) -> None:
 
 
 def remainder(left: Any, right: Any) -> None:
-    """Check the size of a `%`-formatted text; numbers' remainders are small."""
+    """Check the size of a `%`-formatted text; the remainder of numbers is small."""
     if isinstance(left, str):
         percent_formatted(left, right)
 

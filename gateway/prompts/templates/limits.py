@@ -1,4 +1,6 @@
-"""The limits of a chat template, and their workarounds, in words for an operator."""
+"""The kinds of chats that a template does not take, and the workarounds, in words for
+an operator.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -74,7 +76,7 @@ _KEPT_THOUGHTS = Limit("thinking of earlier turns", "kept where the turn was gen
 
 
 def limits_of(template: FittedTemplate, variables: Variables) -> list[Limit]:
-    """List the limits of a template on chats with these variables."""
+    """List what a template does not take in chats with these variables."""
     traits = template.traits
     known = [limit for name, value, limit in _OF_TRAITS if getattr(traits, name) == value]
     if not traits.shows_tools:
@@ -83,7 +85,7 @@ def limits_of(template: FittedTemplate, variables: Variables) -> list[Limit]:
 
 
 def _dropped(template: FittedTemplate, variables: Variables) -> Iterator[Limit]:
-    """Yield the limits on thoughts if the template leaves thoughts out of the prompt."""
+    """Yield a limit if the template leaves thoughts out of the prompt."""
     if template.shows_thoughts("u ar u", variables):
         return
     if variables.get(PRESERVE_THINKING) is True:

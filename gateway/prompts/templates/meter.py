@@ -11,13 +11,15 @@ from typing import Any
 from jinja2.exceptions import SecurityError
 from jinja2.utils import Namespace
 
-MOST_STEPS = 1 << 23  # twice the steps of scanning 4,096 messages for each message
-MOST_CHARS = 1 << 26  # characters of a text that the template makes
-MOST_VALUES = 1 << 22  # values of a list, or of all values compared, sorted or written at once
-_MOST_WRITTEN = 1 << 27  # characters written by all macros together
-_MOST_SECONDS = 5.0  # seconds of processor time
-_LOOKS = 1 << 6  # steps from one look at the clock to the next
-_OF_A_VALUE = 24  # approximate characters of a value that is no text
+# maximum steps of a rendering: twice the steps of a scan of 4,096 messages for each message
+MOST_STEPS = 1 << 23
+MOST_CHARS = 1 << 26  # maximum characters of a text that the template makes
+# maximum number of values of a list, or of values compared, sorted or written at once
+MOST_VALUES = 1 << 22
+_MOST_WRITTEN = 1 << 27  # maximum characters written by all macros together
+_MOST_SECONDS = 5.0  # maximum seconds of processor time of a rendering
+_LOOKS = 1 << 6  # number of steps from one look at the clock to the next
+_OF_A_VALUE = 24  # approximate number of characters of a value that is no text
 _HOLDERS = (list, tuple, dict, KeysView, ValuesView, ItemsView)
 
 

@@ -1,9 +1,8 @@
 """The search for a template's traits, by rendering small chats of all kinds.
 
 A question has answers, which are values of traits, and chats that tell the answers apart. For each
-answer, every chat is fitted to these values and rendered. The answer with the most chats shown
-whole is taken; if several answers have the most, the first of them. Later questions build on
-earlier answers.
+answer, every chat is fitted to these values and rendered. The answer with which most chats are
+shown whole is taken; of several such answers, the first. Later questions build on earlier answers.
 """
 
 from collections.abc import Sequence
@@ -27,7 +26,8 @@ from gateway.prompts.templates.shapes import (
 )
 
 _ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
-_NO_LONG_IDS = "with length 9"  # words of Mistral's templates on long ids
+# words of the error that Mistral's templates raise for long call ids
+_NO_LONG_IDS = "with length 9"
 _WORDS = {one: {"type": one} for one in ("string", "object", "array")}
 _BARE: tuple[dict[str, Any], ...] = (
     *({}, {"parameters": None}, {"description": None}),
@@ -42,7 +42,8 @@ Answer = dict[str, Any]  # values of traits
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A question about traits, with chats spelled by roles: s, u, a and t, as in `_ROLES`.
+    """A question about traits, with its chats, each written as a string of roles (s, u, a and t, as
+    in `_ROLES`).
 
     More letters may follow the assistant's: `c` for each call, `x` for a text beside calls, `r` for
     reasoning, `0` for an empty message. Results answer the calls before them, in order. Chats with
@@ -143,7 +144,9 @@ class _Probe:
         return any(shows_tool(self._text(chat_of("u"), one, ONE_TOOL)) for one in forms)
 
     def shows_tools(self, traits: TemplateTraits) -> bool:
-        """Tell whether incomplete tools are shown: with only a name, or with bare parameters."""
+        """Tell whether incomplete tools are shown, which have only a name, or parameters without
+        descriptions.
+        """
         said = chat_of("u")
         return all("look_up" in self._text(said, traits, [tool]) for tool in _BARE_TOOLS)
 
@@ -204,7 +207,7 @@ def _with_long_ids(message: Message) -> Message:
 
 
 def chat_of(spelled: str) -> list[Message]:
-    """Make the chat, as a shape, that a `_Question` spells."""
+    """Make the chat, as a shape, that a string of a `_Question` describes."""
     kinds, returned = list[TurnKind](), 0
     for word in spelled.split():
         role, calls = _ROLES[word[0]], word.count("c")

@@ -69,12 +69,13 @@ _METHODS: Mapping[str, Growth | None] = {
     "join": growth.joined,
     "replace": growth.replaced,
 }
-_TESTS = _words("eq equalto == ne != lt lessthan < le <= gt greaterthan > ge >= in")  # comparisons
+# comparisons, which the meter bounds
+_TESTS = _words("eq equalto == ne != lt lessthan < le <= gt greaterthan > ge >= in")
 _GLOBALS = ("range", "dict", "namespace")
 
 
 class Refused(jinja2.TemplateError):
-    """The error of a template that called `raise_exception`."""
+    """The error of a template that has called `raise_exception`."""
 
 
 class _GenerationTag(jinja2.ext.Extension):
@@ -163,7 +164,7 @@ def _step(context: Context, value: Any, chars: int = 0) -> Any:
 
 @jinja2.pass_context
 def _made(context: Context, value: Any) -> Any:
-    """Count a step with the result `value`; raise TooMuchWork if it is too large."""
+    """Count a step with the result `value`; raise TooMuchWork if this value is too large."""
     _meter(context).step()
     if isinstance(value, str):
         check_size(len(value))
@@ -174,7 +175,7 @@ def _made(context: Context, value: Any) -> Any:
 
 @jinja2.pass_context
 def _whole(context: Context, value: Any) -> Any:
-    """Return `value`; raise TooMuchWork if it is too large to be written or compared."""
+    """Return `value`; raise TooMuchWork if this value is too large to be written or compared."""
     if isinstance(value, list | tuple | dict | Namespace):
         _meter(context).look()
         extent(value)
@@ -212,7 +213,8 @@ def environment() -> ImmutableSandboxedEnvironment:
         extensions=[_GenerationTag, jinja2.ext.loopcontrols],
         finalize=_written,
     )
-    # Plain JSON: jinja2's own filter escapes for HTML, which models never saw in training.
+    # Writes plain JSON: jinja2's own filter escapes characters for HTML, which models never saw in
+    # training.
     to_json = partial(json.dumps, ensure_ascii=False, default=_listed)
     runs = {**made.filters, "tojson": to_json}
     made.filters = {name: _refused(name) for name in runs}

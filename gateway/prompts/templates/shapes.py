@@ -18,8 +18,8 @@ from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolC
 _WORD = re.compile(r"zq\d+qz")
 # The text that results where a template writes a list of parts as if it were a text.
 _PART = re.compile(r"""\{['"]type['"]: ?['"](?:text|thinking)""")
-_LONGEST_LOOP = 6  # messages of a loop
-_BLANK = 16  # characters of a blank text that count: longer blanks are alike
+_LONGEST_LOOP = 6  # maximum number of messages in one round of a loop
+_BLANK = 16  # number of characters to which a longer blank text is cut
 _NAME = "look_up"
 _DESCRIPTION = "Looks a word up."
 
@@ -40,7 +40,7 @@ ONE_TOOL: list[Tool] = [
 
 
 class TurnKind(NamedTuple):
-    """The kind of a message."""
+    """The kind of a message: its role and the kinds of its parts."""
 
     role: str
     thinks: bool = False
@@ -109,12 +109,16 @@ def shape_of(kinds: Iterable[TurnKind]) -> list[Message]:
 
 
 def _id(first: int, number: int) -> str:
-    """Make an id of nine letters and digits, as some templates want; negative: of no call."""
+    """Make an id of nine letters and digits, as some templates want; a negative `number` gives the
+    id of no call.
+    """
     return f"id{first + number:07}" if number >= 0 else "idUnknown"
 
 
 def missed(text: str, fitted: Iterable[Message]) -> str | None:
-    """Find the first word of a shape that `text` lacks, repeats or misplaces; None without one."""
+    """Find the first word of a shape that `text` lacks, repeats or misplaces; None if there is no
+    such word.
+    """
     wanted = [word for message in fitted for word in words_of(message)]
     found = _WORD.findall(text)
     if found == wanted:

@@ -16,7 +16,7 @@ import msgspec
 from gateway.tenant_memory import TenantMemory
 
 Judge = Callable[[], bool]
-Judged = Callable[[Any, Judge], bool]  # returns the verdict on a key, which is spelled as JSON
+Judged = Callable[[Any, Judge], bool]  # returns the verdict on a key, which is written as JSON
 
 # Bounds on the bytes of verdicts; a verdict counts as 1024 bytes.
 _OF_TENANT = 256 << 10
@@ -27,7 +27,7 @@ _LIFE_S = 1800.0
 @dataclass(frozen=True, slots=True)
 class _Verdict:
     holds: bool
-    size: int = 0  # bytes in addition to the overhead of every entry
+    size: int = 0  # bytes of the entry in addition to the overhead of every entry
 
 
 class Verdicts(TenantMemory[_Verdict]):
@@ -38,7 +38,7 @@ class Verdicts(TenantMemory[_Verdict]):
         super().__init__(_OF_TENANT, _OF_ALL, _LIFE_S, clock)
 
     def of(self, tenant_id: str, namespace: bytes) -> Judged:
-        """Return the judge for a tenant's namespace; it remembers verdicts for a while."""
+        """Return the judge for a tenant's namespace; this judge remembers verdicts for a while."""
 
         def judged(key: Any, judge: Judge) -> bool:
             hashed = hashlib.blake2b(namespace, digest_size=32)

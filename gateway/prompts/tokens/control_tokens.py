@@ -2,7 +2,7 @@
 
 A tokenizer finds its *added tokens* in a text before anything else. Added tokens that separate
 turns, or enclose tools and reasoning, are control tokens; the model's files name them
-(`engine/models/token_marks.py`). The other added tokens are text that the vocabulary lacked.
+(`engine/models/token_marks.py`). Any other added token is plain text that the vocabulary lacked.
 
 Control tokens that come in pairs and are not special, `<think>` and `</think>`, are *markup*: a
 model's answer shows them, so a message of the assistant may contain them.
@@ -34,7 +34,7 @@ class Rendered:
         return "".join(self.pieces)
 
     def followed(self, more: Rendered) -> Rendered:
-        """Append `more`; the texts that meet are joined, and no control token forms there."""
+        """Append `more`; the last and the first text are joined, and form no control token."""
         meeting = self.pieces[-1] + more.pieces[0]
         return Rendered((*self.pieces[:-1], meeting, *more.pieces[1:]))
 
@@ -48,7 +48,9 @@ class ControlTokens:
     def __init__(
         self, added: Mapping[str, bool] | None = None, marks: TokenMarks = NO_MARKS
     ) -> None:
-        """`added` maps each added token's text to its `special` flag in tokenizer.json."""
+        """Find the control tokens; `added` maps each added token's text to its `special` flag in
+        tokenizer.json.
+        """
         known = added or {}
         self.tokens = frozenset(
             text for text, special in known.items() if marks.are_of(text, is_special=special)
@@ -71,7 +73,7 @@ def _is_markup(text: str, added: Mapping[str, bool]) -> bool:
 def pattern_of(tokens: Iterable[str]) -> re.Pattern[str]:
     """Make a pattern that matches any of `tokens`, the longest that fits.
 
-    The pattern is a trie, so that searching takes the same time for one token as for a thousand.
+    The pattern is a trie, so that a search takes as long for a thousand tokens as for one token.
     """
     trie: dict[str, Any] = {}
     for token in tokens:

@@ -1,4 +1,5 @@
-"""The tokens of long texts, made chunk by chunk in little memory: the ids of the whole text.
+"""The tokenising of long texts, chunk by chunk in little memory, with the same ids as of the whole
+text.
 
 The library takes some 200 bytes for every byte of a text before it returns the ids, and cannot be
 interrupted. A text that is cut where the tokenizer splits it anyway gives the same tokens:
@@ -26,10 +27,12 @@ from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.text_memory import KnownText, Owner, TextMemory, key_of
 from gateway.prompts.tokens.tokenizer import Pipeline, TokenIds, Tokenizer
 
-CHUNK = 1 << 14  # characters: some milliseconds
-KNOWN_CHUNK = 1 << 9  # characters of remembered chunks: on average half a chunk is tokenised anew
-_FOUND = 16  # remembered characters that take as long to look up as tokenising one character
-LONGEST_RUN = 1 << 18  # characters without a place to cut
+CHUNK = 1 << 14  # number of characters of a chunk, tokenised in some milliseconds
+# number of characters of a remembered chunk: on average half a chunk is tokenised anew
+KNOWN_CHUNK = 1 << 9
+# number of remembered characters that take as long to look up as one character takes to tokenise
+_FOUND = 16
+LONGEST_RUN = 1 << 18  # maximum number of characters without a place to cut
 
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -53,7 +56,7 @@ _KNOWN = {
     # handbook, the demo model
     r"\p{N}|\p{Lu}+\p{Ll}*| ?[\p{Ll}\p{Lo}\p{Lm}\p{M}]+| ?[^\s\p{L}\p{N}]|\s",
 }
-# Characters that every version of Unicode calls letters or digits, then space or punctuation.
+# A character that every version of Unicode calls a letter or digit, then space or punctuation.
 _PLACE = re.compile(
     r"[0-9A-Za-zÀ-ÖØ-öø-ÿΑ-ΡΣ-Ωα-ωА-Яа-яא-תء-غअ-हก-ะぁ-ゖァ-ヺ一-龥가-힣]"
     r"[\s.,;:!?()\[\]{}<>/\\|=+*&%$#@~^`\"\-。、，；：！？「」]"  # noqa: RUF001
@@ -66,7 +69,7 @@ class LongTexts:
     def __init__(
         self, tokenizer: Tokenizer, memory: TextMemory | None = None, chunk: int | None = None
     ) -> None:
-        """Remember chunks in `memory`, if given. `chunk`: characters of a chunk."""
+        """Remember chunks in `memory`, if given. `chunk`: the number of characters of a chunk."""
         self._tokenizer = tokenizer
         self._memory = memory if memory is not None and memory.is_on else None
         self._chunk = chunk or (CHUNK if self._memory is None else KNOWN_CHUNK)
@@ -84,9 +87,10 @@ class LongTexts:
     ) -> Steps[TokenIds | None]:
         """Encode `text` to the ids that `Tokenizer.encode` returns.
 
-        Returns None for more than `most` ids, early if the text is cut. Raises BadRequest for a
-        long text without a place to cut. Without an `owner` nothing is remembered. If `goes_on`,
-        known tokens follow the text: the last chunk will occur again, and is remembered too.
+        Returns None for more than `most` ids, before the end if the text is cut into chunks. Raises
+        BadRequest for a long text without a place to cut. Without an `owner` nothing is remembered.
+        If `goes_on`, known tokens follow the text: the last chunk will occur again, and is
+        remembered too.
         """
         if not self.can_cut or (len(text) <= self._chunk and not goes_on):
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
@@ -110,7 +114,7 @@ class LongTexts:
     def _ids(
         self, chunk: str | Rendered, owner: Owner | None, *, special: bool
     ) -> tuple[TokenIds, int]:
-        """Encode a chunk; return its ids and the work, in tokenised characters."""
+        """Encode a chunk; return the chunk's ids and the work, in tokenised characters."""
         memory = self._memory
         if memory is None or owner is None:
             return self._tokenizer.encode(chunk, add_special_tokens=special), len(chunk)
@@ -149,7 +153,9 @@ def chunks(text: str, uncut: Sequence[str] = (), size: int = CHUNK) -> Iterator[
 def chunks_of(
     prompt: str | Rendered, uncut: Sequence[str], size: int = CHUNK
 ) -> Iterator[str | Rendered]:
-    """Cut `prompt` into pieces of about `size` characters; in a chat, each ends with a text."""
+    """Cut `prompt` into pieces of about `size` characters; in a chat, each piece ends
+    with a text.
+    """
     if isinstance(prompt, str):
         yield from chunks(prompt, uncut, size)
         return
@@ -172,7 +178,7 @@ def chunks_of(
 
 
 def _place_after(text: str, begin: int, uncut: Sequence[str]) -> int | None:
-    """Find a place to cut at `begin` or soon after it; None if no place is near."""
+    """Find a place to cut at `begin` or soon after `begin`; None if there is no place nearby."""
     reach = max(map(len, uncut), default=1) - 1
     for found in _PLACE.finditer(text, begin - 1, begin + LONGEST_RUN):
         place = found.start() + 1
@@ -195,7 +201,7 @@ def _splits_at_places(pipeline: Pipeline) -> bool:
 
 def _splits(pre: dict[str, Any]) -> bool:
     """Tell whether a known expression splits the text before it is converted to bytes."""
-    if pre.get("type") == "ByteLevel":  # with GPT-2's expression
+    if pre.get("type") == "ByteLevel":  # splits with GPT-2's expression
         return pre.get("use_regex", True) is True and not pre.get("add_prefix_space", True)
     parts = pre.get("pretokenizers", []) if pre.get("type") == "Sequence" else []
     if len(parts) != 2:

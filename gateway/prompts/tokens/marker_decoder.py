@@ -10,7 +10,9 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 class MarkerDecoder:
-    """A decoder that shows `markers`, special tokens by their id. For any thread."""
+    """A decoder that shows the special tokens in `markers` (texts by id). Usable from
+    any thread.
+    """
 
     def __init__(self, tokenizer: Tokenizer, markers: Mapping[int, str]) -> None:
         self._tokenizer = tokenizer

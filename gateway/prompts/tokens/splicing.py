@@ -16,12 +16,15 @@ from typing import NamedTuple
 from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.tokenizer import TokenIds
 
-# Bytes that UTF-8 never has, before a control token, before a text, and before token ids.
+# Bytes that never occur in UTF-8; hashed before a control token, before a text, and before token
+# ids.
 _CONTROL, _TEXT, _IDS = b"\xfd", b"\xfe", b"\xff"
 
 
 class Place(NamedTuple):
-    """A place in a rendered chat: a text piece's even number, and characters into the piece."""
+    """A place in a rendered chat: the even index of a text piece, and a number of characters into
+    the piece.
+    """
 
     piece: int
     chars: int
@@ -45,7 +48,7 @@ class SplicedChat:
 
     rendered: Rendered
     splices: tuple[Splice, ...] = ()
-    # key of the last turn, if one splice replaces everything up to the turn's end
+    # key of the last remembered turn, if one splice replaces everything up to this turn's end
     parent: bytes | None = None
 
     def parts(self) -> Iterator[Rendered | TokenIds]:
@@ -94,7 +97,7 @@ class ChatHash:
         self._at = splice.end
 
     def is_before(self, place: Place) -> bool:
-        """Tell whether `place` is in the chat, and can still be read to."""
+        """Tell whether `place` is in the chat, and not before the last place read to."""
         pieces = self._rendered.pieces
         is_there = place.piece < len(pieces) and place.chars <= len(pieces[place.piece])
         return is_there and place >= self._at
@@ -116,7 +119,7 @@ def end_of(rendered: Rendered) -> Place:
 
 
 def before_control(rendered: Rendered, begin: Place, tokens: frozenset[str]) -> Place | None:
-    """Find the first of these control tokens from `begin` on; None where there is none."""
+    """Find the first of these control tokens from `begin` on; None if there is none."""
     for number in range(begin.piece + 1, len(rendered.pieces), 2):
         if rendered.pieces[number] in tokens:
             return Place(number - 1, len(rendered.pieces[number - 1]))
@@ -124,7 +127,9 @@ def before_control(rendered: Rendered, begin: Place, tokens: frozenset[str]) -> 
 
 
 def before_last(rendered: Rendered, length: int) -> Place:
-    """Find the place before the last `length` characters; the end if that is within a token."""
+    """Find the place before the last `length` characters; the chat's end if that place is within a
+    control token.
+    """
     number, left = len(rendered.pieces) - 1, length
     while number > 0 and left > len(rendered.pieces[number]):
         left -= len(rendered.pieces[number])

@@ -2,7 +2,7 @@
 
 Prompts grow at their end, and begin with the same system text and tools. The places where a text is
 cut do not depend on the text after them (`long_text.py`), so the pieces of one prompt are found
-again in the next prompt. Of the texts only digests are kept, beside the token ids.
+again in the next prompt. Only digests of the texts are kept, with the token ids.
 
 Knows: pieces of text, tenants and namespaces. Does not know: where a text may be cut.
 """
@@ -16,7 +16,7 @@ from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.tenant_memory import TenantMemory
 
-# Bytes that UTF-8 never has, before a control token, and before a text.
+# Bytes that never occur in UTF-8; hashed before a control token, and before a text.
 _CONTROL, _TEXT = b"\xfd", b"\xfe"
 
 
@@ -33,7 +33,7 @@ class KnownText:
 
 
 class TextMemory(TenantMemory[KnownText]):
-    """The token ids, by tenant, and by the digest of namespace and text. For any thread."""
+    """The token ids, by tenant, and by the digest of namespace and text. Usable from any thread."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
         """Measure the age of entries in seconds by `clock`."""
@@ -51,7 +51,9 @@ class Owner:
 
 
 def key_of(namespace: bytes, text: str | Rendered, *, special: bool) -> bytes:
-    """Hash a text for look-up; `special`: the text's ids begin with the special tokens."""
+    """Hash a text for look-up; `special`: whether the text's ids begin with the model's special
+    tokens.
+    """
     hashed = hashlib.blake2b(namespace, digest_size=32, person=b"special" if special else b"")
     pieces = (text,) if isinstance(text, str) else text.pieces
     for place, piece in enumerate(pieces):

@@ -18,7 +18,7 @@ _BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
 class TokenBytes:
-    """The bytes of one tokenizer's tokens. For any thread."""
+    """The bytes of one tokenizer's tokens. Usable from any thread."""
 
     def __init__(self, inner: tokenizers.Tokenizer, *, is_byte_level: bool) -> None:
         self._inner = inner
@@ -51,7 +51,7 @@ class TokenBytes:
 
     @cached_property
     def _before(self) -> tuple[int, str]:
-        """A token that is a whole character, and its text."""
+        """A token that is a whole character, and the token's text."""
         size = self._inner.get_vocab_size(with_added_tokens=True)
         for token_id in range(size):
             text = self._decoded([token_id])

@@ -31,7 +31,7 @@ from gateway.prompts.tokens.control_tokens import ControlTokens, Rendered
 from gateway.prompts.tokens.token_bytes import TokenBytes
 from prefix_cache.hashing import TokenIds as TokenIds
 
-_NORMALIZED = 3  # the factor by which a normalizer may shrink a text's bytes
+_NORMALIZED = 3  # maximum factor by which a normalizer may shrink a text's bytes
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,7 +71,9 @@ def _as_json(part: Any) -> dict[str, Any] | None:
 
 
 class TokenPieces(dict[int, str | None]):
-    """The text of each token id; None if it depends on neighbouring tokens. Filled on demand."""
+    """The text of each token id; None if the text depends on neighbouring tokens.
+    Filled on demand.
+    """
 
     def __init__(self, inner: tokenizers.Tokenizer, *, skip_special_tokens: bool) -> None:
         super().__init__()
@@ -149,7 +151,7 @@ class Tokenizer:
         }
 
     def _longest_token(self, vocabulary: Iterable[str], *, is_byte_level: bool) -> int:
-        """Return the most bytes of UTF-8 that one token can stand for."""
+        """Return the maximum number of bytes of UTF-8 that one token can stand for."""
         # Every character of a byte-level token is a byte.
         plain = max(len(token if is_byte_level else token.encode()) for token in [*vocabulary, ""])
         longest = max(plain, *(len(token.encode()) for token in self._added.values()), 1)
@@ -185,7 +187,7 @@ class Tokenizer:
             return self._text.encode(prompt, add_special_tokens=add_special_tokens)
         if not self._parse_special:
             return self._text.encode(Rendered((prompt,)), add_special_tokens=add_special_tokens)
-        # The fast variant makes no token offsets: half the time for a short text.
+        # The fast variant makes no token offsets, which halves the time for a short text.
         [encoding] = self._inner.encode_batch_fast([prompt], add_special_tokens=add_special_tokens)
         return np.array(encoding.ids, dtype=np.int32)
 
@@ -206,7 +208,7 @@ class Tokenizer:
 
 
 class TextTokenizer:
-    """A tokenizer for plain texts, which shares the model of `inner`. For any thread."""
+    """A tokenizer for plain texts, which shares the model of `inner`. Usable from any thread."""
 
     def __init__(
         self, inner: tokenizers.Tokenizer, control: ControlTokens, highest_id: int
@@ -230,7 +232,7 @@ class TextTokenizer:
         text = "".join(
             self._names[piece] if place % 2 else piece for place, piece in enumerate(prompt.pieces)
         )
-        # The fast variant makes no token offsets: half the time for a short text.
+        # The fast variant makes no token offsets, which halves the time for a short text.
         [encoding] = self._inner.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return self._ids[np.array(encoding.ids, dtype=np.int32)]
 
@@ -272,7 +274,7 @@ def _bare(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 
 def _keep_no_words(model: tokenizers.models.Model) -> None:
-    """Make the library look every word up again.
+    """Make the library keep no words, and look every word up again.
 
     The library's cache would keep the first 10,000 words of all tenants, and the time of a text
     would reveal these words. Looking a word up again is as fast.
@@ -282,7 +284,9 @@ def _keep_no_words(model: tokenizers.models.Model) -> None:
 
 
 def _unused(free: int, nonce: str) -> list[tokenizers.AddedToken]:
-    """Make tokens for all free ids of the model, so that no random name gets a free id."""
+    """Make tokens for all free ids of the model, so that no control token's random name gets a free
+    id.
+    """
     return [tokenizers.AddedToken(f"{nonce}+{n}+", normalized=False) for n in range(free)]
 
 

@@ -20,7 +20,7 @@ from gateway.turn_formats.turn_format import TurnParser
 def fits(
     written: Rendered, turn: GeneratedTurn, parsers: Sequence[Callable[[], TurnParser]]
 ) -> bool:
-    """Tell whether the template's text has the turn's content; a text is parsed only once.
+    """Tell whether the template's text has the turn's content; each text is parsed only once.
 
     The second of `parsers` reads calls that a template was given as text (`fitting.py`).
     """
@@ -33,7 +33,7 @@ def fits(
 
 
 def text_digest(written: Rendered) -> bytes:
-    """Hash a text of the template, with its markers apart from other text."""
+    """Hash a text of the template, in which markers count differently from equal plain text."""
     return ChatHash(written).read_to(end_of(written))
 
 

@@ -34,7 +34,7 @@ Find = Callable[[bytes], GeneratedTurn | None]
 
 
 class Marks(NamedTuple):
-    """The tokens that delimit a turn, and a function that finds where an answer begins."""
+    """The control tokens that delimit a turn, and a function that finds where an answer begins."""
 
     ends: frozenset[str]  # tokens that end turns
     own: frozenset[str]  # control tokens that a model writes within a remembered turn
@@ -48,7 +48,7 @@ class Marks(NamedTuple):
 def continued(
     chat: ChatPrompt, keys: Mapping[int, bytes], find: Find, render: Render, marks: Marks
 ) -> SplicedChat | None:
-    """Render `chat` after the tokens up to its last remembered turn; None without such a turn.
+    """Render `chat` after the tokens up to its last remembered turn; None if there is no such turn.
 
     `keys` are the keys of turns, by place. Raises the errors of `render`.
     """
@@ -80,12 +80,13 @@ def _tokens_to(key: bytes, find: Find) -> TokenIds | None:
 def _end_of_turn(
     chat: ChatPrompt, place: int, rendered: Rendered, render: Render, marks: Marks
 ) -> Place | None:
-    """Find the end of the turn, before its end token; None if the end cannot be found."""
+    """Find the end of the turn, before the turn's end token; None if the end cannot be found."""
     whole = render(_ending(chat, place + 1, asks=False))
     end = _before_end(whole, marks)
     if _begins_with(rendered, end, whole):
         return end
-    asked = render(_ending(chat, place, asks=True))  # the turn now renders in another way
+    # the turn as rendered in front of the request for an answer
+    asked = render(_ending(chat, place, asks=True))
     begin = marks.begin(asked)
     if _begins_with(rendered, begin, asked):
         return before_control(rendered, begin, marks.ends)
@@ -120,7 +121,7 @@ def _changed(chat: ChatPrompt, place: int) -> ChatPrompt:
 def _end_of_change(rendered: Rendered, other: Rendered, marks: Marks) -> Place | None:
     """Find the first control token that is after the last difference and outside the turn.
 
-    Returns None without a difference, or if no such token follows.
+    Returns None if there is no difference, or if no such token follows.
     """
     pieces = rendered.pieces
     pairs = zip(reversed(pieces), reversed(other.pieces), strict=False)

@@ -1,4 +1,5 @@
-"""The content of an assistant's turn, to compare a generated turn with one that was sent back.
+"""The content of an assistant's turn, to compare a generated turn with a turn that a client sent
+back.
 
 Space around texts does not count, nor does the order of a call's arguments.
 
@@ -15,7 +16,7 @@ from msgspec import Struct
 from gateway.prompts.chats.messages import Message, Reasoning, Text, ToolCall
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 
-_SAFE = 2.0**53  # above this number floats skip whole numbers
+_SAFE = 2.0**53  # the number above which floats skip whole numbers
 
 
 class Said(Struct, frozen=True):
@@ -24,11 +25,11 @@ class Said(Struct, frozen=True):
     reasoning: str
     text: str
     calls: tuple[tuple[str, str], ...]  # names, and arguments as `canonical` spells them
-    order: tuple[str, ...]  # kinds of its parts in order; equal neighbours count as one
+    order: tuple[str, ...]  # kinds of the turn's parts in order; equal neighbours count as one
 
 
 def said_in(pieces: Iterable[Piece]) -> Said | None:
-    """Read the content from pieces; None where a call was cut off."""
+    """Read the content from pieces; None if a call was cut off."""
     thoughts: list[str] = []
     texts: list[str] = []
     calls: list[tuple[str, list[str]]] = []

@@ -18,7 +18,8 @@ class GeneratedTurn:
     before: bytes  # digest of the chat up to `begin`
     token_ids: TokenIds  # all tokens from `begin` on, without the token that ended the turn
     said: Said
-    last_marker: str | None  # the last control token that the model wrote in the turn
+    # last control token that the model wrote in the turn; None: there is none
+    last_marker: str | None
     written: bytes = b""  # digest of a text of the template that was parsed to the content `said`
     # If thoughts are kept: the prompt's tokens since the turn `parent`, or since its beginning.
     since: TokenIds | None = None
@@ -34,7 +35,9 @@ class GeneratedTurn:
 
 
 class TurnMemory(TenantMemory[GeneratedTurn]):
-    """The turns, by tenant, and by the hash of a turn's content and of all earlier messages."""
+    """A memory of turns, by tenant, and by the hash of a turn's content and of all earlier
+    messages.
+    """
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
         """Measure the age of turns in seconds by `clock`."""

@@ -1,4 +1,4 @@
-"""The generated turns of a chat, put back into its next prompt as their own tokens.
+"""The generated turns of a chat, put back into the chat's next prompt as the tokens generated.
 
 A turn is found by its content and by all messages before the turn, and is put back if
 
@@ -48,8 +48,9 @@ from gateway.turn_formats.families.hermes import HermesFormat
 from gateway.turn_formats.pieces import Piece
 from gateway.turn_formats.reading import TurnReader
 
-_RENDERINGS = 3  # most renderings of a chat with turns put back, besides one without them
-_TAIL = 16  # pieces at a prompt's end that are searched for tags of reasoning
+# maximum number of renderings of a chat with turns put back, besides the rendering without them
+_RENDERINGS = 3
+_TAIL = 16  # number of pieces at a prompt's end that are searched for tags of reasoning
 _BYTES_PER_CHARACTER = 4  # bytes per character of a turn, whose thoughts may be rendered again
 _NO_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
@@ -59,12 +60,12 @@ class ChatKeys:
     """The keys under which a chat's turns are remembered."""
 
     tenant_id: str
-    of_turns: Mapping[int, bytes]  # by the place of the assistant's message
+    of_turns: Mapping[int, bytes]  # keys by the index of the assistant's message
     chain: Any  # the hash of the whole chat
 
 
 class VerbatimTurns:
-    """The memory of generated turns, which splices them into chats. For any thread."""
+    """The memory of generated turns, which splices them into chats. Usable from any thread."""
 
     def __init__(self, memory: TurnMemory, forms: AnswerForms, tokenizer: Tokenizer) -> None:
         self.memory = memory
@@ -73,7 +74,7 @@ class VerbatimTurns:
         self._control = tokenizer.control_ids()
 
     def keys(self, chat: ChatPrompt, tenant_id: str, namespace: bytes) -> ChatKeys | None:
-        """Hash a chat's turns; None without a memory, or where a call cannot be compared."""
+        """Hash a chat's turns; None if no turns are remembered, or if a call cannot be compared."""
         if not self.memory.is_on:
             return None
         chain = hashlib.blake2b(digest_size=32)
@@ -93,7 +94,7 @@ class VerbatimTurns:
         return ChatKeys(tenant_id, keys, chain)
 
     def size(self, keys: ChatKeys) -> int:
-        """Return the work of a chat's remembered turns, in characters."""
+        """Return the work of putting back a chat's remembered turns, in characters to tokenise."""
         return sum(turn.size for turn in self._found(keys).values()) // _BYTES_PER_CHARACTER
 
     def spliced(
@@ -132,7 +133,7 @@ class VerbatimTurns:
         marks = Marks(self._texts(ends), self._forms.markers, self._begin)
         found = continued(chat, keys.of_turns, find, render, marks)
         if found is not None:
-            # So that a chat's first turn stays longest.
+            # Uses the turns in reverse, so that a chat's first turn stays in memory longest.
             for key in reversed([*keys.of_turns.values()]):
                 if find(key) is not None:
                     self.memory.use(keys.tenant_id, key)
@@ -154,7 +155,8 @@ class VerbatimTurns:
         if not chat.add_generation_prompt or chat.continue_final_message:
             return None
         begin = self._begin(prompt.rendered)
-        if not is_before_control(prompt.rendered, begin):  # a token might cross the answer's begin
+        # a token might cross the beginning of the answer
+        if not is_before_control(prompt.rendered, begin):
             begin = end_of(prompt.rendered)
         opened = between(prompt.rendered, begin, end_of(prompt.rendered))
         ids = self._tokenizer.encode(opened, add_special_tokens=False)
@@ -168,7 +170,7 @@ class VerbatimTurns:
         return replace(found, since=since, parent=prompt.parent)
 
     def remember(self, origin: Origin, pieces: Sequence[Piece], token_ids: Sequence[int]) -> None:
-        """Remember an answer that came to its end: its tokens, and its parsed content."""
+        """Remember a complete answer: the answer's tokens and parsed content."""
         said = said_in(pieces)
         if said is None or not said.order or _NO_CHARACTER in said.text + said.reasoning:
             return
@@ -229,7 +231,8 @@ class VerbatimTurns:
         A turn's key covers the tools and all messages, so the template will write the same text
         next time.
         """
-        for place in reversed(found):  # a chat's first turn stays longest
+        # in reverse, so that a chat's first turn stays in memory longest
+        for place in reversed(found):
             turn, key = found[place], keys.of_turns[place]
             if turn.written:
                 self.memory.use(keys.tenant_id, key)
@@ -238,7 +241,9 @@ class VerbatimTurns:
             self.memory.add(keys.tenant_id, key, replace(turn, written=written))
 
     def _begin(self, prompt: Rendered) -> Place:
-        """Find the begin of the answer to `prompt`, before tags of reasoning at its end."""
+        """Find where the answer to `prompt` begins, before any tags of reasoning at the prompt's
+        end.
+        """
         tail = "".join(prompt.pieces[-_TAIL:])
         reasoning = self._forms.reasoning
         before = tail if reasoning is None else reasoning.unopened(tail)

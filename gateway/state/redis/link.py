@@ -129,7 +129,7 @@ def open_link(shared: Shared) -> RedisLink:
 
 
 class RedisLink:
-    """A Redis client behind a circuit breaker, closed with the link. For one event loop.
+    """A Redis client behind a circuit breaker, closed with the link. Used in one event loop.
 
     One round trip may take `timeout_s`, and longer for a call with a `size` in bytes.
     """

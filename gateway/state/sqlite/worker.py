@@ -47,7 +47,9 @@ class _Reader:
 
 
 class SqliteWorker:
-    """The worker threads of `file`, each with one piece of work at a time. For one event loop."""
+    """The worker threads of `file`, each with one piece of work at a time. Used in one
+    event loop.
+    """
 
     def __init__(self, file: DatabaseFile) -> None:
         self.file = file
