@@ -38,7 +38,7 @@ COPY_WAIT_S = 0.001  # seconds between polls, when there is nothing to do but wa
 class CopyCounts:
     """The numbers of copies from one tier to another, ended and under way, in blocks.
 
-    A state counts as the number of blocks that would hold its bytes.
+    A recurrent state counts as the number of blocks that would hold its bytes.
     """
 
     moves: int = 0

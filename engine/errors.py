@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-MOST_SAID = 1000  # characters of an error's message, which may quote the request
+MOST_SAID = 1000  # maximum characters of an error's message, which may quote the request
 
 
 def cut(text: str, most: int = MOST_SAID) -> str:

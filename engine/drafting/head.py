@@ -1,4 +1,4 @@
-"""Drafts of a checkpoint's draft head (multi-token prediction).
+"""Drafts of a model checkpoint's draft head (multi-token prediction).
 
 The head drafts on the device, in the same step as the sampled token before the draft.
 """

@@ -54,7 +54,7 @@ class BlockWriter(Protocol):
 
 
 class SlotRows:
-    """Slots' bytes, (block_bytes,) uint8 each: the pool's blocks, then the units of states."""
+    """Slots' bytes, (block_bytes,) uint8 each: KV blocks, then units of recurrent states."""
 
     def __init__(self, pool: DevicePool, states: States | None) -> None:
         self.blocks = block_bytes_of(pool)
@@ -69,13 +69,13 @@ class SlotRows:
         return self._states[after]
 
     def of_state(self, state_slot: int) -> range:
-        """Return the slots of the units that make up a state."""
+        """Return the slots of the units that make up a recurrent state."""
         first = len(self.blocks) + state_slot * self.state_units
         return range(first, first + self.state_units)
 
 
 class BlockMemory(Protocol):
-    """The slots of blocks, and of states. Each thread makes its own `reader` and `writer`."""
+    """The slots of KV blocks and recurrent states. Threads make their own readers and writers."""
 
     @property
     def block_bytes(self) -> int:
@@ -83,7 +83,7 @@ class BlockMemory(Protocol):
         ...
 
     def units_of_state(self, state_slot: int) -> range:
-        """Return the slots of the units that make up a state; none if the model has no states."""
+        """Return the slots of a recurrent state's units; none if the model has no such state."""
         ...
 
     def record_event(self) -> CopyEvent:
@@ -107,7 +107,7 @@ class HostMemory:
         self.block_bytes = pool.block_bytes
 
     def units_of_state(self, state_slot: int) -> range:
-        """Return the slots of the units that make up a state."""
+        """Return the slots of the units that make up a recurrent state."""
         return self.rows.of_state(state_slot)
 
     def record_event(self) -> CopyEvent:
@@ -146,7 +146,7 @@ class CudaMemory:
         self.block_bytes = pool.block_bytes
 
     def units_of_state(self, state_slot: int) -> range:
-        """Return the slots of the units that make up a state."""
+        """Return the slots of the units that make up a recurrent state."""
         return self.rows.of_state(state_slot)
 
     def record_event(self) -> CopyEvent:

@@ -186,7 +186,7 @@ class CarriedPrefixes:
         return ImportState(query_id=query.query_id)
 
     def _commit(self, one: _Import, lease: Lease, now: float) -> None:
-        """Put the blocks and the state at their end in the tree."""
+        """Put the blocks and the recurrent state at their end in the tree."""
         end = len(one.tokens)
         if one.state_slot is not None:
             self._cache.want_states(lease, [end])
@@ -218,7 +218,7 @@ def _rows(
     state_units: int,
     end: int | None = None,
 ) -> tuple[Rows, Rows]:
-    """Return the slots of the units that are blocks, and the rows of the state's units.
+    """Return the slots of the units that are blocks, and the rows of the recurrent state's units.
 
     `end`: the prefix's number of blocks; None: as many as the lease has. Raises InvalidRequest for
     units that the prefix does not have.

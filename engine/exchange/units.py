@@ -24,7 +24,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class UnitMemory(Protocol):
-    """The blocks and the states of one device."""
+    """The blocks and the recurrent states of one device."""
 
     @property
     def unit_bytes(self) -> int:

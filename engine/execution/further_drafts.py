@@ -1,4 +1,4 @@
-"""Further drafts of a checkpoint's draft head, each computed from the draft before.
+"""Further drafts of a model checkpoint's draft head, each computed from the draft before.
 
 The head is run again on its own hidden state and its own draft, at the next position:
 

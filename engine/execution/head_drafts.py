@@ -1,4 +1,4 @@
-"""Drafts of a checkpoint's draft head: the tokens that the head expects after each sample.
+"""Drafts of a model checkpoint's draft head: the tokens that the head expects after each sample.
 
 The head computes all tokens of a step once each token's next token is known or sampled. So every
 block with the decoder's KV, cached or not, has the head's KV as well.

@@ -1,9 +1,9 @@
 """The config of a model, read from a Hugging Face directory before its tensors.
 
 Knows: the fields that decide a decoder's cost, with Hugging Face's defaults, for unserved models
-too; what all architectures have in common; the layout of KV and states. Does not know: the
-architectures or their own fields of config.json (`architectures`); nor torch, since commands that
-only plan read sizes too.
+too; what all architectures have in common; the layout of KV and recurrent states. Does not know:
+the architectures or their own fields of config.json (`architectures`); nor torch, since commands
+that only plan read sizes too.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _for_positions(layer: LayerConfig, num_positions: int) -> LayerConfig:
 
 
 def served_dtype(sizes: ModelSizes) -> str | None:
-    """Return the dtype of a checkpoint; raises UnsupportedModel."""
+    """Return the dtype of a model checkpoint; raises UnsupportedModel."""
     name = sizes.dtype_name
     if name is not None and name not in SERVED_DTYPES:
         raise UnsupportedModel(f"dtype {name!r}: served are {', '.join(SERVED_DTYPES)}")

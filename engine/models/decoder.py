@@ -99,7 +99,7 @@ class Decoder:
 
     @property
     def has_draft_head(self) -> bool:
-        """True if the checkpoint's draft head is used."""
+        """True if the model checkpoint's draft head is used."""
         return self.parameters.draft_head is not None
 
     @property

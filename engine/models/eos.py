@@ -1,4 +1,4 @@
-"""The tokens that end an answer, from the files beside a checkpoint.
+"""The tokens that end an answer, from the files beside a model checkpoint.
 
     generation_config.json, or else config.json: one id or several
     tokenizer_config.json: a token's text; the tokenizer's files have the token's id

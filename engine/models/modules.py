@@ -32,7 +32,7 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTensor:
-    """A tensor's name in a checkpoint, and the part of a parameter that it fills.
+    """A tensor's name in a model checkpoint, and the part of a parameter that it fills.
 
     `shard_dim`: the dimension that shards divide; None: every shard has the whole tensor.
     `sections`: sizes of sections along `shard_dim`, in proportion; shards divide each section.
@@ -57,9 +57,9 @@ class CheckpointTensor:
 class LinearConfig:
     """Config of a layer's matrix, (all rows, size_in), without tensors.
 
-    Several matrices of a checkpoint that multiply the same input are joined by rows. Shards divide
-    the rows, or divide the columns and sum their products. A matrix of the checkpoint may have
-    sections of rows, and shards divide each section.
+    Several matrices of a model checkpoint that multiply the same input are joined by rows. Shards
+    divide the rows, or divide the columns and sum their products. A matrix of the checkpoint may
+    have sections of rows, and shards divide each section.
     """
 
     rows: tuple[tuple[str, int], ...]  # name and rows of each matrix in the checkpoint
@@ -73,7 +73,7 @@ class LinearConfig:
 
     @property
     def in_sections(self) -> Iterator[tuple[str, int, tuple[int, ...]]]:
-        """Name, rows, and rows of the sections of each matrix in the checkpoint."""
+        """Name, rows, and rows of the sections of each matrix in the model checkpoint."""
         sections = self.sections or tuple((rows,) for _, rows in self.rows)
         for (name, rows), own in zip(self.rows, sections, strict=True):
             yield name, rows, own

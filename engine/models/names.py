@@ -46,7 +46,7 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointNames:
-    """A checkpoint's names of the decoder's tensors, and its other tensors."""
+    """A model checkpoint's names of the decoder's tensors, and its other tensors."""
 
     # Prefixes in files, each with the decoder's prefix for it; the first match counts.
     prefixes: tuple[tuple[str, str], ...] = WITHOUT_HEAD

@@ -1,4 +1,4 @@
-"""A decoder's tensors, and their names in checkpoints.
+"""A decoder's tensors, and their names in model checkpoints.
 
 Query, key and value projections are one matrix here, and gate and up projections another, so that a
 layer does four matrix products. `checkpoint_tensors` maps every name of a checkpoint to the part of
@@ -150,7 +150,7 @@ def _allocators(
 
 
 def checkpoint_tensors(parameters: Parameters) -> dict[str, CheckpointTensor]:
-    """Return the tensors of a checkpoint by name; the views cover every parameter once."""
+    """Return the tensors of a model checkpoint by name; the views cover every parameter once."""
     tables = {"model.embed_tokens.weight": parameters.embedding}
     if parameters.head is not parameters.embedding:
         tables["lm_head.weight"] = parameters.head

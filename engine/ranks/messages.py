@@ -128,7 +128,7 @@ class DescribeUnits(RankMessage, frozen=True):
 
 
 class ReadUnits(RankMessage, frozen=True):
-    """Request for this rank's parts of blocks, by slot, and of states' units, by row."""
+    """Request for this rank's parts of blocks, by slot, and of recurrent states' units, by row."""
 
     blocks: list[int]
     states: list[int]
@@ -167,7 +167,7 @@ class MovesEnded(RankMessage, frozen=True):
 
 
 class DiskReport(RankMessage, frozen=True):
-    """The state of a rank's disk, sent after each change."""
+    """The state and counters of a rank's disk, sent after each change."""
 
     state: DiskState
     generation: int
@@ -198,7 +198,7 @@ class AdapterHeld(RankMessage, frozen=True):
 
 
 class UnitShape(RankMessage, frozen=True):
-    """The size of this rank's part of a unit, and the number of units of a state."""
+    """The size of this rank's part of a unit, and the number of units of a recurrent state."""
 
     unit_bytes: int
     state_units: int

@@ -1,7 +1,7 @@
 """A step under construction: its rows so far, and the token budget of further rows.
 
-Knows: how much of the budget a row takes, and where a row ends because a state is kept. Does not
-know: whose turn it is (`scheduler.py`).
+Knows: how much of the budget a row takes, and where a row ends because a recurrent state is kept.
+Does not know: whose turn it is (`scheduler.py`).
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class StepBuilder:
     def stop_at_states(self) -> list[ScheduledRow]:
         """Shorten rows to end at states that became wanted after the rows were added.
 
-        A state is wanted where a sequence that was looked up later in the same step parts from the
-        row's sequence. Return the parts that were cut off.
+        A recurrent state is wanted where a sequence that was looked up later in the same step parts
+        from the row's sequence. Return the parts that were cut off.
         """
         rests = list[ScheduledRow]()
         for at, row in enumerate(self.rows):
@@ -144,7 +144,7 @@ class StepBuilder:
 
 
 def _up_to_state(sequence: Sequence, num_new: int) -> int:
-    """Return how many of the next tokens a row may have, which ends where a state is kept."""
+    """Return how many next tokens a row may have: it ends where a recurrent state is kept."""
     states = None if sequence.lease is None else sequence.lease.states
     if states is None:
         return num_new

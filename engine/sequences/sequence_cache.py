@@ -213,7 +213,7 @@ class SequenceCache:
             self._single_flight.done(sequence, _prompt_keys(sequence, 0, last))
 
     def launched(self, sequence: Sequence, end: int, state_slot: int) -> None:
-        """Record that a launched row writes the sequence's state at `end` to `state_slot`."""
+        """Record that a launched row writes the recurrent state at `end` to `state_slot`."""
         self._cache.launched(lease_of(sequence), end, state_slot)
 
     def has_states(self, sequence: Sequence) -> bool:
@@ -230,12 +230,12 @@ class SequenceCache:
         return end if lease.states is None else self._cache.verified(lease, end)
 
     def is_overwritten(self, sequence: Sequence) -> bool:
-        """Return whether the last launched row wrote over the state that it read."""
+        """Return whether the last launched row wrote over the recurrent state that it read."""
         states = lease_of(sequence).states
         return states is not None and states.is_overwritten
 
     def left_out(self, sequence: Sequence) -> bool:
-        """Set a sequence back to the state before the last launched row; False: it has no state."""
+        """Set a sequence back to the recurrent state before its last row; False: no such state."""
         lease = lease_of(sequence)
         if lease.states is None:
             return False
@@ -291,7 +291,7 @@ class SequenceCache:
         self._cache.want_states(lease, positions)
 
     def _want_state_of(self, sequence: Sequence, holder: Sequence) -> None:
-        """Make `holder` keep its state at the place where the waiting `sequence` parts from it."""
+        """Make `holder` keep its recurrent state where the waiting `sequence` parts from it."""
         if holder.lease is None or holder.lease.states is None:
             return
         mine, theirs = (np.frombuffer(one.block_keys, np.int32) for one in (sequence, holder))
@@ -353,7 +353,7 @@ class SequenceCache:
 
 
 def state_tier(found: Whereabouts, tokens: TierTokens) -> StateTier | None:
-    """Return the lower tier that has a prefix's state but none of its `tokens`; else None."""
+    """Return the lower tier with a prefix's recurrent state but none of its `tokens`, if any."""
     if found.state is HOST_TIER and not tokens.host:
         return "host"
     if found.state is DISK_TIER and not tokens.disk:
@@ -362,7 +362,7 @@ def state_tier(found: Whereabouts, tokens: TierTokens) -> StateTier | None:
 
 
 def _is_lower(found: Whereabouts) -> bool:
-    """Return whether blocks or the state of a prefix lie in a lower tier."""
+    """Return whether blocks or the recurrent state of a prefix lie in a lower tier."""
     return found.host + found.disk > 0 or found.state is not None
 
 

@@ -63,7 +63,7 @@ class BlockOrigin:
 
 
 def weights_digest(model_dir: Path) -> bytes:
-    """Digest the names and bytes of the checkpoint's safetensors files; raises ModelError."""
+    """Digest the names and bytes of the model checkpoint's safetensors files; raises ModelError."""
     files = weight_files(model_dir)
     with ThreadPoolExecutor() as pool:
         digests = list(pool.map(_file_digest, files))

@@ -1,4 +1,4 @@
-"""The pools of a model's KV and states: their sizes on this device, and their allocation."""
+"""The pools of a model's KV and recurrent states: sizes on this device, and allocation."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _scratch_blocks(config: EngineConfig, metadata: ModelMetadata) -> int:
 
 
 def sizes_of_pools(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata) -> PoolSizes:
-    """Return how many blocks and states fit beside the weights and a step's activations."""
+    """Return how many blocks and recurrent states fit beside weights and activations."""
     block_bytes, states = metadata.layout.block_bytes, _state_sizes(config, metadata)
     if config.cache.cache_tokens is None:
         return pool_sizes(_budget(config, decoder, metadata), block_bytes, states)

@@ -105,7 +105,7 @@ class LeaseStates:
         return (others or free)[0]
 
     def shrink(self) -> list[int]:
-        """Give up and return the slots that a sequence which overwrites its state does not need."""
+        """Give up slots that a sequence does not need once it overwrites its state; return them."""
         if not self.keeps_answer:
             self.kept = None
         versions = [self.at, *self.coming, *([] if self.kept is None else [self.kept])]

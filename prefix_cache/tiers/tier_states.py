@@ -1,4 +1,4 @@
-"""The recurrent-state slots of one tier: which are free, who is charged, and which goes first.
+"""The slots of recurrent states in one tier: which are free, who is charged, who goes first.
 
 The owner who gives up a checkpoint is chosen as for blocks (`eviction.victim_queue`), and the
 checkpoint by the tokens it saves (`eviction.checkpoint_worth`), marked prefixes' checkpoints last.

@@ -24,7 +24,7 @@ class _Siblings:
     """The children of one parent, and how many of them were visited."""
 
     nodes: list[Node]
-    start: int  # position of their first blocks when the parent was visited
+    start: int  # position of the siblings' first blocks when the parent was visited
     done: int = 0
 
 

@@ -128,7 +128,7 @@ class Arriving:
             fetch.arrived = self._end
 
     def _target(self, position: int) -> tuple[int, SealedPlace]:
-        """Return slot and binding of a block, or after the last block, of a unit of the state."""
+        """Return slot and binding of a block, or, after the last block, of the state's unit."""
         wanted, unit = self.fetch.wanted, position - self._end
         if unit < 0:
             return int(wanted.block_ids[position]), self._place(position, position + 1)

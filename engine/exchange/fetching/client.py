@@ -2,7 +2,7 @@
 
     owner                            thread                                     answering engine
       begin(fetch) ->                  Ask ---------------------------------->
-      fetch.arrived                    opened into the blocks  <---------------  Found, Block, ...
+      fetch.arrived                    decrypted into blocks   <---------------  Found, Block, ...
       leave(fetch) ->                  Leave -------------------------------->
 
 Every fetch ends: when all blocks have come, when the other engine ends it, is silent for some
@@ -109,7 +109,7 @@ class BlockClient:
         return self._memory.block_bytes
 
     def units_of_state(self, state_slot: int) -> range:
-        """Return the slots of the units that make up a state."""
+        """Return the slots of the units that make up a recurrent state."""
         return self._memory.units_of_state(state_slot)
 
     def record_event(self) -> CopyEvent:

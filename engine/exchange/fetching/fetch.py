@@ -76,7 +76,7 @@ class Wanted:
         )
 
     def place_of_unit(self, end: int, unit: int) -> SealedPlace | None:
-        """Return the binding of a unit of the state at block `end`."""
+        """Return the binding of a unit of the recurrent state at block `end`."""
         last = self.place(end - 1, end)
         return None if last is None else replace(last, position=end + unit)
 
@@ -97,7 +97,7 @@ class Fetch:
     ended: float | None = None  # time of the fetch's end
     first_reads: dict[str, int] = field(default_factory=dict)  # first reads of blocks, by label
     lock: Lock = field(default_factory=Lock, repr=False)
-    writing: CopyEvent = field(default_factory=Passed, repr=False)  # copies begun under `lock`
+    writing: CopyEvent = field(default_factory=Passed, repr=False)  # event after the copies
 
     def end(self, why: str) -> None:
         """End the fetch: no more blocks will come; the first reason counts."""

@@ -135,12 +135,12 @@ class BlockServer:
     ) -> None:
         """Announce that the first `blocks` blocks of the prompt are about to be sent.
 
-        `has_state`: the units of the state at their end follow.
+        `has_state`: the units of the recurrent state at their end follow.
         """
         self._order(lambda: self._say_found(asker, blocks, first_reads, has_state=has_state))
 
     def units_of_state(self, state_slot: int) -> range:
-        """Return the slots of the units that make up a state."""
+        """Return the slots of the units that make up a recurrent state."""
         return self._memory.units_of_state(state_slot)
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:

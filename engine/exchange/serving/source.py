@@ -4,8 +4,9 @@
                      ^                                                  |
                      `---- a request computes more of the prompt  <-----'
 
-For a model with states, the blocks up to the last kept state are sent at once, with the state. If a
-request of this engine computes the prompt, they are sent after the request's first token.
+For a model with states, the blocks up to the last kept recurrent state are sent at once, with the
+state. If a request of this engine computes the prompt, they are sent after the request's first
+token.
 
 An ask has names of namespaces. The tree compares tokens only in these namespaces, as for a request
 of this engine's own. Blocks in lower tiers are loaded as for a request of the ask's flow, into that
@@ -54,12 +55,12 @@ class Askers(Protocol):
     ) -> None:
         """Announce that the first `blocks` blocks of the prompt are about to be sent.
 
-        `has_state`: the units of the state at their end follow.
+        `has_state`: the units of the recurrent state at their end follow.
         """
         ...
 
     def units_of_state(self, state_slot: int) -> range:
-        """Return the slots of the units that make up a state."""
+        """Return the slots of the units that make up a recurrent state."""
         ...
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
@@ -272,7 +273,7 @@ def _blocks(
 
 
 def _units(blocks: BlocksToSend, end: int, namespace: Namespace, slots: range) -> BlocksToSend:
-    """Return the units of the state at block `end`, each bound to the last block."""
+    """Return the units of the recurrent state at block `end`, each bound to the last block."""
     last = blocks.place(len(blocks) - 1, len(blocks))
     return BlocksToSend(
         first=end,

@@ -47,21 +47,21 @@ _Rest: TypeAlias = tuple[Expression, ...]  # parts that match in this order, up 
 
 @dataclass(frozen=True, slots=True)
 class _Any:
-    """A text meets any of the conditions; without conditions, no text does."""
+    """The condition that any of `parts` is met; without parts, no text meets the condition."""
 
     parts: frozenset[_Condition]
 
 
 @dataclass(frozen=True, slots=True)
 class _Every:
-    """A text meets all conditions; without conditions, every text does."""
+    """The condition that all of `parts` are met; without parts, every text meets the condition."""
 
     parts: frozenset[_Condition]
 
 
 @dataclass(frozen=True, slots=True)
 class _Not:
-    """The opposite of a condition."""
+    """The condition that `part` is not met."""
 
     part: _Condition
 

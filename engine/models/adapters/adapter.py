@@ -3,9 +3,9 @@
     base_model.model. | model.layers.0.self_attn.q_proj | .lora_A.weight (rank, in)
                       | the checkpoint's own name       | .lora_B.weight (out, rank)
 
-Where a checkpoint joins several of the decoder's matrices (`qkv_proj`), each matrix gets the same A
-and its own rows of B. Matrices of experts are stacked (`adapter_experts`). B is multiplied by the
-scale, in float32.
+Where a model checkpoint joins several of the decoder's matrices (`qkv_proj`), each matrix gets the
+same A and its own rows of B. Matrices of experts are stacked (`adapter_experts`). B is multiplied
+by the scale, in float32.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _check_sizes(name: str, a: Tensor, b: Tensor, sizes: tuple[int, set[int]]) -
 
 
 def _matrix_of(name: str) -> str:
-    """Return the checkpoint's name of the matrix that this tensor changes."""
+    """Return the model checkpoint's name of the matrix that this tensor changes."""
     for end in _ENDS:
         if name.startswith(_PREFIX) and name.endswith(end):
             return name.removeprefix(_PREFIX).removesuffix(end)

@@ -1,1 +1,1 @@
-"""The tensors in a checkpoint's files, and the part of each tensor that a rank reads."""
+"""The tensors in a model checkpoint's files, and the part of each tensor that a rank reads."""

@@ -1,4 +1,4 @@
-"""The slices of a checkpoint's tensors that one rank holds.
+"""The slices of a model checkpoint's tensors that one rank holds.
 
     shard_dim    rows of the first rank | of the second | ...      None: every rank has the tensor
 

@@ -1,4 +1,4 @@
-"""The draft head in a checkpoint's files.
+"""The draft head in a model checkpoint's files.
 
 Published files have no head, a head in the model's weight format, or a head of plain matrices: the
 names of the stored tensors tell which.

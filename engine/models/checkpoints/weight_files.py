@@ -1,4 +1,4 @@
-"""The files of a directory with the checkpoint's weights, and files of unserved formats.
+"""The files of a directory with the model checkpoint's weights, and files of unserved formats.
 
     model.safetensors | model.safetensors.index.json | model-00001-of-00003.safetensors ... |
     the only safetensors file, whatever its name | model.gguf
@@ -47,7 +47,7 @@ class _Entry(msgspec.Struct):
 
 
 def weight_files(model_dir: Path) -> list[Path]:
-    """List the safetensors files of a checkpoint, sorted by name.
+    """List the safetensors files of a model checkpoint, sorted by name.
 
     Raises CheckpointError if files are absent or incomplete, UnsupportedModel for weights of
     another format.

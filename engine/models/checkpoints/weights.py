@@ -1,4 +1,4 @@
-"""Loading of a checkpoint's safetensors into a decoder's parameters.
+"""Loading of a model checkpoint's safetensors into a decoder's parameters.
 
 Each tensor goes from the file straight to the device, into the joined matrices: the host holds no
 copy of the model, except the layers that stay in host memory. Tensors that text does not need are
@@ -176,7 +176,7 @@ class _Loading:
             _log.info("%s", left)
 
     def _check_spare_head(self, head: Tensor) -> None:
-        """Reject a separate head: a tied checkpoint may only repeat its embedding as head.
+        """Reject a separate head: a tied model checkpoint may only repeat its embedding as head.
 
         A stage without the embedding cannot compare embedding and head; other stages compare them.
         """

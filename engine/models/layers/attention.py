@@ -2,7 +2,7 @@
 
     x -> QKV -> head norms, rope, KV -> attention -> gates, if any -> output
 
-Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know:
+Torch is imported only for types, as in `modules`. Knows: names in model checkpoints. Does not know:
 config.json, or which kernels compute (`Ops`).
 """
 

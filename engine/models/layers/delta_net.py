@@ -6,8 +6,8 @@
 The state of a layer is the last inputs of the convolution, and for each value head a matrix.
 
 The projections to a head's decay and learning rate, the convolution, and the vectors are plain in
-every weight format. Torch is imported only for types, as in `modules`. Knows: names in checkpoints.
-Does not know: config.json, or which kernels compute (`Ops`).
+every weight format. Torch is imported only for types, as in `modules`. Knows: names in model
+checkpoints. Does not know: config.json, or which kernels compute (`Ops`).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 class DeltaNetConfig(RecurrentConfig):
     """Config of a Gated DeltaNet. Every key head serves the same number of value heads.
 
-    `joined`: the checkpoint has one projection, ordered by key head: the head's query, its key, and
-    the values and z of its value heads (Qwen3-Next). Else the checkpoint has one projection to all
-    queries, keys and values, and a projection to all z.
+    `joined`: the model checkpoint has one projection, ordered by key head: the head's query, its
+    key, and the values and z of its value heads (Qwen3-Next). Else the checkpoint has one
+    projection to all queries, keys and values, and a projection to all z.
     """
 
     key_heads: int

@@ -1,4 +1,4 @@
-"""The draft head of a checkpoint: multi-token prediction (MTP) by one layer.
+"""The draft head of a model checkpoint: multi-token prediction (MTP) by one layer.
 
     embedding of the next token -> norm -\\
     hidden state of a token     -> norm -- joined -> projection -> layer -> norm -> output head

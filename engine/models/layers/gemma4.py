@@ -5,7 +5,7 @@
     x -> norm -> experts -> norm -> + -> norm -> + x            (a norm of its own for the router)
     x -> gate -> times the layer's input -> projection -> norm -> + x       with an input
 
-At the end, x is multiplied by the layer's scalar. Knows: names in checkpoints. Does not know:
+At the end, x is multiplied by the layer's scalar. Knows: names in model checkpoints. Does not know:
 config.json, or how the input is computed (`layer_inputs`).
 """
 

@@ -6,7 +6,7 @@
 A token keeps one latent vector that all heads share, instead of keys and values. Attention gets the
 matrix that turns latents into keys and values, and decides how to use this matrix.
 
-Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know:
+Torch is imported only for types, as in `modules`. Knows: names in model checkpoints. Does not know:
 config.json, or which kernels compute (`Ops`).
 """
 

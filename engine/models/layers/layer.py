@@ -7,7 +7,7 @@
 Configs are compared and hashed: layers with equal configs launch the same kernels. An architecture
 with another order of norms has its own configs, which build its layers (`sandwich`).
 
-Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know:
+Torch is imported only for types, as in `modules`. Knows: names in model checkpoints. Does not know:
 config.json, or which kernels compute (`Ops`).
 """
 

@@ -3,8 +3,8 @@
     token     -> its row of a table, scaled ---------------------------> + -> the layer's input
     embedding -> projection for all layers -> a norm for each layer -> +
 
-Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know: how a
-layer uses its input (`gemma4`).
+Torch is imported only for types, as in `modules`. Knows: names in model checkpoints. Does not know:
+how a layer uses its input (`gemma4`).
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ The limits of dt hold for prompts and decodes alike, as in training, which compu
 prompt; `transformers` ignores the limits when it computes a single token with a cache.
 
 The convolution and the vectors are plain in every weight format. Torch is imported only for types,
-as in `modules`. Knows: names in checkpoints. Does not know: config.json, or which kernels compute
-(`Ops`).
+as in `modules`. Knows: names in model checkpoints. Does not know: config.json, or which kernels
+compute (`Ops`).
 """
 
 from __future__ import annotations

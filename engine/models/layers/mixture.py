@@ -5,8 +5,8 @@
 
 Experts may compute in a smaller space, between two shared projections (latents).
 
-The router is plain in every weight format. Knows: names in checkpoints. Does not know: config.json
-(`architectures`), or which kernels compute (`Ops`).
+The router is plain in every weight format. Knows: names in model checkpoints. Does not know:
+config.json (`architectures`), or which kernels compute (`Ops`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     down(act(gate(x)) * up(x))    or down(relu(up(x))^2), without a gate
 
-Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know:
+Torch is imported only for types, as in `modules`. Knows: names in model checkpoints. Does not know:
 config.json, or which kernels compute (`Ops`).
 """
 

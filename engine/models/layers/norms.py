@@ -1,7 +1,7 @@
 """RMS norms: their configs as data, and their weights.
 
-Torch is imported only for types, as in `modules`. Knows: names in checkpoints, and when results are
-rounded. Does not know: the place of a norm in a layer (`layer`).
+Torch is imported only for types, as in `modules`. Knows: names in model checkpoints, and when
+results are rounded. Does not know: the place of a norm in a layer (`layer`).
 """
 
 from __future__ import annotations

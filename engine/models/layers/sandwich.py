@@ -4,8 +4,8 @@
     x ->         QKV -> rope, KV -> attention -> output -> norm -> + ->         MLP -> norm -> + x
 
 Gemma 2 and 3 have the first form; OLMo 2 and 3 and EXAONE 4 the second. A product is normed before
-it is added to the residual, so it cannot be in parts. Knows: names in checkpoints. Does not know:
-config.json.
+it is added to the residual, so it cannot be in parts. Knows: names in model checkpoints. Does not
+know: config.json.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Small tensors of a layer that are plain in every weight format: vectors and convolutions.
 
-Torch is imported only for types, as in `modules`. Knows: names in checkpoints. Does not know: the
-computation with these tensors.
+Torch is imported only for types, as in `modules`. Knows: names in model checkpoints. Does not know:
+the computation with these tensors.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Conv(Module):
     sections: tuple[int, ...]
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Yield the kernels, which checkpoints store as (C, 1, W), and biases."""
+        """Yield the kernels, which model checkpoints store as (C, 1, W), and biases."""
         channels, width = self.weight.shape
         stored = channels, 1, width
         yield CheckpointTensor(

@@ -1,4 +1,4 @@
-"""The fields of config.json for fp8 weights, in the two forms of checkpoints.
+"""The fields of config.json for fp8 weights, in the two forms of model checkpoints.
 
     quant_method: compressed-tensors    format float-quantized: llm-compressor's
     quant_method: fp8                   vLLM's older files, and DeepSeek's and Qwen's blocks

@@ -1,4 +1,4 @@
-"""Fp8 values and scales: drawn at random, converted from a checkpoint, or quantised."""
+"""Fp8 values and scales: drawn at random, converted from a model checkpoint, or quantised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plain matrices of a quantised checkpoint: `ignore`, `modules_to_not_convert`."""
+"""The plain matrices of a quantised model checkpoint: `ignore`, `modules_to_not_convert`."""
 
 from __future__ import annotations
 

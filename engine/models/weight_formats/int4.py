@@ -2,10 +2,10 @@
 
     values (N, K / 4) int16    scales (K / G, N)    zeros (K / G, N) uint8, if not symmetric
 
-Every form of checkpoint (`int4_forms`) is converted to this form (`kernels.linear.int4_matrix`).
-Scales have the model's dtype, as plain weights do: they are rounded if the checkpoint's dtype is
-finer. Shards divide rows, or columns in runs of 128, with the scales of these rows or columns.
-Experts are kept in another form (`int4_experts`).
+Every form of model checkpoint (`int4_forms`) is converted to this form
+(`kernels.linear.int4_matrix`). Scales have the model's dtype, as plain weights do: they are rounded
+if the checkpoint's dtype is finer. Shards divide rows, or columns in runs of 128, with the scales
+of these rows or columns. Experts are kept in another form (`int4_experts`).
 
 Knows: the tensors and their product. Does not know: fields of config.json (`int4_checkpoints`).
 """
@@ -71,7 +71,7 @@ class Int4Linear(Linear):
             yield from self.config.named("bias", self.bias, of_rows)
 
     def _views(self) -> Iterator[Int4Views]:
-        """Yield views of each matrix in the checkpoint."""
+        """Yield views of each matrix in the model checkpoint."""
         weight, first, of_rows = self.weight, 0, self.config.shards == "rows"
         for name, rows, sections in self.config.in_sections:
             own = slice(first, first + rows)

@@ -1,4 +1,4 @@
-"""The fields of config.json for int4 weights, in the three forms of checkpoints.
+"""The fields of config.json for int4 weights, in the three forms of model checkpoints.
 
     quant_method: awq                   version gemm: AutoAWQ's
     quant_method: gptq                  AutoGPTQ's and GPTQModel's, checkpoint_format gptq, gptq_v2

@@ -1,4 +1,4 @@
-"""The forms of 4-bit integers in checkpoints, and their conversion to the form in memory.
+"""The forms of 4-bit integers in model checkpoints, and their conversion to the form in memory.
 
     awq     qweight (K, N / 8)    qzeros (K / G, N / 8)    scales (K / G, N)
             eight integers of a row in a word, from the lowest bits: 0 2 4 6 1 3 5 7
@@ -35,7 +35,7 @@ SYMMETRIC_ZERO = 8
 
 @dataclass(frozen=True, slots=True)
 class Int4Views:
-    """Views of a checkpoint's matrix, which is N rows of the joined matrix.
+    """Views of a model checkpoint's matrix, which is N rows of the joined matrix.
 
     `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8, None if symmetric.
     `of_rows`: shards divide the rows (of each of `sections`, if any), else the columns.

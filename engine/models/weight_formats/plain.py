@@ -2,8 +2,8 @@
 
     NAME.weight (out, in)    NAME.bias (out,), if there is one
 
-The checkpoint has separate matrices for each expert; here all experts are one tensor. Shards divide
-the rows of weight and bias, or the columns of the weight; then one shard adds the bias.
+The model checkpoint has separate matrices for each expert; here all experts are one tensor. Shards
+divide the rows of weight and bias, or the columns of the weight; then one shard adds the bias.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def fill_matrix(matrix: Tensor, generator: torch.Generator) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlainFormat:
-    """The format of checkpoints without quantisation."""
+    """The format of model checkpoints without quantisation."""
 
     name: str = "plain"
 

@@ -1,4 +1,4 @@
-"""Checks for unusable scales in a checkpoint.
+"""Checks for unusable scales in a model checkpoint.
 
 A damaged or never filled file may have all its tensors and shapes, but its scales are not finite,
 or are all zero. Such a model would answer with noise.

@@ -95,7 +95,7 @@ def small_rings(
 
 
 def small_states(layout: SlotLayout | None, device: torch.device) -> tuple[LayerState, ...]:
-    """Allocate two states: one that no row reads, and one for `state_rows` to write."""
+    """Allocate two recurrent states: one that no row reads, and one for `state_rows` to write."""
     if not isinstance(layout, StateLayout):
         return ()
     return state_views(empty_states(layout, FIRST_SLOT + 1, device), layout)

@@ -75,14 +75,14 @@ class StateSizes:
 
 @dataclass(frozen=True, slots=True)
 class PoolSizes:
-    """Numbers of blocks, and of state slots, unused slot 0 included; 0: no states."""
+    """Numbers of blocks, and of state slots, unused slot 0 included; 0: no recurrent states."""
 
     num_blocks: int
     num_states: int = 0
 
 
 def pool_sizes(budget: PoolBudget, bytes_per_block: int, states: StateSizes | None) -> PoolSizes:
-    """Divide a budget between blocks and states; raises PoolTooSmall if not one block fits.
+    """Divide a budget between blocks and recurrent states; raises PoolTooSmall if no block fits.
 
     States of running sequences come first, but take at most RUNNING_PART. The remaining bytes are
     divided between KV and cached states by `cache_ratio`.
@@ -157,7 +157,7 @@ def host_blocks(
 
 
 def below(num_blocks: int, state_blocks: int, cache_ratio: float) -> PoolSizes:
-    """Divide a lower tier between KV and cached states by the device's `cache_ratio`.
+    """Divide a lower tier between KV and cached recurrent states by the device's `cache_ratio`.
 
     `state_blocks`: number of blocks that take as much room as a state; 0: there are no states.
     """

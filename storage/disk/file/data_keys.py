@@ -34,7 +34,7 @@ class SealingKey(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True)
 class DirectoryKey:
-    """One secret, which authenticates all records and encrypts none."""
+    """One secret, which authenticates all records and encrypts no record."""
 
     key: SealingKey
     encrypts: Literal[False] = False
