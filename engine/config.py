@@ -23,7 +23,7 @@ LoadFormat = Literal["safetensors", "dummy"]
 KvDtype = Literal["auto", "fp8"]
 DraftsName = Literal["auto", "off"]
 WindowsName = Literal["auto", "freed", "whole"]
-Quantization = Literal["none", "fp8"]  # quantization of plain weights as they are loaded
+Quantization = Literal["none", "fp8"]  # quantization of unquantised weights, while loading
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):

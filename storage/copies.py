@@ -219,7 +219,7 @@ def copies_for(device: torch.device, late: LayerwiseLoad | None = None) -> CopyS
 
 
 def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> CopyPieces:
-    """Return a piece for each run: the run, or bytes [first_byte, end_byte) of a one-block run."""
+    """Return a copy for each run: of the run, or of [first_byte, end_byte) of its only block."""
     size = runs.targets.shape[1]
     behind = 0 if end_byte is None else size - end_byte
     return CopyPieces(
@@ -230,7 +230,7 @@ def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> C
 
 
 def pieces_in_order(runs: Runs, late: LayerwiseLoad) -> tuple[CopyPieces, CopyPieces]:
-    """Return the pieces that must arrive before an early release, then the late layers' pieces.
+    """Return the copies that must end before an early release, then the late layers' copies.
 
     As many of the last blocks as the late bytes allow are cut in two pieces; all earlier blocks are
     one piece each.

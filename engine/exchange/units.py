@@ -1,4 +1,4 @@
-"""The units of a prefix as bytes: its blocks, and its state or window in pieces of a block's size.
+"""The units of a prefix as bytes: its KV blocks, and its state or ring cut to a block's size.
 
 Both pools are read and written on the owner thread, on the stream of the steps, so in the order of
 launches: after earlier steps and before later steps. A unit takes some microseconds in host memory,

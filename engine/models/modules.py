@@ -130,7 +130,7 @@ class Linear(Module):
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
         """Multiply x (T, size_in) -> (T, size_out), or in parts if `config` allows that.
 
-        x may be in fp8 only if `takes_fp8` is not None, and may be plain even then.
+        x may be in fp8 only if `takes_fp8` is not None, and may be unquantised even then.
         """
 
     @abstractmethod

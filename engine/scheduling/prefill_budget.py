@@ -206,7 +206,7 @@ class PrefillBudget:
         of the launch is added to a step that is not captured, since a sequence that arrives
         meanwhile waits for the next step. Else the largest of equally cheap sizes is chosen.
         """
-        # A prediction for decodes alone that exceeds a step with prompts is wrong.
+        # Decodes alone take no longer than with prompts: a prediction that says otherwise is wrong.
         alone, mostly_decode = min(self._times.seconds(decodes), *sizes.values()), part > MOSTLY
         anyway = min(part, MOST_ANYWAY) * alone
         prices = dict[int, float]()

@@ -47,7 +47,7 @@ class ModuleBlocks:
 
     module: PromptModule
     path: NamespacePath
-    token_ids: TokenIds  # whole blocks
+    token_ids: TokenIds  # token ids of whole blocks
     whole: range  # tokens that are read in place
     copied: tuple[int, ...]  # tokens that are copied
 

@@ -112,7 +112,7 @@ class Sequence:
     written: tuple[int, ...] = ()
     added: list[tuple[int, int]] = field(default_factory=list)  # runs of blocks, by released leases
     written_tokens: int = 0  # tokens put in the cache under `writer` by leases since released
-    first_reads: dict[str, int] = field(default_factory=dict)  # tokens by label (`messages`)
+    first_reads: dict[str, int] = field(default_factory=dict)  # tokens first read, by label
     drafts: bool = True  # whether tokens may be drafted
     # A count of known tokens, and the tokens that the model's head drafted to follow them.
     head_draft: tuple[int, tuple[int, ...]] = 0, ()
@@ -136,7 +136,7 @@ class Sequence:
 
     @property
     def num_before(self) -> int:
-        """Number of modules' tokens in whole blocks, which come before the own tokens."""
+        """Number of modules' tokens in whole blocks, which precede the sequence's own tokens."""
         return 0 if self.modules is None else self.modules.num_tokens
 
     @property

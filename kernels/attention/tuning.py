@@ -26,7 +26,7 @@ class DecodeTuning:
 
     tile: int  # keys per tile
     warps: int
-    stages: int  # tiles in flight, plus one
+    stages: int  # number of tiles in flight, plus one
     at_once: int  # number of programs that run concurrently
     alone: float  # time of a program alone, relative to its time on a fully used device
     begin_keys: int  # time that a split takes beside its keys, in keys that could be read meanwhile

@@ -114,7 +114,7 @@ class StateCopy:
     """A whole copy of a recurrent state, in a state slot of one tier."""
 
     slot: int
-    since: float = 0.0  # the policy's clock at its last use (`eviction.checkpoint_worth`)
+    since: float = 0.0  # the policy's clock at the last use (`eviction.checkpoint_worth`)
     priority: float = 0.0  # the policy's number; set when it becomes a candidate
 
 

@@ -44,7 +44,8 @@ TARGETS = frozenset(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_pr
 class AdaptedLinear(Linear):
     """A matrix of any weight format, with the adapters' matrices beside it.
 
-    Inputs are plain, since A multiplies plain inputs; the model's matrix quantises them itself.
+    Inputs are unquantised, since A multiplies plain inputs; the model's matrix quantises them
+    itself.
     """
 
     config: LinearConfig

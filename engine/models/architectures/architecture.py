@@ -18,7 +18,7 @@ class Architecture(Protocol):
         ...
 
     def read(self, path: Path) -> ModelConfig:
-        """Read a config.json into a model with plain weights and no end-of-sequence tokens.
+        """Read a config.json into a model with unquantised weights and no end-of-sequence tokens.
 
         Raises BadConfig for absent or malformed fields, UnsupportedModel for well-formed fields
         whose values are not served.

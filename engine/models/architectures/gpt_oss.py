@@ -1,7 +1,7 @@
 """gpt-oss: windows in every second layer, sinks, YaRN, experts with biases and a clamped SwiGLU.
 
 Its model checkpoints have one tensor for all experts of a layer, in mxfp4 (`weight_formats.mxfp4`)
-or plain.
+or unquantised.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class _Quantised(msgspec.Struct, kw_only=True):
 
     @property
     def quantised(self) -> dict[str, Any] | None:
-        """Description of the quantised weights; None if they are plain."""
+        """Description of the quantised weights; None if they are unquantised."""
         return self.quantization_config or self.compression_config
 
 
@@ -193,7 +193,7 @@ def read_model_config(
 ) -> ModelConfig:
     """Read the model of a directory with config.json; raises like `Architecture.read`.
 
-    Weights that are plain in the files are quantised as `quantization` says.
+    Weights that are unquantised in the files are quantised as `quantization` says.
     """
     path = model_dir / "config.json"
     named, known = read_json(path, _Named), served.architectures
@@ -212,7 +212,7 @@ def read_model_config(
 
 
 def _with_names(weight_format: WeightFormat, names: CheckpointNames) -> WeightFormat:
-    """Return the format with the prefixes that the files may put before plain matrices' names."""
+    """Return the format with the prefixes that files may put before unquantised matrices."""
     if not isinstance(weight_format, Fp8Format | Int4Format) or not weight_format.ignored.names:
         return weight_format
     ignored = replace(weight_format.ignored, prefixes=names.prefixes)
@@ -245,7 +245,7 @@ def check_format(weight_format: WeightFormat, layers: Sequence[LayerConfig]) -> 
 
 
 def planned_format(path: Path) -> WeightFormat:
-    """Return the weight format of a config.json; plain if its format is not served."""
+    """Return the weight format of a config.json; unquantised if its format is not served."""
     try:
         return _weight_format(read_json(path, _MayBeNamed), SERVED)
     except UnsupportedModel:

@@ -1,7 +1,7 @@
 """The draft head in a model checkpoint's files.
 
-Published files have no head, a head in the model's weight format, or a head of plain matrices: the
-names of the stored tensors tell which.
+Published files have no head, a head in the model's weight format, or a head of unquantised
+matrices: the names of the stored tensors tell which.
 
 Knows: names of stored tensors. Does not know: what a draft head computes, or when it is used.
 """

@@ -160,7 +160,7 @@ class DeltaNet(Mixer):
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """None, since a plain projection (`gates`) reads the same input."""
+        """None, since an unquantised projection (`gates`) reads the same input."""
         return None
 
     def enter(
@@ -171,7 +171,7 @@ class DeltaNet(Mixer):
         memory: Memory,
         dtype: torch.dtype,  # noqa: ARG002
     ) -> Entered:
-        """Compute the gated delta rule and z, both (T, Hv V); write states."""
+        """Compute the gated delta rule and z, both (T, Hv V); write the recurrent states."""
         assert isinstance(memory, StateMemory)
         state, rows = memory
         mixed, gates = self.mixed.product(ops, x), self.gates.product(ops, x)

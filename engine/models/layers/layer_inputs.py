@@ -40,7 +40,7 @@ class LayerInputsConfig:
         return (self.vocab_size + self.hidden_size) * self.num_layers * self.size
 
     def build(self, new: Allocator) -> LayerInputs:
-        """Build the table, the projection (plain in every weight format) and the norm."""
+        """Build the table, the projection (unquantised in every weight format) and the norm."""
         rows = (("model.per_layer_model_projection", self.num_layers * self.size),)
         projection = LinearConfig(
             rows, self.hidden_size, bias=False, shards="rows", in_parts=False, plain=True

@@ -8,9 +8,9 @@ The state of a layer is the last inputs of the convolution, and for each head a 
 The limits of dt hold for prompts and decodes alike, as in training, which computes all tokens as a
 prompt; `transformers` ignores the limits when it computes a single token with a cache.
 
-The convolution and the vectors are plain in every weight format. Torch is imported only for types,
-as in `modules`. Knows: names in model checkpoints. Does not know: config.json, or which kernels
-compute (`Ops`).
+The convolution and the vectors are unquantised in every weight format. Torch is imported only for
+types, as in `modules`. Knows: names in model checkpoints. Does not know: config.json, or which
+kernels compute (`Ops`).
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Mamba(Mixer):
         memory: Memory,
         dtype: torch.dtype,  # noqa: ARG002
     ) -> Entered:
-        """Compute the state space model and the gate, both (T, Hs P); write states."""
+        """Compute the state space model and the gate, both (T, Hs P); write recurrent states."""
         assert isinstance(memory, StateMemory)
         (state, rows), config = memory, self.config
         product = self.projected.product(ops, x)

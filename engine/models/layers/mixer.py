@@ -89,7 +89,7 @@ class Mixer(ABC):
     def enter(
         self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
     ) -> Entered:
-        """Compute the first half for x (T, H), and write KV or states. `dtype`: the model's."""
+        """Compute `leave`'s inputs from x (T, H), and write KV or states. `dtype`: the model's."""
 
     @abstractmethod
     def leave(

@@ -5,7 +5,7 @@
 
 Experts may compute in a smaller space, between two shared projections (latents).
 
-The router is plain in every weight format. Knows: names in model checkpoints. Does not know:
+The router is unquantised in every weight format. Knows: names in model checkpoints. Does not know:
 config.json (`architectures`), or which kernels compute (`Ops`).
 """
 
@@ -187,7 +187,7 @@ class Mixture:
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """None, since the router, which is plain, reads the same input."""
+        """None, since the router, which is unquantised, reads the same input."""
         return None
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:

@@ -1,4 +1,4 @@
-"""Small tensors of a layer that are plain in every weight format: vectors and convolutions.
+"""Small tensors of a layer that are unquantised in every weight format: vectors and convolutions.
 
 Torch is imported only for types, as in `modules`. Knows: names in model checkpoints. Does not know:
 the computation with these tensors.

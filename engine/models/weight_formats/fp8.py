@@ -58,7 +58,7 @@ class Fp8Linear(Linear):
     input_scale: Tensor | None
     dtype: torch.dtype  # dtype of the product
     scale_name: str
-    online: bool  # the checkpoint is plain and is quantised during loading
+    online: bool  # the files are not quantised; loading quantises the weights
 
     @property
     def takes_fp8(self) -> Scaling | None:
@@ -157,7 +157,7 @@ class Fp8Experts(Experts):
 
 @dataclass(frozen=True, slots=True)
 class Fp8Format:
-    """A kind of fp8; implements `WeightFormat`. Matrices in `ignored` are plain."""
+    """A kind of fp8; implements `WeightFormat`. Matrices in `ignored` are unquantised."""
 
     name: str
     weights: Weights

@@ -1,4 +1,4 @@
-"""The plain matrices of a quantised model checkpoint: `ignore`, `modules_to_not_convert`."""
+"""The unquantised matrices of a quantised model checkpoint: `ignore`, `modules_to_not_convert`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Ignored:
     prefixes: tuple[tuple[str, str], ...] = ()
 
     def covers(self, matrices: Sequence[str]) -> bool:
-        """Return whether joined matrices are plain; raise UnsupportedModel if only some are."""
+        """Return whether joined matrices are unquantised; raise UnsupportedModel if they differ."""
         plain = [name for name in matrices if self._has(name)]
         if plain and len(plain) < len(matrices):
             other = next(name for name in matrices if name not in plain)
@@ -62,7 +62,7 @@ def check_pattern(field: str, pattern: str) -> None:
 
 
 def matches(name: str, matrix: str) -> bool:
-    """Return whether the plain module `name` is this matrix or contains it."""
+    """Return whether the unquantised module `name` is this matrix or contains it."""
     if name.startswith(PATTERN):
         return re.match(name.removeprefix(PATTERN), matrix) is not None
     return matrix == name or matrix.startswith(f"{name}.") or f".{name}." in f".{matrix}."

@@ -3,9 +3,9 @@
     values (N, K / 4) int16    scales (K / G, N)    zeros (K / G, N) uint8, if not symmetric
 
 Every form of model checkpoint (`int4_forms`) is converted to this form
-(`kernels.linear.int4_matrix`). Scales have the model's dtype, as plain weights do: they are rounded
-if the checkpoint's dtype is finer. Shards divide rows, or columns in runs of 128, with the scales
-of these rows or columns. Experts are kept in another form (`int4_experts`).
+(`kernels.linear.int4_matrix`). Scales have the model's dtype, as unquantised weights do: they are
+rounded if the checkpoint's dtype is finer. Shards divide rows, or columns in runs of 128, with the
+scales of these rows or columns. Experts are kept in another form (`int4_experts`).
 
 Knows: the tensors and their product. Does not know: fields of config.json (`int4_checkpoints`).
 """
@@ -100,7 +100,7 @@ class Int4Linear(Linear):
 
 @dataclass(frozen=True, slots=True)
 class Int4Format:
-    """4-bit integers of one form; implements `WeightFormat`. Matrices in `ignored` are plain.
+    """4-bit integers of one form; implements `WeightFormat`. Matrices in `ignored` are unquantised.
 
     `group`: number of columns that share a scale. `has_zeros`: each group has a zero point; else
     all zero points are 8.

@@ -28,7 +28,7 @@ from engine.models.weight_formats.quantization_config import (
 
 _GROUPS = " or ".join(str(group) for group in GROUPS)
 _FORMATS: Mapping[str, Form] = {"gptq": "gptq", "gptq_v2": "gptq_v2"}
-_EXCEPT = "-:"  # prefix of a pattern of matrices that GPTQModel leaves plain
+_EXCEPT = "-:"  # prefix of a pattern of matrices that GPTQModel leaves unquantised
 
 # The format for planning the memory of int4 weights.
 PLANNED_INT4 = Int4Format("int4", "pack-quantized", 128, False, Ignored(("lm_head",)))

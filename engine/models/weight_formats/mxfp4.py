@@ -5,7 +5,7 @@
 
 Rows of gate and up alternate in files; in memory all rows of gate precede all rows of up, and bits
 have another order (`kernels.experts.four_bit_matrices`). All other matrices of such a checkpoint
-are plain. Shards divide I, in whole groups of 32.
+are unquantised. Shards divide I, in whole groups of 32.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Mxfp4Format:
         return PLAIN.linear(config, new)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """Allocate experts, in mxfp4 or plain; the files have one tensor for all."""
+        """Allocate experts, in mxfp4 or unquantised; the files have one tensor for all."""
         if self._leaves(config.prefix.removesuffix(".")):
             return PLAIN.experts(config, new)
         gate_up = _matrix(config, config.inner_size, config.size_in, new)

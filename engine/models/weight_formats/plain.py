@@ -63,7 +63,7 @@ class PlainLinear(Linear):
 
 
 def matrix_bytes(weight_format: WeightFormat, config: LinearConfig, dtype: str) -> int:
-    """Count the bytes of a plain matrix in a model of this dtype, without torch."""
+    """Count the bytes of an unquantised matrix in a model of this dtype, without torch."""
     kept_in = PLAIN if config.plain else weight_format
     return kept_in.num_bytes(config, dtype)
 

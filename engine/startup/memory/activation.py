@@ -152,7 +152,7 @@ def _blocks_per_row(batch_tokens: int, max_model_len: int, block_size: int) -> i
 def largest_batch(
     batch_tokens: int, max_model_len: int, block_size: int, device: torch.device
 ) -> Batch:
-    """Build rows of up to `max_model_len` tokens, in all `batch_tokens`, in the same blocks."""
+    """Build `batch_tokens` tokens in rows of up to `max_model_len`, which share all blocks."""
     lengths = [
         min(max_model_len, batch_tokens - start) for start in range(0, batch_tokens, max_model_len)
     ]

@@ -18,7 +18,7 @@ from storage.disk.file.seal import Header, RecordNotSound, RecordSeal
 from storage.errors import DiskFull, FileFull
 from storage.move import BlockRecord
 
-_SCAN_BYTES = 48 << 10  # header bytes in one piece of a scan
+_SCAN_BYTES = 48 << 10  # maximum header bytes in one piece of a scan
 
 
 @dataclass(frozen=True, slots=True)
