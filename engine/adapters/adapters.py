@@ -78,7 +78,7 @@ class Adapters:
         self._most_namespaces = FEW_NAMESPACES
 
     def add(self, sequence: Sequence, present: Container[Namespace]) -> None:
-        """Add an accepted sequence, which waits for its adapter if it uses one.
+        """Add an accepted sequence; a sequence that uses an adapter waits for the adapter.
 
         `present`: the namespaces that have blocks; other namespaces are forgotten now and then.
         """

@@ -168,7 +168,7 @@ class AdapterDropped(Reply, frozen=True, kw_only=True, tag="adapter_dropped"):
 class DropAdapter(Query[AdapterDropped], frozen=True, kw_only=True, tag="drop_adapter"):
     """Forget an adapter of a flow, and the blocks that the flow has computed with it.
 
-    Requests that use it still are served to their end, but leave nothing in the cache.
+    Requests that still use the adapter are served to their end, but leave nothing in the cache.
     """
 
     digest: bytes

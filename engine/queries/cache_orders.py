@@ -104,7 +104,7 @@ class CacheOrders:
         self._copies.flushed(due)
 
     def _flush(self, flow: str | None, alive: Iterable[Sequence]) -> Dropped:
-        """Drop a flow's blocks, or all blocks; return the numbers of blocks and of their copies."""
+        """Drop a flow's blocks, or all blocks; return how many blocks and copies were dropped."""
         tally = Tally()
         blocks = self._cache.flush(owner=flow, tally=tally)
         self._exchange.flush(FlushScope(flow, None), self._clock())

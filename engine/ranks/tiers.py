@@ -153,7 +153,7 @@ class RanksDisk:
 
     @property
     def stats(self) -> DiskProcessStats:
-        """Counters of this rank's disk; an owner counts until all ranks have forgotten it."""
+        """Counters of this rank's disk; owners count until all ranks have forgotten the owner."""
         self._take()
         stats = self._own.stats
         forgetting = max((one.forgetting for one in self._reports.values()), default=0)

@@ -230,7 +230,7 @@ class SequenceStarts:
         return SlotParts(active.running if active.is_full else active.holding, builder.started)
 
     def _is_visiting(self, sequence: Sequence, now: float) -> bool:
-        """Return whether a sequence's flow has come lately, or has no sequence with blocks."""
+        """Return whether a sequence's flow came lately, or has no sequence that holds blocks."""
         flow = sequence.flow
         return not self._arrivals.is_alive(flow) or self._arrivals.is_visiting(flow, now)
 

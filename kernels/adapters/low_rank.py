@@ -49,7 +49,7 @@ def rows_of_tile(tokens: int, num_slots: int) -> int:
 
 
 def reference(product: Tensor, x: Tensor, matrices: SlotMatrices, slots: TokenSlots) -> Tensor:
-    """Add the adapters' products to `product`, (T, N) or the first of parts, in place; return it.
+    """Add adapters' products in place to `product`, (T, N) or the first of parts; return `product`.
 
     x (T, K), parts (S, T, N). Plain PyTorch, float32 inside; waits for the device.
     """

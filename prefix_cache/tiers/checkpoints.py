@@ -248,7 +248,7 @@ class Checkpoints:
                 self._trim(at, owner)
 
     def trim_exceeding(self) -> None:
-        """Evict states of owners that may be over their share, as `trim` does."""
+        """Evict recurrent states of owners that may be over their share, as `trim` does."""
         over = set[str]()
         for at in self.tiers.values():
             over |= at.usage.exceeding

@@ -184,7 +184,7 @@ class Removals:
         self._ref_counts.changed(node)
 
     def _count_from(self, node: Node, start: int, reason: Reason, owner: str) -> None:
-        """Count the blocks from place `start` on as evicted, each from its fastest tier."""
+        """Count the blocks at or after place `start` as evicted, each from its fastest tier."""
         for tier in self._pools.allocators:
             first, last = node.edge.run_in(tier)
             if last > max(first, start):

@@ -41,7 +41,7 @@ class Whereabouts:
 
 
 def whereabouts(at: Position) -> Whereabouts:
-    """Count the blocks up to `at` by their tier."""
+    """Count the blocks up to `at` by their fastest tier, and apart the loading blocks."""
     if at.inside <= at.node.edge.num_device:
         return Whereabouts(at.num_blocks, 0, 0, 0, _state_below(at))
     states = np.frombuffer(_states_to(at), np.uint8)

@@ -115,7 +115,7 @@ class StateCopy:
 
     slot: int
     since: float = 0.0  # the policy's clock at the last use (`eviction.checkpoint_worth`)
-    priority: float = 0.0  # the policy's number; set when it becomes a candidate
+    priority: float = 0.0  # eviction priority, set when the copy becomes a candidate
 
 
 @dataclass(slots=True, eq=False)

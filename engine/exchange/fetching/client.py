@@ -161,7 +161,7 @@ class BlockClient:
         self._orders.put(order)
         self._waker.wake()
 
-    # The remaining methods run on the thread.
+    # The remaining methods run on the fetching thread.
 
     def _run(self) -> None:
         self._writer = self._memory.writer()

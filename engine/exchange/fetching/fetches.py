@@ -189,7 +189,7 @@ class Fetches:
         if self._resting.get(source.address, 0.0) > now or self._flushed.covers(sequence, now):
             return False
         if sequence.loads == "always" or source.only or source.request_id is not None:
-            return True  # the request wants it in any case, or the source computes the blocks
+            return True  # the request asks for fetching, or the source is computing the blocks
         waiting, before = sum(one.wanted.end - one.arrived for one in fetches), run.before
         if self._cache.quotas.are_partitions:
             waiting = before = 0  # other flows' work must not influence this flow's choice

@@ -121,7 +121,7 @@ class Sending:
             self._ahead = 0
 
     def take(self, blocks: int) -> int:
-        """Record that the asker has the first `blocks` blocks; return how many it has confirmed."""
+        """Record that the asker has the prompt's first `blocks` blocks; return that number."""
         self._taken = min(max(self._taken, blocks), self._sent)
         return self._taken
 

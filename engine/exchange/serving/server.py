@@ -162,7 +162,7 @@ class BlockServer:
         self._orders.put(order)
         self._waker.wake()
 
-    # The remaining methods run on the thread.
+    # The remaining methods run on the serving thread.
 
     def _run(self) -> None:
         self._reader = self._memory.reader()

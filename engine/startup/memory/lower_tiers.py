@@ -52,7 +52,7 @@ NewHostPool = Callable[[int, int, torch.device, int], HostPool]
 """Makes a pool of so many blocks of so many bytes for a device, out of so many bytes that may be
 taken; raises PoolDoesNotFit."""
 
-HostAhead = Future[HostPool | None]  # None: no host tier
+HostAhead = Future[HostPool | None]  # host tier that is being opened; None: no host tier
 
 
 @contextmanager
