@@ -16,7 +16,7 @@ SHARING_NEW_TOKENS = (128, 256, 512)  # new tokens beside decodes that share pre
 
 
 def places_for(decodes: int) -> int:
-    """Return the decodes of the smallest bucket for `decodes`; if none has room, `decodes`."""
+    """Return how many decodes the smallest fitting bucket has; `decodes` if no bucket fits."""
     return next((count for count in BESIDE if count >= decodes), decodes)
 
 

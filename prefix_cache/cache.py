@@ -205,7 +205,7 @@ class PrefixCache:
         is_part: bool = False,
         with_state: bool = False,
     ) -> Lease | None:
-        """Lease the leading blocks on the device for reading; None if none is on the device.
+        """Lease the leading blocks on the device for reading; None if no block is there.
 
         Such a lease has no private block, and counts as a use of its blocks. `is_part`: the holder
         has another lease too, and only that other lease counts where `owner` needs room.

@@ -116,7 +116,7 @@ class Completed:
     done: list[Move] = field(default_factory=list)
     # Failed moves: nothing arrived, and the source is intact.
     failed: list[Move] = field(default_factory=list)
-    # Reads from disk of a damaged or different record: the source is gone.
+    # Lost moves: the record on disk was damaged or another record, so the source is gone.
     lost: list[Move] = field(default_factory=list)
     # Times of copies; the disk's are not measured.
     copied: list[Copied] = field(default_factory=list)

@@ -38,7 +38,7 @@ class Drafter(Protocol):
     def draft(self, known: int, most: int) -> tuple[int, ...]:
         """Return at most `most` tokens that probably follow the sequence's first `known` tokens.
 
-        The sequence has exactly `known` tokens, and none is pending. Return () for no draft.
+        The sequence has exactly `known` tokens, and no token is pending. Return () for no draft.
         """
         ...
 

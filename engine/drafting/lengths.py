@@ -87,7 +87,7 @@ class Payoff:
         return [lengths[place] for place in places]
 
     def _fastest(self, rows: int, choices: Iterable[tuple[float, float]]) -> int | None:
-        """Return the place of the fastest of `choices`; None if none is faster than no drafts.
+        """Return the place of the fastest of `choices`; None if no choice is faster than no drafts.
 
         A choice is the number of drafted tokens, and the number of expected accepted tokens.
         """

@@ -193,7 +193,7 @@ class MaskThreads:
         return not self._catches_up and self._monotonic() >= self._late_at
 
     def _rest(self) -> float | None:
-        """Return the seconds until a waiting constraint may catch up; None if none waits."""
+        """Return the seconds until a waiting constraint may catch up; None: no constraint waits."""
         rest = self._late_at - self._monotonic()
         is_late = any(one and one[0][0].constraint.is_behind for one in self._waiting.values())
         return rest if rest > 0 and is_late else None

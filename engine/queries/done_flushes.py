@@ -52,5 +52,5 @@ class DoneFlushes:
             del self._done[next(iter(self._done))]  # at worst the flush is done again
 
     def dropped(self, flush_id: str) -> Dropped:
-        """Return a flush's dropped blocks; none if it was done before this start, or never."""
+        """Return a flush's dropped blocks; no blocks if it was done before this start, or never."""
         return self._done.get(flush_id, _UNKNOWN)

@@ -138,7 +138,7 @@ class Leasing:
         *,
         with_state: bool = False,
     ) -> Lease | None:
-        """Lease the whole blocks on the device for reading; None if none is on the device.
+        """Lease the whole blocks on the device for reading; None if no block is there.
 
         `with_state`: lease the blocks up to the last state on the device, and that state.
         """

@@ -53,7 +53,7 @@ class StateLeasing:
         return self._capacity.state_copies.make_room(SEQUENCE_SLOTS + loads, owner, node)
 
     def is_short(self) -> bool:
-        """Return whether leases hold too many slots for one more, and none is about to shrink."""
+        """Return whether leases hold too many slots for a new lease, and no lease will shrink."""
         if not self._checkpoints.are_leased():
             return False
         states = (lease.states for lease in self._may_start_over)

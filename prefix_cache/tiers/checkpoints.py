@@ -112,7 +112,7 @@ class Checkpoints:
         return free + len(candidates) - (beside is not None and beside in candidates) >= count
 
     def are_leased(self) -> bool:
-        """Return whether sequences hold so many device slots that no other can have its own."""
+        """Return whether sequences hold so many device slots that no other sequence has room."""
         if self.is_partitioned:
             return self.num_leased + SEQUENCE_SLOTS > self._for_sequences
         return not self.can_take(SEQUENCE_SLOTS)
@@ -178,7 +178,7 @@ class Checkpoints:
             self.offer(last_checkpoint(Position.after(node.parent)).node)
 
     def drop(self, node: Node) -> None:
-        """Free all slots of a node's state checkpoint, if it has one; none of it is in use."""
+        """Free all slots of a node's state checkpoint, if any; no slot of these is in use."""
         checkpoint = node.checkpoint
         if checkpoint is None:
             return

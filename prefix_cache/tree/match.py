@@ -126,7 +126,7 @@ def last_checkpoint(at: Position, *, on_device: bool = False) -> Position:
 def reachable(at: Position, load_blocks: int | None) -> int:
     """Count the blocks up to `at` that a lease may use, with at most `load_blocks` loads.
 
-    None: with any number of loads.
+    `load_blocks` None: any number of loads.
     """
     if at.inside <= at.node.edge.num_device:
         return at.num_blocks

@@ -165,7 +165,7 @@ class DiskTier:
                 self._process.send(wire.Note(list(flushes[start : start + wire.NOTED_AT_ONCE])))
 
     def done_flushes(self) -> list[str]:
-        """Return the ids of flushes done on these records; none if unreadable. Waits."""
+        """Return the ids of flushes done on these records; no ids if unreadable. Waits."""
         try:
             return read_done(self.directory)
         except OSError:

@@ -124,7 +124,7 @@ class BlockClient:
         return "device" if is_neighbour else "socket"
 
     def begin(self, fetch: Fetch) -> None:
-        """Request a fetch's blocks. Raises ThreadEnded, or OSError if none can be sent now."""
+        """Request a fetch's blocks. Raises ThreadEnded, or OSError if no request can be sent."""
         if self._thread is None:
             self._thread = self._started()
         if not self._thread.is_alive():
