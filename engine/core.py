@@ -1,14 +1,14 @@
 """The engine's loop: take -> complete copies -> schedule -> launch -> settle -> reply -> commit.
 
-With `overlap_scheduling` a step is settled after the next one was launched, so that the device
-computes while tokens are appended, stops found and messages written; without it each step is
-settled at once:
+With `overlap_scheduling` a step is settled after the next step was launched, so that the device
+computes while tokens are appended, stops found and messages written; without overlap each
+step is settled at once:
 
     host    | schedule n+1, launch | wait for n, settle n, reply | schedule n+2, launch | wait...
     device  |  step n .....................| step n+1 .................................| step n+2
 
 A step that verifies drafts is settled before the next is scheduled, since its samples decide how
-many tokens its sequences have. The step's events are sent while the next one runs.
+many tokens its sequences have. The step's events are sent while the next step runs.
 
 With several pipeline stages (`ranks`), each stage computes a step of other sequences, so as many
 steps are under way as there are stages.

@@ -1,7 +1,7 @@
 """The forward pass of every decoder that is served.
 
     first stage    embedding -> layers -> residual ->
-    others         -> residual -> layers -> ... -> final norm -> head     in the last
+    later stages   -> residual -> layers -> ... -> final norm -> head     in the last
 
 Knows: the order of layers. Does not know: what a layer computes (`layers`), which kernels compute
 (`Ops`), how weights are loaded, or which sequence a token belongs to.

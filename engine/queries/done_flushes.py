@@ -35,7 +35,7 @@ _UNKNOWN = Dropped()
 
 
 class DoneFlushes:
-    """Ids of the last `MOST_KNOWN` done flushes, and the blocks that each dropped."""
+    """Ids of the last `MOST_KNOWN` done flushes, and the blocks that each flush dropped."""
 
     def __init__(self, done: Iterable[str] = ()) -> None:
         """Start with the flushes `done` before this start."""

@@ -3,7 +3,7 @@
     the next victims of a tier                  what is done with them
     ------------------------------------------------------------------------------------
     are also stored in a slower tier, and no    forgotten here, at once
-      later block is stored in a faster one
+      later block lies in a faster tier
     the tier below has free slots, or blocks    copied down; forgotten here when the copy
       that the policy values less                 is whole, unless they are used meanwhile
     to disk: only if reused or retained,

@@ -174,7 +174,7 @@ class KvConfig(MixerConfig):
 
 
 class RecurrentConfig(MixerConfig):
-    """Config of a mixer with a state instead of keys and values."""
+    """Config of a mixer with a recurrent state instead of keys and values."""
 
     __slots__ = ()
 

@@ -69,8 +69,8 @@ def host_ahead(
     Each of several ranks has its `share` of the tier. `state_blocks` as in `pool_size.below`.
 
     Clearing and pinning 31 GiB takes about as long as loading a model and capturing its graphs, and
-    both can be done at once. None on a CPU: weights and pool take the same memory there, so the
-    room for the tier is known only after both are allocated.
+    both can be done at once. Yields None on a CPU: weights and pool take the same memory there, so
+    the room for the tier is known only after both are allocated.
     """
     if device.type != "cuda":
         yield None
