@@ -76,7 +76,9 @@ def ask(server: Running, model: str, prompt: list[int], tokens: int) -> tuple[fl
 
 
 def rows(server: Running, models: Sequence[str], count: int, prompt: int, tokens: int) -> float:
-    """Ask `models` in turn for `count` answers at once; return the median time between tokens."""
+    """Ask the `models` in turn for `count` answers at once; return the median time
+    between tokens.
+    """
     dice = random.Random(count)
     prompts = [[dice.randrange(10, 500) for _ in range(prompt)] for _ in range(count)]
     with ThreadPoolExecutor(count) as threads:

@@ -1,10 +1,11 @@
-"""Two checkouts measured by turns on one machine, and the ratios of their numbers.
+"""The comparison of two checkouts: both are measured by turns on one machine, and the ratios of
+their numbers computed.
 
 The checkout that runs first changes each round, so that warming up or slowing down affects both. A
 number's name shows whether a small or a large value is better: seconds, bytes and the like should
 be small, rates large. A record's other numbers and its name identify the measurement.
 
-Knows: records of benchmarks. Does not know: how a part is run (`everything`).
+Knows: records of benchmarks. Does not know: how a part of the benchmarks is run (`everything`).
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-LOST = 0.98  # a smaller ratio is a loss
+LOST = 0.98  # ratio below which a number counts as a loss
 _RATES = ("per_s", "tflops", "gb_s", "hit_rate")
 _COSTS = ("_s", "_ms", "_us", "_ns", "_bytes", "_mib", "_gib")
 _UNITS = ("s", "ms", "us", "ns")  # names that are units alone
 
-Key = tuple[str, ...]  # part, record, number
+Key = tuple[str, ...]  # names of the part, the record and the number
 Records = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class NumberComparison:
-    """A number of this checkout and of the other: the medians of all rounds, and their spread.
+    """A number measured in this checkout and in the other: the medians of all rounds, and the
+    spread of the values.
 
     `ratio` is above 1 if this checkout is better. `spread` is the range of a checkout's values as a
     share of their median, for the checkout with the larger share.
@@ -45,7 +47,9 @@ class NumberComparison:
 
     @property
     def is_unclear(self) -> bool:
-        """True if this checkout is worse, but by less than the values' spread: run more rounds."""
+        """True if this checkout is worse, but by less than the values' spread: more rounds are
+        needed then.
+        """
         return self.ratio < LOST and self.overlaps and self.spread > 1 - self.ratio
 
 

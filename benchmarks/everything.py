@@ -36,7 +36,9 @@ LIBRARIES = ("torch", "triton", "numpy", "msgspec", "uvicorn", "aiohttp")
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkPart:
-    """A part: one module run in its own process, its --quick arguments, and its time limit."""
+    """A part of the benchmarks: a module that is run in a process of its own, its arguments for
+    --quick, and its time limit.
+    """
 
     name: str
     module: str
@@ -81,11 +83,11 @@ ALL = ",".join(part.name for part in PARTS)
 
 @dataclass(frozen=True, slots=True)
 class PartOutcome:
-    """The outcome of a part."""
+    """The outcome of a part of the benchmarks."""
 
     name: str
     seconds: float
-    exit_status: int | None  # None: the time limit was reached
+    exit_status: int | None  # exit status of the part's process; None: the time limit was reached
     records: list[dict[str, Any]]
 
 

@@ -35,9 +35,9 @@ from cli.options.flags import flattened
 from tests.doubles.engine.shapes import EMBEDDED
 
 WARM_UP = 3
-FIRST_ID = 300  # smaller ids are special tokens and bytes
-BUSY_S = 0.2  # wait before the flood repeats a refused request
-FLOOD_ON_S = 2.0  # time for the flood to fill the server before measuring
+FIRST_ID = 300  # lowest drawn token id: smaller ids are special tokens and bytes
+BUSY_S = 0.2  # seconds to wait before the flood repeats a refused request
+FLOOD_ON_S = 2.0  # seconds for the flood to fill the server before measuring
 START_S = 120.0
 
 
@@ -71,7 +71,9 @@ class Asker:
     refused: int = 0
 
     async def ask(self, prompt_tokens: int, max_tokens: int) -> float | None:
-        """Send a request, read its answer; return the seconds to first token, None if refused."""
+        """Send a request, read its answer; return the seconds to first token, None if the request
+        was refused.
+        """
         prompt = self.dice.choices(range(FIRST_ID, self.asked.vocab), k=prompt_tokens)
         outcome = await self.sender.ask(stream_body(self.model, max_tokens) | {"prompt": prompt})
         if outcome.error is None:

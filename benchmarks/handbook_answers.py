@@ -28,7 +28,7 @@ LONGEST_ANSWER = 48
 class Case:
     """A chat of token ids up to its answer, and the right answer with its end."""
 
-    handbook: int  # the handbook's number; each handbook has its own namespace
+    handbook: int  # number of the handbook, which has a namespace of its own
     prompt: list[int]
     answer: list[int]
 

@@ -9,8 +9,8 @@
 `ratoon bench --workload NAME` and `benchmarks.flood` measure the same requests on a real server.
 The first command replays the named workloads with the step times of
 `tests.doubles.modelled.products`, or with --mixture those of `tests.doubles.modelled.mixture`.
---bursts replays *mixed* and *itl* one after the other on one engine, which predicts steps of the
-second by those of the first. The other commands take a fixed time for each token (`StepModel`).
+--bursts replays *mixed* and *itl* one after the other on one engine, which predicts the steps of
+*itl* by the steps of *mixed*. The other commands take a fixed time for each token (`StepModel`).
 --flood prints a victim's times, and the throughput of all; --equals replays 16 equal tenants with 4
 streams each, and prints their requests a second. --states replays *multiturn*, *agents* and *mixed*
 on a model with that many state slots, and with --share in a partitioned cache of which the tenant
@@ -47,8 +47,8 @@ BURSTS: tuple[WorkloadName, ...] = ("mixed", "itl")
 READ_ONCE = {"tenants": 0.72}
 # Qwen3.5 27B in fp8 on one H200: a decode takes 8.2 ms, 8,192 tokens of a prompt take 480 ms.
 HYBRID = StepModel(of_itself=8.0e-3, token=55e-6, pair=0.6e-9, decode_key=8e-9)
-WARM_UP_S = 2.0  # warm-up of a flood, as in `benchmarks.flood`
-EQUALS, EACH = 16, 4  # tenants with equal load, and streams of each tenant
+WARM_UP_S = 2.0  # seconds of a flood's warm-up, as in `benchmarks.flood`
+EQUALS, EACH = 16, 4  # number of tenants with equal load, and of each tenant's streams
 EQUAL_REQUESTS = 512
 
 

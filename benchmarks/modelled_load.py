@@ -1,4 +1,6 @@
-"""The clients of a modelled engine: chains of a workload, of which a number run at once."""
+"""The clients of a modelled engine: a workload's chains of requests, of which a given number run at
+once.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from cli.load.phases import Chain, prompts_of
 from engine.link.messages import Event, Failed, Finished
 from tests.doubles.modelled.replay import Replay, request
 
-ON_THE_WAY_S = 5e-3  # time from a last token through the client to the engine's next request
+# seconds from an answer's last token until the engine has the client's next request
+ON_THE_WAY_S = 5e-3
 FLOW = "tenant"  # a single flow, as with a single API key
 
 

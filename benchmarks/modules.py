@@ -34,9 +34,10 @@ TOKENS_PER_FACT = 20
 class Measured:
     """Measurements of one way to send the requests."""
 
-    computed: int = 0  # prompt tokens
+    computed: int = 0  # number of computed prompt tokens
     right: int = 0
-    likelihoods: list[float] = field(default_factory=list)  # of answers, natural logarithms
+    # log-likelihoods (natural) of the right answers
+    likelihoods: list[float] = field(default_factory=list)
 
 
 class Asked:

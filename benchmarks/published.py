@@ -35,10 +35,10 @@ BOUNDS = Bounds(
     num_blocks=1024, block_size=SIZE, max_batch_tokens=512, max_running=8, overlap_scheduling=True
 )
 SECRET = b"s" * 32
-FIRST_ID = 300  # smaller ids are special tokens and bytes
+FIRST_ID = 300  # lowest drawn token id: smaller ids are special tokens and bytes
 VOCABULARY = 2000
 SAMPLING = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
-WARM_UP = 5  # tenants whose times are not counted
+WARM_UP = 5  # number of first tenants whose times are not counted
 
 
 def publish(engine: RealEngine, namespaces: Namespaces, system: TokenIds) -> None:
@@ -55,7 +55,9 @@ def publish(engine: RealEngine, namespaces: Namespaces, system: TokenIds) -> Non
 def first_token(
     engine: RealEngine, namespaces: Namespaces, tenant: str, prompt: TokenIds
 ) -> tuple[float, int]:
-    """Time a tenant's first token, in seconds; return the request's cached tokens too."""
+    """Time a tenant's first token, in seconds; also return the number of the request's cached
+    tokens.
+    """
     began = time.perf_counter()
     path = namespaces.path(Caller(tenant, "key"), None, prompt, engine.fingerprint, SIZE)
     request = Generate(

@@ -21,7 +21,7 @@ from tests.doubles.ports import free_port
 
 RATOON = (sys.executable, "-c", "from cli.main import main; main()")
 STOP_S = 60.0
-LAST_WORDS = 4000  # last characters shown of the log of a server that did not start
+LAST_WORDS = 4000  # number of last characters shown of the log of a server that did not start
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Running:
     key: str
     admin_key: str
     pid: int
-    ready_s: float  # from the server's start until it took requests
+    ready_s: float  # seconds from the server's start until it took requests
 
     def model(self) -> str:
         """Return the name of the served model."""

@@ -1,7 +1,7 @@
 """Charts of curves, as SVG.
 
-pygal is imported only when there is something to draw, because it adds to the import system a
-finder of a kind that Python no longer supports. `_load_pygal` removes this finder again.
+pygal is imported only when there is something to draw, because importing pygal adds a finder to the
+import system, of a kind that Python no longer supports. `_load_pygal` removes this finder again.
 """
 
 import importlib

@@ -22,7 +22,7 @@ class CliError(Exception):
 
 
 class BadSetting(CliError):
-    """A flag, or its variable, has a value that cannot work."""
+    """The error of a flag, or its variable, whose value cannot work."""
 
     exit_code = 2
 
@@ -32,13 +32,13 @@ class BadSetting(CliError):
 
 
 class ModelNotFound(CliError):
-    """MODEL names no model that can be loaded."""
+    """The error of a MODEL that names no model that can be loaded."""
 
     exit_code = 2
 
 
 class ModelRefused(CliError):
-    """The model exists but cannot be served.
+    """The error of a model that exists but cannot be served.
 
     The message is empty if a child process has printed the reason.
     """
@@ -47,11 +47,13 @@ class ModelRefused(CliError):
 
 
 class ServerUnreachable(CliError):
-    """No server answers at the URL."""
+    """The error of a URL at which no server answers."""
 
 
 class ServerRefused(CliError):
-    """The server answered with an error; `status` is its HTTP status."""
+    """The error of a request that the server answered with an error; `status` is the
+    HTTP status.
+    """
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
@@ -59,11 +61,11 @@ class ServerRefused(CliError):
 
 
 class NotRatoon(CliError):
-    """The server at the URL gives answers that Ratoon never gives."""
+    """The error of a server at the URL that gives answers that Ratoon never gives."""
 
     def __init__(self, url: str) -> None:
         super().__init__(f"the server at {url} is not Ratoon; is the URL right?")
 
 
 class ServingFailed(CliError):
-    """A process of `ratoon serve` could not be kept alive."""
+    """The error of a process of `ratoon serve` that could not be kept alive."""

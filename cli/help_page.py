@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.core import MARKUP_MODE_KEY, TyperCommand
 
-_MAX_WIDTH = 100  # longer lines are hard to read
+_MAX_WIDTH = 100  # maximum characters of a line, since longer lines are hard to read
 _INDENT = "    "
 
 

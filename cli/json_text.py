@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class NotJson(ValueError):
-    """Text that is not the wanted JSON; the message says why, and where."""
+    """The error of a text that is not the wanted JSON; the message says why, and where."""
 
 
 def decode_json(text: bytes | str, kind: type[T]) -> T:

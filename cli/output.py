@@ -50,7 +50,7 @@ def print_rows(
     *,
     as_json: bool,
 ) -> None:
-    """Print the server's list: as JSON, or as a table whose rows `as_cells` makes."""
+    """Print a list from the server: as JSON, or as a table whose rows `as_cells` makes."""
     print_result(
         rows, lambda rows: print_table(title, columns, map(as_cells, rows)), as_json=as_json
     )
@@ -64,7 +64,7 @@ def utc_now() -> str:
 def moment(seconds: float | None) -> str:
     """Write seconds since the epoch as a date and time in UTC; empty for None.
 
-    For times after the year 9999, at which a rotated key may end, there is no date.
+    Times after the year 9999, at which a rotated key may end, have no date.
     """
     if seconds is None:
         return ""

@@ -59,9 +59,9 @@ from tests.doubles.no_copies import NoCopies
 SIZE = 16
 PATH = NamespacePath.single(Namespace(b"benchmark of it."))
 FINGERPRINT = bytes(32)
-PATTERN = 251  # each byte of a block is its position modulo this
+PATTERN = 251  # each byte of a block is its position modulo this number
 WAYS = ("socket", "tcp", "host", "device")
-LITTLE_KIB = 1  # size of a block if copies are skipped
+LITTLE_KIB = 1  # KiB of a block if copies are skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,14 @@ class Sizes:
         return self.tokens // SIZE
 
     def token_ids(self) -> np.ndarray:
-        """Return the prompt's tokens, and a further token, which is always computed."""
+        """Return the prompt's tokens, followed by a token that is always computed."""
         return np.arange(self.num_blocks * SIZE + 1, dtype=np.int32) % 50_000
 
 
 class Engine:
-    """An engine without a model: a pool, a cache, and their exchange."""
+    """An engine without a model: a KV pool, a cache, and the exchange of blocks with
+    other engines.
+    """
 
     def __init__(self, sizes: Sizes, device: torch.device, where: str | None, key: LinkKey | None,
                  way: str) -> None:  # fmt: skip

@@ -4,7 +4,8 @@
 
 The embedded model answers greedily in this process, by the engine that serves. The first question
 about a handbook is uncached; later questions find the handbook in the cache. All formats get the
-same questions. `of_plain` is the number of right answers / the number with plain weights and KV.
+same questions. `of_plain` is the number of right answers, divided by the number with unquantised
+weights and KV.
 
 Then each format computes prompts with their right answers, and its distributions of the next token
 are compared with those of plain weights and KV: KL(plain || format), in nats, over all tokens, and
@@ -36,7 +37,7 @@ from tests.doubles.engine.shapes import EMBEDDED
 from tests.engine.rigs.hand_driven import BLOCK_SIZE, HandDriven, data_row
 from tests.engine.rigs.rounded_int4 import write_int4
 
-AT_ONCE = 8  # handbooks whose questions run together
+AT_ONCE = 8  # number of handbooks whose questions run together
 
 Device = Literal["cpu", "cuda"]
 
@@ -85,7 +86,7 @@ def main(
 
 
 def all_formats(scratch: Path) -> Iterator[Format]:
-    """Yield all formats; first the plain format, the reference of the comparison."""
+    """Yield all formats; the first is the unquantised format, the reference of the comparison."""
     yield Format("plain")
     yield Format("bfloat16", settings={"dtype": "bfloat16"})
     yield Format("fp8 weights", settings={"quantization": "fp8"})

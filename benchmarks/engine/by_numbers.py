@@ -23,7 +23,7 @@ from benchmarks.record import emit, progress
 from engine.models.layers.layer import attentions
 from engine.startup.loading import OpenedModel
 
-SHEET_FLOPS = 989.5e12  # bf16 without sparsity, of an H100 or H200 SXM
+SHEET_FLOPS = 989.5e12  # FLOP/s in bf16 without sparsity, by the data sheet of an H100 or H200 SXM
 ROUNDS = 3
 CONTEXT = 1_100  # context of decodes, in tokens
 BURSTS = (Size(80, 1_024, 1), Size(768, 8, 1))

@@ -30,8 +30,8 @@ from benchmarks.record import emit
 from tests.zoo.fetch import fetch, place_of
 from tests.zoo.sources import Sdist, Wheel
 
-LONGEST = 40_000  # characters of a file
-MOST = 40  # texts of each kind
+LONGEST = 40_000  # maximum number of characters of a file
+MOST = 40  # maximum number of texts of each kind
 Text = dict[str, str]
 
 

@@ -3,11 +3,11 @@
     python -m benchmarks.engine.drafts --model llama-3.1-8b [--rows 1,8,32] [--drafts 5]
         [--acceptance 0.8] [--prompt 1024] [--output 256] [--quick]
 
-A whole engine runs in this process, without HTTP, with random weights. Random weights agree with no
-draft, so acceptance is synthetic, as in other engines' benchmarks: drafted tokens are random, are
-verified like any others, and then each is accepted with the given probability, up to the first that
-is not. A line has tokens a second and mean step times, without drafts and with drafts, and the
-accepted tokens of a draft.
+A whole engine runs in this process, without HTTP, with random weights. A model with random weights
+agrees with no draft, so acceptance is synthetic, as in other engines' benchmarks: drafted tokens
+are random, are verified like any other drafts, and then each token is accepted with the given
+probability, up to the first token that is rejected. A line has tokens a second and mean step times,
+without drafts and with drafts, and the accepted tokens of a draft.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AgreeingRunner:
         raise NotImplementedError
 
     def judged(self, row: Row, values: Sequence[Sampled]) -> list[Sampled]:
-        """Replace a VERIFY row's samples by its drafts, up to the first that is not accepted."""
+        """Replace a VERIFY row's samples by its drafts, up to the first rejected draft token."""
         drafts = np.frombuffer(row.token_ids, np.int32)[1:].tolist()
         judged = []
         for draft, value in zip(drafts, values, strict=False):

@@ -39,12 +39,13 @@ from kernels.norms.gate import SILU, Gate
 
 FORMATS = ("none", "channel", "block", "mxfp4", "int4")
 FOUR_BITS = ("mxfp4", "int4")
-COMPARED = (1, 64, 256, 2048)  # token counts at which errors are measured
-LAYERS = 4  # layers measured in turn
+COMPARED = (1, 64, 256, 2048)  # numbers of tokens at which errors are measured
+LAYERS = 4  # number of layers measured in turn
 REP_MS = 15  # ms for which a graph is replayed, ten times
-MXFP4_GROUP, INT4_GROUP = 32, 128  # columns that share a scale
+MXFP4_GROUP, INT4_GROUP = 32, 128  # number of columns that share a scale
 PRODUCTS = ("gated_us", "down_us", "all_us")
-ALL_PARTS = ("route_us", "order_us", *PRODUCTS)  # the first two are equal in all formats
+# names of the timed parts; the first two take equal time in all formats
+ALL_PARTS = ("route_us", "order_us", *PRODUCTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def _in_four_bits(
     group = MXFP4_GROUP if kind == "mxfp4" else INT4_GROUP
     of_values, of_scales = shapes(kind, count, rows, columns, group)
     values = torch.randint(-(1 << 15), 1 << 15, of_values, device=device, dtype=torch.int16)
-    if kind == "mxfp4":  # 2^-8 and 2^-7: about columns^-0.5, like the other formats
+    if kind == "mxfp4":  # scales of 2^-8 and 2^-7, about columns^-0.5 as in the other formats
         scales = torch.randint(119, 121, (*of_scales, 4), device=device, dtype=torch.uint8)
         return FourBitMatrix(
             kind, columns, group, dtype, values, scales.view(torch.int32)[..., 0], bias

@@ -28,7 +28,8 @@ from engine.core import EngineCore
 
 Times = npt.NDArray[np.float64]
 
-FIRST_SHARE = 0.15  # share of the recording left out: the recorder is still starting
+# share of the recording that is left out, in which the recorder is still starting
+FIRST_SHARE = 0.15
 
 
 @dataclass(frozen=True, slots=True)

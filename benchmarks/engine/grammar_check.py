@@ -4,8 +4,8 @@
 
 DIRECTORY has a `tokenizer.json`; the default is the embedded model's directory. No grammar is
 checked before, so none is cached. Prints a JSON line for each kind of grammar: the median times of
-a check, the memory of a compiled grammar, and by how much it grows in a second of computing masks
-along random texts.
+a check, the memory of a compiled grammar, and by how much this memory grows in a second of
+computing masks along random texts.
 """
 
 from __future__ import annotations

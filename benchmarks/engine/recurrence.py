@@ -1,4 +1,4 @@
-"""Kernels of layers with a state compared with the machine's limits.
+"""Kernels of layers with a recurrent state compared with the machine's limits.
 
     python -m benchmarks.engine.recurrence [--quick] [--model NAME] [--sweep]
 
@@ -38,9 +38,9 @@ from kernels.recurrence.scan_tuning import ScanTuning
 from kernels.recurrence.state_rows import StateRows
 
 DTYPE = torch.bfloat16
-LAYERS = 8  # layers measured in turn
+LAYERS = 8  # number of layers measured in turn
 DECODES = (1, 8, 32, 128)
-PROMPTS = ((1, 8192), (8, 1024), (1, 1024), (1, 64))  # rows, tokens each
+PROMPTS = ((1, 8192), (8, 1024), (1, 1024), (1, 64))  # numbers of rows, and of tokens of each row
 SMALL_DECODES, SMALL_PROMPTS = (1, 4), ((1, 130),)
 NO_LIMIT = (0.0, torch.inf)
 
@@ -58,12 +58,12 @@ class RecurrentSizes:
 
     @property
     def inner(self) -> int:
-        """Columns of the layer's output."""
+        """The number of columns of the layer's output."""
         return self.heads * (self.columns if self.is_delta else self.lines)
 
     @property
     def channels(self) -> int:
-        """Channels of the convolution."""
+        """The number of channels of the convolution."""
         return self.inner + 2 * self.groups * (self.lines if self.is_delta else self.columns)
 
 
@@ -88,7 +88,7 @@ class RecurrentLayer:
     taps: Tensor
     by_head: Tensor  # (3, heads) float32
     norm: Tensor
-    kept: Tensor  # states of the convolution
+    kept: Tensor  # recurrent states of the convolution
     state: Tensor
     rows: StateRows
 

@@ -45,10 +45,11 @@ class BenchShape:
 
     name: str
     contexts: tuple[int, ...]
-    chunks: tuple[tuple[int, int], ...] = ()  # new tokens, context
-    group: int = 1  # rows that share one prefix
-    shared: int = 0  # tokens of the shared prefix
-    drafts: int = 0  # draft tokens that each decode row verifies after its last token
+    # for each prompt row: the numbers of new tokens and of context tokens
+    chunks: tuple[tuple[int, int], ...] = ()
+    group: int = 1  # number of rows that share one prefix
+    shared: int = 0  # number of tokens of the shared prefix
+    drafts: int = 0  # number of draft tokens that each decode row verifies after its last token
 
 
 def quick_shapes() -> list[BenchShape]:

@@ -60,14 +60,15 @@ def seconds_of(mover: TierMover, plan: Plan, disk: DiskTier | None = None) -> fl
 
 
 def best(times: int, run: Callable[[], float]) -> float:
-    """Return the least seconds of several runs, after a warm-up run."""
+    """Return the seconds of the fastest of several runs, after a warm-up run."""
     run()
     return min(run() for _ in range(times))
 
 
 def pools(num_blocks: int, block_bytes: int, device: torch.device) -> tuple[DevicePool, HostPool]:
     """Make device and host pools of 2 x `num_blocks`, for moves in both directions at once."""
-    numbers = block_bytes // 2 // 2 // 16  # 2-byte numbers, keys and values, 16 tokens
+    # numbers in a token's keys: a block holds the keys and values of 16 tokens, in 2-byte numbers
+    numbers = block_bytes // 2 // 2 // 16
     layout = alike_layers(1, 1, numbers, "bfloat16", 16)
     host = HostPool(2 * num_blocks, block_bytes, device)
     return DevicePool(layout, 2 * num_blocks, device), host

@@ -31,7 +31,7 @@ from prefix_cache.tree.match import PrefixMatch
 BLOCK_SIZE = 16
 EVICTIONS = 20
 WAITING, TURNS = 16, 64
-FILLING = 16  # requests that fill the tiers
+FILLING = 16  # number of requests that fill the tiers
 PATH = NamespacePath(((0, Namespace(b"published.......")), (64, Namespace(b"tenant.........."))))
 Times = list[float]
 

@@ -12,10 +12,10 @@ from gateway.routing.prompt import RoutingRequest
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.namespace import Namespace, NamespacePath
 
-PIECE = 4096  # blocks that are added at once, at most
-BLOCK_SIZE = 16  # tokens
+PIECE = 4096  # maximum number of blocks that are added at once
+BLOCK_SIZE = 16  # tokens of a block
 PATH = NamespacePath.single(Namespace(bytes(16)))
-UNDER_WAY = 16  # requests sent to replicas that have no first token yet
+UNDER_WAY = 16  # number of requests that were sent to replicas and have no first token yet
 
 
 class Fleet:
@@ -37,7 +37,8 @@ class Fleet:
     def tell(self, name: str, keys: bytes, *, first: bool = False, in_tiers: bool = False) -> None:
         """Report blocks on a replica's device to the router; `first`: a snapshot, not an update.
 
-        With `in_tiers` a third each is on the device, in host memory and on disk.
+        If `in_tiers`, a third of the blocks is on the device, a third in host memory and a third on
+        disk.
         """
         changes: list[CacheChange] = [Cleared()] if first else []
         changes.append(Added("device", keys))

@@ -30,7 +30,7 @@ from gateway.config import GatewayConfig
 from tests.doubles.gateway.gateway_process import until_up
 from tests.doubles.processes import private_mib, resident_mib
 
-SETTLED_S = 3.0  # seconds after a change of load before memory is read
+SETTLED_S = 3.0  # seconds to wait after a change of load before memory is read
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from gateway.startup.first_start import ADMIN_KEY, KEYS_FILE, read_keys
 from gateway.startup.process import freeze_startup_objects
 from tests.doubles.gateway.gateway_process import until_up
 
-FAST_S, SLOW_S = 2.0, 5.0  # intervals between the page's requests
+FAST_S, SLOW_S = 2.0, 5.0  # seconds between the page's requests of each kind
 FAST = ("/admin/overview?since={since}", "/admin/requests", "/admin/refusals")
 SLOW = (
     "/admin/cache/tree",
@@ -65,7 +65,7 @@ class Options:
 async def measure(options: Options, admin_key: str) -> None:
     """Send the page's requests and print the times."""
     await until_up(options.port)
-    for _ in range(6):  # while the engine was filled for seconds, it seemed dead to the gateway
+    for _ in range(6):  # the gateway took the engine for dead while filling it took seconds
         await _until_ready(options.port)
         await asyncio.sleep(1)
     spent = {path: await _asked(options, admin_key, path) for path in (*FAST, *SLOW, *OF_TENANTS)}

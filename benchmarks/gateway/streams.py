@@ -74,7 +74,7 @@ async def measure(options: StreamBenchOptions, gateway: int, key: str, num_cores
     """Open the connections, warm up, count for `options.seconds`, print."""
     await until_up(options.port)
     await asyncio.sleep(1.0)
-    workers = children(gateway) or [gateway]  # a single worker has no children
+    workers = children(gateway) or [gateway]  # a single worker is the gateway's process itself
     for place, pid in enumerate(workers):
         pin(pid, [place % max(1, num_cores - 1)])
     messages = [{"role": "user", "content": "u" * 100}]

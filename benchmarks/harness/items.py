@@ -22,7 +22,7 @@ _QUESTION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A question, its choices, and the place of the right one among them."""
+    """A question, its choices, and the index of the right choice."""
 
     question: str
     choices: list[str]

@@ -1,4 +1,6 @@
-"""`ratoon cache probe` and `ratoon cache warm`: a prompt's state in the cache, for its tenant."""
+"""`ratoon cache probe` and `ratoon cache warm`: how much of a prompt is in the cache, as its tenant
+may see.
+"""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -29,7 +31,7 @@ ROUTES: dict[Dialect, str] = {
     "completions": "/v1/completions",
     "messages": "/v1/messages",
 }
-# seconds of silence that are allowed: the server sends nothing while it computes the prompt
+# maximum seconds of silence: the server sends nothing while it computes the prompt
 _WARM_S = 600.0
 
 
@@ -64,7 +66,7 @@ def warm(
 
 
 def body_of(request: dict[str, Any], dialect: Dialect | None) -> dict[str, Any]:
-    """Wrap a request in the form of the cache routes, which names the request's own route."""
+    """Wrap a request in the form of the cache routes, which also names the request's route."""
     named: Dialect = dialect or ("completions" if "prompt" in request else "chat")
     return {"body": request, "url": ROUTES[named]}
 

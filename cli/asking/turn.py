@@ -1,6 +1,6 @@
 """A streamed answer: its text, and the stream's usage with the cached tokens.
 
-Pure: lines and times come from outside.
+Pure: the caller supplies lines and times.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _DATA = b"data:"
 
 @dataclass(slots=True)
 class Turn:
-    """The received part of one event stream. Times are seconds of one clock."""
+    """The part of one event stream that has been received. Times are seconds of one clock."""
 
     sent_at: float
     text: str = ""
@@ -23,7 +23,8 @@ class Turn:
     usage: dict[str, Any] = field(default_factory=dict)
 
     def hear(self, line: bytes, at: float) -> str:
-        """Read a line of the stream and return its text. ServerRefused for a line that is an error.
+        """Read a line of the stream and return its text. raise ServerRefused for a line that
+        reports an error.
 
         Raises msgspec.DecodeError if the line is not JSON.
         """

@@ -4,8 +4,8 @@
                    |----the engine says that it never can start--> failed, with its reason
                    `----drained--> drained, until the actor is removed
 
-The parent of the engine's process is the thread, not Ray's event loop, so the engine dies with
-the actor's process. No request and no token passes through the actor.
+The engine's process is a child of the thread, not of Ray's event loop, so the engine dies with the
+actor's process. No request and no token passes through the actor.
 
 Knows: a host and its end. Does not know: Ray; `placing` makes the class an actor.
 """
@@ -35,19 +35,24 @@ from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED
 from gateway.telemetry.harmless import harmless
 
 SHORT_RUN_S = 10.0
-PAUSE_S = 5.0  # after a short run, so that an engine that dies at once is not restarted in a loop
+# seconds to wait after a short run, so that an engine that dies at once is not restarted without
+# pause
+PAUSE_S = 5.0
 
 ActorState = HostState | Literal["failed", "drained"]
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an engine; `why`: the reason why it failed or gateways do not find it, or ""."""
+    """The state of an engine; `why`: why it failed or why gateways do not find it; ""
+    if neither.
+    """
 
     state: ActorState
     address: str
     pid: int  # process id of the actor
-    wait_s: float | None = None  # predicted wait of a new request; None: unknown
-    used: float | None = None  # predicted use; 1: fully used; None: unknown
+    # predicted seconds that a new request waits for its first token; None: unknown
+    wait_s: float | None = None
+    used: float | None = None  # predicted use of the engine, 1 if fully used; None: unknown
     why: str = ""
 
 

@@ -54,7 +54,8 @@ def up(file: SettingsFile) -> None:
     """
     settings = read_settings(file)
     if settings.ray_address is None:
-        checked_source(settings.model, settings.engine)  # fails once here, not on every machine
+        # an error is raised once, here, and not on every machine
+        checked_source(settings.model, settings.engine)
     check_gateway_ports(settings)
     if settings.is_one_machine:
         _make_files(settings)
@@ -63,7 +64,7 @@ def up(file: SettingsFile) -> None:
         for one in (signal.SIGTERM, signal.SIGINT):  # Ray has installed its own handlers
             signal.signal(one, lambda *_: stop.set())
         check_machines(settings, machines(ray))
-        if settings.ray_address is None:  # a Ray started here: no other machine can join
+        if settings.ray_address is None:  # Ray was started here, so no other machine can join
             check_room(settings, machines(ray))
         placed = PlacedEngines(ray, settings)
         for number in range(settings.engines):
@@ -102,14 +103,14 @@ def down(ray_address: RayAddress = "auto", drain_s: DrainS = 300.0) -> None:
 
 
 def check_machines(settings: ClusterSettings, found: Sequence[RayMachine]) -> None:
-    """Raise BadSetting if engines on several machines would have no state in common."""
+    """Raise BadSetting if engines on several machines would not share the gateways' state."""
     addresses = {one.address for one in found}
     if settings.is_one_machine and len(addresses) > 1:
         raise BadSetting("redis_url", f"Ray has {len(addresses)} machines, which need one to share")
 
 
 def end_here(ray: Any, grace_s: float, *, settle_s: float = LOOK_S) -> None:
-    """End the engines of a Ray that was started here, unless Ray was asked to end as well.
+    """End the engines of a Ray that was started here, unless Ray itself was told to end.
 
     A signal to all processes of a group or of a systemd unit reaches Ray as well; Ray then needs up
     to `settle_s` seconds to end.
@@ -123,7 +124,9 @@ def end_here(ray: Any, grace_s: float, *, settle_s: float = LOOK_S) -> None:
 
 
 def _make_files(settings: ClusterSettings) -> None:
-    """Create the state, keys and link key that engines and gateways of a machine share."""
+    """Create the gateways' state, the API keys and the link key that engines and gateways of a
+    machine share.
+    """
     data_dir, given = Path(settings.data_dir), settings.link_key_file
     make_state(data_dir, settings.shared)
     link_key_file("tcp://any:1", None if given is None else Path(given), data_dir, make=True)

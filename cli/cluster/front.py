@@ -6,7 +6,8 @@
 
 The gateway reads its settings from a file that only its user can read: the admin key may be in it.
 
-Knows: the section `gateway` and its process. Does not know: Ray, or engines.
+Knows: the section `gateway` of cluster.yaml, and the gateway's process. Does not know: Ray, or
+engines.
 """
 
 import os
@@ -67,7 +68,9 @@ def check_gateway_ports(settings: ClusterSettings) -> None:
 
 
 def gateway_settings(settings: ClusterSettings) -> dict[str, Any]:
-    """Compose the gateway's settings: its section, and the state in which engines register."""
+    """Compose the gateway's settings: its section of cluster.yaml, and where the state is in which
+    engines register.
+    """
     shared = settings.shared
     ours = {
         "model": settings.model,

@@ -18,11 +18,11 @@ ANSWER_S = 5.0
 MAX_PORT = 65_535
 _NO_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # an empty SETTINGS frame (RFC 9113, 6.5)
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _NO_SETTINGS
-_SETTINGS = 4  # the type of the answering frame, in its fourth byte
+_SETTINGS = 4  # type of a SETTINGS frame, the frame's fourth byte
 
 
 class NoRay(CliError):
-    """Ray is not installed, or the Ray head at the address does not answer."""
+    """The error if Ray is not installed, or the Ray head at the address does not answer."""
 
 
 def check_is_head(address: str, answer_s: float = ANSWER_S) -> None:

@@ -32,8 +32,9 @@ BEAT_S = 5.0
 PREDICT_S = 1.0
 ANSWER_S = 5.0
 LOOK_S = 0.2
-SILENT_S = 5.0  # seconds without a link to the engine
-FORGOTTEN_S = 3600.0  # seconds since the last heartbeat of an engine that nobody has removed
+SILENT_S = 5.0  # seconds without a link to the engine after which the engine is killed
+# seconds after the last heartbeat until an engine that nobody has removed is unregistered
+FORGOTTEN_S = 3600.0
 
 HostState = Literal["starting", "ready", "silent", "stopping", "ended"]
 
@@ -58,7 +59,8 @@ class EngineHost:
         """
         self.state: HostState = "starting"
         self.predicted: Prediction | None = None  # prediction for a new request; None: unknown
-        self.unregistered = ""  # why gateways do not find the engine although it is ready
+        # reason why gateways do not find the engine although it is ready; "" if they do
+        self.unregistered = ""
         self._predicts = predicts
         self._config = config
         self._address = address
@@ -67,7 +69,8 @@ class EngineHost:
         self._child: Child | None = None
         self._is_registered = False
         self._beat_at = float("-inf")
-        self._lost_at: float | None = None  # when the link to a ready engine was lost
+        # time at which the link to a ready engine was lost; None: the link is up
+        self._lost_at: float | None = None
         self._asked: Literal["terminate", "drain"] | None = None
 
     async def run(self) -> int:
@@ -157,7 +160,7 @@ class EngineHost:
             self._complain(error)
             return
         self._is_registered, self.unregistered = True, ""
-        if self.state == "stopping":  # `stop` was called meanwhile
+        if self.state == "stopping":  # `stop` was called while this task waited
             await self._deregister()
 
     def _complain(self, error: Unavailable) -> None:

@@ -1,4 +1,4 @@
-"""The engines that a command has placed, and the errors of those that Ray could not place.
+"""The engines that a command has placed, and the errors of the engines that Ray could not place.
 
 Ray forgets an actor that it could not make, and its name: for example on a machine that lacks this
 package, or has another version. Only the process that placed the actor gets Ray's error.

@@ -86,7 +86,7 @@ def place(ray: Ray, settings: ClusterSettings, number: int) -> Any:
 
 
 def why_not_made(ray: Ray, made: Any) -> str:
-    """Return why Ray could not start the actor; "" otherwise. `made`: the result of `place`."""
+    """Return why Ray could not start the actor; "" if Ray could. `made`: the result of `place`."""
     try:
         ray.get(made, timeout=0)
     except ray.exceptions.RayActorError as error:

@@ -13,11 +13,13 @@ from gateway.state.private_file import PrivateFileError
 from gateway.state.sqlite.store import SqliteStore
 from gateway.state.store import EngineRegistry, Store
 
-REDIS_TIMEOUT_S = 2.0  # a late answer is an error: the next heartbeat comes soon
+# seconds to wait for Redis; a late answer is an error, since the next heartbeat comes soon
+REDIS_TIMEOUT_S = 2.0
 
 
 def make_state(data_dir: Path, shared: Shared) -> None:
-    """Create state and keys as a gateway of this machine would, which may start later.
+    """Create the gateways' state and keys as a gateway of this machine does, since it may start
+    later.
 
     With Redis nothing is created: a gateway creates the state. Raises BadSetting.
     """
@@ -39,7 +41,7 @@ async def open_registry(data_dir: Path, shared: Shared) -> AsyncIterator[EngineR
 
 
 def _flag(shared: Shared, error: Exception) -> str:
-    """Name the flag that the error is about."""
+    """Name the flag that caused the error."""
     if shared.redis_url is None:
         return "--data-dir"
     return "--redis-password-file" if isinstance(error, PrivateFileError) else "--redis-url"

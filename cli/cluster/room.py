@@ -31,7 +31,9 @@ def needs(settings: ClusterSettings) -> dict[str, float]:
 
 
 def lacking(settings: ClusterSettings, machines: Sequence[RayMachine]) -> BadSetting | None:
-    """Return the error of a resource that no machine has enough of for an engine; or None."""
+    """Return an error that names a resource of which no machine has enough for an
+    engine; or None.
+    """
     for resource, count in needs(settings).items():
         most = max((one.resources.get(resource, 0.0) for one in machines), default=0.0)
         if most < count:

@@ -16,8 +16,8 @@ from typing import Literal
 
 UP_AFTER_S = 5.0
 DOWN_AFTER_S = 120.0
-SLACK = 0.25  # a share of the target wait
-MOST_USED = 0.75  # with more use waits grow quickly, and a removed engine would soon be missed
+SLACK = 0.25  # highest mean wait with one engine fewer, as a share of the target wait
+MOST_USED = 0.75  # highest use of the remaining engines: with more use waits grow quickly
 
 Change = Literal[-1, 0, 1]
 
@@ -36,7 +36,7 @@ class Fleet:
     """The present state of the engines."""
 
     waits: Sequence[float]  # predicted waits of ready engines; seconds
-    changing: int  # engines that are starting or ending
+    changing: int  # number of engines that are starting or ending
     used: float = 0.0  # sum over ready engines; a fully used engine counts 1
 
     @property
@@ -47,7 +47,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """The times at which the cluster became too slow, and too large; None: it is not."""
+    """The times since which the cluster is too slow, and too large; None: it is not."""
 
     slow: float | None = None
     idle: float | None = None

@@ -30,8 +30,9 @@ from engine.models.errors import ModelError
 from engine.models.grid import RankGrid
 from gateway.config import Shared
 
-PORTS = 3  # ports of an engine: for messages, for heartbeats, for the exchange of blocks
-# The gateway's flags that other keys of the file set.
+# number of ports of an engine: for messages, for heartbeats, for the exchange of KV blocks
+PORTS = 3
+# The gateway's flags that are set by keys of the file outside of the section `gateway`.
 OF_THE_CLUSTER = frozenset(
     (
         "model",
@@ -48,7 +49,7 @@ _of_cluster = partial(field, panel="Cluster")
 
 @dataclass(frozen=True, slots=True)
 class ClusterFlags:
-    """The keys of cluster.yaml besides the engine's."""
+    """The keys of cluster.yaml, without the keys for the engine."""
 
     engines: int = _of_cluster(1, "Engines to run.", min=1, max=1024)
     min_engines: int | None = _of_cluster(
@@ -99,8 +100,9 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: str
     engine: EngineConfig  # engine settings without the model, the address and the key
     shared: Shared
-    engines: int  # engines at the start
-    # number of engines, the first ones, that only prefill; above 0: the others only decode
+    engines: int  # number of engines at the start
+    # number of engines, counted from the first, that only prefill; if above 0, the other engines
+    # only decode
     prefill_engines: int
     scaling: ScalingBounds | None  # None: the number of engines is fixed
     num_gpus: float
@@ -109,7 +111,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     engine_port: int
     link_key_file: str | None
     ray_address: str | None
-    gateway: dict[str, Any] | None  # flags of the gateway to run; None: no gateway
+    gateway: dict[str, Any] | None  # the flags of the gateway to run; None: no gateway runs
 
     @property
     def is_one_machine(self) -> bool:

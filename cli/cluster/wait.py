@@ -1,9 +1,9 @@
 """Predictions of an engine's use, and of a new request's wait in it, from its counters.
 
-    wait    prompt tokens not computed yet / tokens a second of large steps; at least the time for
-            which the oldest waiting request has waited
-    used    the larger of two shares: the share of the last minute spent on computing prompts, and
-            the number of requests / the number of sequences that may run at once
+    wait    prompt tokens not computed yet, divided by the tokens a second of large steps; at least
+    the time for which the oldest waiting request has waited used    the larger of two shares: the
+    share of the last minute spent on computing prompts, and
+            the number of requests divided by the number of sequences that may run at once
 
 An engine below its limit has almost no wait however busy it is, so the wait alone does not show
 whether the engine can be removed.
@@ -25,7 +25,7 @@ MOST_SEQUENCES = 1000
 RATE_S = 30.0  # seconds between two queries of rates and counts, which list all flows
 WINDOW = "1m"  # window of the computed prompt tokens
 WINDOW_S = 60.0
-RATE_CONTEXT = 1024  # tokens
+RATE_CONTEXT = 1024  # context length, in tokens, whose prefill rate is read
 NOT_MEASURED = 1e4  # tokens a second, assumed of an engine that has computed nothing yet
 
 _UNBEGUN = ("waiting", "loading", "prefill")
@@ -43,7 +43,7 @@ class Prediction(NamedTuple):
     """The predicted wait of a new request in one engine, and the engine's use."""
 
     wait_s: float
-    used: float  # 1: fully used
+    used: float  # predicted use of the engine; 1 if fully used
 
 
 class PredictedWait:

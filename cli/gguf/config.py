@@ -79,9 +79,10 @@ def _vocabulary(header: GgufHeader) -> int:
 
 
 def _gemma_scale(config: dict[str, Any]) -> Any:
-    """Return query_pre_attn_scalar, which the file does not give; scores are divided by its root.
+    """Return query_pre_attn_scalar, which the file does not give; attention scores are divided by
+    the root of this number.
 
-    It is the head size, except for the largest model, as in llama.cpp.
+    The number is the head size, except for the largest model, as in llama.cpp.
     """
     if config.get("num_hidden_layers") == _GEMMA3_27B_LAYERS:
         return config["hidden_size"] // config["num_attention_heads"]

@@ -48,7 +48,7 @@ def _publish(written: Path, place: Path) -> None:
     try:
         written.rename(place)
     except OSError:
-        if not place.is_dir():  # otherwise another process has written it
+        if not place.is_dir():  # if the place exists, another process has written the directory
             raise
 
 

@@ -31,7 +31,8 @@ _FIELD = "tokenizer.ggml."
 _TEMPLATE = "tokenizer.chat_template"
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4  # types of tokens
 _SPACE = "▁"  # SentencePiece's character for a blank
-MAX_TOKEN = 1024  # characters; published vocabularies have tokens of up to some 130
+# maximum characters of a token; published vocabularies have tokens of up to some 130 characters
+MAX_TOKEN = 1024
 _Id = Annotated[int, Meta(ge=0)]
 
 _ENGLISH = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -77,7 +78,8 @@ class _Fields(msgspec.Struct, rename=lambda name: f"{_FIELD}{name}"):
 class _Cut:
     """The cutting of a text before merges.
 
-    `pattern` None: as GPT-2 cuts; `merges_whole`: a word that is a token needs no merges.
+    `pattern`: None for GPT-2's cuts; `merges_whole`: whether a word that is a token needs no
+    merges.
     """
 
     pattern: str | None = None

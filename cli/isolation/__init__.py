@@ -1,1 +1,1 @@
-"""A test of a running server: can tenants learn, even by timing, others' prompts?"""
+"""A test of a running server: can a tenant learn, even by timing, another tenant's prompts?"""

@@ -27,7 +27,9 @@ A_DAY: Mapping[str, str] = {"prompt_cache_retention": "24h"}
 
 
 class CacheControlTest:
-    """Two new tenants: the first marks a prompt, the other tries to learn of the mark."""
+    """A test with two new tenants: the first marks a prompt, and the other tries to learn of the
+    mark.
+    """
 
     def __init__(self, server: ServerUnderTest, first: TenantFixture, other: TenantFixture) -> None:
         self._server = server
@@ -98,7 +100,9 @@ class CacheControlTest:
         return listed[0] if len(listed) == 1 else None
 
     def _finding(self, case: str, reused: int, own: Reading, missing: str = "") -> Finding:
-        """Make a finding; if the control failed, `missing` says why, otherwise it is empty."""
+        """Make a finding; `missing` says why the control failed, and is empty if it did
+        not fail.
+        """
         whole = (own.prompt_tokens - 1) // self._block_size * self._block_size
         full = own.is_full(self._block_size) and not missing
         return Finding(

@@ -12,7 +12,9 @@ Kind = Literal["chat", "text", "ids"]
 
 
 class TierCase(StrEnum):
-    """Place of the first request's blocks when the other comes, or what happened before."""
+    """The tier of the first request's KV blocks when the other request comes, or what happened to
+    the blocks before.
+    """
 
     DEVICE = "device"
     HOST = "host"
@@ -55,15 +57,18 @@ class Case:
     dimension: str
     name: str
     _: KW_ONLY
-    one_tenant: bool = False  # both requests are the first tenant's
+    one_tenant: bool = False  # whether the first tenant sends both requests
     salt: str | None = None  # `cache_salt` of the first request
     other_salt: str | None = None
-    user: str | None = None  # `user` and prompt_cache_key of both requests
+    user: str | None = None  # value of `user` and prompt_cache_key in both requests
     other_name: str | None = None  # the other tenant's name; None: any
     groups: tuple[str | None, str | None] = (None, None)  # groups of the first and the other tenant
     leaves: bool = False  # whether the other tenant has left its group before its request
-    is_module: bool = False  # the tokens are those of a module that both tenants have stored
-    publishes: str | None = None  # EVERYONE or a group: the prompt's beginning is published to it
+    # whether the tokens belong to a prompt module that both tenants have stored
+    is_module: bool = False
+    # EVERYONE or a group's id: the tenants for whom the prompt's beginning is published; None: it
+    # is not published
+    publishes: str | None = None
     expected: Expected = "nothing"  # the tokens that the other request may get from the cache
 
 
@@ -104,8 +109,9 @@ CASES = (
     Case(_EQUAL, "group is named as the other's id", groups=(None, "{first_id}")),
 )
 
-# The prompt's beginning is published, and its end is the first tenant's own: the other tenant must
-# get exactly the beginning, whatever its salt; a tenant outside the prefix's group gets nothing.
+# In these cases the prompt's beginning is published, and its end belongs to the first tenant: the
+# other tenant must get exactly the beginning, whatever its salt; a tenant outside the prefix's
+# group gets nothing.
 _shared = partial(Case, PUBLISHED, expected="published")
 PUBLISHED_CASES = (
     _shared("another tenant", publishes=EVERYONE),
@@ -121,9 +127,10 @@ PUBLISHED_CASES = (
     Case(PUBLISHED, "for a group: left the group", groups=_MEMBERS, leaves=True, publishes=_GROUP),
 )
 
-# Modules are tested in two tiers only. Under a ceiling that pushes blocks to a lower tier, a
-# tenant's part of the device does not hold a head and a module, so such requests are refused.
-# Before a restart there are so many tenants that no tenant's part of a small cache holds a module.
+# Modules are tested in two tiers only. Under a ceiling that pushes KV blocks to a lower tier, the
+# tenant's part of the device's cache is too small for a head and a module, so such requests are
+# refused. Before a restart there are so many tenants that each tenant's part of a small cache is
+# too small for a module.
 _WITH_MODULES = (TierCase.DEVICE, TierCase.EVICTED)
 _module = partial(Case, "module", is_module=True)
 MODULE_CASES = (
@@ -136,7 +143,7 @@ MODULE_CASES = (
 def cells_of(tier: TierCase, *, each_entry: bool = True) -> list[Cell]:
     """List every case at every entry point, or (`each_entry` false) at one entry point.
 
-    The one entry point differs from case to case, and from tier to tier.
+    If false, the entry point differs from case to case, and from tier to tier.
     """
     modules = MODULE_CASES if tier in _WITH_MODULES else ()
     cases = (*CASES, *PUBLISHED_CASES, *modules)

@@ -1,4 +1,5 @@
-"""The eviction test: can an attacker count a victim's tokens by the attacker's evicted blocks?
+"""The eviction test: can an attacker count a victim's tokens by the attacker's own evicted KV
+blocks?
 
     a trial      the attacker fills the device, or its own part of the device, with prompts (prime)
                  the victim sends a prompt of 0, 160, 320, 640 or 1280 new tokens (the level); in
@@ -27,10 +28,11 @@ from cli.isolation.server import ServerUnderTest
 from cli.progress import progress_lines
 
 LEVELS = (0, 160, 320, 640, 1280)  # numbers of new tokens of the victim
-_PIECES = 8  # least number of prompts among which the attacker's tokens are divided
+_PIECES = 8  # minimum number of prompts among which the attacker's tokens are divided
 _PLAIN: Mapping[str, str] = {"cache_salt": "victim"}  # fields of the victim's requests
 _MARKED: Mapping[str, str] = {**_PLAIN, "prompt_cache_retention": "24h"}
-_SHUFFLES, _SEED = 500, 1  # shuffles of the levels that measure chance
+# number of shuffles of the levels that measure chance, and the seed of random numbers
+_SHUFFLES, _SEED = 500, 1
 
 Observation = tuple[int, ...]
 """Cached tokens of all the attacker's prompts together, and how many of them in each tier."""
@@ -86,7 +88,9 @@ def _entropy(counts: Iterable[int]) -> float:
 
 
 class EvictionTest:
-    """Trials of two temporary tenants. Other load on the server adds noise to a shared cache."""
+    """Trials of two temporary tenants. If tenants share the room of the cache, other load on the
+    server adds noise.
+    """
 
     def __init__(
         self, server: ServerUnderTest, attacker: TenantFixture, victim: TenantFixture

@@ -19,8 +19,8 @@ from cli.operating.cache import FLUSH
 from cli.operating.prefixes import EVERYONE
 
 _GONE = 404
-_LIGHT = 0.01  # the weight of a tenant that need not keep blocks
-_OWN_TOKENS = 4  # tokens of a prompt after its module
+_LIGHT = 0.01  # weight of a tenant that need not keep KV blocks
+_OWN_TOKENS = 4  # number of tokens of a prompt after its module
 _WARM_LOOKS, _WARM_LOOK_S = 200, 0.05
 
 
@@ -57,7 +57,7 @@ class Fixtures:
     async def tenant(
         self, name: str, group: str | None = None, ceiling: float = 1.0, weight: float = 1.0
     ) -> TenantFixture:
-        """Create a tenant with a key; `ceiling` is its largest share of every tier."""
+        """Create a tenant with a key; `ceiling` is the tenant's largest share of every tier."""
         cache = {"ceiling": ceiling}
         made = await self._create(
             TENANTS, {"name": name, "group_id": group, "cache": cache, "weight": weight}
@@ -88,7 +88,8 @@ class Fixtures:
         other = first
         if not case.one_tenant:
             name = (case.other_name or "{mark}-other").format_map(words)
-            weight = 1.0 if case.is_module else _LIGHT  # its part of the cache must hold the module
+            # the tenant's part of the cache must have room for the module
+            weight = 1.0 if case.is_module else _LIGHT
             other = await self.tenant(name, groups.get(case.groups[1]), weight=weight)
         prompt, prefix = await self._server.new_text(first.key, prompt_tokens), None
         if case.publishes is not None:
@@ -150,7 +151,7 @@ async def _created(
 
 
 async def until_warm(admin: AdminClient, prefix_id: str) -> None:
-    """Wait until a published prefix is on the device, or was refused."""
+    """Wait until a published prefix is on the device, or the prefix was refused."""
     for _ in range(_WARM_LOOKS):
         if (await admin.call("GET", PREFIXES.path_of(prefix_id)))["state"] in ("warm", "refused"):
             return

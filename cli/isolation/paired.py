@@ -31,28 +31,32 @@ from cli.operating.admin_client import TENANTS
 from cli.progress import progress_lines
 
 _PROMPT_BLOCKS = 4.5
-_TEMPLATE_BLOCKS = 2  # blocks that a chat's template and the last words may add
+_TEMPLATE_BLOCKS = 2  # number of KV blocks that a chat's template and the last words may add
 _TRIES = 3
 _OVER_S = 2.0  # seconds by which a cell may exceed its time limit
 _BAD_REQUEST, _CONFLICT = 400, 409
-_KEPT, _ON_THE_WAY = 3, 2  # prompts that fit under the ceiling in the tier, and in faster tiers
+# numbers of prompts that fit under the ceiling in the wanted tier, and in faster tiers
+_KEPT, _ON_THE_WAY = 3, 2
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
-_PIECES = 4  # prompts among which the filling tokens are divided
+_PIECES = 4  # number of prompts among which the filling tokens are divided
 _NO_MODULES = "the model serves no prompt modules"
-# The device's state slots / the state slots that tenants divide: the first guess, and the largest.
+# The device's state slots for each state slot that tenants divide: the first guess, and the largest
+# ratio.
 _SLOTS_A_STATE, _MOST_SLOTS_A_STATE = 2, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Squeeze:
-    """The means to push a prompt into a tier: a ceiling (share of a tier) and filling tokens."""
+    """The means to push a prompt into a tier: a ceiling (a share of a tier) and a number of filling
+    tokens.
+    """
 
     ceiling: float
     fill_tokens: int
 
 
 class NotReached(Exception):
-    """The blocks could not be brought to the tier of a test."""
+    """The error if a prompt's KV blocks could not be brought to the tier of a test."""
 
 
 class PairedTest:
@@ -168,7 +172,8 @@ class PairedTest:
         else:
             other, control = await self._other(fixture), await self._first(fixture)
         published = fixture.published
-        if self._server.facts.tier_states:  # a request begins at a state, at the end of a block
+        # a request continues a recurrent state, which lies at the end of a KV block
+        if self._server.facts.tier_states:
             published -= published % self._block_size
         return judged(fixture.cell, control, other, published, self._block_size)
 
@@ -197,9 +202,9 @@ def squeeze(
     """
     blocks = {name: size // facts.block_size for name, size in facts.tier_tokens.items()}
     above = [name for name in _ORDER[: _ORDER.index(tier)] if name in blocks]
-    prompt = prompt_tokens // facts.block_size + 2  # a partial block, and one for the answer
+    prompt = prompt_tokens // facts.block_size + 2  # a partial block, and a block for the answer
     if facts.tier_states and tier is TierCase.DISK:
-        prompt *= 2  # cut at its states, the prompt moves down in several parts
+        prompt *= 2  # cut at its recurrent states, the prompt moves down in several parts
     kept = {tier: _KEPT} | dict.fromkeys(set(above) - {TierCase.DEVICE}, _ON_THE_WAY)
     shares = [n * prompt / max(blocks[name], 1) for name, n in kept.items()]
     states = facts.tier_states
@@ -214,8 +219,8 @@ def squeeze(
 async def push_down(server: ServerUnderTest, key: str, wanted: Squeeze, prompt_tokens: int) -> None:
     """Send filling prompts as the tenant under the ceiling, to push its first prompt down.
 
-    Each is sent twice, because a prompt sent once would not displace a prompt sent twice. Each has
-    a random salt, so that no cell finds the first tokens of these prompts.
+    Each filling prompt is sent twice, because a prompt sent once would not displace a prompt sent
+    twice. Each has a random salt, so that no cell finds the first tokens of filling prompts.
     """
     tokens = wanted.fill_tokens
     for prompt in server.new_prompts(tokens, max(tokens // _PIECES, prompt_tokens)):

@@ -26,7 +26,7 @@ _WORDS = {
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a whole run, without keys or prompts."""
 
-    began: str  # UTC
+    began: str  # date and time of the begin, in UTC
     ended: str
     server: ServerFacts
     tool_version: str
@@ -39,8 +39,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     eviction: EvictionFinding | None
     eviction_outcome: Outcome | None
     verdict: Outcome
-    left_out: list[str] = []  # cells skipped for lack of time
-    advice: list[str] = []  # which flags to change for inconclusive parts
+    left_out: list[str] = []  # names of the cells skipped for lack of time
+    advice: list[str] = []  # sentences that say which flags to change for inconclusive parts
 
 
 def show(record: Record) -> None:

@@ -23,14 +23,14 @@ MODULE = "module"  # name of the module in a schema of the tests
 _VOCABULARY = 1000  # token ids from which prompts are drawn
 _LOOKS, _LOOK_S = 200, 0.05
 _OWN_PREFIXES = "/v1/cache/prefixes"
-_FROM_ANSWERS = "tree", "answers"  # sources of drafts
+_FROM_ANSWERS = "tree", "answers"  # sources of drafts that use earlier answers
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of the server under test.
 
-    `tier_tokens`: the capacity of each tier in tokens; `tier_states`: in recurrent states, if the
-    model has any; `has_modules`: prompts may be made of modules.
+    `tier_tokens`: the capacity of each tier in tokens; `tier_states`: the capacity in recurrent
+    states, if the model has any; `has_modules`: whether prompts may have prompt modules.
     """
 
     version: str
@@ -58,17 +58,20 @@ class ProbePrompt:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The usage in one answer, in tokens; `tiers` has the cached tokens by tier."""
+    """The usage in one answer, in tokens; `tiers` holds the cached tokens by tier."""
 
     prompt_tokens: int
     cached_tokens: int
     tiers: dict[str, int] = field(default_factory=dict)
-    accepted_drafts: int = 0  # tokens of the answer that were drafted from earlier answers
-    module_tokens: int = 0  # tokens of modules, each cached as a whole or not
+    accepted_drafts: int = 0  # number of the answer's tokens that were drafted from earlier answers
+    # number of tokens of prompt modules, each of which is cached as a whole or not at all
+    module_tokens: int = 0
     cached_module_tokens: int = 0
 
     def is_full(self, block_size: int) -> bool:
-        """Tell whether all modules, or all whole blocks before the last token, were cached."""
+        """Tell whether all prompt modules, or all whole KV blocks before the last token, were
+        cached.
+        """
         if self.module_tokens:
             return self.cached_module_tokens >= self.module_tokens
         return self.cached_tokens >= (self.prompt_tokens - 1) // block_size * block_size
@@ -89,8 +92,8 @@ class _OwnPrefixes(msgspec.Struct, frozen=True):
 class ServerUnderTest:
     """The server under test, for requests with any tenant's key.
 
-    Requests also bear the operator's key, so that the server loads blocks that it would otherwise
-    compute again to save time.
+    Requests also bear the operator's key, so that the server loads KV blocks from lower tiers even
+    where computing them again would be faster.
     """
 
     def __init__(self, admin: AdminClient, session: aiohttp.ClientSession, url: str) -> None:
@@ -102,7 +105,9 @@ class ServerUnderTest:
         self._vocabulary: list[int]
 
     async def identify(self, key: str) -> None:
-        """Learn `facts`, and token ids that the tokenizer makes of texts, with a tenant's key."""
+        """Learn `facts`, and token ids that the tokenizer makes of texts, by requests with a
+        tenant's key.
+        """
         async with AdminClient(self.url, key) as tenant:
             model = (await tenant.rows("/v1/models", "data"))[0]
             version = (await tenant.call("GET", "/openapi.json"))["info"]["version"]
@@ -156,7 +161,9 @@ class ServerUnderTest:
         return 200, ""
 
     async def store_module(self, key: str, text: str) -> str:
-        """Store a schema as a tenant; return its id. `text` is divided into a head and MODULE."""
+        """Store a module schema as a tenant; return the schema's id. `text` is divided into a head
+        and MODULE.
+        """
         modules = [
             {"text": text[: len(text) // 2]},
             {"name": MODULE, "text": text[len(text) // 2 :]},
@@ -168,7 +175,7 @@ class ServerUnderTest:
     async def answered(
         self, method: str, path: str, key: str, body: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any] | None, str]:
-        """Send a request as a tenant; return its answer, or None and the error."""
+        """Send a request as a tenant; return the answer, or None and the error."""
         try:
             content = await self._send(method, path, key, body)
         except ServerRefused as refusal:
@@ -206,7 +213,7 @@ class ServerUnderTest:
         return ProbePrompt(random.choices(self._vocabulary, k=length))
 
     def new_prompts(self, tokens: int, length: int) -> list[ProbePrompt]:
-        """Make prompts of `length` ids (or the most the model takes), `tokens` ids in total.
+        """Make prompts of `length` ids each (or as many as the model takes), `tokens` ids in total.
 
         The prompts begin with different ids, as far as the vocabulary goes, so that none finds the
         first token of another in the cache.
@@ -221,7 +228,7 @@ class ServerUnderTest:
         return prompts
 
     async def copied(self) -> None:
-        """Wait until no copy between tiers runs; give up after `_LOOKS` looks, on a busy server."""
+        """Wait until no copy between tiers runs; on a busy server, give up after `_LOOKS` looks."""
         for _ in range(_LOOKS):
             stats = await self.admin.call("GET", STATS)
             if not any(move["under_way"] for move in stats["tiers"]["moves"]):

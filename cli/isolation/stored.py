@@ -1,4 +1,4 @@
-"""The test of texts stored by name: schemas of modules, cached contents, conversation threads.
+"""The test of texts stored by name: module schemas, cached contents, conversation threads.
 
     The first tenant stores a text, and the other tenant knows its id. Then the other tenant tries:
     use      it uses the id: the answer must equal that for an unknown id
@@ -20,8 +20,8 @@ from cli.isolation.server import ServerUnderTest
 from cli.isolation.verdict import Finding, Outcome, outcome_of
 from cli.progress import progress_bar
 
-_BLOCKS = 4  # whole blocks of a stored text
-STORED = "stored by name"  # the dimension of its findings
+_BLOCKS = 4  # number of whole KV blocks of a stored text
+STORED = "stored by name"  # dimension under which the findings are reported
 _MORE = "Go on."
 Body = dict[str, Any]
 
@@ -31,12 +31,13 @@ class StoredKind:
     """A kind of text that tenants store by name, with the paths and bodies of its requests."""
 
     name: str
-    path: str  # path of requests that store, and of those that list if `own` is not None
+    path: str  # path of requests that store, and, if `own` is not None, of requests that list
     stored: Callable[[str, str], Body]  # makes the storing request's body, from model and text
     id_of: Callable[[Body], str]
     use: Callable[[str, str], tuple[str, Body]]  # makes path and body of a use, from model and id
-    cached: Callable[[Body], int]  # cached tokens of an answer
-    own: str | None = None  # the path of one id; None: the kind has no list and no deletion
+    cached: Callable[[Body], int]  # returns the number of cached tokens of an answer
+    # path of a single stored text; None: texts of this kind cannot be listed or deleted
+    own: str | None = None
 
 
 def _module(model: str, text: str) -> Body:
@@ -104,7 +105,9 @@ KINDS = (
 
 
 class StoredTest:
-    """Two new tenants: the first stores texts, the other has their ids."""
+    """A test with two new tenants: the first stores texts, and the other has the ids of these
+    texts.
+    """
 
     def __init__(self, server: ServerUnderTest, first: TenantFixture, other: TenantFixture) -> None:
         self._server = server
@@ -112,7 +115,7 @@ class StoredTest:
         self._other = other.key
         self._model = server.facts.model
         self._tokens = _BLOCKS * server.facts.block_size
-        # A recurrent state is kept at the second request, and reused at the third.
+        # If layers are recurrent, a state is kept at the second request, and reused at the third.
         self._times = 3 if server.facts.tier_states else 1
 
     async def run(self) -> list[Finding]:

@@ -38,7 +38,7 @@ from cli.isolation.server import ProbePrompt, ServerUnderTest, reading_of
 from cli.progress import progress_lines
 
 _WARM_UP = 5
-_FEWEST = 20  # least samples for a result
+_FEWEST = 20  # minimum number of samples for a result
 _CONTROL_SHARE, _MIN_CONTROL = 5, 100
 _TIMEOUT_S = 120.0
 _RESAMPLES = 2000
@@ -77,14 +77,15 @@ class TimingFindings(msgspec.Struct, frozen=True, kw_only=True):
     """The results for the first token, and for the gaps between the tokens after it."""
 
     first_token: TimingFinding
-    gaps: TimingFinding | None  # None: the server drafts nothing, even for a tenant's own answers
+    # results for the gaps; None: the server drafts nothing, even from a tenant's own answers
+    gaps: TimingFinding | None
 
 
 class Timed(NamedTuple):
     """The times of one answer in seconds, and the number of its tokens that were drafted."""
 
     first_token_s: float
-    others_s: float  # from the first token to the end
+    others_s: float  # seconds from the first token to the end
     drafted: int
 
 
@@ -107,10 +108,11 @@ class _TimedConnection:
         self._connection.close()
 
     def timed(self, prompt: ProbePrompt, tokens: int) -> Timed:
-        """Time a streamed answer of `tokens` tokens, by its first event line and its end.
+        """Time a streamed answer of `tokens` tokens: its first event line, and its end.
 
         The seed is a function of the prompt, so equal prompts get equal answers. Sampling is not
-        greedy: greedy answers repeat themselves, and would be drafted without another's answer.
+        greedy: greedy answers repeat themselves, and would be drafted even without another tenant's
+        answer.
         """
         body = self._server.body(IDS_STREAMED, prompt)
         body |= {"max_tokens": tokens, "temperature": 1.0, "ignore_eos": True}
@@ -140,7 +142,8 @@ async def time_tenants(
     samples: int,
     until: float = math.inf,
 ) -> TimingFindings | None:
-    """Time `samples` hits and misses, or as many as end before `until`; None: too few to judge.
+    """Time `samples` hits and misses, or as many as end before `until`; return None if these are
+    too few to judge.
 
     `until` is a time of `time.monotonic()`. The control has a fifth as many samples, but at least
     100. The other load of the server should be steady. Blocks the event loop, except for a moment
@@ -150,7 +153,8 @@ async def time_tenants(
     across, control = list[tuple[Timed, Timed]](), list[tuple[Timed, Timed]]()
     block = server.facts.block_size
     length -= length % block if length > block else 0
-    answered = block + 1  # so that a whole block of the answer is cached, for drafts
+    # answer tokens: enough that a whole KV block of the answer is cached, for drafts
+    answered = block + 1
 
     def trial(spy: _TimedConnection) -> tuple[Timed, Timed]:
         """Time a hit and a miss."""

@@ -19,12 +19,12 @@ from cli.isolation.eviction import EvictionFinding
 from cli.isolation.server import Reading
 from cli.isolation.timing import TimingFinding
 
-TOLERANCE = 0.03  # largest distance of an AUC from 0.5
+TOLERANCE = 0.03  # largest distance of an AUC from 0.5 that is no leak
 CONTROL_AUC = 0.95
-MOST_BITS = 0.05  # information per trial of the eviction test
+MOST_BITS = 0.05  # largest information, in bits per trial of the eviction test, that is no leak
 CONTROL_BITS = 0.5
 MOST_CHANCE = 0.05  # bits that are likelier than this by chance are no leak
-MOST_LEFT_OUT = 0.1  # share of cells that a valid run may leave out
+MOST_LEFT_OUT = 0.1  # largest share of cells that a valid run may leave out
 
 
 class Outcome(StrEnum):
@@ -48,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     reused: int | None = None
     may_reuse: int | None = None  # tokens that may be reused; None: any
-    control: str = "-"  # for example 64 of 64
+    control: str = "-"  # tokens that the control found in the cache, for example "64 of 64"
     control_full: bool = False
     note: str = ""
 
@@ -62,7 +62,7 @@ def judged(
     """
     whole = (control.prompt_tokens - 1) // block_size * block_size
     may_reuse = {"anything": None, "published": published}.get(cell.case.expected, 0)
-    # A tenant that may share has loaded the blocks before the control.
+    # Another tenant that may share has loaded the KV blocks before the control.
     in_place = may_reuse is None or _came_from(cell.tier, control, published)
     full = in_place and control.is_full(block_size)
     note = "refused with 400" if other is None else ""
@@ -80,7 +80,7 @@ def judged(
 
 
 def untested(cell: Cell, outcome: Outcome, why: str) -> Finding:
-    """Make the finding of a cell that this server lacks or that could not be set up."""
+    """Make the finding of a cell that this server cannot have, or that could not be set up."""
     return Finding(
         dimension=cell.case.dimension,
         case=cell.case.name,
@@ -138,7 +138,9 @@ def leaves_out_too_much(findings: Sequence[Finding]) -> bool:
 
 
 def outcome_of(reused: int | None, may_reuse: int | None, *, full: bool) -> Outcome:
-    """Judge `reused` tokens (None: refused) by `may_reuse` (None: any) and a control (`full`)."""
+    """Judge the number of `reused` tokens (None: the request was refused) by `may_reuse` (None: any
+    number) and by whether the control found all (`full`).
+    """
     if reused is not None and may_reuse is not None and reused > may_reuse:
         return Outcome.LEAKS
     if not full:

@@ -39,10 +39,11 @@ _test = partial(plain_field, rich_help_panel="Tests")
 # Properties in which two tenants of one server cannot differ.
 _ABSENT = {"model": "one server serves one model", "adapter": "its tenants have no adapters"}
 REPORT = "/admin/isolation/report"
-# Seconds until all tests of --quick have ended, without the cleanup; then two shares of any time
-# limit, after which the paired tests and the timing test end.
+# The seconds after which all tests of --quick have ended, without the cleanup; then the shares of a
+# time limit at which the paired tests and the timing test end.
 _QUICK_S, _UNTIL_COMPARED, _UNTIL_TIMED = 75.0, 0.6, 0.8
-_PART = 3  # a prompt of the timing test and its answer take at most 1 / 3 of the device
+# a prompt of the timing test and its answer take at most one third of the device's KV blocks
+_PART = 3
 
 
 @dataclass(frozen=True, slots=True)

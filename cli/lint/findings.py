@@ -19,8 +19,10 @@ from gateway.diagnosis.comparison import EXCERPT, first_difference
 from gateway.diagnosis.volatile import kind_at, volatile_in
 from gateway.prompts.pipeline.canonical import canonical_tool
 
-_CHARACTERS = 4  # characters per token, about
-_PER_PART = 3  # findings; the cache stops at the first, so later findings cost nothing more
+_CHARACTERS = 4  # approximate number of characters of a token
+# maximum findings in a part: only the text before the first is cached, so later findings cost
+# nothing more
+_PER_PART = 3
 _SORT = "Encode tools with sorted keys: as they are, they differ from the other request in order."
 
 
@@ -29,7 +31,7 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     part: str
     character: int
-    what: str  # a kind of change: "date", "reordered", "system_changed", ...
+    what: str  # kind of the change: "date", "reordered", "system_changed", ...
     excerpt: str
     advice: str
 

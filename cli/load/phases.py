@@ -1,13 +1,12 @@
 """The named workloads of `ratoon bench --workload`: phases of chains of turns, from a seed.
 
     mixed       prompts and answers of 100 to 1,024 tokens, all at once
-    tenants     prompts with a prefix common to all, one common to the tenant, and an own ending
-    multiturn   conversations that grow: each turn continues the one before
-    agents      sessions of agents: a common beginning, and turns that add little or much
-    ttft-cold   new prompts, one after the other
-    ttft-hot    new prompts, one after the other, and then the same prompts with other endings
-    itl         1, 32, 128 and 256 answers decoded at once
-    reload      long prompts, other prompts that evict them, and the long prompts again
+    tenants     prompts with a prefix common to all tenants, a prefix common to the tenant, and an
+    ending of their own multiturn   conversations that grow: each turn continues the one before
+    agents      sessions of agents: a common beginning, and turns that add little or much ttft-cold
+    new prompts, one after the other ttft-hot    new prompts, one after the other, and then the same
+    prompts with other endings itl         1, 32, 128 and 256 answers decoded at once reload
+    long prompts, other prompts that evict them, and the long prompts again
 
 A chain's turns are sent one after another; chains run concurrently. The answers in a conversation
 are made up, so that every server gets the same requests.
@@ -23,7 +22,7 @@ WorkloadName = Literal[
     "mixed", "tenants", "multiturn", "agents", "ttft-cold", "ttft-hot", "itl", "reload"
 ]
 WORKLOADS: tuple[WorkloadName, ...] = get_args(WorkloadName)
-SPECIAL_IDS = 10  # ids at either end of a vocabulary that are never drawn
+SPECIAL_IDS = 10  # number of ids at each end of a vocabulary that are never drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class WorkloadSizes:
     mixed_least: int = 100
     mixed_most: int = 1024
     tenants: int = 16
-    per_tenant: int = 32  # requests per tenant
+    per_tenant: int = 32  # number of requests of each tenant
     of_all: int = 1024
     of_tenant: int = 3072
     own: int = 128
@@ -68,14 +67,14 @@ class WorkloadSizes:
     agents: int = 48
     agent_turns: int = 10
     agent_head: int = 1024  # tokens common to all agents
-    agent_least: int = 120  # least tokens that a turn adds
+    agent_least: int = 120  # minimum number of tokens that a turn adds
     agent_most: int = 2500
     agent_output: int = 192
     prompts: tuple[int, ...] = (2048, 8192, 32000)
-    repeats: int = 4  # prompts of each length
+    repeats: int = 4  # number of prompts of each length
     ending: int = 64
     short_output: int = 2
-    batches: tuple[int, ...] = (1, 32, 128, 256)  # rows of each batch
+    batches: tuple[int, ...] = (1, 32, 128, 256)  # number of answers decoded at once, by batch
     batch_context: int = 1024
     batch_output: int = 256
     reload_prompt: int = 16000

@@ -9,7 +9,7 @@ from cli.load.percentiles import percentile
 from cli.load.rate_search import RateProbe
 from cli.load.sender import RequestOutcome
 
-MOST_DOTS = 1000  # dots of a curve over time; with more, browsers are slow
+MOST_DOTS = 1000  # maximum dots of a curve over time, since browsers are slow with more
 Runs = Mapping[str, Sequence[RequestOutcome]]
 TimeOf = Callable[[RequestOutcome], float | None]
 CurveOf = Callable[[Sequence[RequestOutcome], TimeOf], Curve]

@@ -12,8 +12,8 @@ import msgspec
 from cli.load.report import LoadReport
 
 CLOSE = 1.05  # the search ends when the bounds on the rate are within this factor
-LEAST_REQUESTS = 10  # least requests at a rate
-LOWEST, HIGHEST = 0.001, 1e6  # requests a second
+LEAST_REQUESTS = 10  # minimum number of requests at each rate
+LOWEST, HIGHEST = 0.001, 1e6  # bounds on the rate, in requests a second
 
 
 class RateProbe(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,9 @@ class FoundRate(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ProbePlan:
-    """A rate to try: the number of requests, how many may miss the SLO, and the time limit."""
+    """The plan for a rate to try: the number of requests, how many of them may miss the SLO, and
+    the time limit.
+    """
 
     rate: float
     requests: int
@@ -87,7 +89,9 @@ def next_rate(probes: Sequence[RateProbe], start: float) -> float | None:
 
 
 def _highest(probes: Sequence[RateProbe]) -> float | None:
-    """Return the highest rate that met the SLO, below the lowest that missed it; None: none."""
+    """Return the highest rate that met the SLO, below the lowest rate that missed the SLO; None if
+    there is no such rate.
+    """
     missed = _lowest_missed(probes)
     rates = (one.rate for one in probes if one.attained)
     return max((rate for rate in rates if missed is None or rate < missed), default=None)

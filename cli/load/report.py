@@ -29,15 +29,18 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     output_characters: int
     output_characters_per_s: float
     prompt_tokens: int
-    cached_tokens: int | None  # None: the server did not report them
+    # number of cached prompt tokens; None: the server did not report them
+    cached_tokens: int | None
     hit_rate: float | None  # cached share of all prompt tokens
     ttft_s: Summary | None
-    tpot_s: Summary | None  # per request: time from first to last chunk / (output tokens - 1)
-    itl_s: Summary | None  # gaps between chunks
+    # by request: the time from first to last chunk, divided by the output tokens after the first
+    tpot_s: Summary | None
+    itl_s: Summary | None  # gaps between chunks of one answer, in seconds
     e2e_s: Summary | None
-    arrivals_per_s: float | None = None  # None: a closed loop; infinite (null): all at once
+    # arrivals a second; None: a closed loop; infinite (null): all arrive at once
+    arrivals_per_s: float | None = None
     waited_s: Summary | None = None  # seconds from arrival to sending; None: a closed loop
-    goodput: Goodput | None = None  # None: no SLO was given
+    goodput: Goodput | None = None  # requests that met the SLO; None: no SLO was given
 
 
 def make_report(

@@ -31,7 +31,8 @@ class SizedLoad:
     arrivals: ArrivalFlags
     seed: int
     slo: Slo | None
-    sizes: Mapping[int, RequestSize] | None = None  # a data set's sizes, by place
+    # sizes of a data set's requests, by the request's number
+    sizes: Mapping[int, RequestSize] | None = None
 
     @property
     def every_chunk(self) -> bool:
@@ -44,7 +45,9 @@ class SizedLoad:
         return range(self.flags.requests) if self.sizes is None else tuple(self.sizes)
 
     def bodies(self, name: str = "", count: int | None = None) -> list[Body]:
-        """Draw the bodies of all requests, or of `count`; another name gives other prompts."""
+        """Draw the bodies of all requests, or of the first `count`; another `name` gives other
+        prompts.
+        """
         count = len(self.places) if count is None else count
         seed = f"{self.seed} {name}" if name else self.seed
         sizes = None

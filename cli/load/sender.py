@@ -40,10 +40,11 @@ class RequestOutcome:
     ttft_s: float | None = None
     gaps_s: tuple[float, ...] = ()
     prompt_tokens: int = 0
-    cached_tokens: int | None = None  # None: the server did not report them
+    # number of cached prompt tokens; None: the server did not report them
+    cached_tokens: int | None = None
     output_tokens: int = 0
     error: str | None = None
-    sent_at: float = 0.0  # seconds of the sender's clock
+    sent_at: float = 0.0  # time of sending, in seconds of the sender's clock
     waited_s: float = 0.0  # seconds from arrival to sending; part of `ttft_s` and `e2e_s`
     output_characters: int = 0
 
@@ -54,7 +55,7 @@ class RequestOutcome:
 
     @property
     def tpot_s(self) -> float | None:
-        """Time per output token after the first; None if there is no second token.
+        """The seconds per output token after the first; None if there is no second token.
 
         The time ends with the last chunk that has content, as in AIPerf and vLLM's `bench serve`:
         the usage and the end of the stream come later.
@@ -87,7 +88,9 @@ class Transcript:
     ended: bool = False
 
     def hear(self, line: bytes, at: float) -> None:
-        """Read a line of the stream, received at `at`; only `data:` lines count."""
+        """Read a line of the stream, received at the time `at`; ignore all lines but
+        `data:` lines.
+        """
         if not line.startswith(b"data:"):
             return
         data = line[5:].strip()

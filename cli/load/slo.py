@@ -13,7 +13,7 @@ _UNITS = {"s": 1.0, "ms": 1e-3}
 
 
 class Slo(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds on a request's times, in seconds; None: no bound."""
+    """The bounds of an SLO on a request's times, in seconds; None: no bound."""
 
     ttft: float | None = None
     tpot: float | None = None
@@ -39,7 +39,7 @@ class Goodput(msgspec.Struct, frozen=True, kw_only=True):
 
     slo: Slo
     met: int
-    share: float  # share of all requests, failed ones included
+    share: float  # share of all requests, failed requests included
     requests_per_s: float
 
 

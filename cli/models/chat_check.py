@@ -16,7 +16,9 @@ _NO_TOOLS = "no format was recognised, requests with tools are refused without -
 
 @dataclass(frozen=True, slots=True)
 class TemplateFound:
-    """A chat template's name, and its limits: None if the template is not used."""
+    """A chat template's name, and the chats that it does not take; None if the template is not
+    used.
+    """
 
     name: str
     limits: list[Limit] | None
@@ -27,7 +29,7 @@ class Chats:
     """A model's chat templates and formats. Chats are refused if no template is used."""
 
     templates: list[TemplateFound]
-    tools: str | None  # the format of calls, by its --tool-format name
+    tools: str | None  # name of the format of calls, as in --tool-format
     reasoning: str | None
 
 

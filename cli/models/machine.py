@@ -19,7 +19,7 @@ class Machine:
 
     num_cores: int
     free_bytes: int  # free host memory
-    gpus: tuple[str, ...]  # by their names in CUDAVISIBLE_DEVICES
+    gpus: tuple[str, ...]  # names of the GPUs in CUDA_VISIBLE_DEVICES
 
     def shared_by(self, engines: int) -> Machine:
         """Return the machine with each engine's part of the free memory."""

@@ -32,9 +32,9 @@ def checked_source(
 ) -> ModelSource:
     """Find the directory of `model`; check that its files are complete and can be served.
 
-    The description is checked before the weights are downloaded. `of` is the engine's machine, if
-    it is this one. Raises ModelNotFound, ModelRefused if an engine with these settings would end,
-    BadSetting if a setting does not fit the model.
+    The description is checked before the weights are downloaded. `of` describes the engine's
+    machine, if the engine runs on this machine. Raises ModelNotFound, ModelRefused if an engine
+    with these settings would end, BadSetting if a setting does not fit the model.
     """
     described = resolved(model, "dummy")
     config = served_model(described, engine, has_weights=False)

@@ -71,8 +71,10 @@ class WhatIsServed:
     """The served values of config.json: architecture, weights, dtype, rope and KV types."""
 
     architectures: list[ServedArchitecture]
-    weight_formats: list[str]  # values of `quant_method`; the first: for files without this key
-    compressed_tensors: list[str]  # values of `format` if `quant_method` is compressed-tensors
+    # served values of `quant_method`; the first stands for files without this key
+    weight_formats: list[str]
+    # served values of `format` if `quant_method` is compressed-tensors
+    compressed_tensors: list[str]
     dtypes: list[str]
     kv_dtypes: list[str]
     ropes: list[str]  # values of `rope_type`
@@ -83,9 +85,9 @@ class WhatIsServed:
 class HybridState:
     """The cost of one recurrent state of a hybrid, in the model's dtype."""
 
-    layers: int  # recurrent layers
+    layers: int  # number of recurrent layers
     state_bytes: int
-    as_kv_tokens: int  # tokens whose KV takes as many bytes as a state
+    as_kv_tokens: int  # number of tokens whose KV takes as many bytes as a recurrent state
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,9 @@ class Served:
     model: str
     family: str
     layers: int
-    context: int  # tokens
+    context: int  # context length, in tokens
     weight_format: str
-    dtype: str | None  # None: the files do not say
+    dtype: str | None  # dtype of the weights; None: the files do not say
     chats: Chats | None  # None: only config.json was given
     state: HybridState | None  # None: no layer is recurrent
 

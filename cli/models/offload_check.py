@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from cli.models.machine import Machine
 
 _FLAG = "--cpu-offload-gb"
-_MORE = 1.05  # factor for a layer's norms and biases
+_MORE = 1.05  # factor on a layer's matrices that covers its norms and biases
 
 
 def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) -> None:
     """Raise BadSetting if --cpu-offload-gb exceeds the layers, frees nothing or lacks host memory.
 
-    `of` is the engine's machine with the memory that the engine may take, if it is this machine.
+    `of` is the engine's machine with the memory that the engine may take, if the engine runs on
+    this machine.
     """
     if not engine.model.cpu_offload_gb:
         return
@@ -47,7 +48,9 @@ def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) 
 
 
 def _host_bytes(sizes: list[int], gib: float) -> int:
-    """Count the bytes of a rank in host memory, without norms; raise BadSetting if impossible."""
+    """Count the bytes of a rank's weights in host memory, without norms; raise BadSetting for an
+    impossible number.
+    """
     total = sum(sizes)
     wanted = gib if gib * GIB > _MORE * total else min(gib, total / GIB)
     try:

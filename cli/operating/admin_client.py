@@ -31,7 +31,7 @@ class AdminClient:
         self._url = url
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._headers = {"Authorization": f"Bearer {key}"}
-        # adds the operator's rights to a request with a tenant's key
+        # the operator's key, sent beside a tenant's key to give the request the operator's rights
         self.beside_a_tenants_key = {"X-Ratoon-Operator": key}
 
     async def __aenter__(self) -> AdminClient:
@@ -42,7 +42,7 @@ class AdminClient:
         await self._session.close()
 
     async def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Call a route; return the decoded answer, None if it is empty.
+        """Call a route; return the decoded answer, None if the answer is empty.
 
         Raises ServerRefused, ServerUnreachable or NotRatoon.
         """
@@ -115,7 +115,9 @@ def unreachable(url: str, error: Exception) -> ServerUnreachable:
 
 
 def _why(error: Exception) -> str:
-    """Return the operating system's reason, without the words that the HTTP library adds."""
+    """Return why the connection failed, in the operating system's words, without the words that the
+    HTTP library adds.
+    """
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, ConnectionError) and cause.errno:
         return os.strerror(cause.errno)
@@ -128,7 +130,7 @@ def error_message(content: bytes, status: int) -> str:
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, dict) and error.get("message"):
         field, words = error.get("param"), str(error["message"])
-        words = words.removeprefix(f"`{field}`: ")  # the field is named already
+        words = words.removeprefix(f"`{field}`: ")  # the message names the field already
         return f"{field}: {words} ({status})" if field else f"{words} ({status})"
     return f"the server answered {status}"
 
@@ -177,7 +179,7 @@ class ResourceKind:
         return with_admin(admin, lambda client: client.rows(self.path, self.plural))
 
     def create(self, admin: AdminFlags, body: dict[str, Any]) -> Any:
-        """Create a resource; return the server's answer."""
+        """Create a resource of this kind; return the server's answer."""
         return with_admin(admin, lambda client: client.call("POST", self.path, body))
 
     def change(

@@ -13,7 +13,7 @@ from cli.output import moment, print_result, print_table
 
 # `ratoon verify-isolation` begins all names with this prefix, by which they are recognised here.
 MARK = "verify-isolation"
-_PAGE = 1000  # entries that the server lists at once, at most
+_PAGE = 1000  # maximum number of entries that the server lists at once
 _COLUMNS = ("time", "actor", "action", "target", "detail")
 Entry = dict[str, Any]
 Cells = tuple[str, ...]
@@ -76,7 +76,9 @@ def _rows(entries: Sequence[Entry], is_test: bool) -> Iterator[Cells]:
 
 
 def _tested(entries: Sequence[Entry]) -> set[str]:
-    """Collect the ids that verify-isolation made; names begin with MARK or are such an id."""
+    """Collect the ids that verify-isolation made; names that begin with MARK, or that are an id
+    made by it.
+    """
     found = set[str]()
     for entry in reversed(entries):
         name = entry["detail"].get("name")
@@ -97,7 +99,7 @@ def _row(entry: Entry) -> Cells:
 
 
 def _plain(value: Any) -> str:
-    """Write a string as it is, a record by its id, any other value as JSON."""
+    """Write a string as it is, a record as its id, and any other value as JSON."""
     if isinstance(value, dict) and isinstance(value.get("id"), str):
         value = value["id"]
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -13,7 +13,7 @@ from cli.output import print_result
 
 TREE = "/admin/cache/tree"
 MOST_LEVELS, MOST_CHILDREN, MOST_NODES = 20, 200, 2000
-_TEXT = 60  # characters of text shown
+_TEXT = 60  # maximum number of characters of text that are shown
 _INDENT = "  "
 
 
@@ -69,7 +69,7 @@ class Walk:
         if depth <= 0 or self._left <= 0:
             return row | {"below": None, "more": row["children"]}
         level = await self._level(f"{TREE}?limit={self._limit}&node={quote(row['node'])}")
-        # Blocks of another namespace after a published prefix are shown in their own namespace.
+        # KV blocks that follow a published prefix in another namespace are shown in that namespace.
         own = [child for child in level["children"] if child["parent"] == row["node"]]
         below = [await self._with_below(child, depth - 1) for child in own]
         return row | {"below": below, "more": level["more"]}

@@ -25,7 +25,7 @@ from cli.operating.prefix_file import (
 from cli.options.options import AdminFlags, argument
 from cli.output import print_answer
 
-PART_BYTES = 4 << 20  # bytes of units requested at once; a longer unit is requested alone
+PART_BYTES = 4 << 20  # maximum bytes of units requested at once; a longer unit is requested alone
 IMPORTS = "/admin/imports"
 EVERYONE = "all"
 KeyFile = Annotated[

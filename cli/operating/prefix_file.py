@@ -35,13 +35,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from gateway.receipts.signing import NotAReceipt, is_file_signed
 
 MAGIC = b"ratoon prefix 1\n"
-LEAST_KEY = 32  # characters of the operator's key
+LEAST_KEY = 32  # minimum number of characters of the operator's key
 _LENGTH = struct.Struct("<I")
 _MAX_HEADER = 64 << 10
 _MAX_TEXT = 64 << 20
 _MAX_UNIT = 16 << 20
 _TAG, _KEY, _SALT, _SIGNATURE = 16, 32, 32, 64
-_PIECE = 1 << 20  # bytes that are hashed at once
+_PIECE = 1 << 20  # number of bytes that are hashed at once
 _INFO = b"ratoon prefix file"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
@@ -53,7 +53,9 @@ class PrefixFileRefused(Exception):
 
 
 class FileHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The unencrypted part of a file: how its prefix was computed, and the sizes of its parts."""
+    """The unencrypted part of a file: how the file's prefix was computed, and the sizes of the
+    file's parts.
+    """
 
     fingerprint: str
     unit_bytes: Annotated[int, msgspec.Meta(ge=1, le=_MAX_UNIT)]
@@ -66,7 +68,7 @@ class FileHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def num_units(self) -> int:
-        """Number of units: one for each block, and those of the recurrent state."""
+        """The number of units: a unit for each KV block, and the units of the recurrent state."""
         return self.blocks + self.state_units
 
     @property
@@ -138,7 +140,7 @@ class SealedWriter:
 
 @dataclass(frozen=True, slots=True)
 class PrefixFile:
-    """An exported prefix's file, open for reading, of the size that its header says."""
+    """An exported prefix's file, open for reading, whose size is the size that its header gives."""
 
     file: BinaryIO
     header: FileHeader

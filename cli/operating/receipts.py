@@ -17,7 +17,8 @@ from gateway.receipts.receipt import Receipt
 from gateway.receipts.signing import MAX_BYTES, NotAReceipt, verified
 
 PATH = "/admin/receipts"
-WAIT_S = 15.0  # an erasure takes some seconds, until every gateway knows of the deletion
+# seconds to wait: an erasure takes some seconds, until every gateway knows of the deletion
+WAIT_S = 15.0
 _COLUMNS = ("engine", "tier", "blocks", "states", "bytes")
 NewFile = Annotated[Path, argument("FILE", "The file to write, which must not exist yet.")]
 
@@ -105,7 +106,7 @@ def write(file: Path, signed: dict[str, Any]) -> None:
 
 
 def summary(receipt: dict[str, Any]) -> str:
-    """Describe a receipt in words: all is erased, or some parts are not erased yet."""
+    """Describe a receipt in words: whether all is erased, or which parts are not."""
     still = receipt["open"]
     return "all is erased." if not still else f"still open: {'; '.join(still)}."
 

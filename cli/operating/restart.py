@@ -1,6 +1,7 @@
 """`ratoon restart`: restarts a server's engines in turn, without losing a request.
 
-The server's supervisor restarts them; this command sends it a signal and watches.
+The server's supervisor restarts the engines; this command sends the supervisor a signal and
+watches.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from cli.output import print_answer
 from cli.supervision.watch import RESTART_SIGNAL
 
 LOOK_S = 0.5
-LATE_LOOKS = 20  # polls after which an engine that is still away is named
+LATE_LOOKS = 20  # number of polls after which an engine that is still away is named
 
 
 def restart(

@@ -30,7 +30,7 @@ def load_target(flags: TargetFlags) -> tuple[str, str]:
 
 
 def _admin_url(flags: AdminFlags) -> str:
-    """Return the admin URL by a server's variables; without them, a running server's URL."""
+    """Return the admin URL from a server's variables, or else the URL of a running server."""
     given = (flags.host, flags.port, flags.admin_host, flags.admin_port)
     if given == (None,) * 4 and (running := _found(flags.data_dir)):
         return running.admin_url
@@ -43,7 +43,7 @@ def _admin_url(flags: AdminFlags) -> str:
 
 
 def service_url(flags: TargetFlags | AdminFlags) -> str:
-    """Return the URL for tenants by a server's variables; without them, a running server's URL."""
+    """Return the URL for tenants from a server's variables, or else the URL of a running server."""
     if (flags.host, flags.port) == (None, None) and (running := _found(flags.data_dir)):
         return running.url
     return base_url(flags.host or GATEWAY_DEFAULTS.host, flags.port or GATEWAY_DEFAULTS.port)

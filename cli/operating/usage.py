@@ -100,7 +100,7 @@ def _cells(
 
 
 def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Sum all counts; None for counts that no row has."""
+    """Sum all counts; None for a count that no row has."""
     return {
         name: sum(counts)
         if (counts := [c for row in rows if (c := row[name]) is not None])
@@ -115,7 +115,7 @@ def _named(row: dict[str, Any], names: Mapping[str, str]) -> str:
 
 def _usage(day: str, whose: str, counts: dict[str, Any]) -> tuple[str, ...]:
     saved_ms = counts["saved_ms"]
-    # An empty cell if no row has the count.
+    # The cell is empty if no row has the count.
     saved_s = "" if saved_ms is None else _short(round(saved_ms / 1000, 3))
     return (
         day,
@@ -128,7 +128,9 @@ def _usage(day: str, whose: str, counts: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _short(number: float) -> str:
-    """Write a number in about five characters: in full up to 9999, else to three digits."""
+    """Write a number in about five characters: in full up to 9999, a larger number to
+    three digits.
+    """
     if isinstance(number, int) and number < 10_000:
         return str(number)
     for unit in _UNITS:

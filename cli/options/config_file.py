@@ -7,7 +7,7 @@ defaults, so a flag overrides a variable, and a variable overrides the file.
 A variable `RATOON_...` that no command knows is refused, too: a misspelt variable would otherwise
 be a setting without effect.
 
-Knows: names, types and files. Does not know: what a setting means.
+Knows: names, types and files of settings. Does not know: what a setting means.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ OTHER_VARIABLES = frozenset(
     )
 )
 _OF_TESTS = PREFIX + "TEST_"
-MAX_BYTES = 1 << 20  # largest file of settings, which takes seconds to read
+MAX_BYTES = 1 << 20  # maximum bytes of a file of settings; such a file takes seconds to read
 
 
 class BadConfigFile(CliError):
-    """An unknown setting or a wrong value in a file or a variable."""
+    """The error of an unknown setting, or of a wrong value, in a file or a variable."""
 
     exit_code = 2
 
@@ -161,8 +161,8 @@ def _is_mapping(node: Any) -> bool:
 def check_variables(environment: Mapping[str, str], options: Options) -> None:
     """Raise BadConfig for a RATOON_ variable that no command reads.
 
-    The other commands' options are read only for a variable that neither `options` nor
-    `OTHER_VARIABLES` have.
+    The other commands' options are read only for a variable that is neither in `options` nor in
+    `OTHER_VARIABLES`.
     """
     given = {name for name in environment if name.startswith(PREFIX)}
     given = {name for name in given if not name.startswith(_OF_TESTS)}
@@ -218,7 +218,9 @@ def _of_function(command: str) -> Options:
 
 
 def _first(path: Path, error: ValidationError, names: Iterable[str], within: str = "") -> str:
-    """Describe the first mistake in a line: its key, its value, and the expected value."""
+    """Describe the first mistake in one line: the setting's key, its value, and the
+    expected value.
+    """
     [mistake, *_] = error.errors(include_url=False)
     key = str(mistake["loc"][0]) if mistake["loc"] else ""
     if mistake["type"] == "extra_forbidden":

@@ -22,7 +22,7 @@ from cli.errors import CliError
 from engine.config import part_with, with_settings
 
 Value = TypeVar("Value")
-_OPTION = "option"  # key in a field's metadata
+_OPTION = "option"  # key of a field's metadata under which its option is stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _group_of(hint: Any) -> type[Any] | ConfigFlags | None:
 
 
 def _take(group: type[Any] | ConfigFlags, values: dict[str, Any]) -> Any:
-    """Build a group from `values`, removing the values it used."""
+    """Build a group of flags from `values`, and remove the used values from `values`."""
     if isinstance(group, ConfigFlags):
         given = {name: values.pop(name) for name in group.flags}
         return with_settings(group.defaults, given)
@@ -132,7 +132,8 @@ def _take(group: type[Any] | ConfigFlags, values: dict[str, Any]) -> Any:
 
 def _fields_of(group: type[Any] | ConfigFlags) -> Iterator[inspect.Parameter]:
     if isinstance(group, ConfigFlags):
-        hints_of = functools.cache(get_type_hints)  # a hundred flags have a few types
+        # remembers types: a hundred flags have a few types
+        hints_of = functools.cache(get_type_hints)
         for name, one in group.flags.items():
             config = part_with(group.defaults, name)
             hint = hints_of(type(config))[name]

@@ -15,8 +15,10 @@ GATEWAY_DEFAULTS = GatewayConfig(model_dir="", model_name="", data_dir="", engin
 gateway_flag = partial(flag, panel="Gateway")
 gateway_field = partial(field, panel="Gateway")
 bound_flag = partial(flag, panel="Bounds on one request or tenant")
-bound = partial(bound_flag, min=1)  # a request that exceeds it gets 400, 413, 429, 431 or 503
-memory = partial(bound_flag, min=0)  # bounds on memory that the gateway may do without
+# makes the flag of a bound; a request that exceeds the bound gets 400, 413, 429, 431 or 503
+bound = partial(bound_flag, min=1)
+# makes the flag of a bound on memory that the gateway can do without
+memory = partial(bound_flag, min=0)
 price = partial(field, panel="Prices, for budgets", min=0.0, max=MAX_PRICE)
 
 GATEWAY_FLAGS = {

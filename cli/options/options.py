@@ -13,7 +13,7 @@ import typer
 from cli.options.flags import field, flag
 
 DEFAULT_DATA_DIR = Path(".ratoon")
-EMBEDDED = "handbook"  # the model that comes with Ratoon
+EMBEDDED = "handbook"  # name of the model that comes with Ratoon
 MODEL = "Model"
 SERVER = "Where the server is"
 
@@ -23,7 +23,8 @@ DataDir = Annotated[Path, _data_dir(panel=MODEL)]
 ServersDataDir = Annotated[Path, _data_dir(panel=SERVER)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
-server_field = partial(field, panel=SERVER, show_default=False)  # the help names the default
+# makes a flag whose help names the default in words
+server_field = partial(field, panel=SERVER, show_default=False)
 # Variables of the server's address, which clients read too.
 hidden_field = partial(field, help_text=None, hidden=True)
 
@@ -47,7 +48,9 @@ class ModelFlags:
 
 @dataclass(frozen=True, slots=True)
 class SocketFlags:
-    """The flags for the address at which separately started gateway and engine meet."""
+    """The flags for the address at which a gateway and an engine that were started
+    separately meet.
+    """
 
     socket: str | None = field(
         None,

@@ -37,7 +37,8 @@ class CachePlan:
     device_tokens: int
     host_tokens: int
     disk_tokens: int
-    host_break_even_tokens: int | None  # from this length on loading takes no longer than computing
+    # prefix length, in tokens, from which loading takes no longer than computing; None: no length
+    host_break_even_tokens: int | None
     disk_break_even_tokens: int | None
     prefill_tokens_per_s: float  # prefill rate for prompts of 4,096 tokens
     host_tokens_per_s: float
@@ -46,14 +47,14 @@ class CachePlan:
     requests: BatchCosts
     weights: list[WeightsFit]  # the fit of each format that is served
     kv: list[KvFit]  # the fit of the requested type and of narrower types
-    states: StateFit | None = None  # None: no layer is recurrent
+    states: StateFit | None = None  # the fit of recurrent states; None: no layer is recurrent
     rank: RankFit | None = None  # with --tensor-parallel: each rank's part
     pipeline: PipelineFit | None = None  # with --pipeline-parallel: the stages' parts
     offload: OffloadFit | None = None  # with --cpu-offload-gb: the part in host memory
     # Formats that fit only with some weights in host memory.
     with_offload: list[OffloadFit] = field(default_factory=list)
-    not_served: str | None = None  # the error with which a start would end; None: served
-    context_tokens: int | None = None  # the model's context; None: not served, or unknown
+    not_served: str | None = None  # error with which a start would end; None: the model is served
+    context_tokens: int | None = None  # context length of the model; None: not served, or unknown
 
 
 def make_plan(
@@ -64,7 +65,9 @@ def make_plan(
     requests: RequestFlags,
     served: ServedModels = SERVED,
 ) -> CachePlan:
-    """Compute the plan; raise BadSetting if the weights do not fit. Stages use no draft head."""
+    """Compute the plan; raise BadSetting if the weights do not fit. With several stages the draft
+    head is not used.
+    """
     if memory.pipeline_parallel > 1:
         decoder = decoder.without_head()
     weights = weights_fits(decoder, memory, served)
@@ -100,7 +103,7 @@ def make_plan(
 
 
 def _of_all_gpus(machine: MachineModel, memory: MemoryFlags) -> MachineModel:
-    at_once = memory.gpus // memory.pipeline_parallel  # GPUs that compute a step together
+    at_once = memory.gpus // memory.pipeline_parallel  # number of GPUs that compute a step together
     return msgspec.structs.replace(
         machine,
         tflops=machine.tflops * at_once,

@@ -49,16 +49,17 @@ class DecoderCounts:
     tables: int  # 1 if input and output share a table
     dtype: str
     kv: KvLayout
-    weight_format: WeightFormat = PLAIN  # format of the layers' matrices; tables are always plain
-    num_ranks: int = 1  # the ranks that divide the output table
-    layer_input_weights: int = 0  # weights of `layer_inputs`, always plain
+    # weight format of the layers' matrices; tables stay unquantised
+    weight_format: WeightFormat = PLAIN
+    num_ranks: int = 1  # number of ranks that divide the output table
+    layer_input_weights: int = 0  # number of weights of `layer_inputs`, which stay unquantised
     has_input: bool = True  # the first stage has the input embeddings
     has_output: bool = True  # the last stage has the output table
     head: DraftHeadConfig | None = None  # the draft head that the files may have
 
     @property
     def layer_parameters(self) -> int:
-        """Number of parameters of all layers."""
+        """The number of parameters of all layers."""
         return sum(layer.num_held_weights for layer in self.layers)
 
     @property
@@ -68,7 +69,7 @@ class DecoderCounts:
 
     @property
     def parameters(self) -> int:
-        """Number of all parameters."""
+        """The number of all parameters."""
         tables = self.tables * self.table_parameters
         return self.layer_parameters + self.layer_input_weights + tables
 
@@ -79,7 +80,7 @@ class DecoderCounts:
 
     @property
     def rule_of_thumb(self) -> int:
-        """12 L d^2: the parameters of L plain layers of width d, without grouped heads."""
+        """12 L d^2: the parameters of L ordinary layers of width d, without grouped heads."""
         return 12 * len(self.layers) * self.hidden_size**2
 
     @property
@@ -94,7 +95,7 @@ class DecoderCounts:
 
     @property
     def head_bytes(self) -> int:
-        """Bytes of the draft head's matrices; its projection is plain."""
+        """The bytes of the draft head's matrices; the head's projection stays unquantised."""
         head, dtype = self.head, self.dtype
         if head is None:
             return 0
@@ -222,7 +223,9 @@ class DecoderCounts:
         return True
 
     def of_stage(self, stage: Stage) -> DecoderCounts:
-        """Return a stage's part: weights, KV and `shape`; only a whole model has a draft head."""
+        """Return a pipeline stage's part: weights, KV and `shape`; only a whole model has a draft
+        head.
+        """
         if stage.is_whole:
             return self
         kv = self.without_head().kv

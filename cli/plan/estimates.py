@@ -35,8 +35,9 @@ class ModelCosts:
     kv_bytes_per_token: int
     flops_per_token: int  # 2 P of the active parameters
     has_latents: bool = False  # the KV of a token is one latent per layer, without values
-    head_bytes: int = 0  # bytes of the draft head's weights, within `weight_bytes`
-    head_kv_bytes: int = 0  # bytes of a token in the draft head, within `kv_bytes_per_token`
+    head_bytes: int = 0  # bytes of the draft head's weights, included in `weight_bytes`
+    # bytes of a token's KV in the draft head, included in `kv_bytes_per_token`
+    head_kv_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
 
 
 def _head_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
-    """Make the row of the draft head; none without one."""
+    """Make the row of the draft head; no row if there is no draft head."""
     if not costs.head_bytes:
         return []
     kib = f"{costs.head_kv_bytes / 1024:,.0f} KiB a token"
@@ -141,7 +142,7 @@ def _head_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
 
 
 def _active_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
-    """Make the row of a mixture's active parameters; none if all parameters are active."""
+    """Make the row of a mixture's active parameters; no row if all parameters are active."""
     if costs.active_parameters == costs.parameters:
         return []
     return [("of them active", count(costs.active_parameters), "P of a token's FLOPs")]

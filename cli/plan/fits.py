@@ -20,7 +20,8 @@ class WeightsFit:
 
     format: str
     weight_bytes: int
-    device_tokens: int  # tokens that fit beside the weights; 0 if not even the weights do
+    # number of tokens whose KV fits beside the weights; 0 if not even the weights fit
+    device_tokens: int
     stage_layers: list[int]  # layers of each stage, divided by their bytes in this format
 
 
@@ -33,7 +34,8 @@ class KvFit:
     device_tokens: int
     host_tokens: int
     disk_tokens: int
-    host_break_even_tokens: int | None  # from this length on loading takes no longer than computing
+    # prefix length, in tokens, from which loading takes no longer than computing
+    host_break_even_tokens: int | None
     disk_break_even_tokens: int | None
     host_tokens_per_s: float
     disk_tokens_per_s: float
@@ -46,11 +48,13 @@ class RankFit:
     ranks: int
     weight_bytes: int
     kv_bytes_per_token: int
-    device_tokens: int  # tokens that fit; each rank has a part of every token's KV
+    device_tokens: int  # number of tokens whose KV fits, of which each rank has a part
 
 
 def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
-    """Fit a rank on its GPU; None for one rank. Raises UnsupportedModel if indivisible."""
+    """Fit a rank on its GPU; return None if there is only one rank. Raises UnsupportedModel if the
+    model cannot be divided.
+    """
     ranks = memory.tensor_parallel
     if ranks == 1 or memory.pipeline_parallel > 1:
         return None
@@ -89,7 +93,7 @@ def weights_fits(
 ) -> list[WeightsFit]:
     """Fit the model, without offload, in each weight format in which it is served.
 
-    Embeddings and head are plain in every format.
+    Embeddings and the output head stay unquantised in every format.
     """
     memory = replace(memory, cpu_offload_gb=0.0)
     return [_weights_fit(one, memory) for one in in_formats(decoder, memory, served)]
@@ -163,7 +167,9 @@ def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
 
 
 def device_states(decoder: DecoderCounts, memory: MemoryFlags) -> StateFit | None:
-    """Count the states or windows that fit beside the KV; None for a model without them."""
+    """Count the recurrent states or attention windows that fit beside the KV; None for a model
+    without them.
+    """
     [*_, (part, room)] = _rooms(decoder, memory)
     return state_fit(part, room, memory.host_gib * GIB, memory.disk_gib * GIB)
 

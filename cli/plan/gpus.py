@@ -46,7 +46,7 @@ def on_gpu(
 ) -> tuple[MemoryFlags, MachineModel]:
     """Set the flags to a named GPU's data; flags in `given` keep their values.
 
-    Without a name the flags stay as they are. Raises BadSetting for an unknown name.
+    If no GPU is named the flags stay as they are. Raises BadSetting for an unknown name.
     """
     if name is None:
         return memory, machine

@@ -28,20 +28,22 @@ class WindowShape(msgspec.Struct, frozen=True):
 
     def positions(self, tokens: int, behind: int) -> float:
         """Count the query-key pairs of `tokens` tokens after `behind` earlier tokens."""
-        whole = max(0, min(tokens, self.tokens - behind))  # tokens whose context fits the window
+        # number of tokens whose context fits the window
+        whole = max(0, min(tokens, self.tokens - behind))
         return whole * behind + whole * whole / 2 + (tokens - whole) * self.tokens
 
 
 class ModelShape(msgspec.Struct, frozen=True):
     """The cost of a decoder."""
 
-    parameters: float = 8.03e9  # parameters used per token
+    parameters: float = 8.03e9  # number of parameters used per token
     kv_bytes_per_token: int = 131072
-    attention_flops: float = 524288.0  # FLOPs for one token and one earlier position
-    step_bytes: float = 15.01e9  # weights read by a decode step of many rows
-    row_bytes: float | None = None  # weights read for a single row; None: `step_bytes`
+    attention_flops: float = 524288.0  # FLOPs of attention for one token and one earlier position
+    step_bytes: float = 15.01e9  # bytes of weights read by a decode step of many rows
+    row_bytes: float | None = None  # bytes of weights read for a single row; None: `step_bytes`
     windows: tuple[WindowShape, ...] = ()  # layers with a window; included in the totals
-    freed_bytes_per_token: int = 0  # KV of freed windows, which is never copied between tiers
+    # bytes of a token's KV in freed windows, which is never copied between tiers
+    freed_bytes_per_token: int = 0
 
     @property
     def copied_bytes_per_token(self) -> int:
@@ -79,11 +81,11 @@ class ModelShape(msgspec.Struct, frozen=True):
 class MachineModel(msgspec.Struct, frozen=True):
     """The rates at which a machine computes and copies."""
 
-    tflops: float = 600.0  # rate reached by prefill, below the data sheet's
+    tflops: float = 600.0  # TFLOP/s that prefill reaches, below the data sheet's rate
     host_gb_s: float = 48.0
     disk_gb_s: float = 3.0
-    start_ms: float = 10.0  # latency of any request before its first token
-    device_gb_s: float = 3700.0  # rate reached by decode, below the data sheet's
+    start_ms: float = 10.0  # milliseconds that any request waits before its first token
+    device_gb_s: float = 3700.0  # GB/s that decode reaches, below the data sheet's rate
 
     def prefill_seconds(self, shape: ModelShape, tokens: int, behind: int = 0) -> float:
         """Estimate the seconds to compute `tokens` tokens after `behind` cached tokens."""

@@ -14,18 +14,18 @@ from cli.plan.machine import MachineModel, ModelShape
 from cli.simulation.draft_replay import DraftReplay, LoadCounts
 from cli.simulation.drafted_texts import DraftedText
 
-LOADS = (1, 8, 32)  # texts at once
+LOADS = (1, 8, 32)  # numbers of texts that are replayed at once
 
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """Drafts of one source; the rate is accepted / drafted tokens."""
+    """The drafts of one source; the rate is the accepted share of the drafted tokens."""
 
     drafts: int
     drafted: int
     accepted: int
     acceptance_rate: float
-    accepted_length: float  # mean accepted tokens of a draft
+    accepted_length: float  # mean number of accepted tokens of a draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,11 @@ class DraftedLoad:
     rows: int
     run: int
     tokens: int
-    tokens_per_step: float  # tokens of one row
+    tokens_per_step: float  # mean number of tokens of one row in a step
     acceptance_rate: float
-    speed: float  # predicted tokens a second with drafts / without drafts
-    # Median processor time of drafting in a step of all rows; 0 without such steps.
+    speed: float  # predicted speedup: the token rate with drafts, divided by the rate without
+    # Median processor time, in us, that drafting takes in a step of all rows; 0 if there is no such
+    # step.
     drafting_us: float
     sources: dict[str, SourceReport]
 

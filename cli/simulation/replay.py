@@ -200,9 +200,10 @@ class Replay:
         partition: EqualParts | None = None,
         states: StateCosts | None = None,
     ) -> None:
-        """Replay with `block_size` tokens for each id. A tier of 0 tokens is missing.
+        """Replay a trace in which each id stands for `block_size` tokens. A tier of 0 tokens is
+        left out.
 
-        `states`: the costs of the states if the model has recurrent layers.
+        `states`: the costs of recurrent states, if the model has recurrent layers.
         """
         self._block_size = block_size
         self.cache = PrefixCache(

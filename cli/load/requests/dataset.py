@@ -30,7 +30,9 @@ CountTokens = Callable[[Sequence[str]], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class RequestSize:
-    """Tokens of a prompt and its answer; `blocks`: a trace's ids, each for `block_size` tokens."""
+    """The numbers of tokens of a prompt and its answer; `blocks`: a trace's ids, each of which
+    stands for `block_size` tokens.
+    """
 
     prompt: int
     output: int

@@ -35,8 +35,8 @@ def draw_bodies(
 ) -> list[Body]:
     """Draw one body per request; equal arguments give equal bodies.
 
-    Without `sizes` the flags give the sizes, and all prompts begin with the same --shared-tokens.
-    Raises BadSetting.
+    If `sizes` is None, the flags give the sizes, and all prompts begin with the same
+    --shared-tokens. Raises BadSetting.
     """
     if sizes is None and load.shared_tokens > load.prompt_tokens:
         raise BadSetting(

@@ -35,7 +35,7 @@ Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class BadTrace(CliError):
-    """A trace that cannot be read; the message names the line."""
+    """The error of a trace that cannot be read; the message names the line."""
 
     exit_code = 2
 
@@ -66,11 +66,11 @@ class BlockTrace:
     """Requests in the order of their arrival times."""
 
     requests: tuple[Request, ...]
-    block_size: int  # tokens that an id stands for
+    block_size: int  # number of tokens that an id stands for
 
     @property
     def num_blocks(self) -> int:
-        """Number of blocks of all prompts."""
+        """The number of blocks of all prompts."""
         return sum(len(request.ids) for request in self.requests)
 
     @property

@@ -17,7 +17,7 @@ POISSON, CONSTANT = "poisson", "constant"
 class RecordedArrival(msgspec.Struct):
     """A line of a trace; other fields are ignored."""
 
-    timestamp: Annotated[float, msgspec.Meta(ge=0)]  # ms
+    timestamp: Annotated[float, msgspec.Meta(ge=0)]  # milliseconds since the trace began
 
 
 def arrival_times(kind: str, rate: float | None, count: int, seed: int) -> list[float]:

@@ -23,8 +23,8 @@ class Waiting:
     """The queue in front of the server. Times in seconds of one clock."""
 
     count: int
-    oldest_at: float  # arrival of the oldest waiting request
-    running: int  # requests sent and not ended
+    oldest_at: float  # time at which the oldest waiting request arrived
+    running: int  # number of requests that were sent and have not ended
     more_will_come: bool
 
 
@@ -42,7 +42,7 @@ class Batching(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ContinuousBatching:
-    """Continuous batching: no request is held back."""
+    """A way of batching that holds no request back."""
 
     def due(self, queue: Waiting, now: float) -> int:  # noqa: ARG002 (of the protocol)
         """Return the number of all waiting requests."""

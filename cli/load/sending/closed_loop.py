@@ -26,7 +26,7 @@ async def closed_loop(
 ) -> list[RequestOutcome]:
     """Send each chain's bodies in sequence, at most `concurrency` chains at once.
 
-    An error ends its chain. Returns the outcomes in the order they ended.
+    An error ends its chain. Returns the outcomes in the order in which the requests ended.
     """
     outcomes, waiting = list[RequestOutcome](), deque(chains)
 

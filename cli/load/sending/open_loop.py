@@ -63,7 +63,9 @@ class OpenLoop:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, arrivals: Sequence[Arrival]) -> list[RequestOutcome]:
-        """Send all requests; return outcomes in order of end, fewer if the run was given up."""
+        """Send all requests; return the outcomes in the order in which the requests ended; if the
+        run was given up, some are missing.
+        """
         began, coming = self.clock(), deque(arrivals)
         async with asyncio.TaskGroup() as group:
             while (coming or self._waiting or self._running) and not self._is_given_up(began):
@@ -104,7 +106,9 @@ class OpenLoop:
         )
 
     def _next_time(self, began: float, coming: Sequence[Arrival]) -> float | None:
-        """Return when the next arrival, batch or time limit is due; None: not before an end."""
+        """Return when the next arrival, batch or time limit is due; None: nothing is due before a
+        request ends.
+        """
         times = [self.batching.deadline(self._queue(more_will_come=bool(coming)))]
         times += [began + coming[0].at] if coming else []
         times += [began + self.give_up.after_s] if self.give_up is not None else []

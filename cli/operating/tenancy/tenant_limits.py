@@ -98,7 +98,7 @@ def limits(
 
 
 def changed_limits(now: dict[str, Any], rates: LimitFlags, spending: BudgetFlags) -> dict[str, Any]:
-    """Change the limits `now` by the flags."""
+    """Return the limits `now`, changed as the flags say."""
     given = {name: value for name, value in asdict(rates).items() if value is not None}
     budget = dict(now.get("budget") or {})
     if spending.budget is not None:
