@@ -37,6 +37,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
+from itertools import islice
 from operator import attrgetter
 
 from engine.errors import QueueFull
@@ -249,11 +250,14 @@ class FairQueue:
     ) -> Sequence | None:
         """Choose an overdue sequence, else the oldest sequence with the fewest tokens to compute.
 
-        Return None unless the chosen sequence has fewer than `below` tokens to compute.
+        Return None unless the chosen sequence has fewer than `below` tokens to compute. Sequences
+        that are not ready do not count as looked at: behind them wait those that compute what they
+        await.
         """
         best: Sequence | None = None
         fewest = below
-        for sequence in waiting[: self._limits.lookahead]:
+        ready = (one for one in waiting if not one.is_unready)
+        for sequence in islice(ready, self._limits.lookahead):
             cached = rank(sequence)
             if cached is None:
                 continue

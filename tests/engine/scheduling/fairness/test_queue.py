@@ -95,6 +95,18 @@ class TestOrderWithinAFlow:
         assert pop(queue, {"c": 99}) == "a"
         assert pop(queue, {"c": 99}) == "c"
 
+    def test_sequences_that_are_not_ready_keep_none_behind_them_waiting(self) -> None:
+        queue = queue_of(lookahead=2)
+        for name in "abcd":
+            queue.push(waiting(name))
+        for sequence in list(queue)[:3]:
+            sequence.awaits_constraint = True
+        assert pop(queue, {"a": None, "b": None, "c": None}) == "d"
+        queue.push(waiting("e"))
+        for sequence in queue:
+            sequence.awaits_constraint = False
+        assert pop(queue, {"e": 99}) == "a", "the control: ready sequences count"
+
     def test_a_sequence_that_may_not_start_is_skipped_and_stays(self) -> None:
         queue = queue_of()
         for name in "ab":
