@@ -4,10 +4,10 @@
       |`--refused for good--------------------------^
       `--died, stopping, full, given up--> sent to another replica, or over if there is none
 
-A request is sent again only if it has not begun, or if its client was shown nothing of it; and only
-once the earlier replica can send nothing more of it: its connection is closed, it has ended the
-request itself, or the request was taken away from it. Each attempt has an id of its own, so that a
-late end of an earlier attempt ends nothing else.
+A request is sent again only if the request has not begun, or if its client was shown nothing of the
+answer; and only once the earlier replica can send nothing more: the replica's connection is closed,
+the replica has ended the request itself, or the request was taken away from the replica. Each
+attempt has an id of its own, so that a late end of an earlier attempt ends nothing else.
 
 Knows: errors, and what each means for a request. Does not know: which replicas are ready
 (`members`).
@@ -26,7 +26,9 @@ from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.routing.router import RoutingChoice
 
 # A request that breaks the engines that run it must not be sent to all of them.
-MOST_DEATHS = 2  # engines' deaths, also while computing its prompt for another engine
+# maximum number of engines that may die with a request, also while computing its prompt for another
+# engine
+MOST_DEATHS = 2
 MOST_ATTEMPTS = 16
 
 E = TypeVar("E", Tokens, Finished, Finished | Failed, Tokens | Finished)
@@ -39,7 +41,7 @@ class Attempt:
     replica: str
     request: Generate
     on_end: OnEnd | None
-    expected_s: float | None = None  # predicted seconds to its first token
+    expected_s: float | None = None  # predicted seconds to the attempt's first token
     sent_at: float = 0.0
     has_begun: bool = False
     says_it_stops: bool = False
@@ -71,14 +73,16 @@ class Attempts:
     on_end: OnEnd | None
     number: int = 0
     deaths: int = 0
-    left: set[str] = field(default_factory=set)  # replicas that lost the request
+    left: set[str] = field(default_factory=set)  # names of the replicas that lost the request
     full: set[str] = field(default_factory=set)
     remote: RemotePrefill | None = None  # the request's remote prefill, for all attempts
     _unbegun: Finished | Failed | None = None  # an end that waits for `remote`'s counts
 
     @property
     def tokens(self) -> int:
-        """The tokens of the prompt and the longest answer, for which a replica must have room."""
+        """The number of tokens of the prompt and the longest answer, for which a replica must have
+        room.
+        """
         return tokens_needed(self.request)
 
     def next_request(self) -> Generate:
@@ -88,7 +92,9 @@ class Attempts:
         return replace(self.request, request_id=f"{self.request.request_id}~{self.number}")
 
     def next_on(self, choice: RoutingChoice, now: float) -> Attempt:
-        """Begin the next attempt at `now`, in seconds; it fetches from the source in `choice`."""
+        """Begin the next attempt at `now`, in seconds; the replica fetches from the source in
+        `choice`.
+        """
         request = self.next_request()
         if choice.source is not None:
             request = replace(request, source=choice.source)
@@ -117,7 +123,9 @@ class Attempts:
             self._pass_on(self._unbegun)
 
     def candidates(self, ready: list[str]) -> list[str]:
-        """Select the `ready` replicas to try, if possible none that lost the request before."""
+        """Select the `ready` replicas to try, if possible only replicas that have not lost the
+        request before.
+        """
         room = [name for name in ready if name not in self.full]
         return [name for name in room if name not in self.left] or room
 

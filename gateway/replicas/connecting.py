@@ -16,7 +16,9 @@ from gateway.routing.route import Routing
 
 @asynccontextmanager
 async def one_engine(config: GatewayConfig, flushes: FlushReader) -> AsyncIterator[Engine]:
-    """Connect the config's only engine, which may start later and first does missed `flushes`."""
+    """Connect the config's only engine, which may start later, and which first does the `flushes`
+    that it missed.
+    """
     [engine] = config.engines
     async with AsyncExitStack() as stack:
         client = EngineClient(
@@ -34,7 +36,7 @@ def replica_client(
 ) -> EngineClient:
     """Make a client of the replica `name` of `engines`, at the address `at`, without starting it.
 
-    Without `flushes` the client is not for requests, and the engine need not do any flush first.
+    If `flushes` is None the client sends no requests, and the engine need not do any flush first.
     Raises ValueError if `at` is no address, or is over TCP and there is no key; BadLinkKey.
     """
     address(at)

@@ -21,7 +21,7 @@ from gateway.replicas.routing_notes import RoutingNotes
 from gateway.replicas.serving import Serving
 from gateway.routing.route import Routing
 
-LOOK_S = 0.25  # seconds after which a silent replica loses its unbegun requests
+LOOK_S = 0.25  # seconds after which unbegun requests are taken from a silent replica
 
 
 class EngineSet(ReplicaQueries):
@@ -40,7 +40,8 @@ class EngineSet(ReplicaQueries):
         super().__init__(
             self._members, FirstFetches(self._members, routing, lambda: self._serving.notes)
         )
-        self._flows: Mapping[str, FlowQuota] | None = None  # None: no division of the cache yet
+        # the cache's division among flows; None: not divided yet
+        self._flows: Mapping[str, FlowQuota] | None = None
 
     def count_with(self, notes: RoutingNotes) -> None:
         """Count routing decisions in `notes` from now on."""
@@ -56,12 +57,14 @@ class EngineSet(ReplicaQueries):
 
     @property
     def is_stalled(self) -> bool:
-        """True if no replica is ready, but a stalled one may be when its process goes on."""
+        """True if no replica is ready, but a stalled replica may become ready when its process goes
+        on.
+        """
         return self._members.is_stalled
 
     @property
     def handshake_error(self) -> None:
-        """None: handshake errors are told for each replica."""
+        """None, since handshake errors are reported for each replica."""
         return None
 
     @property
@@ -108,11 +111,13 @@ class EngineSet(ReplicaQueries):
         return self._members.leave(name)
 
     def listener(self, name: str) -> Callable[[CacheEvents], None] | None:
-        """Return the listener to a replica's cache events; None if the router hears them itself."""
+        """Return the listener to a replica's cache events; None if the router receives these events
+        itself.
+        """
         return None if self._routing.hears_itself else partial(self.heard, name)
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """Pass a change of a replica's cache on to the router."""
+        """Pass on a change of a replica's cache to the router."""
         if replica not in self._members.engines:
             return
         self._members.look()  # tells the router first that the engine is new

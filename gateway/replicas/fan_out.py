@@ -11,7 +11,8 @@ from engine.errors import EngineError, EngineUnavailable
 from engine.link.interface import Engine
 from engine.link.query import Query, R
 
-# Less than the wait for all replicas (`ANSWER_S`), so that a hanging replica does not hide others.
+# Seconds to wait for one replica: less than the wait for all (`ANSWER_S`), so that a hanging
+# replica does not hide the answers of others.
 WITHIN_S = 3.0
 
 

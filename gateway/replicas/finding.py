@@ -1,4 +1,4 @@
-"""The replicas registered in the state: they join when found and leave when removed.
+"""The engines registered in the state: they join the replicas when found and leave when removed.
 
     registered --> joins, and is connected to --removed--> gets nothing new --idle--> dropped
                         ^                                        |
@@ -10,7 +10,8 @@ with each other and never with a clock, since another machine's clock may be wro
 
 While the state does not answer, no engine joins or leaves.
 
-Knows: addresses. Does not know: who registers them (`cli/cluster/host.py`, the operator); requests.
+Knows: addresses. Does not know: who registers engines (`cli/cluster/host.py`, the operator);
+requests.
 """
 
 import asyncio
@@ -35,7 +36,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class FoundEngine(ReplicaEngine, Protocol):
-    """The client of a found replica, started when it is found; `EngineClient` is one."""
+    """The client of a found replica, started when the replica is found, such as an
+    `EngineClient`.
+    """
 
     async def start(self) -> None:
         """Begin connecting to the engine."""
@@ -51,7 +54,7 @@ Connect = Callable[[str, str], FoundEngine]
 
 
 class Leases:
-    """The leases of engines by their heartbeats. `monotonic` gives seconds."""
+    """The leases of engines, prolonged by heartbeats. `monotonic` returns seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -59,7 +62,9 @@ class Leases:
         self._seen: dict[str, tuple[float | None, float]] = {}
 
     def alive(self, registered: list[RegisteredEngine]) -> set[str]:
-        """Return the addresses of engines added by an operator, or whose heartbeats still come."""
+        """Return the addresses of engines that an operator added, or whose heartbeats
+        still come.
+        """
         now = self._monotonic()
         before, self._seen = self._seen, {}
         for one in registered:
@@ -90,7 +95,9 @@ class FoundEngines:
         self._unreachable: set[str] = set()  # addresses that cannot be reached and are logged
 
     async def look(self) -> None:
-        """Connect to engines that the state lists, and drop engines that it no longer lists."""
+        """Connect to engines that the state lists, and drop engines that the state no
+        longer lists.
+        """
         try:
             registered = await self._registry.registered_engines()
         except Unavailable:

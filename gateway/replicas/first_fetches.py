@@ -29,8 +29,8 @@ from gateway.routing.route import Routing
 from gateway.state.records import PUBLISHED
 from prefix_cache.namespace import Namespace, NamespacePath
 
-WITHIN_S = 30.0  # seconds for one prefix; then the replica computes the prefix
-LISTED = 200  # nodes of each engine, the hottest
+WITHIN_S = 30.0  # maximum seconds to fetch one prefix; afterwards the replica computes the prefix
+LISTED = 200  # number of each engine's hottest nodes that are asked for
 _ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
 
@@ -46,7 +46,9 @@ class FirstFetches:
         self._turns: dict[str, HottestFirst] = {}
 
     async def fetch(self, names: list[str], prefix: Pin) -> None:
-        """Let replicas fetch the prefix if that pays; return when each has fetched or given up."""
+        """Let replicas fetch the prefix if fetching is faster than computing; return when each has
+        fetched or given up.
+        """
         request = _as_request(prefix)
         asked = await asyncio.gather(*(self._request(name, request) for name in names))
         fetching = [fetch for fetch in asked if fetch is not None]
@@ -74,7 +76,9 @@ class FirstFetches:
                         pass
 
     async def _hits(self) -> Mapping[str, int]:
-        """Count the requests that have found each pinned prefix, if among the hottest prefixes."""
+        """Count the requests that have found each pinned prefix; prefixes that are not among the
+        hottest are left out.
+        """
         serving, found = self._members.serving(), dict[str, int]()
         with suppress(EngineError):
             answers = await ask_all(serving, PrefixesQuery(order="hot", limit=LISTED))

@@ -5,7 +5,8 @@ also waits while the state does not answer: an engine that may still have flushe
 used. No flush can be recorded meanwhile, and a minute later no key is valid either.
 
 A flush that engines repeat is due `again_s` seconds after this process first saw the flush, by a
-monotonic clock: never earlier than its record says, and later if the process did not run or read.
+monotonic clock: never earlier than the flush's record says, and later if this process did not run
+or could not read.
 
 Knows: the records. Does not know: which engine has done which flush; each engine knows its own.
 """
@@ -29,10 +30,11 @@ class FlushReader:
         self._monotonic = monotonic
         self._log: FlushLog | None = None
         self._is_found = asyncio.Event()
-        self._seen: dict[str, float] = {}  # when each flush that engines repeat was first seen
+        # times at which the flushes that engines repeat were first seen
+        self._seen: dict[str, float] = {}
 
     def found(self, log: FlushLog) -> None:
-        """Use the log of flushes from now on: the state is open."""
+        """Read from this log of flushes from now on; called when the state is open."""
         self._log = log
         self._is_found.set()
 
@@ -46,7 +48,9 @@ class FlushReader:
                 await asyncio.sleep(RETRY_S)
 
     def due(self, flushes: Sequence[CacheFlush]) -> dict[str, str | None]:
-        """Map the ids of all recorded flushes to tenants, second ids as well once they are due."""
+        """Map the ids of all recorded flushes to tenants, with the second ids of flushes whose
+        repetition is due.
+        """
         now = self._monotonic()
         again = [one for one in flushes if one.again_s is not None]
         self._seen = {one.id: self._seen.get(one.id, now) for one in again}

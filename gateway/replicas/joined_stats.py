@@ -22,7 +22,7 @@ from engine.link.stats_messages import (
 )
 from gateway.replicas.sums import merged, summed
 
-# Show the worst state among all disks.
+# The states of disks, of which the worst is shown.
 _WORST_FIRST = ("down", "off", "starting", "up")
 
 
@@ -33,7 +33,9 @@ class JoinedStats(EngineStats, frozen=True, kw_only=True):
 
 
 def each_replica(stats: EngineStats) -> dict[str, EngineStats]:
-    """Return each answering replica's counters by name; none if there is a single engine."""
+    """Return each answering replica's counters by name; an empty mapping if there is a single
+    engine.
+    """
     return stats.replicas if isinstance(stats, JoinedStats) else {}
 
 
@@ -68,7 +70,7 @@ def joined_stats(found: Mapping[str, EngineStats], evictions: int) -> JoinedStat
 
 
 def joined_states(parts: Sequence[StateStats]) -> StateStats:
-    """Add up the slots and checkpoints of recurrent states."""
+    """Add up the slots and the state checkpoints of recurrent layers."""
     return summed(parts, lower=merged((part.lower for part in parts), summed))
 
 
@@ -112,7 +114,7 @@ def _tiers(tiers: Sequence[TierStats]) -> TierStats:
 
 
 def joined_disk(disks: Iterable[DiskStats | None]) -> DiskStats | None:
-    """Sum up the disks, with the worst disk's state; None without a disk."""
+    """Sum up the disks, with the worst disk's state; None if no engine has a disk tier."""
     there = [disk for disk in disks if disk is not None]
     if not there:
         return None

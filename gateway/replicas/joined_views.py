@@ -34,7 +34,7 @@ class JoinedOverview(Overview, frozen=True, kw_only=True, tag="joined_overview")
 
 
 def each_overview(overview: Overview) -> dict[str, Overview]:
-    """Return each answering replica's overview; none if there is a single engine."""
+    """Return each answering replica's overview; an empty mapping if there is a single engine."""
     return overview.replicas if isinstance(overview, JoinedOverview) else {}
 
 
@@ -84,7 +84,9 @@ def joined_sequences(found: Mapping[str, Sequences], limit: int) -> Sequences:
 
 
 def joined_prefixes(found: Mapping[str, Prefixes], order: PrefixOrder, limit: int) -> Prefixes:
-    """Join the first `limit` prefixes in the engines' order (`prefix_cache.tree.survey`)."""
+    """Join the replicas' prefixes in the order that engines use (`prefix_cache.tree.survey`);
+    return the first `limit`.
+    """
     every = chain(*(one.prefixes for one in found.values()))
     ages = [one.age_s for one in found.values()]
     known = [age for age in ages if age is not None]
@@ -106,7 +108,9 @@ def joined_roots(found: Mapping[str, TreeLevel], limit: int) -> TreeLevel:
 
 
 def joined_marks(found: Mapping[str, MarkedPrefixes]) -> MarkedPrefixes:
-    """Join the marked prefixes, each from the replica that has most of it; last used first."""
+    """Join the marked prefixes, each from the replica that has most of its tokens; the most
+    recently used prefix first.
+    """
     best = merged(
         ({one.prefix_id: one for one in reply.prefixes} for reply in found.values()),
         lambda same: max(same, key=lambda one: (one.tiers.total, one.left)),

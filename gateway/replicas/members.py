@@ -8,10 +8,10 @@
 Members may join and leave while others serve. A leaving member gets no new request, and is dropped
 once its running requests have ended.
 
-A member with another fingerprint than the common one is refused: its blocks and answers would be
-another model's. The first engine that connects sets the common fingerprint. The common fingerprint
-changes only when all replicas that had it have come back with other fingerprints: a replica that is
-away may still come back with the common fingerprint.
+A member whose fingerprint is not the common fingerprint is refused: its KV blocks and answers would
+be another model's. The first engine that connects sets the common fingerprint. The common
+fingerprint changes only when all replicas that had it have come back with other fingerprints: a
+replica that is away may still come back with the common fingerprint.
 
 Knows: connections and the engines' own descriptions. Does not know: requests.
 """
@@ -40,7 +40,7 @@ _SENDS = frozenset(("ready", "draining"))
 
 
 class ReplicaEngine(Engine, Protocol):
-    """An engine whose requests can be taken away; `EngineClient` is one."""
+    """An engine whose requests can be taken away, such as an `EngineClient`."""
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
@@ -71,7 +71,8 @@ class Members:
         """Call `gone` with the name of each replica whose engine has gone."""
         self.engines = dict(engines)
         self._gone = gone
-        self._ids: dict[str, str | None] = dict.fromkeys(self.engines)  # ids of connected engines
+        # ids of connected engines by replica name; None: not connected
+        self._ids: dict[str, str | None] = dict.fromkeys(self.engines)
         self._stopping: dict[str, str] = {}  # ids of stopping engines, by name
         self._leaving: set[str] = set()  # names of leaving replicas
         # the last fingerprint of each replica, also after its engine has gone
@@ -104,7 +105,8 @@ class Members:
         self._last.pop(name, None)
         self._roles.pop(name, None)
         for welcome in filter(None, (one.welcome for one in self.engines.values())):
-            self._agree(welcome.fingerprint)  # perhaps no replica has the common one now
+            # perhaps no replica has the common fingerprint any more
+            self._agree(welcome.fingerprint)
         return engine
 
     def ready(self, tokens: int = 0) -> list[str]:
@@ -141,7 +143,7 @@ class Members:
         return found
 
     def connected(self) -> dict[str, ReplicaEngine]:
-        """Select the connected replicas, also the refused ones."""
+        """Select the connected replicas, also refused replicas."""
         return {n: self.engines[n] for n, state in self._states().items() if state not in _IS_AWAY}
 
     def health(self) -> dict[str, ReplicaHealth]:
@@ -153,7 +155,9 @@ class Members:
 
     @property
     def is_stalled(self) -> bool:
-        """True if no replica is ready, but a stalled one may be when its process goes on."""
+        """True if no replica is ready, but a stalled replica may become ready when its process goes
+        on.
+        """
         states = set(self._states().values())
         return "ready" not in states and "stalled" in states
 
@@ -195,7 +199,9 @@ class Members:
                 _LOG.error("replica %s is refused: %s", name, self._why(name, "refused"))
 
     def _agree(self, fingerprint: bytes) -> None:
-        """Make `fingerprint` the common one if no replica has the former common one any more."""
+        """Make `fingerprint` the common fingerprint if no replica has the former common fingerprint
+        any more.
+        """
         if self._fingerprint not in self._last.values():
             self._fingerprint = fingerprint
 

@@ -72,11 +72,12 @@ from gateway.replicas.joined_views import (
 )
 from gateway.replicas.members import Members
 
-AGAIN_S = 1.0  # wait for the second round; a replica that hangs flushes once it goes on
+# seconds to wait for the second round of answers; a replica that hangs flushes once it goes on
+AGAIN_S = 1.0
 
 
 class NotAllFlushed(EngineUnavailable):
-    """The error of a flush that some replicas `missed` (reasons by name).
+    """The error of a flush that some replicas `missed` (the reasons, by replica name).
 
     `blocks` and `erased` count what the other replicas dropped.
     """

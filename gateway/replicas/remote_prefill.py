@@ -1,11 +1,12 @@
 """A remote prefill: an engine computes a request's prompt for the engine that answers it.
 
-    remote   sent --computes, blocks go to the other as they commit--> over; its token is dropped
-    attempt  sent --fetches ... ---------------------------------> the last token, begun, answers
+    remote   sent --computes, commits blocks, sends them to the other engine--> over; its token is
+    dropped attempt  sent --fetches ... ---------------------------------> the last token, begun,
+    answers
 
-However a remote prefill ends, the answering engine computes the blocks that have not come, so the
-prefill's errors reach nobody. The prefill ends with its request at the latest. The prompt counts as
-looked up by the answering engine alone.
+However a remote prefill ends, the answering engine computes the KV blocks that have not arrived, so
+no error of the prefill reaches the client. The prefill ends with its request at the latest. The
+prompt counts as looked up by the answering engine alone.
 
 Blocks that the prefill computes are fetched, but were not cached: `own_reuse` subtracts them.
 
@@ -35,7 +36,8 @@ from gateway.replicas.members import ReplicaEngine
 from gateway.routing.prompt import TOKEN_BYTES
 from gateway.routing.remote_prefill import prefill_id
 
-# One token is sampled and dropped: the answering engine computes the last position itself.
+# A prefill samples one token, which is dropped: the answering engine computes the last position
+# itself.
 _PROMPT_ALONE = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 _LOG = logging.getLogger(__name__)
 
@@ -59,8 +61,10 @@ class RemotePrefill:
         )
         self.error: EngineError | None = None
         self.says_it_stops = False  # whether the computing engine has announced that it stops
-        self._engine_seconds = 0.0  # spent by the computing engine, known once the prefill is over
-        self._computed = 0  # computed by that engine, known once the prefill is over
+        # seconds spent by the computing engine, known once the prefill is over
+        self._engine_seconds = 0.0
+        # number of tokens computed by that engine, known once the prefill is over
+        self._computed = 0
         self._reused: Reused | None = None
         self._running: asyncio.Task[None] | None = None
 
@@ -92,8 +96,8 @@ class RemotePrefill:
     def own_end(self, end: End) -> End:
         """Return the answering engine's end, with the tokens that both engines computed.
 
-        Before the first token, perhaps only the computing engine has computed tokens; then its
-        counts are taken. Tokens of a prefill that was not awaited count for nobody.
+        Before the first token, perhaps only the computing engine has computed tokens; then the
+        counts of that engine are taken. Tokens of a prefill that was not awaited count for nobody.
         """
         before = end.reused or Reused()
         reused = self.own_reuse(before)

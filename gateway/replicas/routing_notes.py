@@ -1,6 +1,6 @@
 """The counters that routing reports to: a gateway's metrics, or none.
 
-Knows: names and numbers. Does not know: how they are counted.
+Knows: names and numbers of events. Does not know: how events are counted.
 """
 
 from typing import Literal, Protocol
@@ -25,7 +25,9 @@ class RoutingNotes(Protocol):
         ...
 
     def routed_alone(self) -> None:
-        """Count a choice made without the router process because the router did not answer."""
+        """Count a choice made without the router process because the router process did
+        not answer.
+        """
         ...
 
     def snapshot(self, replica: str) -> None:

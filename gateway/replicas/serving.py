@@ -1,4 +1,5 @@
-"""The requests on several replicas: routed, sent, watched until they begin, sent elsewhere.
+"""The requests on several replicas: each is routed, sent, watched until it begins, and perhaps sent
+to another replica.
 
 Knows: which request is on which replica. Does not know: what an error means for a request
 (`attempts`), which replica is best and what it fetches (`gateway.routing`), or queries (`queries`).
@@ -21,7 +22,8 @@ from gateway.routing.remote_prefill import answering, computing
 from gateway.routing.route import Route, RouteQuestion, Routing, sent_by
 from gateway.routing.router import RoutingChoice, Sources
 
-RETRY_AFTER_S = 2.0  # seconds until a replica that died is usually back
+# seconds after which clients should retry: a replica that died is usually back by then
+RETRY_AFTER_S = 2.0
 
 
 class Serving:
@@ -36,7 +38,8 @@ class Serving:
         self._members = members
         self._routing = routing
         self.notes: RoutingNotes = notes or NoNotes()
-        self._unbegun: dict[str, Attempt | RemotePrefill] = {}  # by request id
+        # unbegun attempts and prefills, by request id
+        self._unbegun: dict[str, Attempt | RemotePrefill] = {}
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
@@ -159,7 +162,7 @@ class Serving:
             self.notes.predicted(attempt.expected_s, time.monotonic() - attempt.sent_at)
         is_fetched = event.reused is not None and event.reused.fetched > 0
         if attempts.remote is not None and not is_fetched:
-            attempts.remote.stop()  # nobody waited for the prefill
+            attempts.remote.stop()  # stops the prefill, for which the request did not wait
 
     def _lost(self, attempts: Attempts, attempt: Attempt, error: EngineError) -> EngineError:
         """Return the error if another replica is to be tried, else raise the error."""

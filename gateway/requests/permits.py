@@ -40,7 +40,7 @@ from gateway.prompts.generation_request import AdmittedRequest
 from gateway.tenant_limits import Prices, RateStatus, TokenCounts
 
 RENEW_EVERY_S = HOLD_S / 4
-_SHORT = 64  # tokens; a lower `max_tokens` is never shortened
+_SHORT = 64  # number of tokens; a `max_tokens` below is never shortened
 
 
 class Permits:
@@ -80,7 +80,7 @@ class Permits:
         """Give a permit for one request of `caller`; raise GatewayError if it may not run now.
 
         Raises LimitReached, BudgetSpent, or Unavailable if the budget cannot be looked up. If a
-        tenant has many refusals a second, they are delayed (`RefusalThrottle`).
+        tenant has many refusals a second, refusals are delayed (`RefusalThrottle`).
         """
         with self._bodies.lease(caller.tenant_id) as body:
             permit = Permit(self, caller, body)
@@ -98,7 +98,9 @@ class Permits:
         return verdict
 
     async def asked(self, demand: Demand) -> Verdict:
-        """Ask the limiter for `demand`, and keep a granted hold renewed; raise Unavailable."""
+        """Ask the limiter for `demand`, and keep a granted hold renewed; raise Unavailable if the
+        limiter cannot be asked.
+        """
         try:
             verdict = await self._limiter.reserve(demand)
         except (StateLost, StateDiskFull):
@@ -138,12 +140,14 @@ class Permits:
             raise
 
     async def _charge_now(self, hold: Hold, used: Amount) -> None:
-        with suppress(Unavailable):  # the hold expires, and its whole budget is charged
+        # if this fails, the hold expires and is charged to the budget in full
+        with suppress(Unavailable):
             await self._limiter.charge(hold, used)
 
     async def _renew(self) -> None:
         await asyncio.sleep(RENEW_EVERY_S)
-        with suppress(Unavailable):  # a hold outlasts several missed renewals
+        # a failed renewal does no harm: a hold outlasts several missed renewals
+        with suppress(Unavailable):
             await self._limiter.renew(list(self._holds.values()))
 
 
@@ -158,10 +162,12 @@ class Permit:
         self._choices = 0
         self._hold: Hold | None = None  # None: the tenant has no limits
         self._used: Callable[[], TokenCounts] = TokenCounts
-        self._unset = 0  # answers without a `max_tokens`
+        self._unset = 0  # number of answers without a `max_tokens`
 
     def choose(self, choices: int) -> None:
-        """Count the request's choices as streams; TooManyRequests if the tenant has too many."""
+        """Count the request's choices as streams; raise TooManyRequests if the tenant has too many
+        streams.
+        """
         self._permits.streams.take(self.caller.tenant_id, choices - self._choices)
         self._choices = choices
 
@@ -170,12 +176,13 @@ class Permit:
         self._hold, self.standing = granted.hold, granted.standing
 
     async def extend(self, admitted: AdmittedRequest) -> AdmittedRequest:
-        """Release the body and reserve the tokens of `admitted`; return it, shortened to fit.
+        """Release the body and reserve the tokens of `admitted`; return the request, shortened to
+        fit.
 
         If the request sets no `max_tokens`, its answers may be as long as the limits have room for.
-        The tokens that the answers are likely to need are reserved of the rate, and the most that
-        the answers may cost is reserved of a budget. Raises the errors of `Permits.taken`; the
-        request then keeps its hold.
+        Of the rate, the tokens that the answers are likely to need are reserved; of a budget, the
+        maximum cost of the answers. Raises the errors of `Permits.taken`; the request then keeps
+        its hold.
         """
         self.body.release()
         if self._hold is None or not _counts_tokens(self._hold.demand):

@@ -19,7 +19,8 @@ from gateway.tenant_limits import TokenCounts
 
 PREDICTION = "prediction"  # the source of drafts from a request's own prediction
 _CANCELLED = "cancelled"
-_GAPS_AT_ONCE = 64  # gaps reported together: single reports cost as much as sending a token
+# number of gaps that are reported together, since a single report costs as much as sending a token
+_GAPS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,19 @@ class Usage:
     cached_tokens: int
     completion_tokens: int
     tiers: TierTokens | None = None  # tiers of the cached tokens; None: not shown
-    state_tier: StateTier | None = None  # of the first prompt that has a state
-    reasoning_tokens: int = 0  # included in `completion_tokens`; known at the end
-    cache_miss: CacheMiss | None = None  # why the prompt missed, if asked
+    # tier of the recurrent state that the first prompt with a state continued
+    state_tier: StateTier | None = None
+    # number of the `completion_tokens` that are reasoning; known at the end
+    reasoning_tokens: int = 0
+    cache_miss: CacheMiss | None = None  # why the prompt missed the cache, if the request asks
     # Prompt tokens written to the cache for each breakpoint, summed over the prompts.
     written: tuple[int, ...] = ()
-    retained_s: tuple[float, ...] = ()  # by breakpoint, after each use
-    drafts: DraftCounts = field(default_factory=dict)  # drafted and accepted, by source; at the end
+    # seconds for which each breakpoint's prefix is retained after each use
+    retained_s: tuple[float, ...] = ()
+    # numbers of drafted and of accepted tokens, by source; known at the end
+    drafts: DraftCounts = field(default_factory=dict)
     rejected_prediction_tokens: int = 0  # included in `completion_tokens`; known at the end
-    modules: ModulesUsed | None = None  # modules of the prompt
+    modules: ModulesUsed | None = None  # prompt modules that the prompt used
 
     @property
     def accepted_prediction_tokens(self) -> int:
@@ -83,13 +88,16 @@ class RequestMetrics:
         self._clock = clock
         self._trace = trace
         self._last_token_at: dict[int, float] = {}
-        self._told: dict[int, int] = {}  # tokens sent so far, by choice
-        self._reused: dict[int, Reused] = {}  # the prompt's reuse, by choice
+        self._told: dict[int, int] = {}  # number of tokens sent so far, by choice
+        # how much of the prompt came from the cache, by choice
+        self._reused: dict[int, Reused] = {}
         self._ends: dict[int, Finished | Failed] = {}  # the engine's ends, by choice
         self._gaps: list[float] = []
         self._reasoning_tokens = 0
-        self._first_token_s: float | None = None  # since the request arrived
-        self._prefill_s: float | None = None  # of the first choice that had a token
+        # seconds from the request's arrival to its first token
+        self._first_token_s: float | None = None
+        # seconds of prefill of the first choice that had a token
+        self._prefill_s: float | None = None
         self._outcome = "internal_error"
 
     def see(self, event: Event) -> None:
@@ -115,7 +123,7 @@ class RequestMetrics:
             self._reuse(index, end.reused)
 
     def usage(self) -> Usage:
-        """Return the usage so far; a prompt that its choices share counts once.
+        """Return the usage so far; a prompt that several choices share counts once.
 
         When all choices have ended, the request is charged this usage.
         """
@@ -151,7 +159,9 @@ class RequestMetrics:
         )
 
     def missed(self) -> CacheMiss | None:
-        """Return why the prompt missed the cache; None unless it was compared and has begun."""
+        """Return why the prompt missed the cache; None unless the prompt was compared and the
+        answer has begun.
+        """
         reused = self._reused_by_prompt()
         return self._cache_miss(sum(one.tokens for one in reused)) if reused else None
 
@@ -236,7 +246,7 @@ class RequestMetrics:
     def _reused_by_prompt(self) -> list[Reused]:
         """Choose, for each prompt, the reuse of the choice that computed most of the prompt.
 
-        Tokens that one choice computed are not counted as cached for the others.
+        Tokens that one choice computed do not count as cached for the prompt's other choices.
         """
         found: dict[int, Reused] = {}
         for index in sorted(self._reused, key=self._computed):
@@ -284,7 +294,7 @@ class RequestMetrics:
             self._trace.first_token(event.timing)
         before = self._last_token_at.get(index)
         if before is not None:
-            count = len(event.token_ids)  # of one step, whose time they share equally
+            count = len(event.token_ids)  # tokens of one step, which share the step's time equally
             self._gaps += [(now - before) / count] * count
             if len(self._gaps) >= _GAPS_AT_ONCE:
                 self._hand_on_gaps()

@@ -133,7 +133,8 @@ class RequestTrace(RequestTracing):
             ("queue", timing.queue),
             ("match", timing.match),
             ("load", timing.load),
-            *([("fetch", timing.fetch)] if timing.fetch else []),  # from another engine: seldom
+            # fetching from another engine is rare
+            *([("fetch", timing.fetch)] if timing.fetch else []),
             ("prefill", timing.prefill),
         ):
             self._phase(name, begin, begin + seconds)

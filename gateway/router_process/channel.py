@@ -1,7 +1,7 @@
 """One end of a connection between a worker and the router process: bounded, ordered messages.
 
-Bytes that are no message end the connection. A process that does not read ends the connection too,
-because the bytes that wait for it must not grow without bound.
+Bytes that are no message end the connection. So does a process that does not read, because the
+bytes that wait to be sent must not grow without bound.
 
 Knows: frames. Does not know: what messages are for.
 """
@@ -12,8 +12,9 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-MAX_FRAME_BYTES = 32 << 20  # the engine link's bound: both carry a prompt's block keys
-HEAD_BYTES = 4  # the length of a frame, big endian
+# maximum bytes of a frame, as on the engine link: both carry a prompt's block keys
+MAX_FRAME_BYTES = 32 << 20
+HEAD_BYTES = 4  # bytes of a frame's length, big endian
 MOST_UNSENT_BYTES = 2 * MAX_FRAME_BYTES
 
 M = TypeVar("M")
@@ -74,7 +75,7 @@ class RouterChannel(asyncio.Protocol, Generic[M]):
             self.close()
 
     def close(self) -> None:
-        """End the connection now; `closed` is set in a later turn of the loop."""
+        """End the connection now; the event `closed` is set in a later turn of the event loop."""
         if self._transport is not None:
             self._transport.abort()
 

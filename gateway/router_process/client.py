@@ -44,18 +44,20 @@ from gateway.routing.route import Route, RouteQuestion, decide, sent_by
 from gateway.routing.router import Sources
 
 # A choice takes a quarter of a millisecond at most, and a thousand may be asked for at once. So a
-# router process that takes longer stands still, and a worker waits for such a process only once.
+# router process that takes longer hangs, and a worker waits for a hanging process only once.
 WAIT_S = 0.25
-TURNS = 10  # turns of the loop's clock in WAIT_S
-RETRY_S = 0.1  # after a connection that ended, or failed
+TURNS = 10  # number of turns of the loop's clock in WAIT_S
+RETRY_S = 0.1  # seconds to wait after a connection ended or failed
 # A connection that ends early may do so again, for instance if an older process cannot read it.
 RETRY = Backoff(RETRY_S, base_delay_s=2 * RETRY_S, max_delay_s=5.0, healthy_after_s=10.0)
-SILENT_S = 3.0  # the process sends a message every second
-START_S = 5.0  # the wait for the process before a worker serves without it
+# seconds of silence after which the process counts as away: it sends a message every second
+SILENT_S = 3.0
+START_S = 5.0  # seconds to wait for the process before a worker serves without it
 
 _LOG = logging.getLogger(__name__)
 
-_Answer: TypeAlias = asyncio.Future[RouteAnswer | SourceAnswer | None]  # None: no answer came
+# a future answer of the router process; None: no answer came
+_Answer: TypeAlias = asyncio.Future[RouteAnswer | SourceAnswer | None]
 
 
 class RouterClient:
@@ -72,13 +74,13 @@ class RouterClient:
         self._wait_s = wait_s
         self._own = OwnRequests()
         self._channel: RouterChannel[FromRouter] | None = None
-        self._is_met = asyncio.Event()  # the process has sent a message on this connection
+        self._is_met = asyncio.Event()  # set once the process has sent a message on this connection
         self._numbers = count()
         self._waiting: dict[int, _Answer] = {}
         self._late: set[int] = set()  # numbers of questions whose answers nobody awaits any more
         self._known: dict[str, int] = {}
         self._is_alone = False  # whether the log says that this worker chooses alone
-        self._heard_at = 0.0  # when the last message came, by the loop's clock
+        self._heard_at = 0.0  # time of the last message, by the loop's clock
         self._short_connections = 0  # connections in a row that ended early
 
     @asynccontextmanager
@@ -180,7 +182,9 @@ class RouterClient:
         return replace(route, is_alone=True)
 
     def _withdraw(self, request: RoutingRequest) -> None:
-        """Withdraw a question, and void the decision that the process may have made for it."""
+        """Withdraw a question, and void the decision that the process may have made for the
+        question.
+        """
         for request_id in (prefill_id(request.request_id), request.request_id):
             self._tell(NoteEnded(request_id))
 
@@ -193,7 +197,7 @@ class RouterClient:
     async def _connect(self) -> None:
         """Connect once, and pause after the connection's end."""
         self._channel = channel = RouterChannel[FromRouter](FromRouter, self._take)
-        with suppress(OSError):  # no process listens
+        with suppress(OSError):  # no process listens on the socket
             loop = asyncio.get_running_loop()
             await loop.create_unix_connection(lambda: channel, str(self._socket))
             began = self._now()

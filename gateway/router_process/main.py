@@ -57,7 +57,8 @@ def main(arguments: Sequence[str]) -> int:
     prevent_core_dumps()
     config = msgspec.json.decode(arguments[0], type=GatewayConfig)
     set_up_logging(config.log_level)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too
+    # Ctrl-C also reaches the parent, which ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         uvloop.run(run(config, msgspec.json.decode(arguments[1], type=WorkerConfig)))
     except _CANNOT_START as error:

@@ -78,7 +78,7 @@ class WorkerConnection:
         """Call `over` when the connection has ended."""
         self._router = router
         self._limits = limits
-        self._at: dict[str, str] = {}  # the replica of each running request
+        self._at: dict[str, str] = {}  # names of replicas, by running request
         self._over = over
         self.channel = RouterChannel[ToRouter](
             ToRouter, self._take, lambda: self.channel.send(known()), self._lost

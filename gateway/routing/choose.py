@@ -9,11 +9,11 @@
 
 So requests that begin alike wait for the first of them, and no two replicas compute the same prefix
 at the same time. And new conversations do not all go to the replicas that have their few common
-blocks, where they would push out older blocks while other caches are half empty. Computed tokens
-have to be cached: when all replicas compute about as much, the blocks evicted next are about as old
-in each of them, as in one large cache.
+blocks, where these conversations would push out older KV blocks while other caches are half empty.
+Computed tokens have to be cached: when all replicas compute about as much, the blocks evicted next
+are about as old in each of them, as in one large cache.
 
-Knows: names and numbers. Does not know: where they come from.
+Knows: replicas' names, times and counts. Does not know: where these come from.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,19 +24,20 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The bounds on imbalance among replicas."""
+    """The bounds on imbalance among replicas, and the prices of loads on them."""
 
-    spread: float = 1.5  # the most running requests of a replica, as a multiple of the mean
-    slack: int = 4  # running requests allowed beyond `spread`, for small numbers
+    # maximum number of running requests of a replica, as a multiple of the mean
+    spread: float = 1.5
+    slack: int = 4  # number of running requests allowed beyond `spread`, for small numbers
     # price of keeping other requests waiting, as a multiple of the seconds of computing
     others: float = 0.75
     # added to a replica's price factors for each cache size of tokens that the replica was given
     # beyond the replica that was given the fewest
     ahead: float = 4.0
-    least_prompts: int = 16  # prompts that an empty cache is taken to hold
+    least_prompts: int = 16  # number of prompts that an empty cache is taken to hold
     copies: float = 0.3  # price of fetching tokens, as a share of computing them
-    alike: float = 0.02  # share of the time to the first token that counts as no difference
-    alike_s: float = 0.002  # seconds that count as no difference
+    alike: float = 0.02  # difference that counts as none, as a share of the time to the first token
+    alike_s: float = 0.002  # difference in seconds that counts as none
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -44,9 +45,9 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
     replica: str
     first_token_s: float  # predicted seconds to the first token, without loads
-    compute_s: float  # the part of `first_token_s` that computes the request's tokens
-    running: int  # requests that were sent to the replica and are not over
-    given: int  # prompt tokens that the replica had to compute or fetch so far
+    compute_s: float  # seconds of `first_token_s` in which the request's tokens are computed
+    running: int  # number of requests that were sent to the replica and are not over
+    given: int  # number of prompt tokens that the replica had to compute or fetch so far
     copied_s: float = 0.0  # the seconds that computing the fetched tokens would take
     loads: bool = False  # whether the replica loads blocks from slower tiers
 

@@ -13,14 +13,15 @@ Knows: keys. Does not know: requests, or how long anything takes.
 from bisect import bisect_left
 from collections.abc import Sequence
 
-Marks = Sequence[tuple[int, int]]  # numbers of first blocks, each with the last block's key
+# beginnings of a prompt: the number of blocks, and the last block's key
+Marks = Sequence[tuple[int, int]]
 
 
 class Expected:
-    """The prompts that were sent to one replica and have not begun to answer."""
+    """The prompts that were sent to one replica, and whose answers have not begun."""
 
     def __init__(self) -> None:
-        # number of prompts with each beginning, by the key of its last block
+        # number of prompts with each beginning, by the key of the beginning's last block
         self._prompts: dict[int, int] = {}
 
     def __bool__(self) -> bool:
@@ -32,7 +33,7 @@ class Expected:
             self._prompts[key] = self._prompts.get(key, 0) + 1
 
     def remove(self, marks: Marks) -> None:
-        """Remove a prompt that has begun to answer, or never will."""
+        """Remove a prompt whose answer has begun, or never will begin."""
         for _, key in marks:
             if self._prompts[key] > 1:
                 self._prompts[key] -= 1

@@ -1,6 +1,6 @@
 """The choice whether a replica fetches a prompt's first blocks, and from which replica.
 
-    set up + the seconds in which the source loads the blocks from its slower tiers
+    seconds to set up + the seconds in which the source loads the blocks from its slower tiers
            + tokens x seconds a token by that way x (1 + fetches under way from the source)
 
 is compared with the time to compute the same tokens. The fetch must take less by a margin, because
@@ -30,9 +30,11 @@ Lacking: TypeAlias = tuple[str, ReplicaLoad, int]
 class FetchLimits:
     """The limits within which a fetch pays."""
 
-    setup_s: float = 0.003  # seconds before the first byte
-    margin: float = 1.25  # computing must take at least this many times as long as the fetch
-    least_tokens: int = 256  # fewer tokens are computed within a step that is taken anyway
+    setup_s: float = 0.003  # seconds from the start of a fetch to its first byte
+    margin: float = 1.25  # minimum time of computing, as a multiple of the time of the fetch
+    # minimum number of tokens to fetch: fewer tokens are computed within a step that is taken
+    # anyway
+    least_tokens: int = 256
 
 
 class Offer(NamedTuple):
@@ -41,16 +43,16 @@ class Offer(NamedTuple):
     replica: str
     source: FetchSource
     is_over_tcp: bool
-    uncached: int  # prompt tokens that are left to compute after the fetch
+    uncached: int  # number of prompt tokens that are left to compute after the fetch
     begins_s: float  # seconds before the source begins to send
-    shared_by: int  # fetches from this replica, the new fetch included
+    shared_by: int  # number of fetches from this replica, the new fetch included
 
 
 class ChosenFetch(msgspec.Struct, frozen=True, gc=False):
     """The chosen fetch and its predicted seconds."""
 
     source: FetchSource
-    tokens: int  # tokens that are fetched and so not computed
+    tokens: int  # number of tokens that are fetched and so not computed
     seconds: float
 
 

@@ -1,6 +1,6 @@
 """The index of the replicas' blocks and their tiers, by the engines' cache events.
 
-A replica that has a block has all blocks before the block, none of them in a slower tier. So a
+A replica that has a KV block has all blocks before the block, none of them in a slower tier. So a
 binary search over the prompt's block keys finds how much of the prompt a replica has:
 
     keys of the prompt   k0  k1  k2  k3  k4  k5  k6  k7
@@ -26,7 +26,7 @@ from prefix_cache.hashing import KEY_BYTES
 TIERS: tuple[TierName, ...] = ("device", "host", "disk")  # the fastest tier first
 _LEVEL = {tier: level for level, tier in enumerate(TIERS)}
 _ON_DEVICE, _ON_DISK = _LEVEL["device"], _LEVEL["disk"]
-_STEPS = 64  # steps into which `lower` divides a prompt
+_STEPS = 64  # number of steps into which `lower` divides a prompt
 _FEW_BYTES = 32 * KEY_BYTES  # bytes of keys up to which keys are shortened singly, which is faster
 
 
@@ -34,7 +34,7 @@ class FoundBlocks(msgspec.Struct, frozen=True, gc=False):
     """The part of a prompt that a replica has: its first `blocks` blocks, in any tiers."""
 
     blocks: int = 0
-    is_lower: bool = False  # some blocks lie below the device tier: see `CacheIndex.lower`
+    is_lower: bool = False  # whether some blocks lie below the device tier: see `CacheIndex.lower`
 
 
 class Lower(NamedTuple):
@@ -48,7 +48,7 @@ NOTHING = FoundBlocks()
 
 
 class Levels(dict[int, int]):
-    """The tier of each block of one replica, by its key; a missing block counts as slow."""
+    """The tier of each block of one replica, by the block's key; a missing block counts as slow."""
 
     def __missing__(self, key: int) -> int:
         return _ON_DISK
@@ -58,7 +58,7 @@ class CacheIndex:
     """The blocks of all replicas. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._levels: dict[str, Levels] = {}  # by replica and block
+        self._levels: dict[str, Levels] = {}  # tiers of blocks, by replica
 
     def blocks(self, replica: str) -> int:
         """Count the known blocks of a replica."""
@@ -96,8 +96,8 @@ class CacheIndex:
     def lower(self, replica: str, keys: Keys, blocks: int) -> Lower:
         """Count the blocks in slower tiers among a replica's first `blocks` found blocks.
 
-        The count is exact to a 64th of the prompt; more is not worth its time. Each 64th counts as
-        lying in the slowest tier of its blocks.
+        The count is exact to a 64th of the prompt; an exact count would not be worth the time. Each
+        64th counts as lying in the slowest tier of its blocks.
         """
         level_of = self._levels[replica].__getitem__
         step = max(len(keys) // _STEPS, 1)

@@ -17,8 +17,9 @@ class LeastOutstandingRouter:
     """A `Router` by outstanding prompt tokens. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._tokens: Counter[str] = Counter()  # tokens of running prompts, by replica
-        self._given: Counter[str] = Counter()  # tokens of running and ended prompts, by replica
+        self._tokens: Counter[str] = Counter()  # number of tokens of running prompts, by replica
+        # number of tokens of running and ended prompts, by replica
+        self._given: Counter[str] = Counter()
         self._sent: dict[str, tuple[str, int]] = {}
 
     def choose(

@@ -14,14 +14,14 @@ from gateway.routing.rates import COMPUTE_S, PRIOR_TOKENS, ReplicaRates
 
 @dataclass(slots=True)
 class Sent:
-    """A request that was sent and is not over."""
+    """A request that was sent to a replica and is not over."""
 
     replica: str
-    tokens: int  # tokens of the request's prompt
-    uncached: int  # uncached tokens of the prompt, as predicted when it was sent
+    tokens: int  # number of tokens of the request's prompt
+    uncached: int  # number of uncached tokens of the prompt, as predicted when the request was sent
     marks: Marks
     source: FetchSource | None = None  # the replica from which blocks are fetched first
-    namespace: bytes = b""  # the request's own namespace
+    namespace: bytes = b""  # the request's own namespace, the last of its path
     has_begun: bool = False
 
 
@@ -30,9 +30,10 @@ class ReplicaLoad:
     """The load of one replica."""
 
     rates: ReplicaRates
-    given: int  # prompt tokens to compute or fetch so far, also of ended requests
-    running: int = 0  # running requests
-    queued: int = 0  # prompt tokens to compute of requests that have not begun
+    # number of prompt tokens that were to be computed or fetched so far, also of ended requests
+    given: int
+    running: int = 0  # number of running requests
+    queued: int = 0  # number of prompt tokens to compute, of requests that have not begun
     expected: Expected = field(default_factory=Expected)
 
 
@@ -42,14 +43,17 @@ class Loads:
     def __init__(self) -> None:
         self._loads: dict[str, ReplicaLoad] = {}
         self._sent: dict[str, Sent] = {}
-        self._fetches: Counter[str] = Counter()  # fetches of unbegun requests, by address
+        # number of fetches of unbegun requests, by the source's address
+        self._fetches: Counter[str] = Counter()
 
     def fetches_from(self, address: str) -> int:
         """Count the requests that fetch from this address, or are about to."""
         return self._fetches.get(address, 0)
 
     def of(self, replica: str) -> ReplicaLoad:
-        """Return a replica's load; a new load begins with the mean rate and the least `given`."""
+        """Return a replica's load; a new replica's load begins with the mean rate of all, and with
+        the smallest `given`.
+        """
         load = self._loads.get(replica)
         if load is None:
             load = self._loads[replica] = self._new()
@@ -67,7 +71,8 @@ class Loads:
 
         Fetched tokens are not computed, but have to be cached like computed tokens.
         """
-        self._end(request_id)  # in case the request was sent elsewhere before
+        # ends an earlier attempt, if the request was sent to another replica before
+        self._end(request_id)
         uncached = new = prompt.uncached(cached)
         if source is not None:
             uncached = max(min(new, prompt.tokens - source.num_tokens), 1)

@@ -18,8 +18,8 @@ from engine.link.messages import FetchSource, Generate
 from prefix_cache.hashing import KEY_BYTES
 
 TOKEN_BYTES = 4
-SHORT = (1 << 60) - 1  # the used bits of a key: an integer of 60 bits takes 32 bytes
-STRIDE = 32  # blocks
+SHORT = (1 << 60) - 1  # mask of a key's used bits: a Python integer of 60 bits takes 32 bytes
+STRIDE = 32  # number of blocks between two long beginnings
 
 Keys = Sequence[int]  # keys of blocks, cut to `SHORT`
 
@@ -67,7 +67,7 @@ class Prompt:
     """The prompt of a request: the number of its tokens and the keys of its blocks."""
 
     tokens: int
-    blocks: int  # whole blocks that may be cached
+    blocks: int  # number of whole KV blocks that may be cached
     keys: Keys
     namespace: bytes = b""  # the request's own namespace, the last of its path
     # The result of `marks`, computed at its first call.
@@ -78,12 +78,16 @@ class Prompt:
         return self.tokens * blocks // self.blocks if blocks else 0
 
     def uncached(self, cached: int) -> int:
-        """Count the prompt's tokens to compute, at least one, if `cached` blocks are cached."""
+        """Count the tokens of the prompt that must be computed (at least one) if `cached` blocks
+        are cached.
+        """
         left = self.tokens - self.tokens * cached // self.blocks if cached else self.tokens
-        return left if left > 1 else 1  # no call of `max`: this runs for each replica
+        # `max` is not called, which would take longer: this code runs for each replica
+        return left if left > 1 else 1
 
     def marks(self) -> list[tuple[int, int]]:
-        """Return beginnings of the prompt, each as its number of blocks and its last block's key.
+        """Return some beginnings of the prompt, each as a number of blocks and the key of the last
+        block.
 
         The beginnings have 1, 2, 4, 8, 16, 32, 64, 96, 128, 160, ... blocks.
         """
@@ -100,6 +104,6 @@ class Prompt:
 
 
 def prompt_of(request: RoutingRequest) -> Prompt:
-    """Make the prompt of a request; a request that bypasses the cache has no keys."""
+    """Make the prompt of a request; the prompt of a request that bypasses the cache has no keys."""
     keys = keys_of(request.block_keys if request.use_cache else b"")
     return Prompt(request.tokens, len(keys), keys, request.namespace)

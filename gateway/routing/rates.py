@@ -1,6 +1,7 @@
 """The rates at which a replica computes, loads and fetches, learned from requests' first tokens.
 
-A replica computes several prompts at a time, so their times overlap; a second of it counts once:
+A replica computes several prompts at a time, so their times overlap; a second in which several are
+computed counts once:
 
     prompt 1   |==== prefill ====|
     prompt 2         |=== prefill ===|
@@ -20,20 +21,24 @@ Knows: tokens and seconds. Does not know: what a token costs at which place of a
 from engine.link.address import is_tcp
 from engine.link.messages import FetchSource, Reused, Timing
 
-KEPT = 0.9  # the weight of earlier measurements at each new measurement
-LEAST_TOKENS = 256  # computed tokens: fewer tokens measure the time of a step
-COMPUTE_S = 1e-4  # seconds a token before any measurement
-HOST_S, DISK_S = COMPUTE_S / 10, COMPUTE_S / 2  # seconds a token before any measurement
-UNTRIED = 0.2  # the highest time of fetching before any measurement, as a share of computing
+KEPT = 0.9  # factor on the weight of earlier measurements at each new measurement
+# minimum number of computed tokens of a measurement: fewer tokens measure the time of a step
+LEAST_TOKENS = 256
+COMPUTE_S = 1e-4  # assumed seconds to compute a token, before any measurement
+# assumed seconds to load a token, before any measurement
+HOST_S, DISK_S = COMPUTE_S / 10, COMPUTE_S / 2
+# maximum assumed time of fetching before any measurement, as a share of the time of computing
+UNTRIED = 0.2
 FETCH_S = UNTRIED * COMPUTE_S
 PRIOR_TOKENS = 512  # the weight of the expected rate, in tokens
 # Tokens that count for the mean rate of all replicas when one replica's rate is estimated: prompts
 # of a burst are computed together, and the first to end seems to have taken all of that time.
 PRIOR_COMPUTED = 8_192
-OLD_S = 60.0  # seconds since a fetch's rate was measured, after which it is old
-LATE_S = 60.0  # an engine whose clock is set back by more has restarted
-HOLD_OFF_S = 5.0  # seconds without fetches after a fetch that brought nothing
-MOST_HELD_OFF = 256  # namespaces; beyond these the oldest is tried again
+OLD_S = 60.0  # seconds after which a measured rate of fetching is old
+LATE_S = 60.0  # seconds: an engine whose clock is set back by more has restarted
+HOLD_OFF_S = 5.0  # seconds without fetches in a namespace after a fetch that brought nothing
+# maximum number of namespaces without fetches; beyond it, fetches are tried again in the oldest
+MOST_HELD_OFF = 256
 
 
 class Rate:
@@ -70,7 +75,8 @@ class ReplicaRates:
         self.host, self.disk = Rate(HOST_S), Rate(DISK_S)
         # Keyed by whether the fetch is over TCP.
         self.fetch = {way: Rate(self._untried_fetch()) for way in (True, False)}
-        self._no_fetch_until: dict[bytes, float] = {}  # by namespace, the oldest first
+        # times until which nothing is fetched, by namespace, the oldest first
+        self._no_fetch_until: dict[bytes, float] = {}
         self._counted_until = float("-inf")
         self._fetched_at = dict.fromkeys(self.fetch, float("-inf"))
 
@@ -85,8 +91,8 @@ class ReplicaRates:
     ) -> bool:
         """Learn from a prompt's first token; `source` is the replica to fetch from.
 
-        `namespace` is the prompt's own, the last one of its path. Returns True if `compute` has
-        changed.
+        `namespace` is the prompt's own namespace, the last of its path. Returns True if `compute`
+        has changed.
         """
         if source is not None and source.request_id is None:
             if reused.fetched:
@@ -108,18 +114,21 @@ class ReplicaRates:
     def expect(self, compute_s: float) -> None:
         """Change the expected seconds to compute a token to the mean of all replicas."""
         self.compute.expect(compute_s)
-        if not self.compute.is_measured:  # else the next measurement changes these rates
+        if not self.compute.is_measured:  # otherwise the next measurement changes these rates
             self._expect_of_fetches()
 
     def may_fetch(self, namespace: bytes, now: float) -> bool:
-        """Tell whether the last fetch for this namespace brought blocks, or is old."""
+        """Tell whether blocks may be fetched for this namespace: the last fetch brought blocks, or
+        is old.
+        """
         return now >= self._no_fetch_until.get(namespace, now)
 
     def _counted_once(self, timing: Timing, now: float) -> float:
         """Return the seconds of a prompt's prefill that no earlier measurement has counted."""
         at = now if timing.at is None else timing.at
         seconds = min(timing.prefill, max(at - self._counted_until, 0.0))
-        # With several gateways events may come late: times before `_counted_until` were counted.
+        # With several gateways events may come late, so times before `_counted_until` may have been
+        # counted already.
         if not self._counted_until - LATE_S < at < self._counted_until:
             self._counted_until = at
         return seconds

@@ -26,8 +26,10 @@ def prefill_id(request_id: str) -> str:
 class RemotePrefillLimits:
     """The limits within which a prompt is computed on another engine."""
 
-    least_tokens: int = 512  # tokens to compute: fewer hardly lengthen a step
-    patience: float = 4.0  # most time to the first token, as a multiple of the answering engine's
+    least_tokens: int = 512  # minimum number of tokens to compute: fewer hardly lengthen a step
+    # maximum time to the first token, as a multiple of the time that the answering engine alone
+    # would take
+    patience: float = 4.0
 
 
 def answering(names: Sequence[str], role_of: RoleOf) -> Sequence[str]:
@@ -48,7 +50,9 @@ def prefill_choice(
     sources: Sources,
     limits: RemotePrefillLimits,
 ) -> RoutingChoice | None:
-    """Choose which `able` engine computes the prompt for the answering engine; None: none."""
+    """Choose which of the `able` engines computes the prompt for the answering engine; None: the
+    answering engine computes it.
+    """
     if not able or is_short(request.tokens, answer, limits):
         return None
     prompt = router.choose(request, able, sources)
@@ -62,7 +66,9 @@ def is_short(prompt_tokens: int, answer: RoutingChoice, limits: RemotePrefillLim
 
 
 def is_late(answer: RoutingChoice, prompt: RoutingChoice, limits: RemotePrefillLimits) -> bool:
-    """Tell whether a remote prefill would end much later than the answering engine's own."""
+    """Tell whether a remote prefill would end much later than a prefill by the answering engine
+    itself.
+    """
     if answer.first_token_s is None or prompt.first_token_s is None:
         return False
     return prompt.first_token_s > limits.patience * answer.first_token_s

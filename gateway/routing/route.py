@@ -1,8 +1,8 @@
 """The route of a request: the engines that answer it and compute its prompt, noted at once.
 
-Each decision must know of all earlier decisions, whichever process asked for them. So the deciding
-router is either the router of this process, which answers at once, or a router that several
-processes ask (`gateway.router_process`); calls that return an answer wait for that router.
+Each decision must take account of all earlier decisions, whichever process asked for them. So the
+deciding router is either the router of this process, which answers at once, or a router that
+several processes ask (`gateway.router_process`); calls that return an answer wait for that router.
 
 Knows: the questions to a router and their order. Does not know: which replicas are ready, or in
 which process the router decides.
@@ -38,7 +38,8 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
 
     answer: RoutingChoice
     prompt: RoutingChoice | None = None
-    is_alone: bool = False  # decided without the router process, which did not answer
+    # whether the route was decided without the router process, which did not answer
+    is_alone: bool = False
 
 
 def decide(router: Router, question: RouteQuestion, limits: RemotePrefillLimits) -> Route:
@@ -77,7 +78,9 @@ class Routing(RouterEvents, Protocol):
 
     @property
     def hears_itself(self) -> bool:
-        """True if the router learns of cached blocks without `heard`."""
+        """True if the router receives the engines' cache events itself, so that `heard` need not be
+        called.
+        """
         ...
 
     @property

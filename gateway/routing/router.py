@@ -2,7 +2,8 @@
 
     choose -> sent -> began -> ended         a request; `began` only if it had a first token
               heard ... heard                what a replica's cache holds, at any time
-              gone                           a replica died: all knowledge of it is dropped
+              gone                           a replica died: all that is known of the replica is
+              dropped
 
 A request that goes to another replica gets a new `choose` and `sent`, and counts for the last
 replica only. Calls about unknown requests are ignored: their replica has gone.
@@ -28,9 +29,10 @@ class RoutingChoice(NamedTuple):
     """The replica chosen for a request; None for values that a router does not predict."""
 
     replica: str
-    source: FetchSource | None = None  # the source to fetch from first, if that pays
-    computes: int | None = None  # prompt tokens that the replica is left to compute
-    first_token_s: float | None = None  # seconds from now
+    # the source from which the replica first fetches blocks, if fetching pays
+    source: FetchSource | None = None
+    computes: int | None = None  # number of prompt tokens that the replica has to compute
+    first_token_s: float | None = None  # predicted seconds from now to the first token
 
 
 class RouterEvents(Protocol):
@@ -71,7 +73,8 @@ class Router(RouterEvents, Protocol):
         """Choose the replica for `request`: one of `ready`, which is not empty.
 
         The replica may fetch from one of `sources`, which need not be ready. The call notes
-        nothing: repeated, it gives the same answer, except from a router that draws or takes turns.
+        nothing: a repeated call gives the same answer, except from a router that draws at random or
+        takes turns.
         """
         ...
 

@@ -1,7 +1,7 @@
 """The routers that ignore caches and queues, for comparison with other routers.
 
-random         any
-round-robin    one after the other
+random         any replica
+round-robin    one replica after another
 session        by the first blocks of the prompt: the same replica as long as it is ready
 """
 
@@ -74,7 +74,7 @@ class RoundRobinRouter(Unaware):
 class SessionRouter(Unaware):
     """A router by rendezvous hashing of the prompt's first blocks.
 
-    When a replica comes or goes, only the sessions that it gets or had are moved.
+    When a replica comes or goes, only the sessions that this replica gets or had are moved.
     """
 
     def __init__(self, blocks: int) -> None:

@@ -25,8 +25,8 @@ from gateway.state.store import Records
 from gateway.tenant_adapters import MOST_ADAPTERS, TenantAdapter
 from prefix_cache.namespace import Namespace, adapted_fingerprint
 
-LOAD_S = 60.0  # seconds to read an adapter from a disk
-MOST_WAITING = 8  # adapters of a tenant that wait to be read
+LOAD_S = 60.0  # maximum seconds to read an adapter from a disk
+MOST_WAITING = 8  # maximum number of a tenant's adapters that wait to be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TenantAdapters:
     async def load(self, tenant_id: str, name: str, path: str) -> TenantAdapter:
         """Load the adapter at `path` for a tenant, in place of an adapter of the same name.
 
-        Raises NotFound, Conflict, or EngineError if the engines cannot serve it.
+        Raises NotFound, Conflict, or EngineError if the engines cannot serve the adapter.
         """
         return await self._load(tenant_id, name, path, is_own=False)
 
@@ -90,7 +90,8 @@ class TenantAdapters:
         return made
 
     async def drop(self, tenant_id: str, name: str, *, is_own: bool = False) -> int | None:
-        """Drop a tenant's adapter; with `is_own` only one that it loaded itself; raise NotFound.
+        """Drop a tenant's adapter; with `is_own` only an adapter that the tenant loaded itself;
+        raise NotFound.
 
         Returns the number of blocks that left the cache; None if no engine answered.
         """
@@ -118,7 +119,7 @@ class TenantAdapters:
             asked = DropAdapter(digest=digest, flow=tenant.id, namespaces=found)
             return (await self.engine.ask(asked)).blocks
         except EngineError:
-            return None  # no request can reach the blocks that are left
+            return None  # no engine answered: no request can reach the KV blocks that are left
 
     def _namespaces_of(self, tenant: Tenant, fingerprint: bytes) -> list[Namespace]:
         """Return the namespaces of an adapter's blocks, without the namespaces that have a salt."""

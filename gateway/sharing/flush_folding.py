@@ -5,7 +5,7 @@ A deleted tenant's flush would stay recorded for good, for engines that are away
     flush of t1 | flush of t2 | ... an hour or more ... | flush of w      all deleted, all old
                           becomes      "w": flush everything
 
-Every engine that connects is told all recorded flushes, so an engine that has done w has done the
+Every engine that connects is sent all recorded flushes, so an engine that has done w has done the
 flushes before w; it knows the id w and does nothing. An engine that does not know w was away since:
 it drops all its blocks, those of the deleted tenants and all others.
 
@@ -17,8 +17,10 @@ from typing import NamedTuple
 
 from gateway.state.records import CacheFlush
 
-KEPT_S = 30 * 86_400.0  # engines away for a shorter time keep other tenants' blocks
-MOST_KEPT = 16_384  # flushes of deleted tenants; an engine remembers four times as many ids
+# seconds: an engine that is away for a shorter time keeps other tenants' KV blocks
+KEPT_S = 30 * 86_400.0
+# maximum number of recorded flushes of deleted tenants; an engine remembers four times as many ids
+MOST_KEPT = 16_384
 # Another gateway's flush reaches an engine two seconds later, and clocks may differ.
 APART_S = 3_600.0
 
@@ -33,7 +35,8 @@ class Folding(NamedTuple):
 def folding(
     flushes: Sequence[CacheFlush], tenant_ids: Collection[str], now: float
 ) -> Folding | None:
-    """Choose the flushes to fold, the oldest first; None: no flush. `tenant_ids`: existing tenants.
+    """Choose the flushes to fold, the oldest first; None: no flush is folded. `tenant_ids`:
+    existing tenants.
 
     `now` is seconds since the epoch.
     """

@@ -29,19 +29,19 @@ from gateway.sharing.renewed import Renewed
 from gateway.state.records import CacheFlush, ErasedTenant, Tenant
 from gateway.state.store import FlushLog, Records
 
-ALONE = "0"  # the name of a gateway's only engine
+ALONE = "0"  # name of a gateway's only engine
 
 
 class FlushState(FlushLog, Records, Protocol):
-    """The parts of the state that flushes need; its tenants are those not deleted."""
+    """The parts of the state that flushes need; it lists only tenants that are not deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlushResult:
     """The number of dropped blocks, None if no engine has answered.
 
-    `awaited`: the names of absent engines, which do the flush when they are back. `erased`: for a
-    flush of one tenant, how far each of the other engines has come.
+    `awaited`: the names of absent engines, which do the flush when they connect again. `erased`:
+    for a flush of one tenant, how far the erasure has come in each of the other engines.
     """
 
     blocks: int | None
@@ -74,7 +74,7 @@ class Flushing(Renewed):
         """
         flush = await self.record(tenant_id, again_s, erased)
         flushed = await self.ask(flush, flush.id)
-        await self.changed()  # engines that stand still do the flush when they go on
+        await self.changed()  # engines that hang do the flush when they go on
         await self._fold()
         return flushed
 
@@ -83,8 +83,8 @@ class Flushing(Renewed):
     ) -> CacheFlush:
         """Record a flush that engines are told of soon, and again `again_s` seconds from now.
 
-        The flush replaces the tenant's earlier flushes, and is due again no sooner than they were.
-        `erased` is given if the tenant was deleted. Raises Unavailable.
+        The flush replaces the tenant's earlier flushes, and is repeated no sooner than these would
+        have been. `erased` is given if the tenant was deleted. Raises Unavailable.
         """
         flushes = await self._state.flushes()
         due = self._reader.due(flushes)

@@ -31,7 +31,8 @@ from prefix_cache.hashing import TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath, derive_namespace
 
 _TOKEN_BYTES = 4
-_FIRST_BYTES = 8  # bytes that name the schema; the other bytes decide who shares its blocks
+# number of first bytes that name the module schema; the other bytes decide who shares the KV blocks
+_FIRST_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Match:
     """A match: a prompt's first `blocks` blocks are published for `scope`."""
 
     scope: str
-    blocks: int  # at least 1
+    blocks: int  # number of the prompt's first KV blocks that are published, at least 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class _ScopeIndex:
     """The published prefixes of one scope: their whole blocks as bytes, sorted."""
 
     prefixes: tuple[bytes, ...]
-    longest: int  # the longest prefix in bytes
+    longest: int  # length of the longest prefix, in bytes
 
     def common_bytes(self, prompt: bytes) -> int:
         wanted = prompt[: self.longest]
@@ -73,7 +74,7 @@ class PublishedIndex:
     common with a prompt is next to the prompt's place in that order, so a lookup is a binary
     search and two comparisons, however many prefixes there are. Tokens are compared, not hashes. A
     prompt that leaves a published prefix half-way shares that half, unless the model has recurrent
-    states: the state there would come from another tenant's request.
+    layers: the recurrent state there would come from another tenant's request.
 
     Several threads read the index; one thread replaces its whole content.
     """
@@ -128,7 +129,9 @@ def _common_bytes(left: bytes, right: bytes) -> int:
 
 
 class ScopeMissing(ValueError):
-    """The error of a caller with no tenant id or an empty group id: its scope is too wide."""
+    """The error of a caller with no tenant id or an empty group id, whose namespace would be shared
+    too widely.
+    """
 
 
 class Namespaces:
@@ -174,7 +177,8 @@ class Namespaces:
     def module(
         self, caller: Caller, salt: str | None, fingerprint: bytes, schema: str, digest: str
     ) -> Namespace:
-        """Derive the namespace, below the caller's, of blocks that depend on `digest`'s content.
+        """Derive the namespace, below the caller's, of KV blocks that depend on the content with
+        this `digest`.
 
         The blocks belong to modules of the caller's schema with the id `schema`.
         """

@@ -1,6 +1,6 @@
 """The tenants' shares of the cache, sent to the engine whenever the tenants change.
 
-With `partitioned` each tenant that is not disabled has a part of every tier for itself, by its
+With `partitioned` each enabled tenant has its own part of every tier of the cache, by its
 quota and weight, so that no tenant's hits depend on the requests of others. Only the operator
 changes the parts, by tenants made, disabled or deleted, by quotas and weights. A single tenant
 needs no partition; nor do tenants that share all prompts, or whose operator wants a common pool.

@@ -32,7 +32,8 @@ class Pinning:
         self._monotonic = monotonic
         self._engine_id: str | None = None
         self._asked: dict[str, asyncio.Task[None]] = {}
-        self._refused: dict[str, tuple[float, str]] = {}  # by id: when, and the reason
+        # time and reason of each refusal, by prefix id
+        self._refused: dict[str, tuple[float, str]] = {}
         self._letting_go: dict[str, asyncio.Task[None]] = {}
 
     def refusal(self, pin_id: str) -> str | None:
@@ -47,7 +48,9 @@ class Pinning:
         gone: AbstractSet[str],
         prefix_of: Callable[[str], Pin],
     ) -> None:
-        """Have the ids `wanted` pinned and `gone` unpinned; `prefix_of` gives an id's tokens."""
+        """Let the engine pin the prefixes with the ids `wanted` and unpin those with the ids
+        `gone`; `prefix_of` returns a prefix's tokens.
+        """
         if engine_id != self._engine_id:
             self._begin_anew(engine_id, gone)
         for pin_id in self._asked.keys() - wanted:
@@ -103,7 +106,8 @@ class Pinning:
 
     def _begin(self, work: Coroutine[Any, Any, None], pin_id: str = "") -> asyncio.Task[None]:
         task = asyncio.create_task(work, name="pinning")
-        task.add_done_callback(partial(self._on_done, pin_id))  # nobody awaits the task
+        # handles the task's end, since nobody awaits the task
+        task.add_done_callback(partial(self._on_done, pin_id))
         return task
 
     def _on_done(self, pin_id: str, task: asyncio.Task[None]) -> None:

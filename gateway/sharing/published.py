@@ -30,7 +30,7 @@ from prefix_cache.namespace import NamespacePath
 
 REFRESH_S = 2.0
 FILLING = 0  # the token id that fills the last block
-LOOK_S = 0.25  # the seconds between two looks for a new engine
+LOOK_S = 0.25  # seconds between two looks for a new engine
 _NONE: TokenIds = np.empty(0, np.int32)
 
 _LOG = logging.getLogger(__name__)
@@ -59,8 +59,8 @@ class Published:
         self._turn = asyncio.Lock()
         self._tokens: dict[str, TokenIds] = {}  # the tokens of published prefixes, by id
         self._live: dict[str, PublishedPrefix] = {}  # the published prefixes, by id
-        self._unusable: dict[str, str] = {}  # why the model refuses prefixes, by the prefixes' ids
-        self._in_force: tuple[object, ...] = ()  # the inputs of the present index
+        self._unusable: dict[str, str] = {}  # reasons why the model refuses prefixes, by prefix id
+        self._in_force: tuple[object, ...] = ()  # inputs from which the present index was made
 
     def forget(self, changed_id: str) -> None:
         """Reload, since a published prefix may have changed."""
@@ -105,7 +105,7 @@ class Published:
     async def renew(self) -> None:
         """Put the stored prefixes in force; raise Unavailable if the store does not answer.
 
-        Without an engine nothing changes, because its block size is needed.
+        While there is no engine nothing changes, because the engine's block size is needed.
         """
         async with self._turn:
             welcome = self._parts.engine.welcome
@@ -186,8 +186,8 @@ def pinned_tokens(token_ids: TokenIds, block_size: int, *, has_states: bool = Fa
     """Return the tokens of a prefix that are pinned: whole blocks.
 
     The last block is filled up with FILLING ids, so that a request can copy its leading, published
-    part. It is left out if the model has recurrent states: requests continue from the state at the
-    end of the last block that is published whole, so this state has to be pinned.
+    part. It is left out if the model has recurrent states: requests continue from the recurrent
+    state at the end of the last KV block that is published whole, so this state has to be pinned.
     """
     over = len(token_ids) % block_size
     if not over:

@@ -3,7 +3,7 @@
 Every worker of every gateway looks at the tenants itself, so a tenant that another worker disabled
 or deleted is forgotten here, too.
 
-Knows: the state and the memories. Does not know: what is remembered.
+Knows: the state and the memories. Does not know: which values are remembered.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ from contextlib import suppress
 from engine.errors import EngineError
 from gateway.errors import Unavailable
 
-REFRESH_S = 2.0  # the seconds within which another worker's change is noticed
+REFRESH_S = 2.0  # seconds within which another worker's change is noticed
 
 
 class Renewed(ABC):
@@ -33,7 +33,7 @@ class Renewed(ABC):
         """Renew from the state now; raise Unavailable."""
 
     async def changed(self) -> None:
-        """Renew now or, if that fails, soon: the change itself has been made."""
+        """Renew after a change that has been made: now or, if this fails, soon."""
         try:
             await self.renew()
         except (Unavailable, EngineError):

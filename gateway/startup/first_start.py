@@ -1,10 +1,10 @@
 """The first start on a fresh machine: it creates all files that a first request needs.
 
-It creates the data directory, the secrets, the store with the tenants `demo` and `demo2`, and last
-`keys.env` with the operator's key, a key of each demo tenant, and a key for `/metrics` (which is
-added to an older file at the next start). `keys.env` marks the first start as done. A first start
-that was interrupted is continued by the next start, which keeps existing files and replaces keys
-that were never shown.
+The first start creates the data directory, the secrets, the store with the tenants `demo` and
+`demo2`, and last `keys.env` with the operator's key, a key of each demo tenant, and a key for
+`/metrics` (which is added to an older file at the next start). `keys.env` marks the first start as
+done. A first start that was interrupted is continued by the next start, which keeps existing files
+and replaces keys that were never shown.
 
 Several gateways on one Redis get their secrets and the operator's key from files (`Shared`). Each
 makes its own `keys.env` with the same keys: a demo key is derived from the secrets and its tenant's
@@ -110,7 +110,7 @@ async def ensure_first_start(
         await _confirm(data_dir, clock, shared, new_state)
     else:
         created = await _create(data_dir, clock, admin_key, shared)
-    # Fails now if the secrets are missing: keys are useless without them.
+    # Raises an error now if the secrets are missing: keys are useless without secrets.
     pepper = find_secrets(data_dir, shared).pepper
     keys = read_keys(path)
     named = keys | {ADMIN_KEY: admin_key or keys[ADMIN_KEY]}
@@ -153,13 +153,17 @@ def read_keys(path: Path) -> dict[str, str]:
 
 
 def _is_done(data_dir: Path) -> bool:
-    """Tell whether an earlier start was completed. Creates the directory, with mode 0700."""
+    """Tell whether an earlier start was completed. Creates the directory (mode 0700) if it is
+    missing.
+    """
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     return (data_dir / KEYS_FILE).exists()
 
 
 def _secrets_of(data_dir: Path, shared: Shared) -> Secrets:
-    """Create the secrets, or read them if there is a store: new secrets would void its keys."""
+    """Create the secrets, or read them if there is a store: new secrets would void the store's
+    keys.
+    """
     if shared.secrets_dir is None and not (data_dir / STATE_FILE).exists():
         return load_or_create_secrets(data_dir)
     return find_secrets(data_dir, shared)
@@ -225,7 +229,9 @@ async def _demo_key(
     clock: Callable[[], float],
     **fields: CacheQuota | Limits,
 ) -> str:
-    """Issue a key for a tenant with these fields; another start may have made both already."""
+    """Issue a key for a tenant with these fields; another start may have made tenant and key
+    already.
+    """
     with suppress(Conflict):
         new = Tenant.new(name, created_at=clock())
         await store.create(msgspec.structs.replace(new, **fields))

@@ -26,7 +26,9 @@ from gateway.telemetry.logs import set_up_logging
 
 EXIT_CANNOT_START = 2
 _METRICS = "ratoon-workers-"
-_HELD = "*.[ds][bo]*"  # *.db: metrics of workers; *.sock: sockets between workers
+# pattern of the files in a temporary directory: *.db (metrics of workers) and *.sock (sockets
+# between workers)
+_HELD = "*.[ds][bo]*"
 _ROUTER = "gateway.router_process"
 # Workers map their metrics files, and where the disk is full a map ends its process by a
 # signal. In memory, no log or cache of other programs can fill the space.
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(config: GatewayConfig, worker: str | None) -> int:
     if worker is not None:
-        # Ctrl-C reaches the parent too, which passes the signal on.
+        # Workers ignore Ctrl-C: it reaches the parent too, which passes the signal on.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return _serve(config, msgspec.json.decode(worker, type=WorkerConfig))
     count = config.workers or default_workers(cores())

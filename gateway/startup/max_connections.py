@@ -1,4 +1,4 @@
-"""The most connections that a process may have, by its limit of open files.
+"""The maximum number of connections that a process may have, by its limit of open files.
 
 A process without a free file descriptor can neither accept nor refuse a connection, which then
 stays in the kernel's queue while its client waits; nor can the process open its own files. So
@@ -14,13 +14,16 @@ from gateway.startup.cannot_start import CannotStart
 # Without connections 32 files are open, 44 in a worker. The other files are for new links to the
 # engine, for files that are open for a moment, and for connections about to be refused.
 _OWN = 96
-_REDIS = 72  # files: `gateway.state.redis` has up to 66 connections, and some for changes
-OPERATOR = 32  # connections to the operator's port, usable while the tenants' port is full
+# number of files for Redis: `gateway.state.redis` has up to 66 connections, and some for changes
+_REDIS = 72
+# number of connections to the operator's port, usable while the tenants' port is full
+OPERATOR = 32
 _LEAST = 16
 
 
 def max_connections(config: GatewayConfig, open_files: int) -> int:
-    """Return the most connections to the tenants' port: as `config` asks, or as many as fit.
+    """Return the maximum number of connections to the tenants' port: as `config` asks, or as many
+    as fit.
 
     `open_files` is the process's limit of open files. Raises CannotStart if the limit is too low.
     """

@@ -17,7 +17,7 @@ from gateway.startup.engine_links import connected
 
 
 async def run(config: GatewayConfig, worker: WorkerConfig | None = None) -> None:
-    """Serve until a signal ends it, alone or as one of several workers.
+    """Serve, alone or as one of several workers, until a signal ends this process.
 
     The engines are at `config.engines`.
     """

@@ -95,7 +95,7 @@ class TenantRouteParts:
 
     parts: RouteParts
     misses: LastMisses
-    memories: Sequence[TenantMemory[Any]]  # a flush empties these memories
+    memories: Sequence[TenantMemory[Any]]  # memories of tenants' values, which a flush empties
 
 
 async def open_kept(

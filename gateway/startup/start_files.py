@@ -1,6 +1,6 @@
 """The files that a gateway needs to start: secrets, and the model's tokenizer and template.
 
-If one of them is missing or damaged, the start ends with a single line that says so.
+If one of these files is missing or damaged, the start ends with a single line that says so.
 """
 
 import logging
@@ -48,7 +48,7 @@ class StartFiles:
     template: ChatTemplate | None
     forms: AnswerForms
     defaults: SamplingDefaults
-    tokenizer_info: bytes  # JSON, as clients receive it
+    tokenizer_info: bytes  # description of the tokenizer, in JSON, as clients receive it
 
 
 @contextmanager
