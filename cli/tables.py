@@ -20,7 +20,7 @@ from rich.text import Text
 
 from gateway.telemetry.harmless import harmless
 
-_GAP = 3  # columns between two cells
+_GAP = 3  # number of columns between two cells
 
 Row = tuple[str, ...]
 
@@ -32,7 +32,7 @@ class TableText:
     title: str
     heads: Row
     rows: tuple[Row, ...]
-    is_alarm: bool = False  # red at a terminal
+    is_alarm: bool = False  # whether the table is red at a terminal
 
     @classmethod
     def of(

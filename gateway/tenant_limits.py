@@ -10,14 +10,15 @@ import msgspec
 from msgspec import Meta
 
 Period = Literal["month", "total"]
-Reason = Literal["requests", "tokens", "concurrent", "budget"]  # the limit that refuses a request
+# name of the limit that refuses a request
+Reason = Literal["requests", "tokens", "concurrent", "budget"]
 
 # Within these bounds every number of `token_bucket.py` is exact as a double, Lua's only number.
-MAX_RATE = 100_000_000  # requests or tokens a minute
+MAX_RATE = 100_000_000  # maximum number of requests or tokens a minute that a limit may allow
 MAX_BURST_S = 60.0
 MAX_REQUEST_TOKENS = 2**30
 MAX_UNITS = 1_000_000_000.0
-MICRO = 1_000_000  # micro-units in a unit: budgets are counted in whole micro-units
+MICRO = 1_000_000  # number of micro-units in a unit: budgets are counted in whole micro-units
 MAX_PRICE = 1e6
 
 Rate = Annotated[int, Meta(ge=1, le=MAX_RATE)]
@@ -46,7 +47,7 @@ class Limits(
     burst_s: Annotated[float, Meta(gt=0, le=MAX_BURST_S)] | None = None
     max_concurrent: Annotated[int, Meta(ge=1, le=MAX_RATE)] | None = None
     budget: Budget | None = None
-    # the most tokens of one request, prompt and answer; None: the model's context
+    # maximum number of tokens of one request, prompt and answer; None: the model's context
     max_request_tokens: Annotated[int, Meta(ge=1, le=MAX_REQUEST_TOKENS)] | None = None
 
     @property
@@ -65,8 +66,8 @@ class CacheQuota(
 ):
     """A tenant's shares of every tier; raises ValueError for a floor above the ceiling."""
 
-    floor: Share = 0.0  # the share that other tenants cannot take from the tenant
-    ceiling: Share = 1.0  # the largest share that the tenant keeps
+    floor: Share = 0.0  # share of every tier that other tenants cannot take from the tenant
+    ceiling: Share = 1.0  # largest share of every tier that the tenant keeps
 
     def __post_init__(self) -> None:
         """Raise ValueError for a floor above the ceiling."""
@@ -97,8 +98,8 @@ class RateStatus(msgspec.Struct, frozen=True):
 class TokenCounts(msgspec.Struct, frozen=True):
     """The token counts of one request."""
 
-    computed: int = 0  # computed tokens of the prompts, for each choice
-    cached: int = 0  # cached tokens of the prompts, once for all choices
+    computed: int = 0  # number of computed prompt tokens, added up over the choices
+    cached: int = 0  # number of cached prompt tokens, counted once for all choices
     generated: int = 0
 
     @property
@@ -115,7 +116,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
     generated: float = 4.0
 
     def __post_init__(self) -> None:
-        """Raise ValueError for prices that would make a charge larger than its reservation."""
+        """Raise ValueError for prices by which a charge could be larger than its reservation."""
         cached_is_least = 0 <= self.cached <= self.computed <= MAX_PRICE
         if not cached_is_least or not 0 <= self.generated <= MAX_PRICE:
             raise ValueError(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
-_OVERHEAD = 1024  # bytes of an entry's objects, about
+_OVERHEAD = 1024  # approximate number of bytes of an entry's objects
 
 
 class Sized(Protocol):
@@ -36,19 +36,21 @@ class _Held(Generic[T]):
 
 
 class TenantMemory(Generic[T]):
-    """The remembered values by tenant and key, the least recently used first."""
+    """A memory of values by tenant and key, the least recently used value first."""
 
     def __init__(
         self, of_tenant: int, of_all: int, life_s: float, clock: Callable[[], float]
     ) -> None:
-        """Bound a tenant by `of_tenant` bytes and all by `of_all`; `clock` returns seconds."""
+        """Bound each tenant's values by `of_tenant` bytes and all values by `of_all` bytes; `clock`
+        returns seconds.
+        """
         self._most_of_tenant = min(of_tenant, of_all)
         self._most = of_all
         self._life_s = life_s
         self._clock = clock
         self._lock = threading.Lock()
         self._held: dict[str, OrderedDict[bytes, _Held[T]]] = {}
-        self._sizes: dict[str, int] = {}  # by tenants with values
+        self._sizes: dict[str, int] = {}  # sizes of all of a tenant's values in bytes, by tenant
         self.size = 0
 
     @property
@@ -66,7 +68,9 @@ class TenantMemory(Generic[T]):
         return tenant_id in self._sizes
 
     def add(self, tenant_id: str, key: bytes, value: T) -> None:
-        """Remember `value` under `key`, replacing an older value, unless it exceeds the bound."""
+        """Remember `value` under `key`, replacing an older value, unless the value exceeds the
+        bound.
+        """
         size = value.size + _OVERHEAD
         if size > self._most_of_tenant:
             return
@@ -82,14 +86,14 @@ class TenantMemory(Generic[T]):
                 self._drop_oldest(max(self._sizes, key=self._sizes.__getitem__))
 
     def find(self, tenant_id: str, key: bytes) -> T | None:
-        """Return the value of `key`; None once its life is over."""
+        """Return the value of `key`; None once the value's life is over."""
         with self._lock:
             values = self._held.get(tenant_id)
             held = None if values is None else values.get(key)
             return None if held is None or held.until <= self._clock() else held.value
 
     def latest(self, tenant_id: str, most: int) -> list[T]:
-        """List the values used last, at most `most`, the last used first."""
+        """List the most recently used values, at most `most`, the most recent first."""
         with self._lock:
             now = self._clock()
             held = islice(reversed(self._held.get(tenant_id, OrderedDict()).values()), most)

@@ -13,7 +13,7 @@ from cli.plan.machine import MachineModel
 from cli.plan.options import MemoryFlags
 from engine.offload.placement import Placement, place, step_seconds
 
-STEP_TOKENS = 8192  # tokens of a prefill step, an engine's default on a GPU
+STEP_TOKENS = 8192  # number of tokens of a prefill step, an engine's default on a GPU
 
 
 def placement_of(decoder: DecoderCounts, memory: MemoryFlags) -> Placement | None:
@@ -25,18 +25,22 @@ def placement_of(decoder: DecoderCounts, memory: MemoryFlags) -> Placement | Non
 
 @dataclass(frozen=True, slots=True)
 class LayerCopies:
-    """The copies that steps wait for: seconds per copied layer, number of layers."""
+    """The copies that steps wait for: the seconds of each copied layer, and the number
+    of layers.
+    """
 
     num_layers: int
     seconds: Mapping[int, float]
 
     @property
     def step_seconds(self) -> float:
-        """Seconds of all copies of a step."""
+        """The seconds of all copies of a step."""
         return sum(self.seconds.values())
 
     def beside(self, computed: float, steps: int = 1) -> float:
-        """Estimate the seconds of `steps` steps, which compute `computed` s and wait for copies."""
+        """Estimate the seconds of `steps` steps, which compute for `computed` seconds and wait for
+        copies.
+        """
         each = [computed / steps / self.num_layers] * self.num_layers
         return steps * step_seconds(each, self.seconds)
 

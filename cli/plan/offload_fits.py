@@ -17,18 +17,20 @@ class OffloadFit:
     """The fit of a model in one format with weights in host memory; bytes and layers per GPU."""
 
     format: str
-    cpu_offload_gb: float  # the flag's value that leads to this fit
-    layers: int  # layers whose weights stay in host memory
+    cpu_offload_gb: float  # value of --cpu-offload-gb that leads to this fit
+    layers: int  # number of layers whose weights stay in host memory
     host_bytes: int
     freed_bytes: int
-    copy_ms: float  # least time of each step
-    device_tokens: int  # tokens that fit beside the other weights
+    copy_ms: float  # minimum milliseconds of each step, in which the weights are copied
+    device_tokens: int  # number of tokens whose KV fits beside the other weights
 
 
 def offload_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel
 ) -> OffloadFit | None:
-    """Fit as --cpu-offload-gb says; None without it. Raises WrongSetting. `machine`: one GPU."""
+    """Fit the model as --cpu-offload-gb says; None if the flag is not given. Raises WrongSetting.
+    `machine`: one GPU.
+    """
     placement = placement_of(decoder, memory)
     if placement is None:
         return None
@@ -42,7 +44,7 @@ def offload_needs(
     requests: RequestFlags,
     served: ServedModels = SERVED,
 ) -> list[OffloadFit]:
-    """List the least offload that `requests` need, for formats whose weights do not fit.
+    """List the minimum offload that `requests` need, for each format whose weights do not fit.
 
     Formats that do not fit with any offload are left out. `machine`: one GPU.
     """
@@ -58,7 +60,9 @@ def offload_needs(
 def least_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, requests: RequestFlags
 ) -> OffloadFit | None:
-    """Fit with the fewest layers in host memory; None if it never fits. `machine`: one GPU."""
+    """Fit the model with the fewest layers in host memory; None if no number of layers is enough.
+    `machine`: one GPU.
+    """
     least = _least(decoder, memory, requests)
     if least is None:
         return None
@@ -84,7 +88,7 @@ def all_needs(
     requests: RequestFlags,
     served: ServedModels = SERVED,
 ) -> list[OffloadFit]:
-    """List the least offload of the model's format, and of formats that need less than it."""
+    """List the minimum offload of the model's format, and of the formats that need less."""
     own = least_fit(decoder, memory, machine, requests)
     others = offload_needs(decoder, memory, machine, requests, served)
     if own is None:

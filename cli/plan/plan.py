@@ -86,7 +86,7 @@ def plan(
 def as_served(made: CachePlan, config: Path) -> CachePlan:
     """Add the model's context to the plan, or the error with which a start would end."""
     if config.name != CONFIG:
-        return made  # beside a config of another name there may be files of other models
+        return made  # a config of another name may stand beside files of other models
     try:
         model = check_served(config.parent, has_weights=False)
     except ModelNotServed as error:
@@ -152,7 +152,7 @@ def _show(made: CachePlan) -> None:
 
 
 def _not_served_line(why: str) -> str:
-    """Describe a model that a start would refuse, and the value of its plan."""
+    """Describe why a start would refuse the model, and what its plan assumes."""
     counted = "What is not known of it is counted as a Llama's, in plain weights."
     return f"Would not be served: {why}. {counted}"
 

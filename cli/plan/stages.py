@@ -23,7 +23,8 @@ from engine.models.stages import check_stages, layer_bytes, split_layers
 from storage.layouts.kv_layout import ITEM_BYTES
 from storage.layouts.stage import Stage
 
-CHUNK_TOKENS = 8192  # tokens of all steps under way together, an engine's default on a GPU
+# number of tokens of all steps under way together, an engine's default on a GPU
+CHUNK_TOKENS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +33,18 @@ class StageFit:
 
     first_layer: int
     last_layer: int
-    weight_bytes: int  # weights of all ranks of the stage
+    weight_bytes: int  # bytes of the weights of all ranks of the stage
     kv_bytes_per_token: int
-    step_ms: float  # step time for its requests, at half of the output length
+    step_ms: float  # milliseconds of a step of the stage's requests, at half of the output length
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineFit:
-    """The fit of all stages. `balance`: mean step time / longest step time."""
+    """The fit of all stages. `balance`: the mean step time, divided by the longest step time."""
 
     stages: list[StageFit]
     balance: float
-    bytes_between: int  # bytes of a token from one stage to the next
+    bytes_between: int  # number of bytes sent for each token from one stage to the next
 
 
 def stages_of(decoder: DecoderCounts, num_stages: int) -> list[DecoderCounts]:
@@ -74,7 +75,7 @@ def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
 def pipeline_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, requests: RequestFlags
 ) -> PipelineFit | None:
-    """Fit the stages; None for a single stage. `machine`: the GPUs of a stage together."""
+    """Fit the stages; return None for a single stage. `machine`: the GPUs of a stage together."""
     if memory.pipeline_parallel == 1:
         return None
     parts, first, stages = stages_of(decoder, memory.pipeline_parallel), 0, []

@@ -1,4 +1,5 @@
-"""The states of recurrent layers, or freed windows: the bytes of one, and how many fit each tier.
+"""The states of recurrent layers, or freed attention windows: the bytes of a state, and how many
+states fit each tier.
 
 device's free bytes    states of running sequences | KV | cached states, in proportion to KV
 lower tiers                                          KV | cached states, in proportion to KV
@@ -27,19 +28,24 @@ from storage.move import FIRST_SLOT
 
 @dataclass(frozen=True, slots=True)
 class StateFit:
-    """States beside the KV of each tier, with the defaults of `ratoon serve`."""
+    """The recurrent states that fit beside the KV of each tier, with the defaults of `ratoon
+    serve`.
+    """
 
-    layers: int  # recurrent layers, or those with a window
+    layers: int  # number of recurrent layers, or of layers with a window
     state_bytes: int
-    as_kv_tokens: int  # tokens whose KV takes as many bytes as one state
-    device_states: int  # states that fit, of running sequences and cached
+    as_kv_tokens: int  # number of tokens whose KV takes as many bytes as a state
+    device_states: int  # number of states that fit the device, cached and of running sequences
     host_states: int = 0
     disk_states: int = 0
-    tokens_kept_whole: int | None = None  # tokens that fit without freeing windows; None: no window
+    # number of tokens that fit if windows are not freed; None: no layer has a window
+    tokens_kept_whole: int | None = None
 
 
 def divided(decoder: DecoderCounts, states: SlotLayout, free_bytes: float) -> tuple[int, int]:
-    """Return the tokens of KV and the states that fit `free_bytes`; 0, 0 if no block fits."""
+    """Return how many tokens of KV and how many states fit `free_bytes`; 0, 0 if no KV
+    block fits.
+    """
     block_bytes, most = decoder.kept.kv.block_bytes, StepSettings().max_running
     slot_bytes, scratch, slots = states.blocks(block_bytes) * block_bytes, 0, ANSWER_SLOTS
     if isinstance(states, WindowLayout):
@@ -54,7 +60,7 @@ def divided(decoder: DecoderCounts, states: SlotLayout, free_bytes: float) -> tu
 
 
 def divided_below(decoder: DecoderCounts, num_bytes: float) -> PoolSizes:
-    """Return the blocks of KV and the states that fit `num_bytes` below the device."""
+    """Return how many KV blocks and how many states fit `num_bytes` of a tier below the device."""
     block_bytes, states = decoder.kept.kv.block_bytes, decoder.states
     state_blocks = 0 if states is None else states.blocks(block_bytes)
     return below(int(num_bytes / block_bytes), state_blocks, _ratio(decoder))

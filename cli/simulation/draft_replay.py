@@ -41,11 +41,11 @@ class LoadCounts:
     """Counts of a replay with some number of texts at once."""
 
     rows: int
-    tokens: int = 0  # generated
-    row_steps: int = 0  # steps, counted once for each row in them
-    seconds: float = 0.0  # predicted time of the steps
-    plain_seconds: float = 0.0  # predicted time of the same tokens without drafts
-    # Processor seconds of drafting, of each step in which all `rows` texts decode.
+    tokens: int = 0  # number of generated tokens
+    row_steps: int = 0  # number of steps, counted once for each row in them
+    seconds: float = 0.0  # predicted seconds of the steps
+    plain_seconds: float = 0.0  # predicted seconds of the same tokens without drafts
+    # Processor seconds of drafting in each step in which all `rows` texts decode.
     drafting_seconds: list[float] = field(default_factory=list)
     sources: dict[DraftSource, SourceCounts] = field(default_factory=dict)
 
@@ -74,7 +74,7 @@ class DraftReplay:
         self._now = 0.0
 
     def run(self, texts: Ordered[DraftedText], rows: int) -> LoadCounts | None:
-        """Replay all texts, `rows` at once; None if the cache has no room for them."""
+        """Replay all texts, `rows` at once; None if the cache has no room for `rows` texts."""
         counts, waiting, running = LoadCounts(rows), list(reversed(texts)), list[_Running]()
         while waiting or running:
             while waiting and len(running) < rows:

@@ -24,7 +24,7 @@ TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 
 class BadTexts(CliError):
-    """A file of texts that cannot be read; the message names the line."""
+    """The error of a file of texts that cannot be read; the message names the line."""
 
     exit_code = 2
 
@@ -39,7 +39,7 @@ class TextLine(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftedText:
-    """A prompt and its answer as token ids, (n,) int32 each, and their tenant."""
+    """A prompt and its answer as token ids, each (n,) int32, and the tenant of both."""
 
     prompt: TokenIds
     answer: TokenIds

@@ -1,8 +1,8 @@
 """The routers of several gateways in front of the same replicas, as one router.
 
-Each gateway has a router of its own, which hears of changes in all caches, but only of its own
-gateway's requests. So it does not know how many requests of other gateways wait, nor which blocks
-those requests will leave in the caches.
+Each gateway has a router of its own, which is notified of changes in all caches, but only of its
+own gateway's requests. So a router does not know how many requests of other gateways wait, nor
+which blocks those requests will leave in the caches.
 
 Knows: the gateway of each request. Does not know: how a router chooses.
 """

@@ -47,7 +47,7 @@ class TierSizes:
 
     @property
     def total(self) -> int:
-        """Number of tokens of all tiers."""
+        """The number of tokens of all tiers."""
         return self.device + self.host + self.disk
 
     def scaled(self, total: int) -> TierSizes:
@@ -64,17 +64,17 @@ class ServedRequest(NamedTuple):
     from_device: int
     from_host: int
     from_disk: int
-    waited_s: float  # seconds of waiting for copies
-    fetched: int = 0  # tokens from another replica
+    waited_s: float  # seconds for which the request waited for copies
+    fetched: int = 0  # number of tokens fetched from another replica
 
     @property
     def cached(self) -> int:
-        """Number of tokens from the replica's own cache."""
+        """The number of tokens from the replica's own cache."""
         return self.from_device + self.from_host + self.from_disk
 
     @property
     def computed(self) -> int:
-        """Number of tokens that were in no cache, and so were computed."""
+        """The number of tokens that were in no cache, and so were computed."""
         return self.input_tokens - self.cached - self.fetched
 
 
@@ -89,7 +89,7 @@ class KeyedRequest:
 
 @dataclass(frozen=True, slots=True)
 class EqualParts:
-    """Tenants with equal parts of each tier, and the most blocks of a prompt."""
+    """Tenants with equal parts of each tier, and the maximum number of blocks of a prompt."""
 
     tenants: Sequence[str]
     longest: int
@@ -181,11 +181,12 @@ class Replayed:
     block_size: int
     sizes: TierSizes
     served: list[ServedRequest] = field(default_factory=list)
-    too_long: int = 0  # prompts that did not fit the device tier
+    too_long: int = 0  # number of prompts that did not fit the device tier
     written: dict[Tier, int] = field(default_factory=dict)
     loaded: dict[Tier, int] = field(default_factory=dict)
     blocks_per_second: float = 0.0  # replayed blocks per second
-    states: StatesReport | None = None  # None: the model has no recurrent layers
+    # report on recurrent states; None: the model has no recurrent layers
+    states: StatesReport | None = None
 
 
 class Replay:
@@ -245,7 +246,7 @@ class Replay:
         self.cache.check_invariants()
 
     def serve(self, admitted: KeyedRequest) -> ServedRequest:
-        """Serve a request, which arrives no earlier than the request before."""
+        """Serve a request, which must not arrive before the previous request."""
         served = self._serve(admitted)
         self._result.served.append(served)
         return served

@@ -38,7 +38,7 @@ class Costs:
     shape: ModelShape
     machine: MachineModel
     block_size: int
-    fetch_gb_s: float = 0.0  # 0: no tokens are fetched
+    fetch_gb_s: float = 0.0  # GB/s of the link between replicas; 0: no tokens are fetched
     fetch_setup_s: float = 0.002
     step: SimulatedStepBounds = field(default_factory=SimulatedStepBounds)
     remote: RemotePrefillLimits = field(default_factory=RemotePrefillLimits)
@@ -81,7 +81,9 @@ class SimulatedReplica:
         return self._sends_until + self._costs.fetch_setup_s
 
     def streamed_at(self, began: float, now: float, tokens: int) -> float:
-        """Return when tokens have arrived that were sent as they were computed, until `now`."""
+        """Return the time at which tokens have arrived that were sent while they were computed,
+        until `now`.
+        """
         last = self._costs.fetch_seconds(min(tokens, self._costs.step.tokens))
         return max(self.sent_at(began, tokens), now + last + self._costs.fetch_setup_s)
 
@@ -103,12 +105,12 @@ class SimulatedReplica:
 
 @dataclass(slots=True)
 class _Part:
-    """A request's part that one replica computes or caches."""
+    """The part of a request that one replica computes or caches."""
 
     replica: SimulatedReplica
     request: RoutingRequest
     served: ServedRequest
-    ready_at: float  # when all tokens not computed here have arrived
+    ready_at: float  # time at which all tokens that are not computed here have arrived
     load: float
     fetched: int = 0
 
@@ -129,7 +131,8 @@ class ReplicaSet:
         self._replicas = {one.name: one for one in replicas}
         self._sources: Sources = {n: n for n in self._replicas} if costs.fetch_gb_s else NO_SOURCES
         self._costs = costs
-        self.served: list[ServedRequest] = []  # requests in order, without their fetched tokens
+        # served requests in order, without their fetched tokens
+        self.served: list[ServedRequest] = []
         self.ttft_s: list[float] = []  # TTFT of each request, queues included
         self.remote_prefills = 0
 
@@ -147,7 +150,7 @@ class ReplicaSet:
 
     @property
     def gaps(self) -> list[Gap]:
-        """The gaps between tokens, of all replicas."""
+        """The gaps between tokens, over all replicas."""
         return [gap for one in self._replicas.values() for gap in one.engine.gaps]
 
     def _serve(self, request_id: str, admitted: KeyedRequest) -> None:

@@ -18,7 +18,7 @@ from storage.move import Tier
 
 @dataclass(frozen=True, slots=True)
 class HitRates:
-    """Cached input tokens / input tokens, in all and by the tokens' tier.
+    """The cached share of input tokens, in total and by the tokens' tier.
 
     Tokens fetched from another replica count as cached, but in no tier.
     """
@@ -55,14 +55,15 @@ class SimulationReport:
     requests: int
     input_tokens: int
     token_hit_rate: float
-    compute_saved: float  # saved share of the FLOPs that prefill takes without a cache
+    compute_saved: float  # saved share of the FLOPs that prefill would take without a cache
     by_tier: dict[str, float]
     by_tenant: dict[str, HitRates]
     moved_bytes: dict[str, MovedBytes]
-    too_long: int  # prompts that did not fit the device tier
-    ttft_ms: Summary | None  # estimated times
-    ttft_without_cache_ms: Summary | None  # estimated times
-    blocks_per_second: float  # replayed blocks per second
+    too_long: int  # number of prompts that did not fit the device tier
+    ttft_ms: Summary | None  # estimated milliseconds to the first token
+    # estimated milliseconds to the first token if there were no cache
+    ttft_without_cache_ms: Summary | None
+    blocks_per_second: float  # number of blocks replayed per second
     by_size: list[Point]
     states: StatesReport | UnsetType = UNSET  # unset: the model has no recurrent layers
 

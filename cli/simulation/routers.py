@@ -49,11 +49,12 @@ class RoutedTrace:
     """The results of a trace on replicas behind one router. Times include queues."""
 
     router: str
-    token_hit_rate: float  # includes fetched tokens
-    of_one_cache: float  # ratio to the hit rate of one cache as large as all caches
-    imbalance: float  # prompt tokens computed by the busiest replica / by the mean replica
-    ttft_ms: Summary | None  # estimated times
-    gaps_ms: Gaps | None = None  # estimated gaps
+    token_hit_rate: float  # cached share of prompt tokens, fetched tokens included
+    of_one_cache: float  # hit rate, divided by the hit rate of one cache as large as all caches
+    # prompt tokens computed by the busiest replica, divided by the mean over replicas
+    imbalance: float
+    ttft_ms: Summary | None  # estimated milliseconds to the first token
+    gaps_ms: Gaps | None = None  # estimated milliseconds between tokens
     fetched: float = 0.0  # share of all prompt tokens that came from other replicas
     remote_prefills: float = 0.0  # share of requests whose prompt another replica computed
 
@@ -76,7 +77,7 @@ class RoutedReport:
     router: str
     by_router: list[RoutedTrace]
     by_size: list[RoutedPoint]
-    together: SimulationReport  # report of the chosen router
+    together: SimulationReport  # full report of the chosen router
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class RouterVariant:
     label: str
     router: RouterName
     fetches: bool = False
-    prefill: int = 0  # replicas that only prefill
+    prefill: int = 0  # number of replicas that only prefill
 
 
 def variants(chosen: RouterName, *, fetches: bool, prefill: int) -> list[RouterVariant]:
@@ -106,10 +107,11 @@ class Replicas:
     count: int
     policy: PolicyName
     costs: Costs
-    session_blocks: int  # leading blocks by which the session router knows a session
-    seconds_per_block: Mapping[Way, float] | None  # copy times; None: copies end at once
+    session_blocks: int  # number of leading blocks by which the session router tells sessions apart
+    # seconds to copy a block, by direction; None: copies end at once
+    seconds_per_block: Mapping[Way, float] | None
     partition: EqualParts | None
-    gateways: int = 1  # gateways, each with its own router
+    gateways: int = 1  # number of gateways, each with its own router
 
     def behind(
         self,

@@ -19,14 +19,14 @@ from prefix_cache.leases.lease import Lease
 
 @dataclass(frozen=True, slots=True)
 class StateCosts:
-    """The bytes of a model's state, and the share of memory that states get."""
+    """The bytes of a model's recurrent state, and the share of memory that states get."""
 
     state_bytes: int
     kv_bytes_per_token: int
     cache_ratio: float  # see `state_cache_ratio`
 
     def slots(self, device_tokens: int) -> int:
-        """Count the device's state slots, with those of a running sequence."""
+        """Count the device's state slots, with the slots of one running sequence."""
         sizes = StateSizes(self.state_bytes, 1, self.cache_ratio)
         return state_slots(PoolBudget(0, ""), device_tokens * self.kv_bytes_per_token, sizes)
 
@@ -41,16 +41,17 @@ class StateCosts:
 
 @dataclass(frozen=True, slots=True)
 class StatesReport:
-    """The checkpoints of a replay: states that the cache has kept."""
+    """The state checkpoints of a replay: recurrent states that the cache has kept."""
 
     state_bytes: int
-    slots: int  # slots of the device, those of one running sequence included
-    held: int  # checkpoints at the end
+    slots: int  # number of the device's state slots, with the slots of one running sequence
+    held: int  # number of state checkpoints at the end
     made: int
-    hits: int  # requests that began at a checkpoint
+    hits: int  # number of requests that began at a state checkpoint
     evicted: int
-    refused: int  # states not kept for lack of a slot
-    cut_tokens: int  # cached tokens that were computed again: no state was kept at their end
+    refused: int  # number of states not kept for lack of a slot
+    # number of cached tokens that were computed again, since no state was kept at their end
+    cut_tokens: int
 
 
 def state_costs(decoder: DecoderCounts, cache_ratio: float) -> StateCosts | None:

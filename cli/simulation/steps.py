@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from cli.plan.machine import MachineModel, ModelShape
 
-_PROBED = 256  # tokens of the step from which the price of a chunk is estimated
+_PROBED = 256  # number of tokens of the step from which the time of a chunk is estimated
 _LEAST_CHUNK = 128
 
 
@@ -55,7 +55,7 @@ class VirtualClock:
 
 
 class Gap(NamedTuple):
-    """Gaps of `seconds` seconds before each of `tokens` tokens."""
+    """Equal gaps, of `seconds` seconds, before each of `tokens` tokens."""
 
     seconds: float
     tokens: int
@@ -75,17 +75,18 @@ class Job:
     """A request: a prompt with `tokens` tokens still to compute, and its answer."""
 
     tokens: int
-    behind: int  # cached tokens before the tokens to compute
-    output: int  # tokens of the answer
+    behind: int  # number of cached tokens before the tokens to compute
+    output: int  # number of tokens of the answer
     on_first: Callable[[], None]  # called at the first token
     on_end: Callable[[], None]
-    started_at: float | None = None  # start of its first chunk
+    # time at which the job's first chunk started; None: not started
+    started_at: float | None = None
 
 
 @dataclass(slots=True, eq=False)
 class _Row:
     context: int
-    left: int  # tokens still to generate
+    left: int  # number of tokens still to generate
     job: Job
 
 
@@ -136,7 +137,7 @@ class SteppedEngine:
             self._start(_UnderWay(self._clock.now, self._decode_seconds(steps), steps))
 
     def _chunks(self) -> tuple[list[tuple[Job, int]], float]:
-        """Choose the chunks of the first prompts for one step; return the step's seconds too."""
+        """Choose the chunks of the first prompts for one step; also return the step's seconds."""
         seconds = self._decode_seconds(1) if self._rows else 0.0
         room = self._bounds.tokens - len(self._rows)
         slots, prefill, chunks = self._bounds.rows - len(self._rows), 0.0, list[tuple[Job, int]]()
@@ -182,7 +183,7 @@ class SteppedEngine:
 
     def _end(self, under_way: _UnderWay) -> None:
         if under_way is not self._under_way:
-            return  # the run was cut short
+            return  # the run was cut short, so this call is out of date
         self._under_way = None
         over = self._decoded(under_way)
         begun = self._computed(under_way.chunks)

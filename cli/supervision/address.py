@@ -32,11 +32,13 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     admin_url: str
     pid: int
-    has_supervisor: bool = False  # whether `pid` is the engines' supervisor
+    has_supervisor: bool = False  # whether `pid` is the process id of the engines' supervisor
 
 
 class AnothersFile(PrivateFileError):
-    """The file belongs to another user: keys must not be sent to its address."""
+    """The error of an address file that belongs to another user: keys must not be sent to its
+    address.
+    """
 
 
 @contextmanager
@@ -77,7 +79,7 @@ def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
 def tell_address(data_dir: Path, address: ServerAddress) -> IO[bytes]:
     """Write the file; it is valid until the returned file is closed, or the process ends.
 
-    Raises OSError. The file is locked before it gets its name, so nobody sees it unlocked.
+    Raises OSError. The file is locked before it gets its name, so nobody finds the file unlocked.
     """
     path = data_dir / ADDRESS_FILE
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

@@ -67,8 +67,8 @@ class Child:
         then ends its children in order.
         """
         tied = [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid()), *command]
-        # Our own pipe: with asyncio's, some versions of Python see the exit only when the pipe
-        # is closed, and processes that the child started can keep it open for ever.
+        # A pipe of our own: with asyncio's pipe, some versions of Python notice the exit only when
+        # the pipe is closed, and processes that the child started can keep it open for ever.
         output, its_output = os.pipe()
         reading = asyncio.create_task(_read_lines(output, on_line))
         try:

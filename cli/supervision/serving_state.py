@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from gateway.processes.backoff import Backoff
 
-ChildName: TypeAlias = str  # "gateway", or an engine's name
+ChildName: TypeAlias = str  # name of a child: "gateway", or an engine's name
 ServingPhase = Literal["serving", "draining", "stopping", "done"]
 RestartStep = Literal["waits", "ends", "starts"]
 GATEWAY: ChildName = "gateway"
@@ -49,17 +49,17 @@ class Silent(OfChild):
 
 @dataclass(frozen=True)
 class StopRequested:
-    """SIGTERM or SIGINT; a second signal ends the wait for streams, a third kills."""
+    """The event of SIGTERM or SIGINT; a second signal ends the wait for streams, a third kills."""
 
 
 @dataclass(frozen=True)
 class RestartRequested:
-    """SIGUSR1: a request to restart the engines, one after another."""
+    """The event of SIGUSR1, a request to restart the engines, one after another."""
 
 
 @dataclass(frozen=True)
 class Tick:
-    """The passing of time."""
+    """The event that time has passed."""
 
 
 class StartChild(OfChild):
@@ -98,7 +98,7 @@ Action = StartChild | Terminate | Drain | Kill | Announce | Say
 class ChildPatience:
     """The time limits of one child, in seconds."""
 
-    stop_s: float  # seconds until the child has stopped: its own grace and a margin
+    stop_s: float  # seconds until the child must have stopped: the child's own grace and a margin
     silent_s: float  # seconds until a silent child must answer again
 
 
@@ -107,14 +107,14 @@ class Policy:
     """The supervisor's limits, in seconds and counts."""
 
     backoff: Backoff = Backoff()  # delays between restarts of a child that dies
-    max_unready_runs: int = 3  # deaths of a child that was never ready: it will not recover
+    max_unready_runs: int = 3  # maximum number of deaths of a child that was never ready
     hopeless_status: int = 2  # exit status of a child that cannot start
     refused_status: int = 3  # exit status of an engine that can never serve this model
     # A gateway busy with many clients may answer slowly, and its end cuts their streams.
     gateway: ChildPatience = ChildPatience(stop_s=35.0, silent_s=30.0)
     # The gateway waits for an engine before it reports that the engine does not answer.
     engine: ChildPatience = ChildPatience(stop_s=10.0, silent_s=5.0)
-    hurry_s: float = 5.0  # seconds for the gateway to end its streams with an error
+    hurry_s: float = 5.0  # seconds that the gateway has to end its streams with an error
 
     def patience(self, name: ChildName) -> ChildPatience:
         """Return the time limits of this child."""
@@ -127,14 +127,15 @@ class ChildState:
 
     alive: bool = True
     ready: bool = False
-    silent: bool = False  # the child was ready, lives, and does not answer
+    silent: bool = False  # whether the child was ready, lives, and does not answer
     started_at: float = 0.0
     has_been_ready: bool = False  # whether the child was ready in any run
-    short_runs: int = 0  # short runs in a row
-    unready_runs: int = 0  # runs in a row that were never ready
+    short_runs: int = 0  # number of short runs in a row
+    unready_runs: int = 0  # number of runs in a row in which the child was never ready
     engine_id: str | None = None  # the engine's id in the present run
     gone_id: str | None = None  # the engine's id in the run before
-    due: float | None = None  # when a living child is killed, or an ended child is started
+    # time at which a living child is killed, or an ended child is started; None: neither
+    due: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +145,13 @@ class ServingState:
     phase: ServingPhase = "serving"
     gateway: ChildState = ChildState()
     engines: Mapping[ChildName, ChildState] = field(default_factory=lambda: {ENGINE: ChildState()})
-    hurried: bool = False  # after a second signal the gateway waits for no stream
-    failure: str | None = None  # the reason for an end without a signal
-    refused: bool = False  # ended because of the model; the engine has printed the reason
-    restarting: tuple[ChildName, ...] = ()  # engines still to be restarted, in this order
-    restart_step: RestartStep = "waits"  # the step of the first of these engines
+    hurried: bool = False  # whether the gateway waits for no stream, after a second signal
+    failure: str | None = None  # reason for an end without a signal
+    # whether serving ended because of the model, for a reason that the engine has printed
+    refused: bool = False
+    # names of the engines still to be restarted, in this order
+    restarting: tuple[ChildName, ...] = ()
+    restart_step: RestartStep = "waits"  # step of the first of the engines in `restarting`
 
     @property
     def children(self) -> dict[ChildName, ChildState]:

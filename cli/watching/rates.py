@@ -1,6 +1,6 @@
 """Tables of an engine's rates between two readings of its counters.
 
-Pure. Does not know: where readings come from, or when the next one is taken.
+Pure. Does not know: where readings come from, or when the next reading is taken.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ Stats = Mapping[str, Any]
 TIER_COLUMNS = ("tier", "used", "total", "full")
 _TENANT_COUNTS = ("requests", "prompt_tokens", "hit_tokens", "generated_tokens")
 _DRAFT_COUNTS = ("drafts", "drafted_tokens", "accepted_tokens")
-_MAX_TENANTS = 20  # rows of tenants; more would exceed a screen
+_MAX_TENANTS = 20  # maximum rows of tenants, since more would exceed a screen
 
 
 def tables(now: Stats, before: Stats | None) -> list[TableText]:
@@ -51,7 +51,8 @@ def _engine_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple
         ("running", queue["running"]),
         ("waiting", queue["waiting"]),
     ]
-    has_ranks = not now["replicas"] and num_ranks(now) > 1  # shown for a single engine only
+    # ranks are shown for a single engine only
+    has_ranks = not now["replicas"] and num_ranks(now) > 1
     if now["router_answers"] is not None:
         rows.append(("router", "answers" if now["router_answers"] else "no answer"))
     return [*rows, ("ranks", ranks_of(now))] if has_ranks else rows

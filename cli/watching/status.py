@@ -79,7 +79,8 @@ def _rows_of(name: str, counted: dict[str, Any] | None) -> list[Row]:
         detail += f", {sentinel['damaged_blocks']} blocks damaged"
         rows.append((f"cache{name}", "wrong", detail))
     gaps = counted["gaps"]
-    if gaps["recent_late"] * 100 > gaps["recent_gaps"]:  # more than a hundredth
+    # more than a hundredth of the gaps are late
+    if gaps["recent_late"] * 100 > gaps["recent_gaps"]:
         detail = f"{gaps['recent_late']} of the last minute's {gaps['recent_gaps']} gaps between"
         rows.append((f"gaps{name}", "too long", f"{detail} tokens exceed their targets"))
     if disk is not None:

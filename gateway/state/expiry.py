@@ -18,10 +18,13 @@ LOOK_EVERY_S = 10.0
 async def dropped_when_expired(
     store: ResponseStore, clock: Callable[[], float], every_s: float = LOOK_EVERY_S
 ) -> AsyncIterator[None]:
-    """Remove expired responses every `every_s` seconds while open; `clock` gives epoch seconds."""
+    """Remove expired responses every `every_s` seconds while this context is open; `clock` returns
+    seconds since the epoch.
+    """
 
     async def look() -> None:
-        with suppress(Unavailable):  # the next turn removes these responses
+        # if the state does not answer, the next turn removes these responses
+        with suppress(Unavailable):
             await store.drop_expired_responses(now=clock())
         await asyncio.sleep(every_s)
 

@@ -1,11 +1,11 @@
 """The faults of the gateway's stored state, for `/readyz`, the metrics and the log.
 
     state_damaged    the state cannot be read, or is not whole
-    state_missing    there was a state, and it is empty, gone, or another one
+    state_missing    there was a state, and now it is empty, gone, or another state
     limits_damaged   the file of limits cannot be read, or is not whole
-    limits_missing   there was a file of limits, and it is empty, gone, or another one
+    limits_missing   there was a file of limits, and now it is empty, gone, or another file
     state_evicts     Redis may drop records when its memory is full; until then requests are served
-    disk_full        the file system has no room; the gateway uses the room it had reserved
+    disk_full        the file system has no room; the gateway uses the room that it had reserved
 
 Does not know: how a fault is found (`sqlite.database`, `reserved_room`, `redis.identity`).
 """
@@ -55,16 +55,18 @@ class Faulty(Protocol):
 
     @property
     def fault(self) -> Fault | None:
-        """The fault found by the last check; None without a fault."""
+        """The fault that the last check found; None if it found none."""
         ...
 
     async def check(self) -> None:
-        """Check for new faults and for faults that have passed; never raises."""
+        """Check whether the object has a fault now; never raise an error."""
         ...
 
 
 def damaged(what: Kept, name: str) -> Fault:
-    """Make the fault of damaged content: `name` holds something else than was written to it."""
+    """Make the fault of damaged content: the file `name` holds something else than was written to
+    it.
+    """
     return Fault(
         _DAMAGED[what],
         f"{name} is damaged: stop the server and put back a backup of it, {_ACCEPT}"
@@ -73,7 +75,9 @@ def damaged(what: Kept, name: str) -> Fault:
 
 
 def gone(what: Kept, name: str) -> Fault:
-    """Make the fault of lost content: `name` had content once, and has none now."""
+    """Make the fault of lost content: the file `name` had content once, and is empty or
+    gone now.
+    """
     return Fault(
         _MISSING[what],
         f"{name} is empty or gone, but there was one: put it back from a backup,"
@@ -82,7 +86,9 @@ def gone(what: Kept, name: str) -> Fault:
 
 
 def another(what: Kept, name: str, marker: str) -> Fault:
-    """Make the fault of exchanged content: `name` is another installation's, or was begun anew."""
+    """Make the fault of exchanged content: the file `name` belongs to another installation, or was
+    begun anew.
+    """
     return Fault(
         _MISSING[what],
         f"{name} is not the one that was here before ({marker} remembers it): put that back,"
@@ -116,7 +122,7 @@ def no_room(where: str) -> Fault:
 
 
 class FaultWatch:
-    """A process's watch for faults. Each look calls `tell` with the statuses of all faults."""
+    """A process's watch for faults. Each check calls `tell` with the statuses of all faults."""
 
     def __init__(self, watched: Sequence[Faulty], tell: Callable[[set[str]], None]) -> None:
         self._watched = watched

@@ -35,7 +35,7 @@ class Home:
 
     def telling(self, *listeners: Listener) -> AbstractAsyncContextManager[None]:
         """Notify listeners of other gateways' changes while this context is open."""
-        if self.link is None:  # no Redis, so no other gateway
+        if self.link is None:  # there is no Redis, so there is no other gateway
             return nullcontext()
         from gateway.state.redis.store import told_of_changes
 
@@ -46,10 +46,10 @@ class Home:
 async def open_home(
     data_dir: Path, shared: Shared, room: ReservedRoom | None = None, *, new_state: bool = False
 ) -> AsyncIterator[Home]:
-    """Open the state; close it at the end. Redis need not be reachable yet.
+    """Open the state; close the state when this context ends. Redis need not be reachable yet.
 
-    With `new_state`, whatever state is found is taken, also where another state is expected;
-    without it, such a state raises WrongState. Raises SchemaTooNew, PrivateFileError,
+    With `new_state` any state that is found is accepted, even if another state is expected;
+    otherwise an unexpected state raises WrongState. Raises SchemaTooNew, PrivateFileError,
     DatabaseFault, OSError, or ValueError for a malformed URL.
     """
     if shared.redis_url is None:

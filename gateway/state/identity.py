@@ -13,7 +13,7 @@ from pathlib import Path
 from gateway.state.faults import Fault, Kept, another, gone
 from gateway.state.private_file import FileMissing, PrivateFileDamaged, create_private, read_private
 
-KEYS_FILE = "keys.env"  # written at the end of a first start: from then on state exists
+KEYS_FILE = "keys.env"  # file that a first start writes at its end: from then on state exists
 
 
 class WrongState(Exception):
@@ -26,15 +26,18 @@ class WrongState(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExpectedState:
-    """The state that a start expects: with this `id` if known; not empty if it `was_there`."""
+    """The state that a start expects: a state with this `id` (if known), and not empty if
+    `was_there`.
+    """
 
     what: Kept
-    name: str  # the state's name in errors: a file, or Redis
+    name: str  # name of the state in errors: a file, or Redis
     id: str | None = None
     was_there: bool = False
 
     def settled(self, found: str | None, *, is_empty: bool) -> str:
-        """Return the state's id from now on, given the `found` id; raise WrongState.
+        """Return the id that the state has from now on, given the id that was `found` in it; raise
+        WrongState.
 
         A state with content and without an id was written by a release that gave no ids.
         """
@@ -48,7 +51,9 @@ class ExpectedState:
 
 
 def expected(data_dir: Path, what: Kept, name: str) -> ExpectedState:
-    """Read the expected state from its marker; without one, from a completed first start's keys."""
+    """Read the expected state from its marker or, if there is no marker, from the keys of a
+    completed first start.
+    """
     known = _read(data_dir, what)
     is_done = what == "state" and (data_dir / KEYS_FILE).exists()
     return ExpectedState(what, name, known, known is not None or is_done)
@@ -71,7 +76,9 @@ def marker_name(what: Kept) -> str:
 
 
 def _read(data_dir: Path, what: Kept) -> str | None:
-    """Read the id in a marker; None without a marker. Raises FileExposed or PrivateFileDamaged."""
+    """Read the id in a marker; return None if there is no marker. Raises FileExposed or
+    PrivateFileDamaged.
+    """
     path = data_dir / marker_name(what)
     try:
         found = read_private(path).decode("ascii", "replace").strip()

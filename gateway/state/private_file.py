@@ -3,7 +3,7 @@
 PrivateFileError
  |- FileMissing     the file is not there, although something that depends on it is
  |- FileExposed     others may read or write it
- `- PrivateFileDamaged     its content is not of the expected form
+ `- PrivateFileDamaged     the content of the file is not of the expected form
 
 A file appears whole or not at all: the bytes go to a fresh file beside it (O_EXCL, 0600),
 reach the disk, and only then get the name. Messages name paths, never contents.
@@ -43,7 +43,7 @@ def require_private(path: Path, mode: int) -> None:
 
 
 def read_private(path: Path) -> bytes:
-    """Read all bytes of `path`; raise FileMissing, or FileExposed before a byte is read."""
+    """Read all bytes of `path`; raise FileMissing, or FileExposed before any byte is read."""
     try:
         file = path.open("rb")
     except FileNotFoundError as missing:
@@ -56,9 +56,9 @@ def read_private(path: Path) -> bytes:
 def read_handed_in(path: Path) -> str:
     """Read the text of a file that the deployment provides, without surrounding blanks.
 
-    Others than the owner may read such a file (a Docker secret, say), because it is mounted where
-    only this process looks. Raises FileExposed if others may write it.
-    Raises FileMissing, and PrivateFileDamaged if the file is empty or not text.
+    Other users than the owner may read such a file (a Docker secret, say), because the file is
+    mounted where only this process looks. Raises FileExposed if others may write it. Raises
+    FileMissing, and PrivateFileDamaged if the file is empty or not text.
     """
     try:
         with path.open("rb") as file:
@@ -76,13 +76,13 @@ def read_handed_in(path: Path) -> str:
 
 
 def create_private(path: Path, content: bytes) -> bool:
-    """Create `path` with `content`; return False, and change nothing, when it exists already.
+    """Create `path` with `content`; if `path` exists already, change nothing and return False.
 
     If several processes try at once, exactly one creates the file.
     """
     fresh = _write_beside(path, content)
     try:
-        os.link(fresh, path)  # unlike rename, link refuses an existing name
+        os.link(fresh, path)  # unlike `rename`, `link` fails if the name exists
     except FileExistsError:
         return False
     finally:

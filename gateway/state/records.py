@@ -17,8 +17,8 @@ from engine.link.messages import Priority
 from gateway.tenant_adapters import OwnAdapters, TenantAdapter
 from gateway.tenant_limits import CacheQuota, Limits
 
-EVERYONE = "all"  # the scope of a prefix that every tenant may share
-PUBLISHED = "published"  # the engine's flow that computes and owns published prefixes
+EVERYONE = "all"  # scope of a prefix that every tenant may share
+PUBLISHED = "published"  # name of the engine's flow that computes and owns published prefixes
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,13 +31,15 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     weight: float = 1.0
     group_id: str | None = None  # the group with which the tenant shares, if any
     priority: Priority = "interactive"
-    target_itl_ms: float = 0.0  # target of gaps between tokens; 0: the engine's target
+    # target of the time between tokens, in milliseconds; 0: the engine's target
+    target_itl_ms: float = 0.0
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
-    usage_tiers: bool = False  # usage in answers shows the tiers of cached tokens
-    canonical_prompts: bool = False  # parts of prompts that vary without meaning are normalised
+    usage_tiers: bool = False  # whether answers show in which tiers their cached tokens lay
+    # whether parts of prompts that vary without meaning are normalised
+    canonical_prompts: bool = False
     adapters: tuple[TenantAdapter, ...] = ()  # LoRA adapters that the tenant's requests may name
-    max_own_adapters: OwnAdapters = 0  # adapters that the tenant may load itself
+    max_own_adapters: OwnAdapters = 0  # maximum number of adapters that the tenant may load itself
 
     @classmethod
     def new(cls, name: str, *, created_at: float) -> Tenant:
@@ -57,8 +59,9 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     digest: bytes
     hint: str  # the key's first and last characters, for display
     created_at: float
-    expires_at: float | None = None  # the expiry with which the key was issued
-    retires_at: float | None = None  # after a rotation: the end of the overlap
+    expires_at: float | None = None  # time of expiry that the key was issued with; None: never
+    # time at which a rotated key ends; None: the key was not rotated
+    retires_at: float | None = None
     revoked_at: float | None = None
 
     @property
@@ -73,7 +76,9 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
         return self.revoked_at is None and (ends_at is None or now < ends_at)
 
     def retired(self, at: float) -> ApiKey:
-        """Return this key, invalid from `at` on, or from an earlier time that was set before."""
+        """Return this key with an end at the time `at`, or at an earlier end that was
+        set before.
+        """
         return replace(self, retires_at=at if self.retires_at is None else min(at, self.retires_at))
 
     def updated(self, new: ApiKey) -> ApiKey:
@@ -122,12 +127,13 @@ class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
     scope: str  # EVERYONE, or a group's id
     source: PrefixSource
     created_at: float
-    tokens: int | None = None  # None until the prefix has been tokenised
+    # number of the prefix's tokens; None until the prefix has been tokenised
+    tokens: int | None = None
     deleted_at: float | None = None
 
     @property
     def group_id(self) -> str | None:
-        """The group that the prefix is for; None when it is for everyone."""
+        """The group that the prefix is for; None if the prefix is for everyone."""
         return None if self.scope == EVERYONE else self.scope
 
     def updated(self, new: PublishedPrefix) -> PublishedPrefix:
@@ -169,41 +175,45 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     tenant_id: str
     created_at: float
     expires_at: float
-    content: msgspec.Raw  # JSON that only its dialect reads
+    content: msgspec.Raw  # the answer, in JSON that only the answer's dialect reads
 
 
 class ResponseRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds on bytes of stored responses: one response's, one tenant's, and all responses'."""
+    """The bounds on bytes of stored responses: of one response, of one tenant's responses, and of
+    all responses.
+    """
 
     of_one: int
     of_tenant: int
     of_all: int
 
     def has_room_for(self, size: int) -> bool:
-        """Tell whether a response of `size` bytes fits if no other is stored."""
+        """Tell whether a response of `size` bytes fits if no other response is stored."""
         return size <= min(self.of_one, self.of_tenant, self.of_all)
 
 
 class ModuleSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant's schema of prompt modules. Its id follows from its content."""
+    """A tenant's module schema. The schema's id follows from its content."""
 
     id: str
     tenant_id: str
     created_at: float
-    content: msgspec.Raw  # JSON that only `gateway.prompts.modules` reads
+    content: msgspec.Raw  # the schema, in JSON that only `gateway.prompts.modules` reads
 
 
 class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
     """An engine that gateways are to drive, on any machine.
 
-    The process that started an engine sends heartbeats for it. An engine that an operator added by
-    hand has no heartbeat, and stays registered until it is removed.
+    The process that started an engine sends the engine's heartbeats. An engine that an operator
+    added by hand has no heartbeat, and stays registered until it is removed.
     """
 
-    address: str  # in the form of `engine.link.address`
+    address: str  # address of the engine, in the form of `engine.link.address`
     added_at: float
-    beat_at: float | None = None  # the last heartbeat, by its sender's clock; None: no heartbeats
-    fingerprint: str | None = None  # digest of model and settings, in hex, from its starter
+    # time of the last heartbeat, by its sender's clock; None: no heartbeats
+    beat_at: float | None = None
+    # digest of model and settings, in hex, as the process that started the engine reports it
+    fingerprint: str | None = None
 
 
 class ErasedTenant(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,12 +226,16 @@ class ErasedTenant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
-    """A flush that every engine must do, also engines that are away now. Its id is never reused."""
+    """A flush that every engine must do, also engines that are away now. The flush's id is never
+    reused.
+    """
 
     id: str
-    tenant_id: str | None  # None: all tenants
+    # id of the tenant whose blocks are dropped; None: the blocks of all tenants
+    tenant_id: str | None
     at: float
-    again_s: float | None = None  # engines repeat the flush this many seconds after it was recorded
+    # seconds after which engines repeat the flush; None: they do not repeat it
+    again_s: float | None = None
     erased: ErasedTenant | None = None  # the deleted tenant; None: no tenant was deleted
 
     @classmethod
@@ -248,8 +262,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     time: float
     actor: str
-    action: str  # such as "tenant.create"
-    target: str  # the id of the changed record
+    action: str  # name of the action, such as "tenant.create"
+    target: str  # id of the changed record
     detail: dict[str, Any] = {}
 
 
@@ -258,5 +272,5 @@ class IsolationReport(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float  # seconds since the epoch
     verdict: str
-    samples: int  # samples of each class in the timing test; 0: the test was left out
+    samples: int  # number of samples of each class in the timing test; 0: the test was left out
     report: str  # in Markdown

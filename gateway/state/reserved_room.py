@@ -20,8 +20,8 @@ from gateway.state.faults import Fault, no_room
 
 BALLAST_FILE = "ballast"
 BALLAST_BYTES = 4 << 20
-START_BYTES = 1 << 20  # the ballast's part for a start and an end
-LOW_BYTES = 2 << 20  # bytes free below which the disk counts as full
+START_BYTES = 1 << 20  # bytes of the ballast that are kept for a start and an end
+LOW_BYTES = 2 << 20  # number of free bytes below which the disk counts as full
 
 _CHUNK = 64 << 10
 _LOG = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class ReservedRoom:
         return False
 
     def end(self) -> None:
-        """Release the whole ballast for the last writes of a run, if they need it."""
+        """Release the whole ballast for the last writes of a run, if these find no other room."""
         if self._free() < LOW_BYTES:
             self.give_up(keep=0)
 
@@ -67,7 +67,8 @@ class ReservedRoom:
         with suppress(OSError):
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else another process does
+                # fails if another process fills the ballast
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _fill(descriptor)
             finally:
                 os.close(descriptor)

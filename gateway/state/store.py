@@ -32,8 +32,8 @@ Record = Tenant | ApiKey | Group | PublishedPrefix
 R = TypeVar("R", Tenant, ApiKey, Group, PublishedPrefix)
 D = TypeVar("D", Tenant, Group)  # records that can be deleted
 
-MOST_SCHEMAS = 32  # schemas of one tenant
-AUDIT_KEPT = 100_000  # entries; older ones are removed
+MOST_SCHEMAS = 32  # maximum number of module schemas of one tenant
+AUDIT_KEPT = 100_000  # number of audit entries that are kept; older entries are removed
 
 
 class Records(Protocol):
@@ -56,12 +56,12 @@ class Records(Protocol):
         ...
 
     async def update(self, kind: type[R], record_id: str, change: Callable[[R], R]) -> R:
-        """Replace a stored record by the record that `change` makes of it; return the new one.
+        """Replace a stored record by the record that `change` makes of it; return the new record.
 
         Nothing else changes the record meanwhile. `change` may be called several times; its errors
-        are raised. The record's `updated` decides what is replaced: a stored revocation or deletion
-        stays. Raises Conflict for a taken name. A tenant that is disabled loses its stored
-        responses.
+        are raised. The record's method `updated` decides which fields are replaced: a stored
+        revocation or deletion stays. Raises Conflict for a taken name. A tenant that is disabled
+        loses its stored responses.
         """
         ...
 
@@ -78,7 +78,7 @@ class Records(Protocol):
         ...
 
     async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
-        """Return the key with this digest and its tenant; None when no such key was ever issued."""
+        """Return the key with this digest and its tenant; None if no such key was ever issued."""
         ...
 
 
@@ -86,7 +86,7 @@ class ResponseStore(Protocol):
     """The stored responses of tenants; another tenant's response counts as missing."""
 
     async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
-        """Store a response; return False if it is larger than the room for all.
+        """Store a response; return False if the response is larger than the room for all responses.
 
         Removes the tenant's oldest responses until its responses fit into `room.of_tenant`, then
         the oldest responses of the tenant with the most bytes, until all responses fit. A disabled
@@ -97,7 +97,7 @@ class ResponseStore(Protocol):
     async def find_response(
         self, tenant_id: str, response_id: str, *, now: float
     ) -> StoredResponse:
-        """Return a tenant's response; raise NotFound also when it has expired."""
+        """Return a tenant's response; raise NotFound also for an expired response."""
         ...
 
     async def replace_response(self, response: StoredResponse, *, now: float) -> None:
@@ -109,11 +109,13 @@ class ResponseStore(Protocol):
         ...
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
-        """Remove a tenant's response; raise NotFound also when it has expired."""
+        """Remove a tenant's response; raise NotFound also for an expired response."""
         ...
 
     async def count_responses(self, tenant_id: str) -> int:
-        """Count a tenant's stored responses, including expired ones that are not removed yet."""
+        """Count a tenant's stored responses, including expired responses that are not
+        removed yet.
+        """
         ...
 
     async def drop_expired_responses(self, *, now: float) -> None:
@@ -122,10 +124,10 @@ class ResponseStore(Protocol):
 
 
 class SchemaStore(Protocol):
-    """The tenants' schemas of prompt modules; another tenant's schema counts as missing."""
+    """The tenants' module schemas; another tenant's schema counts as missing."""
 
     async def keep_schema(self, schema: ModuleSchema) -> ModuleSchema:
-        """Store a schema, unless the tenant has it; return the stored one.
+        """Store a schema, unless the tenant has this schema; return the stored schema.
 
         Raises Conflict if the tenant has MOST_SCHEMAS other schemas. A disabled tenant counts as
         missing.
@@ -149,7 +151,7 @@ class UsageStore(Protocol):
     """The usage counters by tenant, key and day."""
 
     async def add_usage(self, rows: Sequence[UsageRow], *, batch: str) -> None:
-        """Add the rows' counters to the stored counters, all of them or none.
+        """Add the rows' counters to the stored counters: either all counters or none.
 
         `batch` is a new unique name. If the store's answer got lost, the same batch may be added
         again within an hour, and is counted once.
@@ -184,11 +186,11 @@ class IsolationReports(Protocol):
     """The last report on the isolation of tenants."""
 
     async def keep_isolation_report(self, report: IsolationReport) -> None:
-        """Store a report on isolation in place of the last."""
+        """Store a report on isolation in place of the last report."""
         ...
 
     async def isolation_report(self) -> IsolationReport | None:
-        """Return the last report on isolation; None before the first."""
+        """Return the last report on isolation; None if there is no report yet."""
         ...
 
 
@@ -261,7 +263,9 @@ class Listener(Protocol):
 
 
 def since(engine: RegisteredEngine, before: bytes | None) -> RegisteredEngine:
-    """Return `engine` with the `added_at` of the engine `before` at its address, if any."""
+    """Return `engine` with the `added_at` of `before`, the engine registered at the same address,
+    if any.
+    """
     if before is None:
         return engine
     return replace(engine, added_at=decode(before, type=RegisteredEngine).added_at)

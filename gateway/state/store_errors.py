@@ -28,12 +28,12 @@ def missing_response() -> NotFound:
 
 
 def missing_schema() -> NotFound:
-    """Make the error for a schema of modules that is missing, or another tenant's."""
+    """Make the error for a module schema that is missing, or another tenant's."""
     return NotFound("there is no such schema of modules", code="schema_not_found")
 
 
 def too_many_schemas() -> Conflict:
-    """Make the error for one schema too many."""
+    """Make the error for a tenant that has too many module schemas."""
     return Conflict(f"the tenant has {MOST_SCHEMAS} schemas of modules: delete one first")
 
 

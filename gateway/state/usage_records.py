@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """The counters of usage. None means not measured, which is not 0.
+    """The counters of usage. None means that a counter was not measured, which is not 0.
 
     `cached_tokens` counts the prompt tokens that the cache saved, each prompt once;
     `computed_tokens` counts computed prompt tokens, for each choice. `cache_read_tokens` counts the
@@ -20,9 +20,11 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     computed_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
-    engine_ms: float | None = None  # milliseconds of the accelerator
-    saved_ms: float | None = None  # prefill time saved, by the measured rates
-    cache_written_tokens: int = 0  # new tokens put into the cache
+    # milliseconds for which the accelerator worked; None: not measured
+    engine_ms: float | None = None
+    # milliseconds of prefill that the cache saved, by the measured rates; None: not measured
+    saved_ms: float | None = None
+    cache_written_tokens: int = 0  # number of new tokens that were put into the cache
     cache_read_tokens: int = 0
 
     def plus(self, other: Counters) -> Counters:

@@ -31,11 +31,13 @@ import msgspec
 Form = Literal["lines", "json", "off"]
 
 PROBES = frozenset({"/healthz", "/readyz", "/health", "/livez"})
-MAX_WAITING = 10_000  # lines that wait to be written, each of some 300 bytes
-OF_STRANGERS = MAX_WAITING // 2  # waiting lines beyond which requests without a key add none
+MAX_WAITING = 10_000  # maximum number of lines that wait to be written, each of some 300 bytes
+# number of waiting lines beyond which requests without a key add no line
+OF_STRANGERS = MAX_WAITING // 2
 _TOGETHER_S = 0.1  # seconds whose lines are written together
-_END_S = 2.0  # seconds for the last lines
-_AT_ONCE = 4096  # bytes: a pipe keeps them together, whichever other process writes into it
+_END_S = 2.0  # maximum seconds to write the last lines
+# maximum bytes written at once: a pipe keeps them together, whichever other process writes into it
+_AT_ONCE = 4096
 _AMBIGUOUS = re.compile(r'["=\\ ]')
 _LOG = logging.getLogger(__name__)
 
@@ -70,14 +72,14 @@ class AccessLog:
         self._render = _json if form == "json" else _line
         self._write = write or _to_stdout
         self._waiting: deque[AccessLogEntry] = deque()
-        self._dropped = 0  # lines dropped by `add` so far
-        self._told = 0  # dropped lines that the writer has reported
-        self._checked: dict[str, int] = {}  # the last status of each health check
+        self._dropped = 0  # number of lines dropped by `add` so far
+        self._told = 0  # number of dropped lines that the writer has reported
+        self._checked: dict[str, int] = {}  # last HTTP status of each health check, by path
         self._due = threading.Event()
         self._ends = threading.Event()
 
     def add(self, entry: AccessLogEntry, *, of_stranger: bool = False) -> None:
-        """Queue `entry` to be written; queue a health check only if it fails anew.
+        """Queue `entry` to be written; queue a health check only if it fails with a new status.
 
         Requests without a key leave half of the queue to other requests.
         """
@@ -156,7 +158,7 @@ _NAMES = tuple(name for name in AccessLogEntry.__struct_fields__ if name != "tim
 
 
 def _spelled(value: str | int) -> str:
-    """Spell a value as it is, or in quotes if a reader could split it."""
+    """Write a value as it is, or in quotes if a reader could split the value."""
     if isinstance(value, int):
         return str(value)
     return msgspec.json.encode(value).decode() if _AMBIGUOUS.search(value) else value

@@ -12,9 +12,9 @@ _HARMFUL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 
 
 def harmless(text: str) -> str:
-    r"""Spell control characters as JSON does (`\u001b`), except tabs and line ends.
+    r"""Escape control characters as JSON does (`\u001b`), except tabs and line ends.
 
-    JSON keeps its meaning when it is spelled so.
+    JSON keeps its meaning when it is escaped in this way.
     """
     return text if text.isprintable() else _HARMFUL.sub(_spelled, text)
 

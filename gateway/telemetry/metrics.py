@@ -47,8 +47,9 @@ class Latencies(NamedTuple):
 class GatewayMetrics:
     """The metrics of one gateway process, on a registry of their own.
 
-    Each of several processes counts in a file of its own; the process that answers a scrape adds up
-    the files. The file of a process that died still counts, so no counter ever falls.
+    If there are several processes, each counts in a file of its own; the process that answers a
+    scrape adds up the files. The file of a process that died still counts, so no counter ever
+    falls.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -56,9 +57,9 @@ class GatewayMetrics:
     def __init__(self, shared: Path | None = None, vllm_model: str | None = None) -> None:
         """Count in this process alone, or with other processes through the directory `shared`.
 
-        With `shared`, each process must have been started with PROMETHEUS_MULTIPROC_DIR set to it.
-        With `vllm_model`, the model's name, metrics that vLLM also has are shown under vLLM's names
-        too.
+        With `shared`, each process must have been started with PROMETHEUS_MULTIPROC_DIR set to this
+        directory. With `vllm_model`, the model's name, metrics that vLLM also has are shown under
+        vLLM's names too.
         """
         self._vllm_model = vllm_model
         self._shared = shared
@@ -135,7 +136,7 @@ class GatewayMetrics:
     def render(
         self, stats: EngineStats | None, replicas: Mapping[str, ReplicaHealth] | None = None
     ) -> bytes:
-        """Write the metrics in Prometheus' text format; `stats` is None without an engine.
+        """Write the metrics in Prometheus' text format; `stats` is None if there is no engine.
 
         If there are several engines, `replicas` lists them, and `stats` are their joined counters.
         """

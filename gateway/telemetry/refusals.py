@@ -12,7 +12,8 @@ from operator import attrgetter
 import msgspec
 
 KEPT = 200
-OF_STRANGERS = 50  # refusals of requests without a key; they push out no tenant's refusals
+# number of kept refusals of requests without a key; they push out no tenant's refusals
+OF_STRANGERS = 50
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +23,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     client_id: str | None
     tenant: str | None  # the tenant's id; None: the request was not admitted
-    stranger: bool = False  # the request had no valid key
+    stranger: bool = False  # whether the request had no valid key
     route: str  # the route's template
     status: int
     code: str
@@ -33,7 +34,7 @@ class LastRefusals:
     """The last refusals of one process: KEPT of tenants, and OF_STRANGERS without a key."""
 
     def __init__(self) -> None:
-        self.by_code: Counter[str] = Counter()  # since the start; the gateway has few codes
+        self.by_code: Counter[str] = Counter()  # number of refusals since the start, by error code
         self._of_strangers: deque[Refusal] = deque(maxlen=OF_STRANGERS)
         self._of_others: deque[Refusal] = deque(maxlen=KEPT)
 

@@ -1,7 +1,7 @@
 """The counters of each of several engines as Prometheus metrics, labelled with the engine.
 
-Knows: how the names of one engine's metrics become those of replicas. Does not know: what is
-counted (`engine_metrics.py`).
+Knows: how the names of one engine's metrics become the names of replicas' metrics. Does not know:
+what is counted (`engine_metrics.py`).
 """
 
 from collections.abc import Iterator, Mapping

@@ -26,13 +26,13 @@ from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 
 _PATH = "/v1/traces"
-_MAX_WAITING = 4096  # waiting spans; a request makes seven
-_MAX_BATCH = 256  # spans encoded at once: more would delay the event loop
-_EXPORT_S = 5.0  # for one batch of spans, retries included
+_MAX_WAITING = 4096  # maximum number of waiting spans; a request makes seven
+_MAX_BATCH = 256  # maximum number of spans encoded at once: more would delay the event loop
+_EXPORT_S = 5.0  # maximum seconds to export one batch of spans, retries included
 _DELAY_MS = 2000
 _SHUTDOWN_S = 2.0
 _MAX_ATTRIBUTE_CHARS = 256
-_MOST_ANSWERED = 64 << 10  # bytes of an answer that are read; usual answers are empty
+_MOST_ANSWERED = 64 << 10  # maximum bytes of an answer that are read; usual answers are empty
 
 
 @contextmanager

@@ -19,18 +19,18 @@ _LIST = Markers("[")
 _SURPLUS = re.compile(r"[ \t\r\n}]*")  # extra closing braces, which some models write
 BETWEEN = re.compile(r"[ \t\r\n,;]*")  # characters between calls
 _LIST_ENDS = re.compile(r"[ \t\r\n\]]*")
-_MAX_NAME = 1024  # most characters of a name or a key
-_MAX_HELD = 1 << 16  # most characters of a value that is held, not streamed
+_MAX_NAME = 1024  # maximum number of characters of a name or a key
+_MAX_HELD = 1 << 16  # maximum number of characters of a value that is held and not streamed
 _NAMES = ("name", "function", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
 _PASSED_OVER = ("id", "type", "tool_call_id")
-MEMBERS = (*_NAMES, *_ARGUMENTS, *_PASSED_OVER)  # the members of a call object
+MEMBERS = (*_NAMES, *_ARGUMENTS, *_PASSED_OVER)  # names of the members of a call object
 _NAMESPACE = "functions."  # prefix that some models write before a name
 _NOTHING = ("", "null", "None", "[]")
 
 
 class CallReader(TurnReader):
-    """The base of turn readers that parse calls."""
+    """The base class of turn readers that parse calls."""
 
     names_are_keys = False  # whether call objects are `{name: arguments}`
 
@@ -54,7 +54,7 @@ class CallReader(TurnReader):
             self.pieces.append(CallArguments(arguments))
 
     def call_of(self, name: str, ends: Markers) -> Read[bool]:
-        """Read and send a call's arguments; hold the text and return False if it is no call.
+        """Read and send a call's arguments; if the text is no call, hold the text and return False.
 
         Missing arguments before one of `ends`, or before the end of the turn, are an empty object.
         """
@@ -168,7 +168,7 @@ class _CallObject:
         self._ends = ends
         self._is_inner = is_inner
         self._name: str | None = None
-        self._early: str | None = None  # arguments that came before the name
+        self._early: str | None = None  # arguments that came before the name; None: they did not
 
     def read(self) -> Read[bool]:
         """Read the object after its opening brace; return False if it is no call."""
@@ -247,7 +247,9 @@ class _CallObject:
         self._reader.drop()
 
     def _ended(self) -> Read[bool]:
-        """Read the closing brace and send the call; return False without a brace or a name."""
+        """Read the closing brace and send the call; return False if the brace or the name is
+        missing.
+        """
         if self._name is None or not (yield from self._reader.literal(_CLOSE)):
             return self._none()
         self._reader.whole_call(self._name, self._early or "{}")

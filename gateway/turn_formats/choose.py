@@ -86,10 +86,12 @@ _FORMATS = (
     object_lists.InternLm2Format,
     cohere.CommandRFormat,
 )
-_BARE = re.compile(r"\s*\[?\s*\{")  # a JSON call without a marker
-_LISTED = "make calls in a single JSON array"  # xLAM: without a marker, whatever the tokenizer has
+_BARE = re.compile(r"\s*\[?\s*\{")  # matches a JSON call without a marker
+# words of xLAM's template, whose calls have no marker, whatever tokens the tokenizer has
+_LISTED = "make calls in a single JSON array"
 _REASONING = (THINK, MAGISTRAL, GEMMA, COHERE, APRIEL)
-_SHOWN_REASONING = (KIMI_K3, MUSE, SOLAR)  # templates build these tags from parts
+# formats found in rendered turns alone, since their templates build the tags from parts
+_SHOWN_REASONING = (KIMI_K3, MUSE, SOLAR)
 
 
 class UnknownToolFormat(ValueError):
@@ -123,7 +125,8 @@ def tool_format(
     name: str | None = None,
     special_tokens: Mapping[str, int] | None = None,
 ) -> ToolFormat | None:
-    """Return the format `name`; without a name, the format of the template; None if unknown.
+    """Return the tool format `name` or, if no name is given, the format of the template; None if it
+    is unknown.
 
     Raises UnknownToolFormat.
     """
@@ -160,7 +163,9 @@ def _reads(format_: ToolFormat, shown: ShownTurns) -> bool:
 
 
 def reasoning_format(shown: ShownTurns | None) -> ReasoningFormat | None:
-    """Find the reasoning tags that a template uses; None for no known tags, and for Harmony."""
+    """Find the reasoning tags that a template uses; None if the template has no known tags, and for
+    Harmony, which has no tags.
+    """
     if shown is None:
         return None
     known = next((one for one in _REASONING if one.is_in(shown.source)), None)

@@ -26,7 +26,7 @@ MISSING = "state_missing"
 REDIS = "the state in Redis"
 _ASK = ("GET", at.STATE_ID)
 _KEEPS_ALL = "noeviction"
-_SMALL = 16 << 10  # bytes: a larger change goes over the large link
+_SMALL = 16 << 10  # maximum bytes of a small change: a larger change goes over the large link
 
 
 class _Scripts(NamedTuple):
@@ -63,7 +63,8 @@ class StateLink:
         self._id: str | None = None
         self._lost: Fault | None = None
         self._evicts: Fault | None = None
-        self._tells_policy = True  # False once Redis has refused to tell its eviction policy
+        # whether Redis may still tell its eviction policy; False once it has refused
+        self._tells_policy = True
 
     @property
     def fault(self) -> Fault | None:
@@ -79,7 +80,7 @@ class StateLink:
                 await self._link.command("SET", at.WRITABLE, "1")
                 self._link.is_full = self._large.is_full = False
         except Unavailable:
-            return  # Redis is away, lost or still full: `fault` and the link say so
+            return  # Redis is away, lost or still full, which `fault` and the link report
 
     def turn_of(self, tenant_id: str | None) -> AbstractAsyncContextManager[None]:
         """Return the turns of a tenant's large calls, which run one at a time."""
@@ -107,8 +108,8 @@ class StateLink:
     async def apply_with_room(self, transaction: Transaction, room: Sequence[str | bytes]) -> bool:
         """Make room as `room` says (arguments from `response_room`), then apply `transaction`.
 
-        Returns False, without applying `transaction`, if the room made is still too small. Raises
-        the errors of `apply`.
+        If the room made is still too small, `transaction` is not applied, and False is returned.
+        Raises the errors of `apply`.
         """
         arguments = transaction.arguments([*_ASK], await self._known(), room)
         found = await self._run(self._scripts_with_room, arguments)
@@ -125,7 +126,9 @@ class StateLink:
         return int(found)
 
     async def _raise_failed(self, transaction: Transaction, failed: int) -> None:
-        """Raise the error of the condition with this number, from 1; 0: none failed."""
+        """Raise the error of the condition with this number, counted from 1; 0: no condition
+        failed.
+        """
         if failed == 1:
             await self.check()
             raise StateLost(MISSING)
@@ -142,7 +145,9 @@ class StateLink:
         return self._link.is_full or self._large.is_full
 
     async def _known(self) -> str:
-        """Return the state's id, which every command carries. Raises StateLost, or Unavailable."""
+        """Return the state's id, which is sent with every command. Raises StateLost, or
+        Unavailable.
+        """
         if self._id is None or self._lost is not None:
             return await self._settle()
         return self._id
@@ -172,7 +177,7 @@ class StateLink:
             raise StateLost(MISSING) from error
         if found is None:
             await self._link.command("SET", at.STATE_ID, settled, "NX")
-            # another gateway may have set it first
+            # another gateway may have set the id first
             settled = _text(await self._link.command(*_ASK)) or settled
         if self._id != settled:
             self._remember(settled)
@@ -181,7 +186,7 @@ class StateLink:
         return settled
 
     def _settled(self, found: bytes | None, *, is_empty: bool) -> str:
-        if found is None and self._id is not None:  # the id is that of another state
+        if found is None and self._id is not None:  # the known id belongs to another state
             raise WrongState(gone(self._expected.what, self._expected.name))
         return self._expected.settled(_text(found), is_empty=is_empty)
 

@@ -6,24 +6,25 @@ whole kind of record at once, which denies access and never grants it.
 """
 
 STATE_ID = "ratoon:state-id"
-WRITABLE = "ratoon:writable"  # a key written to learn whether Redis takes writes again
+WRITABLE = "ratoon:writable"  # key that is written to learn whether Redis takes writes again
 TENANTS = "ratoon:tenants"
 TENANT_NAMES = "ratoon:tenant-names"
 KEYS = "ratoon:keys"
-DIGESTS = "ratoon:digests"  # from key digest to [key id, tenant id]
+DIGESTS = "ratoon:digests"  # hash from key digest to [key id, tenant id]
 GROUPS = "ratoon:groups"
 GROUP_NAMES = "ratoon:group-names"
 PREFIXES = "ratoon:prefixes"
 PREFIX_VERSIONS = "ratoon:prefix-versions"
-USAGE_DAYS = "ratoon:usage-days"  # sorted by day_number
-RESPONSE_ENDS = "ratoon:response-ends"  # [tenant id, response id], sorted by expiry
-RESPONSE_BYTES = "ratoon:response-bytes"  # tenants, sorted by the bytes of their responses
+USAGE_DAYS = "ratoon:usage-days"  # set of days with usage, sorted by day_number
+RESPONSE_ENDS = "ratoon:response-ends"  # set of [tenant id, response id], sorted by expiry
+RESPONSE_BYTES = "ratoon:response-bytes"  # set of tenants, sorted by the bytes of their responses
 RESPONSE_BYTES_OF_ALL = "ratoon:response-bytes-of-all"
-AUDIT = "ratoon:audit"  # newest entry first
+AUDIT = "ratoon:audit"  # list of audit entries, the newest first
 ISOLATION_REPORT = "ratoon:isolation-report"
-ENGINES = "ratoon:engines"  # from address to engine record
-FLUSHES = "ratoon:flushes"  # from tenant id to flush record; "" for all tenants
-CHANGES = "ratoon:changes"  # a channel of changes: the id of a tenant, prefix or flush
+ENGINES = "ratoon:engines"  # hash from address to engine record
+FLUSHES = "ratoon:flushes"  # hash from tenant id ("" for all tenants) to flush record
+# channel of changes: each message is the id of a tenant, prefix or flush
+CHANGES = "ratoon:changes"
 
 
 def keys_of(tenant_id: str) -> str:
@@ -42,7 +43,7 @@ def responses_of(tenant_id: str) -> str:
 
 
 def schemas_of(tenant_id: str) -> str:
-    """Return the Redis key of a tenant's schemas of modules, from id to record."""
+    """Return the Redis key of a tenant's module schemas, from id to record."""
     return f"ratoon:module-schemas:{tenant_id}"
 
 
@@ -52,7 +53,9 @@ def response_ages(tenant_id: str) -> str:
 
 
 def version_of(name: str, version: int) -> str:
-    """Return a prefix's field in PREFIX_VERSIONS; the number is first, so no field is ambiguous."""
+    """Return a prefix's field in PREFIX_VERSIONS; the version is first, so no field is
+    ambiguous.
+    """
     return f"{version}:{name}"
 
 

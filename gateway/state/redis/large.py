@@ -18,14 +18,15 @@ from gateway.state.redis.link import RedisLink
 
 T = TypeVar("T")
 
-UNSIZED = 2 << 20  # bytes expected of an answer of unknown size
+UNSIZED = 2 << 20  # number of bytes assumed of an answer of unknown size
 
 
 class LargeLink(RedisLink):
     """A link for large calls; each call first asks the circuit breaker of the main link."""
 
     calls_at_once = 2
-    commands_at_once = 16  # Redis answers a whole round trip before it serves other clients
+    # commands in one round trip, which Redis answers before it serves other clients
+    commands_at_once = 16
 
     def __init__(self, beside: RedisLink) -> None:
         super().__init__(
@@ -36,7 +37,7 @@ class LargeLink(RedisLink):
     async def run(self, work: Callable[[], Awaitable[T]], size: int = UNSIZED) -> T:
         """Run `work` on the client when its turn has come. Raises Unavailable."""
         async with self._turns:
-            # Fails at once while the breaker is open. A Redis with a full disk refuses PING.
+            # PING fails at once while the breaker is open; a Redis with a full disk refuses it.
             await self._beside.command("ECHO", "there?")
             return await self._run(work, size)
 

@@ -41,8 +41,8 @@ TIMEOUT_S = 0.05
 FAILURES = 5
 PROBE_AFTER_S = 1.0
 MAX_CONNECTIONS = 64
-_SOCKET_TIMEOUT_S = 10.0  # for callers without a timeout of their own
-_BYTES_A_SECOND = 2 << 20  # bytes a second of a slow network
+_SOCKET_TIMEOUT_S = 10.0  # seconds of the timeout for callers without a timeout of their own
+_BYTES_A_SECOND = 2 << 20  # bytes a second that a slow network carries
 _LOG_AGAIN_S = 10.0
 
 _LOG = logging.getLogger(__name__)
@@ -67,11 +67,11 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """True if only probes may call the server."""
+        """True while only probes may call the server."""
         return self._failures >= FAILURES
 
     def admits(self) -> bool:
-        """Tell whether to call now; while open, True makes the caller the probe."""
+        """Tell whether to call now; while the breaker is open, True makes the caller the probe."""
         if not self.is_open:
             return True
         now = self._monotonic()
@@ -134,8 +134,9 @@ class RedisLink:
     One round trip may take `timeout_s`, and longer for a call with a `size` in bytes.
     """
 
-    calls_at_once = 16  # more calls would only wait in Redis, with their timeouts running
-    commands_at_once = 256  # commands in one round trip
+    # maximum calls at once: more would only wait in Redis while their timeouts run
+    calls_at_once = 16
+    commands_at_once = 256  # maximum number of commands in one round trip
 
     def __init__(
         self, client: Redis, breaker: Breaker | None = None, *, timeout_s: float = TIMEOUT_S
@@ -145,7 +146,8 @@ class RedisLink:
         self.timeout_s = timeout_s
         self._breaker = breaker or Breaker(time.monotonic)
         self._turns = asyncio.Semaphore(self.calls_at_once)
-        self._log_again: dict[str, float] = {}  # when each kind of failure is logged again
+        # time from which each kind of failure is logged again
+        self._log_again: dict[str, float] = {}
 
     async def command(self, *words: Any) -> Any:
         """Send one command; return its reply: bytes, int, list or None. Raises Unavailable."""
@@ -204,7 +206,7 @@ class RedisLink:
             _LOG.error("Redis does not answer: %s", type(error).__name__)
 
     def _log_seldom(self, line: str, word: str) -> None:
-        """Log a kind of failure at intervals, not for each request that meets it."""
+        """Log a kind of failure at intervals, not for each request that meets the failure."""
         now = time.monotonic()
         if now >= self._log_again.get(word, now):
             self._log_again[word] = now + _LOG_AGAIN_S
@@ -236,7 +238,7 @@ def unavailable(kind: type[Unavailable] = Unavailable) -> Unavailable:
 
 
 def _is_full(error: RedisError) -> bool:
-    """Tell whether Redis refuses to write for lack of memory, or because its disk is full."""
+    """Tell whether Redis refuses to write because its memory or its disk is full."""
     return isinstance(error, OutOfMemoryError) or str(error).startswith(("OOM ", "MISCONF "))
 
 

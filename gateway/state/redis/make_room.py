@@ -1,8 +1,8 @@
 """The script that makes room for a stored response in Redis, before it adds the response.
 
-One script does both, so the bytes are within their bounds at any time, even if a caller gives up,
-and a response is removed only if its bytes are needed. If a call frees too little, the freed bytes
-stay free for the next call.
+One script makes room and adds the response, so the bytes are within their bounds at any time, even
+if a caller gives up, and a response is removed only if its bytes are needed. If a call frees too
+little, the freed bytes stay free for the next call.
 
 Knows: when bytes are short. Does not know: which responses may be removed (`response_room`).
 """

@@ -1,4 +1,4 @@
-"""The schemas of prompt modules in Redis: a hash for each tenant.
+"""The tenants' module schemas in Redis: a hash for each tenant.
 
 Knows: how schemas are stored, found and removed. Does not know: what a schema holds.
 """
@@ -19,7 +19,7 @@ class RedisModules(RedisResponses):
     """The schemas of prompt modules (`gateway.state.store.SchemaStore`) in Redis."""
 
     async def keep_schema(self, schema: ModuleSchema) -> ModuleSchema:
-        """Store a schema, unless the tenant has it; return the stored one."""
+        """Store a schema, unless the tenant has this schema; return the stored schema."""
         tenant_id, place = schema.tenant_id, at.schemas_of(schema.tenant_id)
 
         async def change() -> Transaction:

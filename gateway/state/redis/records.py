@@ -21,7 +21,7 @@ from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store import D, R, Record, live_group
 from gateway.state.store_errors import has_members, missing, taken
 
-_MAX_TRIES = 20  # tries of a change, while others change the same record
+_MAX_TRIES = 20  # maximum number of tries of a change, while others change the same record
 _encode = msgspec.json.encode
 
 
@@ -29,7 +29,7 @@ _encode = msgspec.json.encode
 class _Place:
     records: str  # the Redis key of the map from id to record
     index: str  # the Redis key of the map from the unique value to id
-    size: int = 0  # bytes of one record; 0: small
+    size: int = 0  # bytes expected of one record; 0: a small record
 
 
 _PLACES: dict[type[Record], _Place] = {
@@ -103,7 +103,7 @@ class RedisRecords:
         return await self._keys_of(tenant_id)
 
     async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
-        """Return the key with this digest and its tenant; None when no such key was ever issued."""
+        """Return the key with this digest and its tenant; None if no such key was ever issued."""
         owner = await self.link.command("HGET", at.DIGESTS, digest)
         if owner is None:
             return None

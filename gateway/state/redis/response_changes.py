@@ -37,7 +37,8 @@ async def drop_all(link: StateLink, transaction: Transaction, tenant_id: str) ->
     Their members of RESPONSE_ENDS stay until these responses would have expired.
     """
     size = await link.command("ZSCORE", at.RESPONSE_BYTES, tenant_id)
-    held = b"" if size is None else int(size)  # no bytes where the tenant never had any response
+    # no bytes are stored if the tenant never had any response
+    held = b"" if size is None else int(size)
     transaction.expect(["ZSCORE", at.RESPONSE_BYTES, tenant_id], held)
     transaction.write("UNLINK", at.responses_of(tenant_id), at.response_ages(tenant_id))
     transaction.write("ZREM", at.RESPONSE_BYTES, tenant_id)

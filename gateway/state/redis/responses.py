@@ -19,7 +19,8 @@ from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store_errors import missing, missing_response, taken
 
 _EXPIRED_AT_ONCE = 256
-# The most responses that each try removes for a new response: Redis serves nobody meanwhile.
+# The maximum number of responses that each try removes for a new response: Redis serves nobody
+# meanwhile.
 _MAY_GO = (8, *[256] * 99)
 
 
@@ -52,7 +53,7 @@ class RedisResponses(RedisRecords):
     async def find_response(
         self, tenant_id: str, response_id: str, *, now: float
     ) -> StoredResponse:
-        """Return a tenant's response; raise NotFound also when it has expired."""
+        """Return a tenant's response; raise NotFound also for an expired response."""
         place = at.responses_of(tenant_id)
         async with self.link.turn_of(tenant_id):
             size = await self._size_of(tenant_id, response_id, now)
@@ -62,7 +63,9 @@ class RedisResponses(RedisRecords):
         return read_record(record, StoredResponse)
 
     async def replace_response(self, response: StoredResponse, *, now: float) -> None:
-        """Replace a tenant's response of the same id; raise NotFound also when it has expired."""
+        """Replace a tenant's response of the same id; raise NotFound also if this response has
+        expired.
+        """
         tenant_id, record = response.tenant_id, msgspec.json.encode(response)
 
         async def change() -> Transaction:
@@ -85,12 +88,14 @@ class RedisResponses(RedisRecords):
         return [one for one, ends_at in ending if ends_at is not None and float(ends_at) > now]
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
-        """Remove a tenant's response; raise NotFound also when it has expired."""
+        """Remove a tenant's response; raise NotFound also for an expired response."""
         await self._size_of(tenant_id, response_id, now)
         await self._repeat(lambda: drop_one(self.link, tenant_id, response_id))
 
     async def count_responses(self, tenant_id: str) -> int:
-        """Count a tenant's stored responses, including expired ones that are not removed yet."""
+        """Count a tenant's stored responses, including expired responses that are not
+        removed yet.
+        """
         async with self.link.turn_of(tenant_id):
             return int(await self.link.command("HLEN", at.responses_of(tenant_id)))
 
@@ -101,7 +106,7 @@ class RedisResponses(RedisRecords):
             await self._drop(*read_record(member, tuple[str, str]))
 
     async def _size_of(self, tenant_id: str, response_id: str, now: float) -> int:
-        """Return the bytes of a tenant's response; raise NotFound also when it has expired."""
+        """Return the bytes of a tenant's response; raise NotFound also for an expired response."""
         size, ends_at = await self.link.commands(
             [
                 ("HSTRLEN", at.responses_of(tenant_id), response_id),
@@ -113,5 +118,5 @@ class RedisResponses(RedisRecords):
         return int(size)
 
     async def _drop(self, tenant_id: str, response_id: str) -> None:
-        with suppress(Changed):  # another gateway has removed it
+        with suppress(Changed):  # another gateway has removed the response
             await self.link.apply(await drop_one(self.link, tenant_id, response_id))

@@ -39,15 +39,16 @@ from gateway.state.usage_records import Counters, UsageRow
 RECONNECT_S = 0.5
 PING_S = 5.0
 _BATCH_KEPT_S = "3600"
-_FIELDS_AT_ONCE = 1000  # fields of a command: Lua passes some thousand words at most
+# maximum number of fields of a command: Lua passes some thousand words at most
+_FIELDS_AT_ONCE = 1000
 
 
 class RedisStore(RedisModules):
     """The state (`gateway.state.store.Store`) in Redis. The link is closed with the store.
 
-    Every call raises StateLost while Redis does not hold the `expected` state. Without an
-    expectation the first state that is found, or begun, is the expected one. `remember` is called
-    with its id.
+    Every call raises StateLost while Redis does not hold the `expected` state. If no state is
+    expected, the first state that is found, or begun, becomes the expected state. `remember` is
+    called with the state's id.
     """
 
     def __init__(
@@ -107,13 +108,13 @@ class RedisStore(RedisModules):
         return [read_record(entry, AuditEntry) for entry in found]
 
     async def keep_isolation_report(self, report: IsolationReport) -> None:
-        """Store a report on isolation in place of the last."""
+        """Store a report on isolation in place of the last report."""
         transaction = Transaction()
         transaction.write("SET", at.ISOLATION_REPORT, msgspec.json.encode(report))
         await self.link.apply(transaction)
 
     async def isolation_report(self) -> IsolationReport | None:
-        """Return the last report on isolation; None before the first."""
+        """Return the last report on isolation; None if there is no report yet."""
         found = await self.link.command("GET", at.ISOLATION_REPORT, size=UNSIZED)
         return None if found is None else read_record(found, IsolationReport)
 
@@ -171,7 +172,7 @@ class RedisStore(RedisModules):
             some = tenant_ids[start : start + _FIELDS_AT_ONCE]
             transaction.write("HDEL", at.FLUSHES, *some)
         transaction.write("HSET", at.FLUSHES, "", msgspec.json.encode(into))
-        with suppress(Changed):  # a flush of everything came: nothing is left to fold
+        with suppress(Changed):  # a flush of everything was recorded, so nothing is left to fold
             await self.link.apply(transaction)
 
     async def close(self) -> None:
@@ -216,7 +217,8 @@ def _by_key(fields: dict[bytes, bytes]) -> dict[str, Counters]:
 
 @asynccontextmanager
 async def told_of_changes(client: Redis, *listeners: Listener) -> AsyncIterator[None]:
-    """Tell `listeners` of other gateways' changes of tenants and prefixes while open.
+    """While this context is open, notify `listeners` of other gateways' changes of tenants and
+    prefixes.
 
     Messages may get lost when a connection breaks or a server restarts. The harm is bounded,
     because keyrings look keys up again after a few seconds anyway, and after each new subscription

@@ -2,8 +2,9 @@
 
 Scripts run one at a time on the server, so a transaction is applied completely or not at all, in
 one round trip (WATCH and MULTI would take four, and a connection of their own). A change that
-depends on stored data reads it first and makes its transaction conditional on it. When Redis is
-full or read-only it refuses a script at its first write, so even then nothing is applied by half.
+depends on stored data first reads the data, and makes its transaction conditional on them. When
+Redis is full or read-only it refuses a script at its first write, so even then nothing is applied
+by half.
 """
 
 from collections.abc import Sequence
@@ -53,7 +54,7 @@ class Transaction:
     _checks: list[tuple[Command, Reply, GatewayError | None]] = field(default_factory=list)
 
     def expect(self, command: Command, reply: Reply, otherwise: GatewayError | None = None) -> None:
-        """Write only if `command` gives `reply`; raise `error` else, by default Changed."""
+        """Write only if `command` gives `reply`; otherwise raise `error`, by default Changed."""
         self._checks.append((command, reply, otherwise))
 
     def write(self, *command: str | bytes) -> None:
@@ -61,7 +62,7 @@ class Transaction:
         self._writes.append([*command])
 
     def error_of(self, number: int) -> GatewayError | None:
-        """Return the error of the expectation with this number, from 1."""
+        """Return the error of the expectation with this number, counted from 1."""
         return self._checks[number - 1][2]
 
     def arguments(

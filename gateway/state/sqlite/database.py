@@ -4,7 +4,8 @@ A damaged file refuses every call until a check finds it whole again. A file tha
 emptied or exchanged while open refuses every call too: what is written to it would be lost.
 
 Room: the file keeps a megabyte of free pages and its WAL is as long, so most writes need no room of
-the file system. A write that needs some and finds none takes the ballast (`reserved_room`).
+the file system. A write that needs room of the file system and finds none takes the ballast
+(`reserved_room`).
 """
 
 import asyncio
@@ -53,13 +54,13 @@ class DatabaseFile:
     """An open SQLite file. Call `run` from one thread at a time per connection, `look` from any.
 
     `prepare` brings the file to its schema, in a transaction. A power cut loses nothing of a
-    `durable` file, and the last seconds of any other. A file that is not durable is synced almost
-    only by `look`, so it can be used on an event loop. `fault` is the file's known fault, `id` the
-    id in the file, if known.
+    `durable` file, and the last seconds of changes of any other file. A file that is not durable is
+    synced almost only by `look`, so it can be used on an event loop. `fault` is the file's known
+    fault, `id` the id in the file, if known.
 
-    The constructor opens or makes the file (0600), waiting for the disk. A damaged file opens, and
-    refuses every call. Raises FileExposed, WrongState, DatabaseFull, DatabaseAway, and the errors
-    of `prepare`.
+    The constructor opens or makes the file (0600), waiting for the disk. A damaged file is opened
+    too, and then refuses every call. Raises FileExposed, WrongState, DatabaseFull, DatabaseAway,
+    and the errors of `prepare`.
     """
 
     def __init__(
@@ -108,7 +109,8 @@ class DatabaseFile:
         try:
             return self._attempt(connection, work, may_use_reserve=may_use_reserve)
         except DatabaseDamaged as error:
-            # SQLite's finding may be due to a passing fault of the disk; a bad record is not.
+            # A fault that SQLite finds may be due to a passing fault of the disk; a bad record is
+            # not.
             self._has_bad_record |= not isinstance(error.__cause__, sqlite3.Error)
             self.fault = self._damaged()
             raise StateLost(self.fault.status) from error
@@ -140,7 +142,7 @@ class DatabaseFile:
         """Check the file as `check` does, waiting for the disk."""
         if self._connection is None:
             return
-        with suppress(OSError):  # the next look finds the fault
+        with suppress(OSError):  # if this fails, the next look finds the fault
             self.fault = self._moved() or self._unwhole()
             if self.fault is None:
                 self._keep_up()
@@ -182,7 +184,8 @@ class DatabaseFile:
         with transaction(connection):
             self.id = _identified(connection, self._expected)
             self._bring_to_schema(connection)
-        connection.execute("PRAGMA foreign_keys = ON")  # it has no effect inside a transaction
+        # set here, since it has no effect inside a transaction
+        connection.execute("PRAGMA foreign_keys = ON")
 
     def _attempt(
         self,
@@ -194,7 +197,7 @@ class DatabaseFile:
         try:
             return self._try(connection, work)
         except DatabaseFull:
-            self._try(connection, write_back)  # then the WAL begins again, in its own room
+            self._try(connection, write_back)  # afterwards the WAL begins again, in its own room
         try:
             return self._try(connection, work)
         except DatabaseFull:
@@ -219,7 +222,9 @@ class DatabaseFile:
         return None
 
     def _unwhole(self) -> Fault | None:
-        """Check the file on a new connection: the open connection may have old pages in memory."""
+        """Check the file on a new connection: since the open connection may have old pages in
+        memory.
+        """
         now = time.monotonic()
         is_due = now - self._checked_at >= max(self._check_every_s, self._check_took_s / CHECK_PART)
         if self._has_bad_record or (self.fault is None and not is_due):

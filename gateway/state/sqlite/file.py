@@ -20,7 +20,7 @@ import msgspec
 from gateway.state.private_file import require_private
 
 WAL_WAIT_S = 10.0
-_OPCODES = 20_000  # SQLite's opcodes between two looks at the clock
+_OPCODES = 20_000  # number of SQLite's opcodes between two looks at the clock
 _AWAY = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -106,14 +106,16 @@ def open_shared(
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Make a transaction: all or nothing. Its lock comes first, so values read inside stay true."""
+    """Make a transaction: all or nothing. The lock is taken first, so values read
+    inside stay true.
+    """
     with connection:  # commits, or rolls back on any error, also the commit's own
         connection.execute("BEGIN IMMEDIATE")
         yield
 
 
 def hold_room(connection: sqlite3.Connection, size: int) -> None:
-    """Write `size` bytes and free them: their pages stay free in the file and in the WAL."""
+    """Write `size` bytes and free them: these pages then stay free in the file and in the WAL."""
     with transaction(connection):
         connection.execute("DROP TABLE IF EXISTS room")
         connection.execute("CREATE TABLE room (bytes BLOB)")
@@ -132,7 +134,9 @@ def write_back(connection: sqlite3.Connection) -> None:
 
 
 def is_whole(connection: sqlite3.Connection, within_s: float) -> bool:
-    """Tell whether SQLite's check finds no fault in the part that it reads in this time."""
+    """Tell whether SQLite's check finds no fault in the part of the file that the check reads in
+    this time.
+    """
     deadline = time.monotonic() + within_s
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _OPCODES)
     try:

@@ -1,4 +1,4 @@
-"""The schemas of prompt modules in SQLite.
+"""The tenants' module schemas in SQLite.
 
 Knows: the table `module_schemas`. Does not know: what a schema holds.
 """
@@ -21,7 +21,7 @@ class SqliteModules(SqliteResponses):
     """The schemas of prompt modules (`gateway.state.store.SchemaStore`) in a SQLite file."""
 
     async def keep_schema(self, schema: ModuleSchema) -> ModuleSchema:
-        """Store a schema, unless the tenant has it; return the stored one."""
+        """Store a schema, unless the tenant has this schema; return the stored schema."""
         return await self.in_turn(
             schema.tenant_id, self.run, lambda connection: _keep(connection, schema)
         )

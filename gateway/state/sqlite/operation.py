@@ -44,7 +44,7 @@ class SqliteOperation(SqliteModules):
     def keep_isolation_report(
         self, connection: sqlite3.Connection, report: IsolationReport
     ) -> None:
-        """Store a report on isolation in place of the last."""
+        """Store a report on isolation in place of the last report."""
         connection.execute(
             "INSERT OR REPLACE INTO reports (name, record) VALUES ('isolation', ?)",
             (msgspec.json.encode(report),),
@@ -52,7 +52,7 @@ class SqliteOperation(SqliteModules):
 
     @on_reads
     def isolation_report(self, connection: sqlite3.Connection) -> IsolationReport | None:
-        """Return the last report on isolation; None before the first."""
+        """Return the last report on isolation; None if there is no report yet."""
         found = connection.execute("SELECT record FROM reports WHERE name = 'isolation'").fetchone()
         return None if found is None else msgspec.json.decode(found[0], type=IsolationReport)
 

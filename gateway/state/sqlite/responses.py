@@ -40,14 +40,16 @@ class SqliteResponses(SqliteWorker):
     async def find_response(
         self, tenant_id: str, response_id: str, *, now: float
     ) -> StoredResponse:
-        """Return a tenant's response; raise NotFound also when it has expired."""
+        """Return a tenant's response; raise NotFound also for an expired response."""
         wanted = (tenant_id, response_id, now)
         return await self.in_turn(
             tenant_id, self.read, lambda connection: _find(connection, wanted)
         )
 
     async def replace_response(self, response: StoredResponse, *, now: float) -> None:
-        """Replace a tenant's response of the same id; raise NotFound also when it has expired."""
+        """Replace a tenant's response of the same id; raise NotFound also if this response has
+        expired.
+        """
         tenant_id, wanted = response.tenant_id, (response.tenant_id, response.id, now)
         record = msgspec.json.encode(response)
 
@@ -64,12 +66,14 @@ class SqliteResponses(SqliteWorker):
         return await self.in_turn(tenant_id, self.read, lambda connection: _ids(connection, wanted))
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
-        """Remove a tenant's response; raise NotFound also when it has expired."""
+        """Remove a tenant's response; raise NotFound also for an expired response."""
         wanted = (tenant_id, response_id, now)
         await self.in_turn(tenant_id, self.run, lambda connection: _drop(connection, wanted))
 
     async def count_responses(self, tenant_id: str) -> int:
-        """Count a tenant's stored responses, including expired ones that are not removed yet."""
+        """Count a tenant's stored responses, including expired responses that are not
+        removed yet.
+        """
         return await self.in_turn(
             tenant_id, self.read, lambda connection: _count(connection, tenant_id)
         )
@@ -144,14 +148,16 @@ def _ids(connection: sqlite3.Connection, wanted: tuple[str, float, str, str]) ->
 
 
 def check_tenant(connection: sqlite3.Connection, tenant_id: str) -> None:
-    """Raise NotFound for a tenant that is not there, or disabled."""
+    """Raise NotFound for a tenant that is deleted or disabled."""
     found = connection.execute("SELECT record FROM tenants WHERE id = ?", (tenant_id,)).fetchone()
     if found is None or msgspec.json.decode(found[0], type=Tenant).disabled:
         raise missing(Tenant)
 
 
 def _make_room(connection: sqlite3.Connection, tenant_id: str, room: ResponseRoom) -> None:
-    """Remove the tenant's oldest responses, then the largest tenant's, until the bytes fit."""
+    """Remove the tenant's oldest responses, then those of the tenant with the most bytes, until the
+    bytes fit.
+    """
     while _bytes(connection, "WHERE tenant_id = ?", tenant_id) > room.of_tenant:
         _drop_oldest(connection, tenant_id)
     while _bytes(connection) > room.of_all:

@@ -4,9 +4,9 @@ Records are stored whole in `record`, as JSON; the other columns hold values tha
 that records are found by, or that lists are ordered by. Each counter of usage is a row of its own,
 so a new counter does not change the schema.
 
-A release that changes the schema raises VERSION and brings files of older releases to it. No
-release had version 1; version 3 added stored responses, version 4 reports, version 5 engines,
-version 6 flushes, version 7 schemas of modules.
+A release that changes the schema raises VERSION, and brings files of older releases to the new
+schema. No release had version 1; version 3 added stored responses, version 4 reports, version 5
+engines, version 6 flushes, version 7 module schemas.
 """
 
 import sqlite3
@@ -22,7 +22,8 @@ class SchemaTooNew(Exception):
 
 def make_schema(connection: sqlite3.Connection, path: Path) -> None:
     """Bring a new or older file to the schema, in the caller's transaction; raise SchemaTooNew."""
-    connection.execute("PRAGMA secure_delete = ON")  # deleted content is overwritten in the file
+    # makes SQLite overwrite deleted content in the file
+    connection.execute("PRAGMA secure_delete = ON")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != 0 and not _OLDEST <= version <= VERSION:
         raise SchemaTooNew(f"{path} has schema version {version}, this release knows {VERSION}")

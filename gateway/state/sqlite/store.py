@@ -1,9 +1,9 @@
 """The state of one machine, in one SQLite file.
 
 All statements run on threads (`worker`), so the event loop never waits for the disk. Several
-processes may open the same file: WAL lets them read while one writes, and a writer waits for
-another for ten seconds at most. A commit is on the disk before the call returns, so a revocation
-survives a power cut.
+processes may open the same file: WAL lets processes read while another writes, and a writer waits
+for another writer for ten seconds at most. A commit is on the disk before the call returns, so a
+revocation survives a power cut.
 
 Names of tables and columns (`schema`) are the code's own; values are always parameters.
 """
@@ -35,7 +35,7 @@ from gateway.state.usage_records import Counters, UsageRow
 BUSY_TIMEOUT_S = 10.0
 BATCHES_KEPT_S = 3600.0
 # The primary key begins with the day, so a tenant's rows are looked up on each of the days: the
-# cost grows with the days and the rows found, not with other tenants' rows.
+# time grows with the days and the rows found, not with other tenants' rows.
 _USAGE = (
     "SELECT day, tenant_id, key_id, json_group_object(counter, value) FROM usage"
     " WHERE day BETWEEN :first AND :last"
@@ -57,9 +57,9 @@ _TABLES: dict[type[Record], str] = {
 class SqliteStore(SqliteOperation):
     """The state (`gateway.state.store.Store`) in a SQLite file. For any task of one event loop.
 
-    The constructor opens or makes the file (0600), waiting for the disk. A damaged file opens, and
-    every call raises StateLost. Raises FileExposed when others may read the file, SchemaTooNew,
-    WrongState, or a DatabaseFault when it cannot be opened.
+    The constructor opens or makes the file (0600), waiting for the disk. A damaged file is opened
+    too, and then every call raises StateLost. Raises FileExposed when others may read the file,
+    SchemaTooNew, WrongState, or a DatabaseFault when it cannot be opened.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class SqliteStore(SqliteOperation):
     def find_by_digest(
         self, connection: sqlite3.Connection, digest: bytes
     ) -> tuple[ApiKey, Tenant] | None:
-        """Return the key with this digest and its tenant; None when no such key was ever issued."""
+        """Return the key with this digest and its tenant; None if no such key was ever issued."""
         found = connection.execute(
             "SELECT keys.record, tenants.record FROM keys"
             " JOIN tenants ON tenants.id = keys.tenant_id WHERE keys.digest = ?",
@@ -228,7 +228,9 @@ def _missing_owner(record: Record) -> GatewayError:
 
 @contextmanager
 def _constrained(dangling: GatewayError) -> Iterator[None]:
-    """Raise SQLite's constraint errors as the gateway's; `dangling` for a broken reference."""
+    """Raise SQLite's constraint errors as the gateway's; raise `dangling` for a broken
+    reference.
+    """
     try:
         yield
     except sqlite3.IntegrityError as error:

@@ -4,9 +4,9 @@
     look_up   single records by an index, such as the caller's key; every request waits for one
     read      reads that may take long: reports, stored responses, lists
 
-`look_up` and `read` have read-only connections of their own, which see every change made before a
-read begins. Tenants' work is done in turns (`in_turn`), so on each thread a tenant waits for at
-most one piece of work of every other tenant.
+`look_up` and `read` have read-only connections of their own, which show every change that was made
+before a read begins. Tenants' work is done in turns (`in_turn`), so on each thread a tenant waits
+for at most one piece of work of every other tenant.
 
 Knows: where work on the file runs. Does not know: what is in the file.
 """
