@@ -61,7 +61,7 @@ class Case:
     salt: str | None = None  # `cache_salt` of the first request
     other_salt: str | None = None
     user: str | None = None  # value of `user` and prompt_cache_key in both requests
-    other_name: str | None = None  # the other tenant's name; None: any
+    other_name: str | None = None  # name of the other tenant; None: a random name
     groups: tuple[str | None, str | None] = (None, None)  # groups of the first and the other tenant
     leaves: bool = False  # whether the other tenant has left its group before its request
     # whether the tokens belong to a prompt module that both tenants have stored

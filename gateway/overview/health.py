@@ -24,12 +24,14 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one process or store. `since`: seconds since the epoch, if it is known."""
 
     process: (
-        str  # engine, disk (of several engines "engine 0" and so on), router, gateway, state...
+        # name of the process or store: engine, disk ("engine 0" and so on if there are several),
+        # router, gateway, state...
+        str
     )
     ok: bool
     since: float | None
     detail: str
-    fault: str = "is down"  # the words for a state that is not ok
+    fault: str = "is down"  # words for a state that is not ok
 
 
 def health(
@@ -118,7 +120,7 @@ def _replicas(
 
 
 def _sentinel(sentinel: SentinelStats) -> Iterator[Health]:
-    """Yield the result of computing answers again without the cache, once there is one."""
+    """Yield the result of computing answers again without the cache, once there is a result."""
     if not (sentinel.checked or sentinel.damaged_blocks):
         return
     detail = f"{sentinel.differed} of {sentinel.checked} answers differ without the cache"
@@ -131,7 +133,9 @@ def _sentinel(sentinel: SentinelStats) -> Iterator[Health]:
 
 
 def _gaps(gaps: GapStats) -> Iterator[Health]:
-    """Yield whether gaps between tokens keep to their targets, if there are targets."""
+    """If there are targets for the times between tokens, yield whether the times are within the
+    targets.
+    """
     if gaps.gaps or gaps.target_s:
         is_well = not (gaps.is_missed or gaps.is_too_short)
         detail = "99 in 100 keep to their targets" if is_well else gaps.describe()

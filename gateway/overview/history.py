@@ -30,7 +30,8 @@ from gateway.views import TokensByTier
 
 INTERVAL_S = 5.0
 KEPT_S = 3600.0
-ENGINES = 256  # engines remembered: an engine may be away for a while, and then go on counting
+# maximum number of remembered engines: an engine may be away for a while, and then go on counting
+ENGINES = 256
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,23 +41,25 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     t: float  # seconds since the epoch
-    seconds: float  # INTERVAL_S, or more after looks that the engine did not answer
+    # INTERVAL_S, or more seconds after looks that the engine did not answer
+    seconds: float
     hit_tokens: TokensByTier
-    computed_tokens: int  # computed tokens of prompts
+    computed_tokens: int  # number of computed prompt tokens
     generated_tokens: int
     ttft_ms: Percentiles | None
     itl_ms: Percentiles | None
     waiting: int
     running: int
-    loads_blocks: int  # blocks that were loaded from lower tiers
-    recomputed_blocks: int  # blocks that were computed again instead of loaded
-    drafts: dict[str, DraftStats]  # verified drafts by source, if any
+    loads_blocks: int  # number of KV blocks that were loaded from lower tiers
+    recomputed_blocks: int  # number of KV blocks that were computed again instead of loaded
+    drafts: dict[str, DraftStats]  # counts of verified drafts, by source
 
 
 class _Look(msgspec.Struct, frozen=True):
     t: float
-    overview: Overview  # the overview of the engines that answered
-    engines: dict[str, Overview]  # the last overview of each engine by its id, also of engines gone
+    overview: Overview  # joined overview of the engines that answered
+    # last overview of each engine, by engine id, also of engines that are gone
+    engines: dict[str, Overview]
     latencies: Latencies
 
 
@@ -75,12 +78,15 @@ class History:
         return [sample for sample in self._samples if sample.t > t]
 
     async def look(self) -> None:
-        """Add a sample of the events since the last look; add none while the engine is away."""
+        """Add a sample of the events since the last look; while the engine is away, add
+        no sample.
+        """
         try:
             overview = await self._engine.ask(OverviewQuery())
         except EngineError:
             return
-        # In a thread, since this reads the files of all workers if there are several.
+        # Called in a thread, since the latencies are read from the files of all workers if there
+        # are several.
         latencies = await asyncio.to_thread(self._metrics.latencies)
         last = self._last or _before(self._grid(), overview, latencies)
         engines = _seen(last.engines, _by_engine(overview))
@@ -115,7 +121,7 @@ def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
     engines = _by_engine(overview)
     old = {name: one for name, one in engines.items() if one.uptime_s > KEPT_S}
     seconds = max((one.uptime_s for name, one in engines.items() if name not in old), default=0.0)
-    if old:  # the old engines' earlier events do not count, nor do the gateway's earlier answers
+    if old:  # neither the old engines' earlier events nor the gateway's earlier answers count
         return _Look(now - seconds, overview, old, latencies)
     nothing = latencies._replace(
         first_token=(0.0,) * len(latencies.first_token), gap=(0.0,) * len(latencies.gap)
@@ -133,7 +139,9 @@ def _sample(last: _Look, look: _Look) -> Sample:
     now = look.overview
 
     def more(name: str) -> int:
-        """Count the events of all engines since the last look; a new engine began at zero."""
+        """Count the events of all engines since the last look; the count of a new engine began at
+        zero.
+        """
         count = attrgetter(name)
         return sum(
             count(one) - (count(last.engines[engine_id]) if engine_id in last.engines else 0)

@@ -17,21 +17,23 @@ from gateway.telemetry.refusals import LastRefusals, Refusal, newest
 
 
 class RefusalsAsked(msgspec.Struct, frozen=True, tag="refusals"):
-    """The question which requests a worker refused."""
+    """The question to a worker which requests it has refused."""
 
 
 class RunningAsked(msgspec.Struct, frozen=True, tag="running"):
-    """The question which tenants' requests a worker is answering now."""
+    """The question to a worker which tenants' requests it is answering now."""
 
 
 class MissesAsked(msgspec.Struct, frozen=True, tag="misses"):
-    """The question why a tenant's prompts miss; the asked worker then looks for more misses."""
+    """The question why a tenant's prompts missed the cache; the asked worker then looks for more
+    misses.
+    """
 
     tenant: str
 
 
 class WorkerAsked(msgspec.Struct, frozen=True, tag="worker"):
-    """The question for a worker's process id and start."""
+    """The question to a worker for its process id and start time."""
 
 
 class ToldRefusals(msgspec.Struct, frozen=True):
@@ -51,7 +53,7 @@ class OwnRequest(msgspec.Struct, frozen=True):
 
 
 class ToldWorker(msgspec.Struct, frozen=True):
-    """A worker's process id and start. `started`: seconds since the epoch."""
+    """A worker's process id and start time. `started`: seconds since the epoch."""
 
     pid: int
     started: float
@@ -62,7 +64,7 @@ _QUESTIONS = msgspec.msgpack.Decoder(RefusalsAsked | RunningAsked | MissesAsked 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The facts that this worker knows, and the facts that other workers tell."""
+    """The facts that this worker knows, joined with the facts that other workers report."""
 
     worker: ToldWorker
     kept: LastRefusals
@@ -88,7 +90,7 @@ class Known:
         return [one for some in (self._own_requests(), *heard.answers) for one in some]
 
     async def misses(self, tenant_id: str) -> list[Miss]:
-        """List a tenant's misses, newest first; all workers look for more misses from now on."""
+        """List a tenant's misses, newest first; from now on all workers look for more misses."""
         heard = await self.siblings.ask(MissesAsked(tenant_id), list[Miss])
         told = (self.missed.watch(tenant_id), *heard.answers)
         found = sorted((one for some in told for one in some), key=attrgetter("at"))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gateway.sharing.namespaces import Namespaces
 from gateway.state.records import EVERYONE
 
-MOST = 20_000  # names remembered
+MOST = 20_000  # maximum number of remembered names
 
 
 class NamespaceName(NamedTuple):
@@ -26,7 +26,8 @@ class ShownNamespaceNames:
     def __init__(self, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
         self._fingerprint = b""
-        self._scopes: dict[bytes, tuple[str, str]] = {}  # kind, and tenant's or group's id
+        # kind of a namespace, and the id of its tenant or group, by namespace
+        self._scopes: dict[bytes, tuple[str, str]] = {}
         self._derived: set[tuple[str, str]] = set()
 
     def name(
@@ -37,7 +38,9 @@ class ShownNamespaceNames:
         groups: dict[str, str],
         fingerprint: bytes,
     ) -> NamespaceName:
-        """Name a namespace where `owner`, a tenant's id, has a block; `names`: tenants' names."""
+        """Name a namespace in which `owner`, a tenant's id, has a KV block; `names`: tenants' names
+        by id.
+        """
         if fingerprint != self._fingerprint or len(self._derived) > MOST:
             self._fingerprint, self._scopes, self._derived = fingerprint, {}, set()
         self._derive("published", EVERYONE)

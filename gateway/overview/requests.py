@@ -14,7 +14,8 @@ from engine.link.view_messages import Sequences, SequenceState, SequenceView
 from gateway.overview.known import OwnRequest
 
 LISTED = 200
-SEQUENCES = 2 * LISTED  # sequences asked of the engine: a request may have several
+# maximum number of sequences that the engine is asked for: a request may have several
+SEQUENCES = 2 * LISTED
 
 State = Literal["gateway", "waiting", "loading", "prefill", "decode"]
 
@@ -64,7 +65,7 @@ def requests_under_way(
 
 
 def _request_of(sequence: SequenceView) -> str:
-    """Return the request id of a sequence, whose id admission made from it."""
+    """Return the request id from which admission made a sequence's id."""
     return sequence.request_id.rpartition("-")[0] or sequence.request_id
 
 

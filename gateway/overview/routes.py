@@ -24,7 +24,7 @@ from gateway.state.records import IsolationReport
 from gateway.state.store import IsolationReports
 from gateway.telemetry.refusals import Refusal
 
-OWNERS = 50  # owners of each tier, and of the queue, that are listed
+OWNERS = 50  # maximum number of owners that are listed for each tier and for the queue
 EVICTIONS = 100
 
 
@@ -122,7 +122,9 @@ async def _overview(
 
 
 async def _report(reports: IsolationReports) -> IsolationReport | None:
-    """Read the isolation report; None also while the state is away, which the health shows."""
+    """Read the isolation report; return None also while the state does not answer, which the health
+    shows.
+    """
     try:
         return await reports.isolation_report()
     except Unavailable:
@@ -130,7 +132,9 @@ async def _report(reports: IsolationReports) -> IsolationReport | None:
 
 
 async def _overview_if_any(engine: Engine) -> Overview | None:
-    """Ask for the engine's overview; None while the engine is away, which the health shows."""
+    """Ask for the engine's overview; return None while the engine does not answer, which the health
+    shows.
+    """
     try:
         return await engine.ask(OverviewQuery(owners=OWNERS, evictions=EVICTIONS))
     except EngineError:

@@ -20,10 +20,11 @@ import msgspec
 
 A = TypeVar("A")
 
-ANSWER_S = 1.0  # the longest wait for the answers of all workers together
-_MAX_BYTES = 4 << 20  # bytes of the largest answer
+ANSWER_S = 1.0  # maximum seconds to wait for the answers of all workers together
+_MAX_BYTES = 4 << 20  # maximum bytes of an answer
 _SUFFIX = ".sock"
-_OF_WORKERS = f"[0-9]*{_SUFFIX}"  # the workers' sockets, without the router process's
+# pattern of the names of workers' sockets, which the router process's socket does not match
+_OF_WORKERS = f"[0-9]*{_SUFFIX}"
 
 
 class Heard(NamedTuple, Generic[A]):
@@ -34,10 +35,10 @@ class Heard(NamedTuple, Generic[A]):
 
 
 class Siblings:
-    """The other workers of this gateway; no workers without a `directory`."""
+    """The other workers of this gateway; if `directory` is None there are no other workers."""
 
     def __init__(self, directory: Path | None = None, own: int | None = None) -> None:
-        """Find workers in `directory` by process id; `own` is this worker's."""
+        """Find workers in `directory` by process id; `own` is this worker's process id."""
         self._directory = directory
         self._own = own or os.getpid()
 

@@ -22,7 +22,8 @@ class TenantNames:
         self._clock = clock
         self._names = {PUBLISHED: "(published prefixes)"}
         self._read_at: float | None = None
-        self.groups: dict[str, str] = {}  # the groups' names by id, read along with the tenants'
+        # names of groups by id, read together with the tenants' names
+        self.groups: dict[str, str] = {}
 
     async def known(self, ids: Iterable[str]) -> dict[str, str]:
         """Map these and other tenants' ids to names; omit deleted tenants and withheld names."""

@@ -25,7 +25,7 @@ class TreeShown(msgspec.Struct, frozen=True, kw_only=True):
 
     node: TreeRow | None
     parent: str | None
-    tokens_before: int  # the tokens of the prefix before the children
+    tokens_before: int  # number of tokens of the prefix before the children
     children: list[TreeRow]
     more: int
 

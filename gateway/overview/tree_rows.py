@@ -18,9 +18,9 @@ from gateway.sharing.published import Published
 from gateway.state.records import PUBLISHED
 from gateway.views import TokensByTier
 
-TEXT_TOKENS = 500  # the most tokens of a published prefix that are shown
-TEXTS = 1000  # texts that are remembered
-_ID_CHARS = 8  # characters of an engine's id that begin the names of its nodes
+TEXT_TOKENS = 500  # maximum number of tokens of a published prefix that are shown
+TEXTS = 1000  # maximum number of remembered texts
+_ID_CHARS = 8  # number of characters of an engine's id that begin the names of its nodes
 
 
 class TreeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,13 +36,13 @@ class TreeRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["namespace", "prefix"]
     tenant: str | None
     name: str | None
-    published: str | None  # the id of a published prefix
+    published: str | None  # id of the published prefix at this node; None: not published
     tokens_before: int
     tokens: int
     blocks: int
     tiers: TokensByTier
     hits: int
-    last_used_s: float  # seconds ago
+    last_used_s: float  # seconds since a request last used the node
     children: int
     text: str | None
 

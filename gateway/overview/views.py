@@ -67,7 +67,7 @@ class OverviewShown(msgspec.Struct, frozen=True, kw_only=True):
     tiers: list[TierShown]
     queue: list[QueueShown]
     evictions: list[EvictionShown]
-    states: StateStats | None  # all 0 without recurrent layers
+    states: StateStats | None  # counts of recurrent states; all 0 if no layer is recurrent
     health: list[Health]
     isolation: IsolationReport | None  # the last report
 

@@ -1,7 +1,7 @@
 """`/docs`: the API's description by Swagger UI, to read and to try, from the gateway's files.
 
-Knows: files. Does not know: the description, which the page reads from `/openapi.json`; keys: a
-visitor who tries a route enters one, and it stays in the visitor's browser tab.
+Knows: files. Does not know: the description, which the page reads from `/openapi.json`; or keys: a
+visitor who tries a route enters a key, which stays in the visitor's browser tab.
 """
 
 from fastapi import APIRouter, Request, Response

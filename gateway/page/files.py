@@ -1,6 +1,7 @@
 """The page's own files, read and compressed once, and the headers against foreign content.
 
-Knows: names, types and bytes. Does not know: who is signed in; the files are the same for everyone.
+Knows: names, types and bytes. Does not know: who is signed in, since the files are the same for
+everyone.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from gateway.http.answers.packed import Packed
 
 STATIC = Path(__file__).parent / "static"
 API = Path(__file__).parent / "api"
-_GZIP = ".gz"  # the ending of files that are stored and sent compressed
+_GZIP = ".gz"  # ending of the names of files that are stored and sent compressed
 _PIECE = 1 << 16
 _TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -35,7 +36,8 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-cache",  # the browser asks each time, and is answered with 304
+    # the browser asks each time, and is answered with 304 if it has the file
+    "cache-control": "no-cache",
 }
 
 
@@ -44,7 +46,7 @@ class PageFile:
     """A page's file as it is stored, and the headers with which it is sent."""
 
     content: bytes
-    is_packed: bool  # stored compressed
+    is_packed: bool  # whether the file is stored compressed
     media_type: str
     etag: str
 
@@ -63,7 +65,8 @@ class PageFiles:
             for path in folder.rglob("*")
             if _kind(path) in _TYPES and path.is_file()
         }
-        self._packed: dict[str, Packed] = {}  # the compressed form of files that were asked for
+        # compressed content of the files that were asked for, by path
+        self._packed: dict[str, Packed] = {}
 
     def answer(self, name: str, request: Request) -> Response:
         """Answer with the file, or 304 for a client that has it; NotFound for an unknown path."""
@@ -79,7 +82,7 @@ class PageFiles:
         packed = content.packed
         if content.plain or packed is None:
             return content.answer(request, headers, found.media_type)
-        # Sent compressed to every client, since unpacking would take time.
+        # The content is sent compressed to every client, since unpacking it would take time.
         headers |= {"content-encoding": "gzip", "content-length": str(len(packed))}
         return StreamingResponse(_pieces(packed), 200, headers, found.media_type)
 

@@ -94,7 +94,7 @@ def usage_page_router(
             await parts.refuse()
             raise
         tell_owner(request.scope, caller.tenant_id)
-        await known.misses(caller.tenant_id)  # asking makes workers look for misses from now on
+        await known.misses(caller.tenant_id)  # called so that workers look for misses from now on
         return sessions.begin(keyring.digest(key).hex(), request, _signed_in)
 
     @router.get("/usage/session")

@@ -43,7 +43,7 @@ class Sessions:
     def __init__(
         self, name: str, path: str, secret: bytes, clock: Callable[[], float] = time.time
     ) -> None:
-        """Name the cookie `name`; browsers send it to `path` and all paths below."""
+        """Use cookies named `name`, which browsers send to `path` and all paths below."""
         self._name = name
         self._path = path
         self._secret = secret
@@ -84,7 +84,7 @@ class Sessions:
     def of(self, request: Request) -> Session:
         """Return the request's session.
 
-        Raises Unauthenticated without a valid session, Forbidden for a change without the CSRF
+        Raises Unauthenticated if there is no valid session, Forbidden for a change without the CSRF
         token.
         """
         session = self._read(request.cookies.get(self._name, ""))

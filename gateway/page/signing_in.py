@@ -19,9 +19,9 @@ from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.page.files import PageFiles
 from gateway.page.sessions import check_origin
 
-MAX_BYTES = 1 << 10  # bound on a body; a key has 256 characters at most
-DEADLINE_S = 5.0  # from the end of the head to the end of the body
-_STRANGER = "sign-in"  # the owner of sign-ins' bodies; all wrong keys are throttled together
+MAX_BYTES = 1 << 10  # maximum bytes of a body; a key has 256 characters at most
+DEADLINE_S = 5.0  # maximum seconds from the end of the head to the end of the body
+_STRANGER = "sign-in"  # owner of the bodies of sign-ins; all wrong keys are throttled together
 _ONE = Bounds(max_tenant_body_bytes=MAX_BYTES, max_all_body_bytes=MAX_BYTES)
 
 

@@ -54,7 +54,8 @@ class RequestReader:
         return cls(parts, ResponsesReader(parts, stored), MessagesReader.of(parts))
 
     async def wanted(self, request: Request, permit: Permit) -> GenerationRequest:
-        """Read the request in the body as that request's route does; its answer has no tokens.
+        """Read the request in the body as that request's own route does, but with an answer of no
+        tokens.
 
         Raises GatewayError for a request that the route would refuse, and for several prompts.
         """

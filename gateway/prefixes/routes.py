@@ -3,7 +3,8 @@
 Everything is about the calling tenant's own prompts: a request is admitted as if it were sent, so
 its namespaces are the caller's. Each route counts as a request; warming is charged for its prompt.
 
-Knows: paths, and what each asks of the engine. Does not know: how a request is read (`reader.py`).
+Knows: paths, and what each route asks of the engine. Does not know: how a request is read
+(`reader.py`).
 """
 # No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
 # they name `permitted`, which is a local variable.

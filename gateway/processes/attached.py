@@ -18,14 +18,15 @@ EXIT_ORPHANED = 3
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The values that a worker is given in addition to the gateway's config."""
 
-    parent_socket: int  # file descriptor
-    metrics_dir: str  # shared by all workers
-    router_socket: str | None = None  # the router process's socket; None: there is no such process
+    parent_socket: int  # file descriptor of the socket to the parent
+    metrics_dir: str  # directory of the metrics of all workers
+    # path of the router process's socket; None: there is no such process
+    router_socket: str | None = None
 
 
 @asynccontextmanager
 async def attached_to_parent(worker: WorkerConfig, serving: Awaitable[None]) -> AsyncIterator[None]:
-    """Tell the parent that `serving` has returned; end this process when the parent is gone."""
+    """Notify the parent once `serving` has returned; end this process when the parent is gone."""
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=worker.parent_socket))
     tasks = [
         asyncio.create_task(_report(serving, writer), name="worker-report"),

@@ -28,16 +28,17 @@ from gateway.errors import TooManyRequests, shutting_down
 
 T = TypeVar("T")
 
-# A step of work takes milliseconds. Each `yield` gives the size of the next step if that differs
-# from the request's own size; the generator returns the result.
+# A step of work takes milliseconds. Each `yield` gives the size of the next step, if that size
+# differs from the request's own; the generator returns the result.
 Steps = Generator[Any, None, T]
 
-INLINE_SIZE = 4096  # characters, or as much other work, that may run on the event loop
-LARGE = 1 << 16  # characters from which work is large
-_MAX_WAITING = 1024  # waiting pieces of work of one tenant
-_NICENESS = 10  # above the process's own niceness
+INLINE_SIZE = 4096  # maximum size of work that may run on the event loop, in characters to tokenise
+LARGE = 1 << 16  # minimum size of large work, in characters to tokenise
+_MAX_WAITING = 1024  # maximum number of one tenant's pieces of work that wait
+_NICENESS = 10  # niceness of threads for large work, above the process's own niceness
 _NICEST = 19
-# Seconds that a tenant may use the event loop at once, and the share of time that gives them back.
+# The seconds for which a tenant may use the event loop at once, and the share of the time in which
+# they are given back.
 _TURN_S = 0.01
 _SHARE = 0.25
 
@@ -86,11 +87,14 @@ class LoopTime:
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         """Use the clock `now`, which returns seconds."""
         self._now = now
-        # when a tenant's time is whole again; oldest use first
+        # times at which each tenant's event-loop time is whole again; the tenant of the oldest use
+        # first
         self._whole_at: dict[str, float] = {}
 
     def spend(self, tenant_id: str, work: Steps[T]) -> Done[T] | int:
-        """Run small steps of `work` while its tenant has time; return the next step's size."""
+        """Run small steps of `work` while its tenant has time left; return the result, or the next
+        step's size.
+        """
         began = now = self._now()
         whole_at = self._whole_at.get(tenant_id, now)
         end = now + _TURN_S - max(whole_at - now, 0.0) * _SHARE
@@ -125,7 +129,8 @@ class _Lane:
         self.pool = pool
         self._free = threads
         self._is_over = False
-        self._waiting: dict[str, deque[_Job]] = {}  # in the order of the tenants' turns
+        # waiting jobs by tenant, in the order of the tenants' turns
+        self._waiting: dict[str, deque[_Job]] = {}
 
     async def run(self, tenant_id: str, work: Steps[T], *, may_refuse: bool = True) -> T:
         if self._is_over:
@@ -159,13 +164,15 @@ class _Lane:
             queue = self._waiting.pop(tenant_id)
             job = queue.popleft()
             if queue:
-                self._waiting[tenant_id] = queue  # after the other tenants
+                # the tenant's next turn comes after the other tenants' turns
+                self._waiting[tenant_id] = queue
             self._free -= 1
             steps = asyncio.get_running_loop().run_in_executor(self.pool, self._steps, job)
             steps.add_done_callback(partial(self._end_steps, job))
 
     def _steps(self, job: _Job) -> Done[Any] | None:
-        """Run steps of a job until another job waits; None if steps are left. Runs in a thread.
+        """Run steps of a job until another job waits; return None if steps are left. Runs in a
+        thread.
 
         Returning to the event loop between two steps would often take longer than a step.
         """
@@ -175,7 +182,7 @@ class _Lane:
                 return done
             if self._waiting or self._is_over or job.result.done():
                 return None
-            time.sleep(0)  # the event loop goes first, if it waits for the interpreter
+            time.sleep(0)  # lets the event loop go first, if it waits for the interpreter
 
     def _end_steps(self, job: _Job, steps: asyncio.Future[Done[Any] | None]) -> None:
         """Finish a job's run of steps; a cancelled job has kept its thread until now."""
@@ -189,7 +196,7 @@ class _Lane:
             job.result.set_result(done.value)
         elif self._is_over:
             job.result.set_exception(shutting_down())
-        else:  # a job that has begun comes first among its tenant's jobs
+        else:  # the job goes on before its tenant's other jobs
             self._waiting.setdefault(job.tenant_id, deque()).appendleft(job)
         if not self._is_over:
             self._begin_steps()
@@ -213,7 +220,8 @@ def _step_back() -> None:
     """Lower this thread's priority below other threads of the machine."""
     if sys.platform == "linux":  # other systems have no priorities of threads
         thread = threading.get_native_id()
-        nicer = os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS  # users may not lower niceness
+        # users may raise niceness, but not lower it
+        nicer = os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS
         os.setpriority(os.PRIO_PROCESS, thread, min(nicer, _NICEST))
 
 

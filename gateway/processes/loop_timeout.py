@@ -2,8 +2,8 @@
 
 An event loop that is held up, by a burst of requests or for lack of a processor, sees every answer
 late, even if the server answered in a millisecond; by the clock, the call would time out. So the
-timeout is divided into turns of the loop's clock, and a turn that is noticed late counts as one
-turn only.
+timeout is divided into turns of the loop's clock, and a turn that ends late counts as one turn
+only.
 """
 
 import asyncio

@@ -17,7 +17,8 @@ _LOG = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def repeated(turn: Callable[[], Awaitable[None]], name: str) -> AsyncIterator[None]:
-    """Await `turn` again and again while this context is open; `turn` itself waits until it is due.
+    """Await `turn` again and again while this context is open; `turn` itself waits until its work
+    is due.
 
     A turn that raises is tried again after RETRY_S. Only the first of several failures in a row is
     logged.

@@ -16,11 +16,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 _TRIES = 8
-_TAIL = re.compile(r"[a-z0-9_]{8}")  # the endings that `tempfile` gives names
+_TAIL = re.compile(r"[a-z0-9_]{8}")  # pattern of the endings that `tempfile` gives to names
 
 
 def has_room(place: Path, least_bytes: int) -> bool:
-    """Tell whether new files can be made in `place`, and the given bytes are free there."""
+    """Tell whether new files can be made in `place`, and that the given number of bytes is free
+    there.
+    """
     try:
         disk = os.statvfs(place)
     except OSError:
@@ -65,7 +67,8 @@ def _sweep(within: Path, prefix: str, holds: str) -> None:
         if _TAIL.fullmatch(directory.name.removeprefix(prefix)):
             lock = _locked(directory)
             if lock is not None:
-                with suppress(OSError):  # another user's directory, or another process was quicker
+                # fails for another user's directory, or if another process was quicker
+                with suppress(OSError):
                     _remove(directory, holds)
                 os.close(lock)
 
@@ -87,7 +90,8 @@ def _locked(directory: Path) -> int | None:
     try:
         if os.fstat(descriptor).st_uid == os.geteuid():
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.set_inheritable(descriptor, True)  # for a process that becomes another program
+            # keeps the lock in a process that becomes another program
+            os.set_inheritable(descriptor, True)
             return descriptor
     except OSError:
         pass

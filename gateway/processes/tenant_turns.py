@@ -30,13 +30,17 @@ class TenantTurns:
     """The turns of all tenants at one resource. Used in one event loop."""
 
     def __init__(self, most_waiting: int = sys.maxsize) -> None:
-        """Let `most_waiting` pieces of a tenant's work wait while one of its pieces runs."""
+        """Let at most `most_waiting` pieces of a tenant's work wait while another piece of its work
+        runs.
+        """
         self._most_takers = most_waiting + 1
         self._turns: WeakValueDictionary[str | None, _Turn] = WeakValueDictionary()
 
     @asynccontextmanager
     async def of(self, tenant_id: str | None) -> AsyncIterator[None]:
-        """Hold the tenant's turn once it has come; TooManyRequests if too many wait for turns."""
+        """Hold the tenant's turn once it has come; raise TooManyRequests if too many pieces of the
+        tenant's work wait for turns.
+        """
         turn = self._turns.setdefault(tenant_id, _Turn())
         if turn.takers >= self._most_takers:
             raise TooManyRequests(
@@ -54,7 +58,7 @@ class TenantTurns:
 async def seen_out(work: Awaitable[T]) -> T:
     """Return the result of work that cannot be stopped; a cancellation waits for the work's end.
 
-    So a tenant's turn lasts as long as its work in a thread, though its client has gone.
+    So a tenant's turn lasts as long as its work in a thread, even if the client has disconnected.
     """
     future = asyncio.ensure_future(work)
     try:
@@ -62,5 +66,5 @@ async def seen_out(work: Awaitable[T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait([future])
         if not future.cancelled():
-            future.exception()  # nobody is left to read the error
+            future.exception()  # marks the error as read, since nobody is left to read it
         raise

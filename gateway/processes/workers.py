@@ -11,10 +11,10 @@ is kept like a worker, and ended after all workers. After a signal to end, nothi
 If a worker dies before any has served, the gateway ends: its settings cannot work. A router process
 that dies is started again; meanwhile workers serve without it.
 
-A worker and its parent share a socket. The worker writes a byte to it when it begins to serve, and
-one every HEARTBEAT_S from then on, which shows that its event loop runs. The worker reads only the
-socket's end, which shows that the parent is gone, however the parent died: a worker without a
-parent to restart or stop it must not live on.
+A worker and its parent share a socket. The worker writes a byte to the socket when it begins to
+serve, and from then on a byte every HEARTBEAT_S, which shows that its event loop runs. The worker
+reads only the socket's end, which shows that the parent is gone, however the parent died: a worker
+without a parent to restart or stop it must not live on.
 """
 
 from __future__ import annotations
@@ -37,12 +37,15 @@ from gateway.processes.attached import SERVING, WorkerConfig
 from gateway.processes.backoff import Backoff
 from gateway.processes.loop_timeout import loop_timeout
 
-ROUTER_STOP_S = 2.0  # the router process keeps nothing that a quick end could lose
+# seconds for the router process to end: it keeps nothing that a quick end could lose
+ROUTER_STOP_S = 2.0
 
 _LOG = logging.getLogger(__name__)
 _METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read when prometheus_client is imported
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_SILENT_S = 30.0  # a worker with many clients may beat late; its end would cut their streams
+# seconds of silence after which a worker is ended: a worker with many clients may beat late, and
+# its end would cut their streams
+_SILENT_S = 30.0
 _READ_BYTES = 1024
 _ROUTER_SOCKET = "router.sock"
 
@@ -58,7 +61,7 @@ class Worker:
     ) -> None:
         self._process = process
         self._reader = reader
-        self._writer = writer  # never written to: the worker waits for it to close
+        self._writer = writer  # never written to: the worker waits for the socket to close
 
     @classmethod
     async def start(
@@ -145,7 +148,9 @@ class KeptProcess:
         self._stopping = asyncio.Event()
 
     async def keep(self, may_follow: Callable[[int], bool] = lambda _: True) -> None:
-        """Run the process again and again until `stop`, or until `may_follow(status)` is false."""
+        """Run the process again and again until `stop`, or until `may_follow(status)` is False for
+        a run's exit status.
+        """
         short_runs, backoff = 0, self._how.backoff
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -165,7 +170,7 @@ class KeptProcess:
         self._stopping.set()
 
     def stop(self) -> None:
-        """Ask the process to drain, a second time to end at once; start no new process."""
+        """Ask the process to drain, and at a second call to end at once; start no new process."""
         self.start_no_more()
         if self._running is not None:
             self._running.terminate()
@@ -180,7 +185,7 @@ class KeptProcess:
         how = self._how
         try:
             worker = await Worker.start(self._command, how.metrics_dir, how.router_socket)
-        except OSError as error:  # later there may be enough processes, files or memory
+        except OSError as error:  # a later start may find enough processes, files or memory
             _LOG.error("%s cannot be started: %s", self._name, error)
             return os.EX_OSERR
         self._running = worker

@@ -28,8 +28,8 @@ class RouteQuestion(msgspec.Struct, frozen=True, array_like=True):
     ready: Annotated[Sequence[str], Meta(min_length=1)]  # replicas that may answer the request
     sources: Sources = {}  # replicas that may be fetched from, with their addresses
     computing: Sequence[str] = ()  # replicas that may compute the prompt for the answering replica
-    # The source that has computed its prompt since an earlier attempt; the replica always fetches
-    # from this source.
+    # The source that has computed the request's prompt for an earlier attempt; the replica always
+    # fetches from this source.
     source: FetchSource | None = None
 
 

@@ -34,7 +34,7 @@ PROBES = frozenset({"/healthz", "/readyz", "/health", "/livez"})
 MAX_WAITING = 10_000  # maximum number of lines that wait to be written, each of some 300 bytes
 # number of waiting lines beyond which requests without a key add no line
 OF_STRANGERS = MAX_WAITING // 2
-_TOGETHER_S = 0.1  # seconds whose lines are written together
+_TOGETHER_S = 0.1  # seconds for which lines are gathered, to be written together
 _END_S = 2.0  # maximum seconds to write the last lines
 # maximum bytes written at once: a pipe keeps them together, whichever other process writes into it
 _AT_ONCE = 4096

@@ -19,7 +19,7 @@ from typing import Any
 from gateway.turn_formats.turn_format import Schema, ToolSpec, lark_in
 
 ANY_TEXT = "/(?s:.*)/"
-MAX_CHARS = 1 << 17  # most characters of a grammar that an engine accepts
+MAX_CHARS = 1 << 17  # maximum number of characters of a grammar that an engine accepts
 _SPACE = r"[ ]{1,20}|\r?\n[ \t]{0,20}"
 _EMBEDDED = "%grammar"
 _DEFINED = ("$defs", "definitions")

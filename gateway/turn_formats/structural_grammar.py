@@ -157,7 +157,9 @@ def _gbnf(grammar: GrammarText, part: Format) -> str:
 
 
 def _triggered(grammar: GrammarText, part: TriggeredTags, ends: Sequence[str] = ()) -> str:
-    """Write the grammar of text with tags, up to one of `ends` if there are `ends`."""
+    """Write the grammar of text with tags; if `ends` are given, the grammar includes the first of
+    them that occurs.
+    """
     bounds = _without(part.excludes)
     found = [
         f"{grammar.up_to(trigger, bounds)} {_after(grammar, trigger, part.tags)}"

@@ -24,7 +24,8 @@ MAX_FIELDS = 100  # maximum number of fields of a head, as with Apache and HAPro
 MAX_PARAMETERS = 100
 _END = re.compile(rb"\n\r?\n")
 _UPGRADE = re.compile(rb"(\nupgrad)e:", re.IGNORECASE)
-_HOST = re.compile(rb"[\w.~!$&'()*+,;=%:\[\]-]*", re.ASCII)  # characters of a host and a port
+# matches the characters of a host and a port
+_HOST = re.compile(rb"[\w.~!$&'()*+,;=%:\[\]-]*", re.ASCII)
 # bytes of a chunked body parsed at once: if all chunks have one byte, this takes 0.7 ms
 SLICE = 4 << 10
 _MAX_CREDIT = 1 << 10  # maximum bytes of framing without any byte of the body

@@ -41,11 +41,12 @@ class _Scripts(NamedTuple):
 
 
 class StateLink:
-    """A link whose commands reach the state that is `expected`, or raise StateLost.
+    """A link whose commands reach only the `expected` state; in any other state they raise
+    StateLost.
 
     Large changes go over a second link, and so does every command whose caller gives the `size` of
-    its answer in bytes. Callers must give a size wherever no bound keeps the answer small
-    (`large.UNSIZED`).
+    its answer in bytes. Callers must give a size (or `large.UNSIZED`) unless a bound keeps the
+    answer small.
 
     `remember` is called with the state's id once the id is known.
     """

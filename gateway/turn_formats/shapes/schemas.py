@@ -11,9 +11,9 @@ from urllib.parse import unquote
 
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
-_MAX_PARTS = 64  # most parts read of a schema, which may refer to itself
+_MAX_PARTS = 64  # maximum number of parts that are read of a JSON schema, which may refer to itself
 _MAX_KEYS = 64  # every so many keys of a schema count as a further part
-_MAX_TYPES = 64  # most names read of one list of types
+_MAX_TYPES = 64  # maximum number of names that are read of one list of types
 _PARTS = ("$ref", "allOf")
 _UNION = ("anyOf", "oneOf")
 _OF_TYPE = {  # keywords that imply a type

@@ -62,7 +62,7 @@ class TaggedReader(CallReader):
         self._either = Markers(*tags.begins, *around_text)
         self._parameters = {tool.name: ParameterTypes(tool) for tool in tools}
         self._tags, self._marks = tags, _Marks(tags)
-        self._kind = ""  # the type tag of the next value
+        self._kind = ""  # type of the next value, as its tag gives it
 
     def turn(self) -> Read[None]:
         marks = self._marks
@@ -198,8 +198,8 @@ class TaggedReader(CallReader):
     ) -> Read[_Tag]:
         """Read the tag after an unclosed value; return "" if the tag is part of the value.
 
-        The tag ends the value if it begins a parameter that was not given yet, or if it ends the
-        call, and another call or nothing follows.
+        The tag ends the value if it begins a parameter that was not given yet, or if the tag ends
+        the call, and then another call follows or the turn ends.
         """
         if found == self._tags.key:
             name = yield from self._name()
