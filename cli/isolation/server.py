@@ -236,7 +236,7 @@ class ServerUnderTest:
             await asyncio.sleep(_LOOK_S)
 
     async def restarted(self) -> None:
-        """Wait until the engine has restarted; CliError if it then serves another model."""
+        """Wait until the engine has restarted; raise CliError if it then serves another model."""
         asked_at = time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_S)

@@ -117,7 +117,9 @@ def config_of(model: str) -> Path:
 
 
 def _only_gguf(directory: Path) -> Path | None:
-    """Return the GGUF file of a directory without other weights; ModelRefused if it has several."""
+    """Return the GGUF file of a directory without other weights; raise ModelRefused if it has
+    several.
+    """
     found = sorted(directory.glob(f"*{GGUF}"))
     if not found or next(directory.glob("*.safetensors"), None):
         return None

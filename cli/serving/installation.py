@@ -1,4 +1,4 @@
-"""The needs of a server before its start: state and keys, a socket directory, free ports."""
+"""The preparation of a server's start: state and keys, a socket directory, free ports."""
 
 import asyncio
 import errno
@@ -23,9 +23,9 @@ from gateway.state.sqlite.file import DatabaseFault
 from gateway.state.sqlite.schema import SchemaTooNew
 
 SOCKET_NAME = "engine.sock"
-_SOCKET_NAMES = "engine*.sock*"  # also of replicas and heartbeats
+_SOCKET_NAMES = "engine*.sock*"  # pattern of socket names, also of replicas and heartbeats
 _PREFIX = "ratoon-serve-"
-_REDIS_S = 5.0  # a start waits longer for Redis than a request does
+_REDIS_S = 5.0  # seconds that a start waits for Redis, longer than a request waits
 
 
 def first_start(

@@ -20,7 +20,7 @@ FLAG = "--link-key-file"
 def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool) -> str | None:
     """Find the key file for an engine at `socket`; None for a Unix socket.
 
-    The file is `given`, or else in `data_dir`. With `make` a missing file is created. Raises
+    The file is `given`, or else in `data_dir`. If `make`, a missing file is created. Raises
     BadSetting if the file holds no key.
     """
     if not is_tcp(socket):

@@ -31,7 +31,7 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
     """Divide a machine among `count` engines; `config` is for a single engine.
 
     Engines of one rank fetch blocks from each other. The first engine uses the same disk directory
-    as a single engine would, and so finds its blocks.
+    as a single engine would, and so finds the KV blocks of a single engine.
     """
     if count == 1:
         return [config]

@@ -58,7 +58,7 @@ def serve(
 
         ratoon serve --model Qwen/Qwen3-8B --dtype bfloat16 --replicas 4
     """
-    del config_file  # its settings are already the flags' defaults
+    del config_file  # unused here: the file's settings are already the flags' defaults
     source = checked_source(model.model, engine, of=machine().shared_by(replicas.replicas))
     if gateway.generation_config == "auto":
         check_defaults(source.directory)
@@ -114,8 +114,8 @@ def gateway(
 
         ratoon gateway --model ~/models/qwen3-8b --find-engines --redis-url redis://redis:6379/0
     """
-    del config_file  # its settings are already the flags' defaults
-    source = resolve(model.model, "dummy")  # downloads all files of a hub model but its weights
+    del config_file  # unused here: the file's settings are already the flags' defaults
+    source = resolve(model.model, "dummy")  # downloads all files of a hub model except the weights
     finds_all = gateway.find_engines and socket.socket is None
     places = [] if finds_all else meeting_place(model, socket).split(",")
     if gateway.find_engines:
@@ -137,9 +137,9 @@ def commands(
 ) -> dict[ChildName, list[str]]:
     """Compose the command lines of the gateway and of `count` engines.
 
-    `prefill` of the engines compute prompts for the others. `engine` is the config of a single
-    engine, whose resources they divide. Configs contain no secrets, as other users can see command
-    lines. Raises BadSetting if the machine has too few GPUs.
+    The first `prefill` engines compute prompts for the other engines. `engine` is the config of a
+    single engine, whose resources the engines divide. Configs contain no secrets, as other users
+    can see command lines. Raises BadSetting if the machine has too few GPUs.
     """
     configs = with_roles(replica_configs(engine, count, of), prefill)
     variables = environments(engine, count, of.gpus)
@@ -159,7 +159,7 @@ def check_ports(gateway: GatewayFlags) -> None:
 
 
 def address_of(gateway: GatewayFlags) -> ServerAddress:
-    """Return the addresses at which clients reach the server of this process."""
+    """Return the URLs at which clients reach the server of this process."""
     url = base_url(gateway.host, gateway.port)
     admin = admin_url(gateway.host, gateway.port, gateway.admin_host, gateway.admin_port)
     return ServerAddress(url=url, admin_url=admin, pid=os.getpid())

@@ -94,7 +94,9 @@ class Publishing:
             return new, True
 
     async def delete(self, prefix_id: str, now: float) -> None:
-        """Withdraw a prefix and all older versions of its name; NotFound for an unknown prefix."""
+        """Withdraw a prefix and all older versions of its name; raise NotFound for an unknown
+        prefix.
+        """
         async with self._turn:
             record = await self._store.get(PublishedPrefix, prefix_id)
             if record.deleted_at is not None:

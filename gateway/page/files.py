@@ -69,7 +69,9 @@ class PageFiles:
         self._packed: dict[str, Packed] = {}
 
     def answer(self, name: str, request: Request) -> Response:
-        """Answer with the file, or 304 for a client that has it; NotFound for an unknown path."""
+        """Answer with the file, or 304 for a client that has it; raise NotFound for an unknown
+        path.
+        """
         found = self._files.get(name)
         if found is None:
             raise NotFound("there is no such route", code="unknown_url")

@@ -108,7 +108,9 @@ class RouterClient:
     async def source(
         self, request: RoutingRequest, replica: str, sources: Sources
     ) -> FetchSource | None:
-        """Ask the router process where `replica` should fetch a prompt; None without an answer."""
+        """Ask the router process where `replica` should fetch a prompt; None if there
+        is no answer.
+        """
         answer = await self._answer(lambda number: AskSource(number, request, replica, sources))
         return answer.source if isinstance(answer, SourceAnswer) else None
 

@@ -152,7 +152,9 @@ class Namespaces:
         fingerprint: bytes,
         block_size: int,
     ) -> NamespacePath:
-        """Derive the namespaces along a prompt; ScopeMissing if the caller's scope has gaps."""
+        """Derive the namespaces along a prompt; raise ScopeMissing if the caller's
+        scope has gaps.
+        """
         own = self.own(caller, salt, fingerprint)
         return self.path_to(own, caller, token_ids, fingerprint, block_size)
 

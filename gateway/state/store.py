@@ -44,7 +44,7 @@ class Records(Protocol):
     """
 
     async def create(self, record: R) -> None:
-        """Add a record; Conflict when its id, name, digest or version is taken."""
+        """Add a record; raise Conflict when its id, name, digest or version is taken."""
         ...
 
     async def every(self, kind: type[R]) -> list[R]:

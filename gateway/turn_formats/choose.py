@@ -141,7 +141,8 @@ def tool_format(
     if shown.call is None:
         return next((one for one in formats if one.is_in(shown.source)), None)
     found = next((one for one in formats if _reads(one, shown)), None)
-    if found is None and _BARE.match(shown.call):  # the model may know unshown markers
+    # the model may know markers that its template does not write
+    if found is None and _BARE.match(shown.call):
         if object_lists.FunctoolsFormat().is_in(shown.source):
             return object_lists.FunctoolsFormat(special_tokens)
         if _LISTED in shown.source:

@@ -23,7 +23,8 @@ MAX_CHARS = 1 << 17  # maximum number of characters of a grammar that an engine 
 _SPACE = r"[ ]{1,20}|\r?\n[ \t]{0,20}"
 _EMBEDDED = "%grammar"
 _DEFINED = ("$defs", "definitions")
-_ROOT = "tool"  # names the definition of a tool's whole schema within a parameter's schema
+# name of the definition that holds a tool's whole schema, within a parameter's schema
+_ROOT = "tool"
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -42,7 +43,7 @@ class GrammarText:
         self._tokens = re.compile(f"({'|'.join(tokens)})" if tokens else "(?!)")
         self._rules: list[str] = []
         self._once: dict[str, str] = {}
-        # schemas that refer to parts outside their definitions, by tool
+        # schemas that refer to parts outside of their own definitions, by tool
         self._roots: dict[str, Any] = {}
         self._chars = 0
 

@@ -1,4 +1,4 @@
-"""A streaming scanner that finds the end of a JSON value and repairs what is nearly JSON.
+"""A streaming scanner that finds the end of a JSON value and repairs text that is nearly JSON.
 
 The value is an object, an array or a string, whose last character shows the end. Work is linear in
 the text. The scanner keeps only the open brackets, the key or number that is being read, and an
@@ -25,7 +25,7 @@ _NO_CHARACTER = "\\ufffd"  # replaces half a surrogate pair
 _ATOM_PART = re.compile(r'[^,:{}\[\]"<`\r\n]*')  # stops where a marker may begin
 _KEY_PART = re.compile(r"[-\w]*")
 _ATOM = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
-_MAX_ATOM = 400  # characters; no double needs as many
+_MAX_ATOM = 400  # maximum characters of a number or word; no double needs as many
 _CONTROLS = {"\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _CLOSES = {"{": "}", "[": "]"}
@@ -45,7 +45,7 @@ class JsonScanner:
         self._quote = ""  # the quote of the string being read
         self._is_key = False
         self._shown: list[str] = []
-        self._pending: list[str] = []  # to be passed on with the next value
+        self._pending: list[str] = []  # text to be passed on with the next value
 
     @classmethod
     def after_key(cls) -> JsonScanner:

@@ -17,7 +17,7 @@ from gateway.turn_formats.pieces import Piece, TextPiece
 from gateway.turn_formats.turn_format import ToolSpec
 
 T = TypeVar("T")
-Read = Generator[None, None, T]  # a parser that yields to wait for more text
+Read = Generator[None, None, T]  # a parser that yields when it has to wait for more text
 Kind = Callable[[str], Piece | None]  # makes a piece of text; None: nothing to send yet
 
 SPACE = " \t\r\n"
@@ -75,7 +75,7 @@ class TurnReader:
         self._at = 0  # index up to which `_text` was read
         self._held: list[str] = []
         self._is_over = False
-        self.is_cut = False  # the turn was cut off
+        self.is_cut = False  # whether the turn was cut off
         self._steps = self.turn()
 
     def turn(self) -> Read[None]:

@@ -1,7 +1,7 @@
 """The usage that is not stored yet: added up in memory, stored once a second.
 
-A gateway that is killed loses the counts of its last second; a gateway that is stopped by a signal
-stores them. While the store is unavailable, counts are kept by key and day (so they do not grow
+A gateway that is killed loses the counts of its last second; a gateway that a signal stops stores
+these counts. While the store is unavailable, counts are kept by key and day (so they do not grow
 with every request) and stored later. A batch whose answer got lost is sent again under its name,
 and is counted once.
 
@@ -41,9 +41,9 @@ _LOG = logging.getLogger(__name__)
 class UsageKey(NamedTuple):
     """A row of the usage store: the usage of one key on one day, `YYYY-MM-DD` in UTC.
 
-    The engine is given the row as a label, which it never parses. It stores the label with the
-    blocks and returns it when they are found, perhaps days later, to another gateway, for another
-    tenant's request.
+    The engine is given the row as a label, which it never parses. The engine stores the label with
+    the KV blocks and returns the label when the blocks are found, perhaps days later, to another
+    gateway, for another tenant's request.
     """
 
     day: str
@@ -51,7 +51,7 @@ class UsageKey(NamedTuple):
     key_id: str
 
     def label(self) -> str:
-        """Spell the row's key as text."""
+        """Write the row's key as text."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
@@ -78,11 +78,13 @@ class UsageAggregator:
         self._clock = clock
         self._counted: dict[UsageKey, Counters] = {}
         self._batches: dict[str, list[UsageRow]] = {}  # rows by the batch's name
-        self._today = (-1, "")  # days since the epoch, and the day's text
+        self._today = (-1, "")  # the present day: days since the epoch, and the day as text
         self._has_dropped = False  # whether usage under an unknown label was dropped
 
     def add(self, caller: Caller, used: Counters) -> None:
-        """Add usage of `caller`: a request's, or usage learned after the request's end."""
+        """Add usage of `caller`: that of a request, or usage that became known after the request's
+        end.
+        """
         self._add(self._row_of(caller), used)
 
     def writer(self, caller: Caller) -> str:

@@ -4,7 +4,7 @@ A report takes no permit: a tenant that may run no request may still see its usa
 made at a time for each tenant, the bytes of reports count like those of other whole answers, and no
 report is made for a client that has gone.
 
-Knows: the tenant of a request. Does not know: what is in a report.
+Knows: the tenant of a request. Does not know: the content of a report.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from gateway.http.body_memory import OPERATOR
 from gateway.http.request_head import running_request, until_gone
 from gateway.processes.tenant_turns import TenantTurns
 
-MOST_WAITING = 8  # reports of one tenant
+MOST_WAITING = 8  # maximum number of one tenant's reports that wait
 
 
 class Reports:
@@ -27,7 +27,8 @@ class Reports:
         self._turns = TenantTurns(MOST_WAITING)
 
     async def answer(self, request: Request, made: Callable[[], Awaitable[Response]]) -> Response:
-        """Answer with the report that `made` makes in its turn, counted until the answer is sent.
+        """Answer with the report that `made` makes in the tenant's turn; its bytes are counted
+        until the answer is sent.
 
         Raises TooManyRequests if too many of the tenant's reports wait, ClientGone, and the errors
         of `made`.

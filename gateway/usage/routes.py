@@ -31,7 +31,7 @@ A_DAY: dict[str, Any] = {"anyOf": [{"type": "string", "format": "date"}, {"type"
 A_FORMAT: dict[str, Any] = {"anyOf": [{"enum": ["json", "csv"]}, {"type": "null"}]}
 _HEADERS = {"cache-control": "no-store"}
 # A spreadsheet runs a cell that begins with one of these characters. No id that the gateway makes
-# does, but an id in a restored record might.
+# begins so, but an id in a restored record might.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -108,7 +108,9 @@ def _router(
     whose: Callable[..., Awaitable[str | None]],
     reports: Reports,
 ) -> APIRouter:
-    """Serve, at `path`, the usage report of the tenant that `whose` gives; None: of all tenants."""
+    """Serve, at `path`, the usage report of the tenant that `whose` gives; None: the report of all
+    tenants.
+    """
     router = APIRouter()
 
     @router.get(path, openapi_extra=described(UsageList, texts=["text/csv"]))
@@ -124,7 +126,8 @@ def _router(
 
         async def made() -> Response:
             rows = await usage_store.usage(*days, tenant_id=tenant_id, key_id=key)
-            # In a thread: a report has a row for each key and day, serialised in one piece.
+            # Done in a thread: a report has a row for each key and day, and is serialised in one
+            # piece.
             return await seen_out(asyncio.to_thread(usage_response, request, format, days, rows))
 
         return await reports.answer(request, made)
@@ -166,7 +169,7 @@ def _day(name: str, text: str) -> date:
         day = date.fromisoformat(text)
     except ValueError:
         raise BadRequest(f"`{name}` is not a day such as 2026-01-31", param=name) from None
-    if str(day) != text:  # other forms of ISO 8601
+    if str(day) != text:  # refuses other forms of ISO 8601
         raise BadRequest(f"`{name}` is not a day such as 2026-01-31", param=name)
     return day
 

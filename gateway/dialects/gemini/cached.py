@@ -136,7 +136,7 @@ class CachedContents:
         return seconds
 
     async def keep(self, tenant_id: str, stored: Stored, seconds: float) -> NamedContent:
-        """Store a content under a new name; BadRequest if it is too large."""
+        """Store a content under a new name; raise BadRequest if it is too large."""
         spelled, name = msgspec.json.encode(stored), PREFIX + secrets.token_hex(16)
         record = await self.records.keep(tenant_id, name, spelled, stored.updated_at, seconds)
         if record is None:

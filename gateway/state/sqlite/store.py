@@ -71,7 +71,7 @@ class SqliteStore(SqliteOperation):
 
     @on_worker
     def create(self, connection: sqlite3.Connection, record: R) -> None:
-        """Add a record; Conflict if a unique value is taken, NotFound for a missing owner."""
+        """Add a record; raise Conflict if a unique value is taken, NotFound for a missing owner."""
         row = _row(record)
         columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
         with _constrained(_missing_owner(record)):
@@ -111,7 +111,9 @@ class SqliteStore(SqliteOperation):
 
     @on_worker
     def delete(self, connection: sqlite3.Connection, kind: type[D], record_id: str) -> None:
-        """Delete a tenant with its keys and responses, or a group; Conflict if it has members."""
+        """Delete a tenant with its keys and responses, or a group; raise Conflict if it has
+        members.
+        """
         with _constrained(has_members()):
             statement = f"DELETE FROM {_TABLES[kind]} WHERE id = ?"
             if not connection.execute(statement, (record_id,)).rowcount:

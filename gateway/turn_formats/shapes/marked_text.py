@@ -16,10 +16,12 @@ class MarkedText(BlockFormat):
     marks_text: ClassVar[bool] = True
     text_opens: ClassVar[tuple[str, ...]]
     text_closes: ClassVar[tuple[str, ...]]
-    turn_begins: ClassVar[str]  # the end of a prompt without an open text
+    turn_begins: ClassVar[str]  # end of a prompt that opens no text
 
     def before_calls(self, grammar: GrammarText) -> str:
-        """Write the grammar of an optional text with markers; the prompt may have opened it."""
+        """Write the grammar of an optional text with markers; the prompt may have opened the text
+        already.
+        """
         opens = f"{_one_of(grammar, self.text_opens)}?"
         return f"({opens} ({' | '.join(map(grammar.up_to, self.text_closes))}))?"
 

@@ -18,7 +18,7 @@ from gateway.turn_formats.turn_format import ToolSpec
 JSON_BEGIN, JSON_END = "```json", "```"
 _JSON_BEGINS, _JSON_ENDS = Markers(JSON_BEGIN), Markers(JSON_END)
 _NAME = re.compile(r"[^<>\n`{]*")
-_NUMBER = re.compile(r":\d+$")  # number of a call, after its name
+_NUMBER = re.compile(r":\d+$")  # matches the number of a call, after the tool's name
 _BEGIN_ARGUMENTS = ("{", '"')
 _MAX_NAME = 256
 
@@ -26,10 +26,11 @@ _MAX_NAME = 256
 class NamedCallFormat(BlockFormat):
     """The base of formats with named calls; a subclass gives its `marks`."""
 
-    # markers: of a section, of its end, of a call, of its end; then the separator
+    # markers: of a section, of a section's end, of a call, of a call's end; then the separator of
+    # name and arguments
     marks: ClassVar[tuple[str, str, str, str, str]]
     between_calls = ""
-    id_end: ClassVar[str] = ""  # between a call's id and its name; "": calls have no id
+    id_end: ClassVar[str] = ""  # text between a call's id and the tool's name; "": calls have no id
     around_text: ClassVar[tuple[str, ...]] = ()  # markers around texts, which are dropped
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:

@@ -22,11 +22,12 @@ class ObjectFormat(BlockFormat):
 
     markers: ClassVar[tuple[str, ...]] = ()
     call_marks: ClassVar[tuple[str, ...]] = ()
-    names_are_keys: ClassVar[bool] = False  # True if an object is `{"get_weather": {...}}`
+    # whether call objects are written as `{"get_weather": {...}}`
+    names_are_keys: ClassVar[bool] = False
     around_text: ClassVar[tuple[str, ...]] = ()  # markers around texts, which are dropped
     tokens: ClassVar[tuple[str, ...]] = ()  # control tokens within markers
     end: ClassVar[str]
-    fence: ClassVar[str]  # text after the first marker; "": none
+    fence: ClassVar[str]  # text of a fence after the first marker; "": there is no fence
 
     def __init_subclass__(
         cls,

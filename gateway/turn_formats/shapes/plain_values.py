@@ -19,10 +19,11 @@ OTHERS = frozenset(("array", "boolean", "integer", "null", "number", "object"))
 
 
 class ValueTags(Struct, frozen=True):
-    """The tags around a value."""
+    """The tags and quotes around a value."""
 
     tail: str
-    typed: tuple[tuple[str, str], ...] = ()  # (JSON type, or "" for other types; tag before values)
+    # pairs of a JSON type ("" for all other types) and the tag before values of this type
+    typed: tuple[tuple[str, str], ...] = ()
     quote: tuple[str, str] | None = None  # markers around a text that contains `<`
 
     def type_tag(self, kind: str) -> str:
@@ -55,7 +56,7 @@ def _ways(grammar: GrammarText, tool: ToolSpec, schema: Schema, tags: ValueTags)
     if not types or "string" in types:
         bounds = bounds_of(schema)
         yield from _texts(grammar, bounds, tags)
-        if not (bounds or tags.typed or tags.quote):  # any text is allowed, so any value is allowed
+        if not (bounds or tags.typed or tags.quote):  # nothing is bounded, so any value is allowed
             return
     others = (types or (OTHERS if tags.typed else types)) - {"string"}
     for opens, kinds in groupby(sorted(others, key=tags.type_tag), tags.type_tag):

@@ -49,7 +49,7 @@ def _add(parts: list[str], found: re.Match[str]) -> None:
         parts.append(_WORDS.get(token, token))
     elif found.lastgroup == "mark":
         if token in ")]}" and parts and parts[-1] == ", ":
-            parts.pop()  # a trailing comma, as in a tuple of one item
+            parts.pop()  # drops a trailing comma, as in a tuple of one item
         parts.append({",": ", ", ":": ": "}.get(token, _BRACKETS.get(token, token)))
 
 

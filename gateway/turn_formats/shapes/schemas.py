@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 _MAX_PARTS = 64  # maximum number of parts that are read of a JSON schema, which may refer to itself
-_MAX_KEYS = 64  # every so many keys of a schema count as a further part
+_MAX_KEYS = 64  # number of keys of a schema that count as a further part
 _MAX_TYPES = 64  # maximum number of names that are read of one list of types
 _PARTS = ("$ref", "allOf")
 _UNION = ("anyOf", "oneOf")
@@ -40,7 +40,8 @@ class ParameterTypes:
 
     def __init__(self, tool: ToolSpec) -> None:
         self._root = tool.parameters or {}
-        self._types: dict[str | None, frozenset[str]] = {}  # None: for unnamed parameters
+        # JSON types by parameter name; None: the name of all unnamed parameters
+        self._types: dict[str | None, frozenset[str]] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._named
@@ -76,13 +77,13 @@ def alternatives(schema: Schema, root: Schema | None) -> Sequence[Schema]:
 
 
 def types_of(schema: Schema | None, root: Schema | None = None) -> frozenset[str]:
-    """Return the JSON types that a schema allows; empty if it names no type."""
+    """Return the JSON types that a schema allows; empty if the schema names no type."""
     found = _Resolver(root, _types_alone).alternatives(schema or {})
     return frozenset[str]().union(*(_types(one) for one in found))
 
 
 def words_of(schema: Schema) -> Sequence[Any] | None:
-    """List the values of a schema's `const` or `enum`; None if it has neither."""
+    """List the values of a schema's `const` or `enum`; None if the schema has neither."""
     if "const" in schema:
         return [schema["const"]]
     words = schema.get("enum")
@@ -190,7 +191,9 @@ class _Resolver:
         return self._targets[reference]
 
     def _dicts(self, parts: Iterable[Any], keys: int = 0) -> Iterator[Schema]:
-        """Yield the schemas among `parts` up to the limit; their keys and `keys` count too."""
+        """Yield the schemas among `parts` up to the limit; the keys of the schemas, and `keys`,
+        count too.
+        """
         for part in parts:
             if self._left <= 0:
                 return

@@ -8,17 +8,17 @@ from gateway.turn_formats.shapes.plain_values import ValueTags
 class Tags(Struct, frozen=True):
     """The tags of a call, in their order, and the text between them."""
 
-    call: str  # the tag before the tool's name
-    named: str  # text after the name; "": another tag or whitespace follows
+    call: str  # tag before the tool's name
+    named: str  # text after the tool's name; "": another tag or whitespace follows
     key: str  # text before a parameter's name
-    keyed: tuple[str, ...]  # texts between the name and the value
+    keyed: tuple[str, ...]  # texts between a parameter's name and its value
     value_end: str
     call_end: str
-    block: str = ""  # tag around calls; "": none
+    block: str = ""  # tag before a block of calls; "": calls stand in no block
     block_end: str = ""
-    holds_many: bool = False  # True if a block may have several calls
+    holds_many: bool = False  # whether a block may have several calls
     line: str = "\n"  # text that stands between tags
-    pad: str = ""  # text around a value
+    pad: str = ""  # text before and after a value
     numbered: str = ""  # text between the tool's name and a number, before `named`
     between: str | None = None  # text between calls that are blocks; None: `line`
     typed: tuple[tuple[str, str], ...] = ()  # see `ValueTags`

@@ -48,7 +48,7 @@ _FORMATS = {
 
 
 def bounds_of(schema: Schema) -> list[str]:
-    """Write the terminals that a whole string must match; none if `schema` sets no bounds.
+    """Write the terminals that a whole string must match; an empty list if `schema` sets no bounds.
 
     If the schema has a Lark grammar, the grammar is the only bound.
     """

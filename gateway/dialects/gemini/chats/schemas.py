@@ -35,7 +35,9 @@ _CAMEL = {
 
 
 def json_schema(schema: dict[str, Any], where: str) -> dict[str, Any]:
-    """Convert the schema in the field `where` to JSON Schema; BadRequest names a wrong keyword."""
+    """Convert the schema in the field `where` to JSON Schema; raise BadRequest that names a wrong
+    keyword.
+    """
     given = {_CAMEL.get(name, name): value for name, value in schema.items() if value is not None}
     made: dict[str, Any] = {name: given[name] for name in _KEPT if name in given}
     if (kind := _type(given.get("type"), f"{where}.type")) is not None:

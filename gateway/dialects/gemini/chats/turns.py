@@ -72,7 +72,9 @@ def messages_of(contents: Sequence[GeminiContent], cached: int = 0) -> Iterator[
 
 
 def text_of(given: GeminiContent, where: str) -> str:
-    """Join the texts of a content (field `where`) with line ends; BadRequest for other parts."""
+    """Join the texts of a content (field `where`) with line ends; raise BadRequest for
+    other parts.
+    """
     texts = []
     for part, place in _parts(given, where):
         if part.text is None:

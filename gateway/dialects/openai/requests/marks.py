@@ -49,7 +49,7 @@ def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt, tools: SentTools) -> tu
 
 
 def _breakpoints(messages: Sequence[ChatMessage]) -> Iterator[tuple[_Place, Lifetime | None]]:
-    """Yield OpenAI's breakpoints; BadRequest for a breakpoint on an assistant's message."""
+    """Yield OpenAI's breakpoints; raise BadRequest for a breakpoint on an assistant's message."""
     for place, message in enumerate(messages):
         for at, part in enumerate(_parts(message)):
             if part.prompt_cache_breakpoint is None:

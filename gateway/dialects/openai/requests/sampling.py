@@ -144,8 +144,8 @@ def _text_rules(wire: Generating, bounds: Bounds) -> TextRules:
 
 
 def checked_loads(wire: Generating, bounds: Bounds) -> Loads:
-    """Return which cached blocks may be loaded from lower tiers; BadRequest if requests may not
-    choose.
+    """Return which cached blocks may be loaded from lower tiers; raise BadRequest if requests may
+    not choose.
     """
     asked = None if wire.cache is None else wire.cache.load
     if asked is not None and not bounds.allow_cache_load:

@@ -52,7 +52,7 @@ def marks_of_response(
 
 
 def _breakpoints(items: Sequence[Placed]) -> Iterator[tuple[_Place, Lifetime | None]]:
-    """Yield OpenAI's breakpoints; BadRequest for a breakpoint on an assistant's item."""
+    """Yield OpenAI's breakpoints; raise BadRequest for a breakpoint on an assistant's item."""
     for place, placed in enumerate(items):
         item = placed.item
         for at, part in enumerate(_parts(item)):
