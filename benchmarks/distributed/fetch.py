@@ -73,7 +73,7 @@ class Sizes:
 
     @property
     def num_blocks(self) -> int:
-        """Number of whole blocks of the prompt."""
+        """The number of whole blocks of the prompt."""
         return self.tokens // SIZE
 
     def token_ids(self) -> np.ndarray:

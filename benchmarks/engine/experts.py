@@ -62,7 +62,7 @@ class Sizes:
 
     @property
     def numbers(self) -> int:
-        """Number of weights of an expert."""
+        """The number of weights of an expert."""
         return 3 * self.hidden * self.size
 
 

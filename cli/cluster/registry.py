@@ -21,7 +21,8 @@ def make_state(data_dir: Path, shared: Shared) -> None:
     """Create the gateways' state and keys as a gateway of this machine does, since it may start
     later.
 
-    With Redis nothing is created: a gateway creates the state. Raises BadSetting.
+    If the state is in Redis nothing is created here, since a gateway creates that state. Raises
+    BadSetting.
     """
     if shared.redis_url is None:
         first_start(data_dir, None)

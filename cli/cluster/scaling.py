@@ -41,7 +41,7 @@ class Fleet:
 
     @property
     def engines(self) -> int:
-        """Number of all engines."""
+        """The number of all engines."""
         return len(self.waits) + self.changing
 
 

@@ -195,7 +195,9 @@ def _check_ranks(cluster: ClusterFlags, engine: EngineConfig) -> None:
 
 
 def _check_needs(cluster: ClusterFlags) -> None:
-    """Check the resource needs by the rules that Ray enforces at once; Ray reports the others."""
+    """Check the resource needs by the rules that Ray enforces at once; Ray itself reports other
+    faults.
+    """
     if cluster.num_gpus > 1 and cluster.num_gpus % 1:
         raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is no whole number")
     for resource, count in (cluster.resources or {}).items():

@@ -284,7 +284,9 @@ def _states(stats: dict[str, Any]) -> dict[str, int]:
 
 
 def opening_messages(opening: str) -> list[dict[str, str]]:
-    """Return the first messages of a chat: the opening as a system message, if there is one."""
+    """Return the first messages of a chat: a system message with the published opening, if there is
+    one.
+    """
     return [{"role": "system", "content": opening}] if opening else []
 
 

@@ -31,7 +31,7 @@ class Outcome(StrEnum):
     """The outcome of a test."""
 
     PASSED = "passed"
-    ALLOWED = "allowed"  # members of a group may share, but need not
+    ALLOWED = "allowed"  # tenants of one group may share KV blocks, but need not
     LEAKS = "leaks"
     INCONCLUSIVE = "inconclusive"
     NOT_APPLICABLE = "not applicable"

@@ -50,7 +50,7 @@ class RequestOutcome:
 
     @property
     def arrived_at(self) -> float:
-        """Arrival time in seconds of the sender's clock."""
+        """The arrival time, in seconds of the sender's clock."""
         return self.sent_at - self.waited_s
 
     @property

@@ -73,7 +73,7 @@ class FileHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def num_parts(self) -> int:
-        """Number of sealed parts after the text."""
+        """The number of sealed parts after the text."""
         return -(-self.num_units // self.units_a_part)
 
     def sealed_bytes(self) -> int:

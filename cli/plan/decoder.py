@@ -64,7 +64,7 @@ class DecoderCounts:
 
     @property
     def active_layer_parameters(self) -> int:
-        """Number of parameters used per token: fewer than all in mixtures of experts."""
+        """The number of parameters used per token: fewer than all in mixtures of experts."""
         return sum(layer.num_weights for layer in self.layers)
 
     @property
@@ -75,7 +75,7 @@ class DecoderCounts:
 
     @property
     def active_parameters(self) -> int:
-        """Number of parameters that a token uses: all but those of the experts not chosen."""
+        """The number of parameters that a token uses: all but those of the experts not chosen."""
         return self.parameters - self.layer_parameters + self.active_layer_parameters
 
     @property
@@ -85,12 +85,12 @@ class DecoderCounts:
 
     @property
     def bytes_by_layer(self) -> tuple[int, ...]:
-        """Bytes of each layer's matrices."""
+        """The bytes of each layer's matrices."""
         return layer_bytes(self.layers, self.weight_format, self.dtype)
 
     @property
     def layer_bytes(self) -> int:
-        """Bytes of all layers' matrices."""
+        """The bytes of all layers' matrices."""
         return sum(self.bytes_by_layer)
 
     @property
@@ -106,7 +106,7 @@ class DecoderCounts:
 
     @property
     def head_kv_bytes(self) -> int:
-        """Bytes of a token's keys and values in the draft head."""
+        """The bytes of a token's keys and values in the draft head."""
         return self.kv_bytes_per_token - self.without_head().kv_bytes_per_token
 
     @property
@@ -121,12 +121,12 @@ class DecoderCounts:
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of one table."""
+        """The bytes of one table."""
         return self.table_parameters * ITEM_BYTES[self.dtype]
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all weights."""
+        """The bytes of all weights."""
         own = self.layer_bytes + self.head_bytes
         own += self.layer_input_weights * ITEM_BYTES[self.dtype]
         if self.tables == 1:
@@ -137,7 +137,7 @@ class DecoderCounts:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Bytes of a token's keys and values in all layers."""
+        """The bytes of a token's keys and values in all layers."""
         return self.kv.token_bytes
 
     @property
@@ -156,7 +156,7 @@ class DecoderCounts:
 
     @property
     def block_bytes_per_token(self) -> int:
-        """Bytes of a token in blocks: `kv_bytes_per_token` without layers of freed windows."""
+        """The bytes of a token in blocks: `kv_bytes_per_token` without layers of freed windows."""
         return self.kept.kv.token_bytes
 
     @property

@@ -47,12 +47,12 @@ class ModelShape(msgspec.Struct, frozen=True):
 
     @property
     def copied_bytes_per_token(self) -> int:
-        """KV bytes of a token that lie in the cache and are copied between tiers."""
+        """The KV bytes of a token that lie in the cache and are copied between tiers."""
         return self.kv_bytes_per_token - self.freed_bytes_per_token
 
     @property
     def flops_per_token(self) -> float:
-        """FLOPs of a token, without attention."""
+        """The FLOPs of a token, without attention."""
         return 2 * self.parameters
 
     def attended_flops(self, tokens: int, behind: int) -> float:

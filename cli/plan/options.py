@@ -72,5 +72,5 @@ class MemoryFlags:
 
     @property
     def num_ranks(self) -> int:
-        """Number of processes that compute a model together."""
+        """The number of processes that compute a model together."""
         return self.tensor_parallel * self.pipeline_parallel

@@ -31,7 +31,7 @@ class HitRates:
 
 @dataclass(frozen=True, slots=True)
 class MovedBytes:
-    """Bytes copied to and from a tier below the device."""
+    """The bytes copied to and from a tier below the device."""
 
     written: int
     loaded: int

@@ -185,7 +185,9 @@ def _restart_requested(state: ServingState) -> Decision:
 
 
 def _go_on_restarting(state: ServingState) -> Decision:
-    """Drain the next engine if all are ready: the others serve its requests meanwhile."""
+    """Drain the next engine if all engines are ready: the other engines serve its requests
+    meanwhile.
+    """
     name = state.restarting[0]
     away = [other for other, one in state.engines.items() if not one.ready or one.silent]
     if away:

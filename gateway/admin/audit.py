@@ -43,7 +43,7 @@ class AuditTrail:
 
 
 class AuditEntries(msgspec.Struct, frozen=True):
-    """Answer of GET /admin/audit, newest first."""
+    """Answer of GET /admin/audit, the newest first."""
 
     entries: list[AuditEntry]
 

@@ -47,7 +47,9 @@ class Rendering(Protocol):
         ...
 
     def begin(self, usage: Usage) -> bytes | None:
-        """Write the bytes before the first event; `usage` has the prompt's counts already."""
+        """Write the bytes before the first event; `usage` already holds the prompt's
+        token counts.
+        """
         ...
 
     def frame(self, event: Event) -> bytes | None:

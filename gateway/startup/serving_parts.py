@@ -253,7 +253,7 @@ async def open_watched(
     misses: LastMisses,
     stack: AsyncExitStack,
 ) -> Watched:
-    """Open the last step: the operator's view of this worker and of the others."""
+    """Open the last step: the operator's view of this worker and of the other workers."""
     history = History(engine, kept.metrics, time.time)
     await stack.enter_async_context(history.kept())
     worker, siblings = ToldWorker(os.getpid(), time.time()), Siblings(shared_metrics)

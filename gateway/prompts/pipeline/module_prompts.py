@@ -122,7 +122,7 @@ class ModulePrompts:
         return ChosenModules(record, selection, {})
 
     def context(self, caller: Caller, welcome: Welcome) -> PromptContext:
-        """Return the context in which a tenant's schemas are placed, without a prompt."""
+        """Return the context in which the modules of a tenant's schemas are placed."""
         namespace = self.namespaces.own(caller, None, welcome.fingerprint)
         return PromptContext.of(welcome, caller.tenant_id, namespace, room=0)
 

@@ -97,7 +97,9 @@ def _calls(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Mess
 
 
 def _last_turn(messages: Sequence[Message]) -> int:
-    """Find the place of the last message outside a loop of calls and results."""
+    """Find the index of the last message that is neither a call nor a result; -1 if
+    there is none.
+    """
     for place in reversed(range(len(messages))):
         message = messages[place]
         if message.role == "user" or (message.role == "assistant" and not _has_calls(message)):

@@ -155,8 +155,8 @@ def check_tenant(connection: sqlite3.Connection, tenant_id: str) -> None:
 
 
 def _make_room(connection: sqlite3.Connection, tenant_id: str, room: ResponseRoom) -> None:
-    """Remove the tenant's oldest responses, then those of the tenant with the most bytes, until the
-    bytes fit.
+    """Remove the tenant's oldest responses, then the oldest of the tenant with the most bytes,
+    until the bytes fit.
     """
     while _bytes(connection, "WHERE tenant_id = ?", tenant_id) > room.of_tenant:
         _drop_oldest(connection, tenant_id)

@@ -59,7 +59,7 @@ def contents_of(given: list[GeminiContent] | GeminiContent | None) -> list[Gemin
 def messages_of(contents: Sequence[GeminiContent], cached: int = 0) -> Iterator[Message]:
     """Yield the messages of the turns; raise BadRequest that names a misplaced part.
 
-    The first `cached` turns come from a cached content.
+    The first `cached` turns come from the request's cached content.
     """
     calls = _Calls()
     placed = [(_where(place - cached), turn) for place, turn in enumerate(contents)]
