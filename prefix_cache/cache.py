@@ -331,7 +331,7 @@ class PrefixCache:
         self._states.launched(lease, end, state_slot)
 
     def verified(self, lease: Lease, end: int) -> int:
-        """Return the position, at most `end`, of the newest recurrent state, to continue from."""
+        """Return the last position up to `end` that has a recurrent state; continue from there."""
         return self._states.verified(lease, end)
 
     def left_out(self, lease: Lease) -> None:

@@ -104,7 +104,7 @@ def changed_files() -> Iterator[tuple[str, str, str]]:
 
 
 def edits() -> Iterator[Text]:
-    """Yield whole files as answers."""
+    """Yield requests to edit a file, each with the whole new file as its answer."""
     for name, old, new in changed_files():
         prompt = (
             f"Bring this file to {name}. Answer with the whole file.\n\n```python\n{old}\n```\n"

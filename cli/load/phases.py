@@ -137,7 +137,7 @@ def draw_phases(name: WorkloadName, sizes: WorkloadSizes, vocab: int, seed: int)
 
 
 def longest(phases: Sequence[LoadPhase]) -> int:
-    """Return the tokens of the longest prompt with its answer."""
+    """Return the largest number of tokens that a prompt and its answer have together."""
     chains = (chain for phase in phases for chain in phase.chains)
     return max(sum(len(turn.ids) + turn.output for turn in chain) for chain in chains)
 

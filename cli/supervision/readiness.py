@@ -36,10 +36,10 @@ class _Readiness(msgspec.Struct, frozen=True):
 
 
 async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
-    """Fetch the gateway's /readyz; return the processes that answer.
+    """Fetch the gateway's /readyz; return for each process whether it answers.
 
-    The value is True for a process that answers (an engine's id, if known), False for one that does
-    not, None if this is unknown. A gateway that refuses or breaks the connection is unknown: it may
+    True: the process answers (for an engine its id instead, if known). False: it does not answer.
+    None: unknown. A gateway that refuses or breaks the connection is unknown: it may
     not listen yet, or be stopping, or have too many connections (503). A gateway that sends nothing
     within the timeout does not answer. Engines are unknown if the gateway does not answer, or while
     it reports them as stalled.

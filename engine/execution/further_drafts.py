@@ -5,10 +5,11 @@ The head is run again on its own hidden state and its own draft, at the next pos
     hidden state of the decoder at p, sample at p + 1     -> draft at p + 2, state of the head
     state of the head,                draft at p + 2      -> draft at p + 3, ...
 
-The head's keys at p + 1 and later are written after the sequence's last computed token, where the
-step that computes those tokens writes its own keys. The head drafts further only after the sample
-that follows the last accepted draft of a row, since the later samples do not count. Only the device
-knows which sample this is. So every sample of the row repeats the computation of the chosen sample.
+The head's keys at p + 1 and later take the places after the sequence's last computed token; the
+later step that computes the tokens there overwrites these keys. The head drafts further only after
+the sample that follows the last accepted draft of a row, since the later samples do not count. Only
+the device knows which sample this is. So the head runs for every sample of the row, with the inputs
+of this one.
 
 Knows: rows, tensors of one step. Does not know: what a head computes (`layers.draft_head`).
 """

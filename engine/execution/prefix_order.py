@@ -39,7 +39,7 @@ class PrefixOrder:
 
     def __init__(self) -> None:
         self.leases: list[int] = []
-        self._keys: list[bytes] = []  # block ids of each lease as bytes, sorted
+        self._keys: list[bytes] = []  # sorted keys, one a lease: its block ids as bytes
         self._runs: list[int] = []  # common blocks of neighbours: one fewer than leases
         self._key_of: dict[int, bytes] = {}
 

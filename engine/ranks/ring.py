@@ -25,7 +25,7 @@ from storage.waiting import wait_for_any
 
 RING_BYTES = 8 << 20
 PATIENCE_S = 60.0  # longest wait for a reader to free space, in seconds
-LOOK_S = 0.5  # pause between looks for free space
+LOOK_S = 0.5  # seconds between two checks for free space
 _HEADER = struct.Struct("<I")
 _GOES_ON = 1 << 31
 

@@ -152,7 +152,7 @@ def _store(connection: sqlite3.Connection, tenant_id: str, sums: Sums) -> None:
 
 
 class _WithHolds(Sums):
-    """An account as older files store it, with its holds in the account's own value."""
+    """An account in the form of older database files: its row has its holds too."""
 
     holds: dict[str, Held] = msgspec.field(default_factory=dict)
 

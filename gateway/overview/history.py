@@ -30,7 +30,7 @@ from gateway.views import TokensByTier
 
 INTERVAL_S = 5.0
 KEPT_S = 3600.0
-# maximum number of remembered engines: an engine may be away for a while, and then go on counting
+# maximum number of remembered engines: when an engine that was away comes back, its counters go on
 ENGINES = 256
 
 

@@ -34,7 +34,7 @@ class FlushReader:
         self._seen: dict[str, float] = {}
 
     def found(self, log: FlushLog) -> None:
-        """Read from this log of flushes from now on; called when the state is open."""
+        """Begin to read recorded flushes from `log`; called once the stored state is open."""
         self._log = log
         self._is_found.set()
 

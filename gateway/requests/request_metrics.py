@@ -88,10 +88,10 @@ class RequestMetrics:
         self._clock = clock
         self._trace = trace
         self._last_token_at: dict[int, float] = {}
-        self._told: dict[int, int] = {}  # number of tokens sent so far, by choice
-        # how much of the prompt came from the cache, by choice
+        self._told: dict[int, int] = {}  # number of tokens sent so far, by the choice's number
+        # how much of the prompt came from the cache, by the choice's number
         self._reused: dict[int, Reused] = {}
-        self._ends: dict[int, Finished | Failed] = {}  # the engine's ends, by choice
+        self._ends: dict[int, Finished | Failed] = {}  # how each choice ended
         self._gaps: list[float] = []
         self._reasoning_tokens = 0
         # seconds from the request's arrival to its first token

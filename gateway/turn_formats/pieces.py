@@ -1,6 +1,6 @@
 """The pieces of a model's turn, in the order in which they were written.
 
-Dialects give calls their ids and numbers.
+A piece has no id or number of a tool call: each API's dialect numbers the calls.
 """
 
 from msgspec import Struct

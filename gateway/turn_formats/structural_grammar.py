@@ -1,6 +1,6 @@
 """Structural tags as grammars.
 
-Knows: the texts that each part accepts. Does not know: how a structural tag is sent.
+Knows: which texts each part of a tag accepts. Does not know: how a request writes a tag.
 """
 
 from __future__ import annotations

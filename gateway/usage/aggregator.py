@@ -88,7 +88,7 @@ class UsageAggregator:
         self._add(self._row_of(caller), used)
 
     def writer(self, caller: Caller) -> str:
-        """Return the label under which `caller` writes into the cache today."""
+        """Return the label under which the present day's cache writes of `caller` are counted."""
         return self._row_of(caller).label()
 
     def add_cache(self, writer: str, cache: WrittenAndRead) -> None:

@@ -35,7 +35,7 @@ _E2M1_BITS = ((15, 8, 7, 6), (12, 5, 4, 3), (9, 2, 1, 0), (14, 13, 11, 10))
 
 @dataclass(frozen=True, slots=True)
 class FourBitMatrix:
-    """Four-bit matrices with K `columns` of numbers of `dtype`; `bias` (E, N) or None."""
+    """The experts' four-bit matrices, K `columns`, used as numbers of `dtype`; `bias` (E, N)."""
 
     kind: Kind
     columns: int

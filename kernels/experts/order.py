@@ -43,7 +43,7 @@ def most_tiles(pairs: int, num_experts: int, rows: int) -> int:
 
 
 def chunk_for(num_pairs: int) -> int:
-    """Choose the number of pairs that a program places."""
+    """Choose how many (token, expert) pairs one program writes into tiles."""
     return next((chunk for most, chunk in CHUNKS if num_pairs <= most), _LARGEST_CHUNK)
 
 

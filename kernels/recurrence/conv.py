@@ -63,7 +63,10 @@ def _inputs(
     x_stride: tl.tensor,
     KEEP: tl.constexpr,
 ) -> tl.tensor:
-    """Load inputs by their place in the row, `local`; places below 0 are in the state, or zero."""
+    """Load the inputs at places `local` of the row.
+
+    Negative places are read from the state; in a row that continues no state they have the value 0.
+    """
     new = tl.load(
         x + local.to(tl.int64) * x_stride + channel, mask=inside & (local >= 0), other=0.0
     )

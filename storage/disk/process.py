@@ -43,7 +43,7 @@ class DiskProcess:
                 stdin=subprocess.DEVNULL,
                 pass_fds=fds,
                 env=_environment(),
-                start_new_session=True,  # otherwise Ctrl-C would end it before the engine
+                start_new_session=True,  # or else Ctrl-C would end this process first
             )
         shared = None if host is None else _shared(host)
         self.send(wire.Open(config, num_slots, keep, _shared(staging), shared))

@@ -21,7 +21,7 @@ class FlushScope(NamedTuple):
     namespace: bytes | None
 
     def covers(self, sequence: Sequence) -> bool:
-        """Return whether blocks that a sequence fetches may be in the scope."""
+        """Return whether this flush may include blocks that the sequence fetches."""
         if self.flow not in (None, sequence.flow):
             return False
         first = self.namespace or b""

@@ -5,12 +5,12 @@
                      `---- a request computes more of the prompt  <-----'
 
 For a model with states, the blocks up to the last kept recurrent state are sent at once, with the
-state. If a request of this engine computes the prompt, they are sent after the request's first
-token.
+state. If a request of this engine is still computing the prompt, blocks and state are sent after
+that request's first token.
 
 An ask has names of namespaces. The tree compares tokens only in these namespaces, as for a request
-of this engine's own. Blocks in lower tiers are loaded as for a request of the ask's flow, into that
-flow's part of the device.
+of this engine's own. Blocks in lower tiers are loaded as if a request of the same flow (a tenant's
+queue) needed them, and count as that flow's.
 
 Knows: asks, leases. Does not know: sockets, seals (`server.py`), or the askers' requests.
 """

@@ -115,7 +115,7 @@ def _layers(raw: _Raw, rope: RopeConfig | None, positions: int) -> tuple[LayerCo
 
 
 def _windows(raw: _Raw) -> Windows:
-    """Return windows by `layer_types`, else in every second layer from the first."""
+    """Return each layer's window; without `layer_types` layers 0, 2, 4, ... have windows."""
     layers = raw.num_hidden_layers
     usual = [(SLIDING, FULL)[index % 2] for index in range(layers)]
     return windows_of(raw.layer_types or usual, layers, raw.window(None))

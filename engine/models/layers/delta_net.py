@@ -206,7 +206,7 @@ def _apart(
 def _apart_by_head(
     config: DeltaNetConfig, mixed: Tensor, gates: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return like `_apart`, but as copies, from products ordered by key head."""
+    """Return the parts as `_apart` does, but as copies: the columns are ordered by key head."""
     heads, per_key = config.key_heads, config.value_heads // config.key_heads
     values = per_key * config.value_dim
     sizes = [config.key_dim, config.key_dim, values, values]

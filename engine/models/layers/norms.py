@@ -41,7 +41,7 @@ class RmsNormConfig:
         return RmsNorm(name, weight, self.eps, one_plus=self.one_plus, times=self.times)
 
     def _weight(self, size: int, new: Allocator) -> Tensor:
-        import torch  # imported here, since sizes are read without torch
+        import torch  # here, so that sizes can be read without torch
 
         # float32, so that 1 + weight is exact enough and kernels round only at the end.
         wide = self.one_plus or self.rounds_once

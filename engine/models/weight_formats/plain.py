@@ -161,7 +161,7 @@ class PlainFormat:
         return PlainLinear(config, new.empty(config.size_out, config.size_in), bias)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> PlainExperts:
-        from kernels.experts.matrices import ExpertMatrix  # imported here, where torch is
+        from kernels.experts.matrices import ExpertMatrix  # it imports torch
 
         gate_up = new.empty(config.num_experts, config.inner_size, config.size_in)
         down = new.empty(config.num_experts, config.size_in, config.size)

@@ -31,7 +31,7 @@ class _Verdict:
 
 
 class Verdicts(TenantMemory[_Verdict]):
-    """The verdicts, by tenant, and by the digest of namespace and key."""
+    """Verdicts on shapes of chats, by tenant and by a digest of the namespace and the shape."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Measure the age of verdicts in seconds by `clock`."""

@@ -2,13 +2,13 @@
 
 A control token in a plain text is text like any other, unless the operator says otherwise
 (`parse_special`); in a rendered chat only the control tokens that the template wrote become tokens.
-The model's tokenizer finds control tokens wherever a text has them. So these texts are tokenised by
-a `TextTokenizer`, with the same model, normaliser and rules. A TextTokenizer knows control tokens
-only by random names that cannot be guessed: a user's text never has these names, and the template's
-control tokens are written as these names.
+The model's tokenizer finds control tokens wherever a text has them. So both kinds of text are
+tokenised by a `TextTokenizer`, which has the same vocabulary, merges and normaliser, but knows each
+control token only by a random name that cannot be guessed. A user's text never has these names; the
+template's control tokens are written as these names.
 
-Methods are safe to call from several threads; long texts are slow, so `admission.py` calls from a
-pool.
+Methods are safe to call from several threads; a long text takes long, so `admission.py` tokenises
+in a pool of threads.
 """
 
 from __future__ import annotations

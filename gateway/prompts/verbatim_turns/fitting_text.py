@@ -33,7 +33,7 @@ def fits(
 
 
 def text_digest(written: Rendered) -> bytes:
-    """Hash a text of the template, in which markers count differently from equal plain text."""
+    """Hash a text that the template wrote; a marker has another hash than equal plain text."""
     return ChatHash(written).read_to(end_of(written))
 
 

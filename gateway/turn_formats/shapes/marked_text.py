@@ -26,7 +26,7 @@ class MarkedText(BlockFormat):
         return f"({opens} ({' | '.join(map(grammar.up_to, self.text_closes))}))?"
 
     def opening_after_text(self, grammar: GrammarText) -> str:
-        """Write the grammar of any text up to a block, with or without the text's markers."""
+        """Write the grammar of any text before a block of calls, with or without text markers."""
         return f"{self.before_calls(grammar)} {super().opening_after_text(grammar)}"
 
     def last_text(self, grammar: GrammarText) -> str:
