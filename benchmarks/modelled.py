@@ -4,7 +4,7 @@
     python -m benchmarks.modelled --bursts [--mixture]
     python -m benchmarks.modelled --flood --streams 64 --flood-prompt 8000 --victim-prompt 2000
     python -m benchmarks.modelled --equals
-    python -m benchmarks.modelled --states 390 --pool-tokens 609792 [--share 0.9]
+    python -m benchmarks.modelled --states 390 --pool-tokens 609792 [--share 0.9 --longest 32768]
 
 `ratoon bench --workload NAME` and `benchmarks.flood` measure the same requests on a real server.
 The first command replays the named workloads with the step times of
@@ -14,7 +14,8 @@ The first command replays the named workloads with the step times of
 --flood prints a victim's times, and the throughput of all; --equals replays 16 equal tenants with 4
 streams each, and prints their requests a second. --states replays *multiturn*, *agents* and *mixed*
 on a model with that many state slots, and with --share in a partitioned cache of which the tenant
-has that share. Prints one JSON line for each prediction.
+has that share, beside a working area for another tenant's requests of --longest tokens. Prints one
+JSON line for each prediction.
 """
 
 from __future__ import annotations
@@ -94,13 +95,16 @@ class StateOptions:
     share: Annotated[
         float, typer.Option(min=0, max=1, help="The tenant's part; 1: not partitioned.")
     ] = 1.0
+    longest: Annotated[int, typer.Option(min=0, help="Tokens of another tenant's request.")] = 0
 
     def replay(self, limits: StepLimits) -> Replay:
         """Return a replay of a hybrid."""
         replay = Replay(limits, model=HYBRID, pool_tokens=self.pool_tokens, num_states=self.states)
         if self.share < 1:
             quotas = {FLOW: Quota(weight=self.share), "other": Quota(weight=1 - self.share)}
-            replay.core.components.cache.quotas.partition(quotas)
+            cache = replay.core.components.cache
+            longest = {"other": cache.blocks_for(self.longest)} if self.longest else None
+            cache.quotas.partition(quotas, longest)
         return replay
 
 
