@@ -47,9 +47,7 @@ class Acceptance:
         if not LEAST < probability < MOST:
             probability = LEAST if probability <= LEAST else MOST
         self.probability = probability
-        self.most_expected = (
-            probability * (1.0 - probability**MOST_DRAFTS) / (1.0 - probability)
-        )  # `expected(MOST_DRAFTS)`, written out
+        self.most_expected = self.expected(MOST_DRAFTS)
 
     def expected(self, size: int) -> float:
         """Return the mean number of accepted tokens in a draft of `size` tokens."""

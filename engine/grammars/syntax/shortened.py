@@ -29,16 +29,8 @@ from engine.grammars.syntax.expression import (
 )
 from engine.grammars.syntax.pattern import END, START
 
-_BOUNDS = (
-    1 << 20,
-    45,
-    30,
-    20,
-    14,
-    9,
-    6,
-    3,
-)  # maximum number of repetitions of a bounded part: each number is tried
+# maximum numbers of repetitions of a bounded part; each number gives an alternative
+_BOUNDS = 1 << 20, 45, 30, 20, 14, 9, 6, 3
 
 
 def shortened(whole: Expression, most: int) -> Expression | None:

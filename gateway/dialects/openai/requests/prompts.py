@@ -79,9 +79,8 @@ def prompts_of(
     items = count_separators(spelled, depth=1) + 1
     if items > most and _NUMBER_FIRST.match(spelled):
         _refuse_long(spelled, context, field)
-        return _sorted_out(
-            _strictly(spelled, field), field
-        )  # parsed only to raise the error that names the invalid id
+        # parsed only to raise the error that names the invalid id
+        return _sorted_out(_strictly(spelled, field), field)
     at_most(field, items, most)
     parts = enumerate(_ITEMS.decode(spelled))
     return _sorted_out([_item(bytes(part), place, context, field) for place, part in parts], field)
