@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from engine.link.erasure import DiskErasure
-from engine.lower_tiers import BlockMover, Disk
+from engine.tier_interfaces import BlockMover, Disk
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 from storage.move import Completed, Move, Tier

@@ -22,7 +22,6 @@ from engine.link.codec import Codec
 from engine.link.engine_end.socket_link import Link, SocketLink
 from engine.link.tcp.curve import BadLinkKey, LinkKey, read_link_key
 from engine.link.tcp.open_connections import few_connections
-from engine.lower_tiers import LowerTiers
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import (
     EXIT_BROKEN,
@@ -44,6 +43,7 @@ from engine.startup.memory.lower_tiers import HostAhead, host_ahead, open_tiers
 from engine.startup.metadata import read_metadata
 from engine.startup.own_step import measure_step
 from engine.startup.warm_up import warm_up
+from engine.tier_interfaces import LowerTiers
 from prefix_cache.eviction.policies import policy_by_name
 
 # Longest steps, in seconds, for decodes without a target while few prompts wait.

@@ -17,7 +17,6 @@ from itertools import islice
 from engine.adapters.rank_adapters import RankAdapters
 from engine.copies import COPY_WAIT_S
 from engine.exchange.ranks_units import RankUnits
-from engine.lower_tiers import BlockMover, Disk
 from engine.ranks.messages import (
     COMMANDS,
     ENCODER,
@@ -52,6 +51,7 @@ from engine.ranks.messages import (
 from engine.ranks.ring import RingReader
 from engine.ranks.tiers import digest_of
 from engine.step import Forward, Runner
+from engine.tier_interfaces import BlockMover, Disk
 from storage.disk.wire import Channel
 from storage.move import BlockRecord, Move
 from storage.waiting import wait_for_any

@@ -25,7 +25,7 @@ from engine.link.stats_messages import (
     StateStats,
     TierStats,
 )
-from engine.lower_tiers import Disk
+from engine.tier_interfaces import Disk
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 from prefix_cache.tiers.eviction_log import EvictionEntry, Reason

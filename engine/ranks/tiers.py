@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from engine.lower_tiers import BlockMover, Disk, LowerTiers
 from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import (
     DIGEST_BYTES,
@@ -38,6 +37,7 @@ from engine.ranks.messages import (
 )
 from engine.ranks.runner import RanksRunner
 from engine.step import Runner
+from engine.tier_interfaces import BlockMover, Disk, LowerTiers
 from storage.disk.stats import DiskProcessStats, DiskState
 from storage.move import BlockRecord, Completed, Copied, Move, Plan
 

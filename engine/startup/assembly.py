@@ -24,7 +24,6 @@ from engine.exchange.fetching.fetch import Patience
 from engine.exchange.units import UnitMemory
 from engine.link.engine_end.socket_link import Link
 from engine.link.messages import Welcome
-from engine.lower_tiers import LowerTiers
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.fairness.queue import FairQueue, QueueLimits
 from engine.scheduling.scheduler import Scheduler
@@ -47,6 +46,7 @@ from engine.sequences.token_constraint import (
 )
 from engine.step import Runner
 from engine.step_sizes import MOST_NEW
+from engine.tier_interfaces import LowerTiers
 from prefix_cache.cache import PrefixCache
 from prefix_cache.eviction.eviction_policy import EvictionPolicy, LeastRecentlyUsed
 from prefix_cache.hashing import Digest, xxh3_128_digest

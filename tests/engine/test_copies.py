@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from engine.copies import TierCopies
-from engine.lower_tiers import NoTiers
+from engine.tier_interfaces import NoTiers
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 from prefix_cache.restart import Restart

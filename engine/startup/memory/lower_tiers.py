@@ -21,7 +21,6 @@ from pathlib import Path
 import torch
 
 from engine.config import EngineConfig
-from engine.lower_tiers import LowerTiers
 from engine.ranks.groups import RankGroups
 from engine.startup.device import host_bytes
 from engine.startup.memory.pool_size import (
@@ -32,6 +31,7 @@ from engine.startup.memory.pool_size import (
     host_blocks,
     host_free_beside_weights,
 )
+from engine.tier_interfaces import LowerTiers
 from prefix_cache.tiers.tier_pools import Tiers
 from storage import tier_mover
 from storage.disk.config import DiskConfig

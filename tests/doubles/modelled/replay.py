@@ -32,7 +32,6 @@ from engine.link.messages import (
     Tokens,
     pack_token_ids,
 )
-from engine.lower_tiers import LowerTiers
 from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import (
@@ -41,6 +40,7 @@ from engine.startup.assembly import (
     LoadedRunner,
     assemble,
 )
+from engine.tier_interfaces import LowerTiers
 from prefix_cache.cache import DEVICE_ONLY
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath

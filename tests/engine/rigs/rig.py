@@ -20,7 +20,6 @@ from engine.link.messages import (
     SamplingParams,
     pack_token_ids,
 )
-from engine.lower_tiers import Disk, LowerTiers
 from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.sequences.token_constraint import (
@@ -35,6 +34,7 @@ from engine.startup.assembly import (
     LoadedRunner,
     assemble,
 )
+from engine.tier_interfaces import Disk, LowerTiers
 from prefix_cache.eviction.policies import policy_by_name
 from prefix_cache.hashing import block_keys
 from prefix_cache.names import PolicyName

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from engine.config import EngineConfig
-from engine.lower_tiers import NoTiers
 from engine.models.errors import BadConfig
 from engine.startup.memory.lower_tiers import HostAhead, OpenTiers, host_ahead, open_tiers
 from engine.startup.memory.pool_size import HOST_SHARE, OPENING_BYTES
+from engine.tier_interfaces import NoTiers
 from storage.errors import PoolDoesNotFit
 from storage.free_memory import host_free_bytes
 from storage.pools.device_pool import DevicePool
