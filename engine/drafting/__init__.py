@@ -1,1 +1,1 @@
-"""Drafts: tokens that probably come next; one step verifies several of them."""
+"""The drafts: tokens that probably come next, of which a step verifies several."""

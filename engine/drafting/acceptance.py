@@ -1,6 +1,6 @@
-"""The acceptance of a source's drafts for one row: a decayed mean.
+"""The acceptance of a source's drafts for one row, as a decayed mean.
 
-Each row has its own acceptance: another tenant's drafts must not change its steps.
+Each row has its own acceptance, because another tenant's drafts must not change its steps.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from engine.drafting.draft import DraftSource
 
-# Assumed acceptance before any token was verified, weighted as `PRIOR_WEIGHT` tokens.
+# The assumed acceptance before any token was verified. It weighs as much as `PRIOR_WEIGHT` tokens.
 PRIORS: dict[DraftSource, float] = {
     "prediction": 0.85,
     "grammar": 0.95,
@@ -27,7 +27,7 @@ _KEPT_AFTER = [KEPT**count for count in range(MOST_DRAFTS + 2)]
 
 @dataclass(slots=True)
 class Acceptance:
-    """Probability that a drafted token is accepted if the drafted tokens before it are accepted."""
+    """The probability that a drafted token is accepted if the tokens before it are accepted."""
 
     prior: float
     accepted: float = 0.0
@@ -39,7 +39,7 @@ class Acceptance:
         self.learn(0, is_rejected=False)
 
     def learn(self, accepted: int, *, is_rejected: bool) -> None:
-        """Learn that `accepted` leading tokens were right, and whether the next token was wrong."""
+        """Learn that `accepted` leading tokens were right, and whether the next was wrong."""
         kept = _KEPT_AFTER[accepted + is_rejected]
         self.accepted = right = self.accepted * kept + accepted
         self.rejected = wrong = self.rejected * kept + is_rejected

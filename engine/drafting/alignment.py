@@ -1,14 +1,9 @@
 """The place in a text that a sequence repeats.
 
-The place moves on as the sequence grows.
-
-While the sequence's new tokens equal the text's next tokens, nothing is searched. After a
-divergence the longest match anywhere counts. If this match has only `RUN` tokens, or if there is no
-match, the next equal token nearby counts first (a word was replaced, inserted or dropped). A draft
-is at most as long as the match before it, which grows as the text is followed (SuffixDecoding,
-arXiv 2411.04975, with a factor of 1).
-
-Knows: a text, a sequence's tokens.
+The place moves on while the sequence's new tokens equal the text. After a divergence, the longest
+match in the text is the new place. After a short match or none, the next equal token nearby comes
+first, since a word may have been replaced. A draft is at most as long as the match before it. The
+method is SuffixDecoding (arXiv 2411.04975) with a factor of 1.
 """
 
 from __future__ import annotations
@@ -21,9 +16,9 @@ NEARBY = 24  # tokens after a divergence in which text and sequence are compared
 
 
 class Alignment:
-    """A text, and the place in it that a sequence follows. Text and tokens are int32.
+    """A text, and the place in it that a sequence follows.
 
-    Implements `Drafter`.
+    Tokens are int32. Implements `Drafter`.
     """
 
     __slots__ = (
@@ -41,7 +36,7 @@ class Alignment:
     def __init__(self, source: DraftSource, index: TextIndex, tokens: TokenIds) -> None:
         """Start without a place in the text of `index`, which may be `tokens` itself.
 
-        If the text is not `tokens`, the caller indexes the text's places before asking for drafts.
+        The caller indexes any other text before asking for drafts.
         """
         self.source, self.index = source, index
         self._is_own = index.text is tokens
@@ -49,10 +44,10 @@ class Alignment:
         self._known = 0  # number of the sequence's tokens that were compared
         self._place: int | None = None  # place of the text's next token
         self._matched = 0  # number of equal tokens before the place
-        self._lost: tuple[int, int] | None = None  # places in text and sequence of the divergence
+        self._lost: tuple[int, int] | None = None  # places of the divergence in text and sequence
 
     def begin(self, place: int, known: int, matched: int) -> None:
-        """Follow the text from `place` after `known` tokens, as if `matched` tokens had matched."""
+        """Follow the text from `place` after `known` tokens, with `matched` equal tokens."""
         self._place, self._known, self._matched = place, known, matched
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
@@ -76,7 +71,6 @@ class Alignment:
         return tuple(found)
 
     def _follow(self, place: int, known: int) -> None:
-        """Move the place past the sequence's new tokens; lose the place if they differ."""
         before = self._known
         here = self._tokens[before:known].tolist()
         there = self._text[place : place + known - before].tolist()
@@ -91,7 +85,6 @@ class Alignment:
         self._place, self._lost = None, (place + same, before + same)
 
     def _search(self, known: int, end: int) -> int | None:
-        """Find and return the place after the last known tokens in the text of `end` tokens."""
         index = self.index
         if self._is_own:
             index.extend(end - 1)
@@ -104,7 +97,7 @@ class Alignment:
         return self._place
 
     def _find_nearby(self, lost: tuple[int, int], known: int, end: int) -> tuple[int, int] | None:
-        """Return the place after the next nearby token like the last known token, and length 1."""
+        """Return the nearest place after a token like the last known token, and length 1."""
         place, parted = lost
         if known - parted > NEARBY:
             self._lost = None

@@ -1,10 +1,8 @@
-"""The answers of one namespace as one text with an index, while the tree has their blocks.
+"""The answers of one namespace as an indexed text, while the tree has their KV blocks.
 
 An answer is copied when it has ended, and erased when the tree forgets its last block. The text
-grows with its answers up to `MOST_TOKENS`; then the oldest answers make room for the latest. Text
-and index take at most 1.3 MiB.
-
-Knows: tokens, nodes. Does not know: which requests gave or repeat the answers.
+holds at most `MOST_TOKENS` tokens, and the oldest answers leave first. Text and index take at most
+1.3 MiB.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from prefix_cache.tree.node import Node
 
 MOST_TOKENS = WINDOW
 LEAST_TOKENS = 1 << 8
-ERASED = -1  # replaces an erased token; also separates answers
+ERASED = -1  # replaces an erased token, and separates answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +47,9 @@ class AnswerText:
         return not self._answers
 
     def add(self, token_ids: TokenIds, node: Node, end_block: int) -> None:
-        """Add an answer, int32, whose last block, before `end_block`, is in `node`.
+        """Add an answer (int32), whose last block is in `node` before `end_block`.
 
-        An answer that the text has already is not added: equal answers to a prompt share blocks.
+        An answer that the text already has is not added.
         """
         if any(one.end_block == end_block for one in self._answers.get(node, ())):
             return
@@ -61,7 +59,7 @@ class AnswerText:
         self._put(token_ids, node, end_block)
 
     def forget(self, node: Node) -> None:
-        """Erase the answers whose last block was in `node` and has left the tree."""
+        """Erase the answers whose last block has left the tree from `node`."""
         answers = self._answers.pop(node, [])
         for answer in answers:
             if not answer.is_cached:
@@ -81,7 +79,7 @@ class AnswerText:
         self._answers.setdefault(node, []).append(_Answer(start, end, node, end_block))
 
     def _make_room(self, wanted: int) -> None:
-        """Copy the latest answers to a new text, twice as large as these and `wanted` tokens."""
+        """Copy the latest answers to a new text, with space for `wanted` tokens."""
         text, kept, size = self.index.text, list[_Answer](), wanted
         answers = [answer for some in self._answers.values() for answer in some]
         for answer in sorted(answers, key=lambda one: one.start, reverse=True):

@@ -1,8 +1,8 @@
-"""Drafts from earlier answers to other prompts, in the namespace in which a request writes.
+"""The drafts from earlier answers to other prompts in the same namespace.
 
-A request reads only answers of its own namespace. An answer is kept from its end until the tree
-forgets its last block; drafting does not keep the block longer. A request that does not use the
-cache leaves no answer, and gets no drafts from answers.
+A request reads only answers of its own namespace. An answer is kept until the tree forgets the
+answer's last KV block. A request that does not use the cache leaves no answer and gets no drafts
+from answers.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class EarlierAnswers:
         tree.when_shorter = self._forget
 
     def begin(self, sequence: Sequence) -> FollowedAnswer | None:
-        """Return a sequence's source of drafts from answers; None if it may not use the cache."""
+        """Return a sequence's drafter, or None if the sequence may not use the cache."""
         is_cached = sequence.lease is not None and sequence.use_cache
         return FollowedAnswer(self, sequence) if is_cached else None
 
     def keep(self, sequence: Sequence) -> None:
-        """Store a sequence's answer, while the tree has its last block."""
+        """Store a sequence's answer while the tree has the answer's last block."""
         lease, answer = sequence.lease, sequence.output_ids
         if lease is None or not sequence.use_cache or not len(answer):
             return
@@ -42,15 +42,14 @@ class EarlierAnswers:
             )
 
     def text_in(self, scope: Namespace) -> AnswerText | None:
-        """Return the answers in a scope; None if there are none."""
+        """Return the answers in a scope, or None if there are none."""
         return self._texts.get(scope)
 
     def scope(self, namespace: Namespace) -> Namespace:
-        """Return `namespace`: its requests may read only the answers of this namespace."""
+        """Return the namespace whose answers requests of `namespace` may read, which is itself."""
         return namespace
 
     def _forget(self, node: Node) -> None:
-        """Forget answers whose last block, in `node`, has left the tree."""
         namespace = self.scope(node.namespace)
         text = self._texts.get(namespace)
         if text is not None:
@@ -60,7 +59,7 @@ class EarlierAnswers:
 
 
 class FollowedAnswer:
-    """The place in its namespace's answers that a sequence follows; implements `Drafter`."""
+    """The place in a namespace's answers that a sequence follows. Implements `Drafter`."""
 
     source: ClassVar[DraftSource] = "answers"
 

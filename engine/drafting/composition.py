@@ -1,8 +1,6 @@
-"""The drafters of an engine, composed.
+"""The composition of an engine's drafters.
 
-Sources of more reliable long drafts come first: an expected answer, the tokens that followed the
-same prefix before, the tokens that a grammar forces (certain, but mostly short), the sequence's own
-text, other answers, the checkpoint's draft head.
+Sources of more reliable long drafts come first.
 """
 
 from __future__ import annotations
@@ -34,11 +32,10 @@ def choose_drafts(
 ) -> ChosenDrafts:
     """Compose the choice of drafts from all sources.
 
-    `step_seconds(rows)` predicts the seconds of a step of `rows` rows of one token; 0 or None:
-    unknown. `host_seconds()` returns the extra seconds of a step that is decided only after the
-    step before is settled. A step has at most `most_rows` rows and drafted tokens together.
-    `answers` replaces the answers kept for each namespace. `has_states`: the model has recurrent
-    layers; `has_head`: the model has a draft head.
+    `step_seconds(rows)` predicts the seconds of a step of `rows` one-token rows, if known.
+    `host_seconds()` returns the extra seconds of a step that waits for its predecessor's tokens. A
+    step has at most `most_rows` rows and drafted tokens together. `answers` replaces the answers
+    kept for each namespace.
     """
     answers = answers or EarlierAnswers(tree)
     texts = predicted_text, partial(tree_walk, tree), forced_tokens, own_text, answers.begin

@@ -1,9 +1,7 @@
-"""A draft, and the protocols: a source of drafts, and the choice between sources.
+"""A draft, and the interfaces of drafts' sources and of the choice between them.
 
-A draft never changes an output: every token is sampled as without drafts, and the draft's leading
-tokens that equal sampled tokens are accepted. A wrong draft only costs time.
-
-Knows: token ids and their sources. Does not know: how a draft is verified (`engine.step`).
+A draft never changes an output. Every token is sampled as without drafts, and leading draft tokens
+that equal the sampled tokens are accepted. A wrong draft only costs time.
 """
 
 from __future__ import annotations
@@ -13,22 +11,22 @@ from typing import Literal, NamedTuple, Protocol
 
 from engine.sequences.sequence import Sequence
 
-# Sources in the order of these names: the sequence's own text; the cached tree below its node;
-# earlier answers to other prompts; the request's `prediction`; tokens that its grammar forces; the
+# The sources, in order: the sequence's own text, the cached tree below its node, earlier answers to
+# other prompts, the request's `prediction`, tokens that its grammar forces, and the model
 # checkpoint's draft head.
 DraftSource = Literal["own", "tree", "answers", "prediction", "grammar", "mtp"]
 
 
 class Draft(NamedTuple):
-    """Tokens that probably follow the last known token of a sequence."""
+    """The tokens that probably follow the last known token of a sequence."""
 
     token_ids: tuple[int, ...]
     source: DraftSource
-    probability: float = 0.5  # probability that a token is accepted if the tokens before it are
+    probability: float = 0.5  # of accepting a token if the tokens before it are accepted
 
 
 class Drafter(Protocol):
-    """One source of drafts for one running sequence."""
+    """An interface to a source of drafts for one running sequence."""
 
     @property
     def source(self) -> DraftSource:
@@ -38,46 +36,46 @@ class Drafter(Protocol):
     def draft(self, known: int, most: int) -> tuple[int, ...]:
         """Return at most `most` tokens that probably follow the sequence's first `known` tokens.
 
-        The sequence has exactly `known` tokens, and no token is pending. Return () for no draft.
+        The sequence has exactly `known` tokens, and no token is pending.
         """
         ...
 
 
-# Makes a source's drafter for a sequence that begins to generate; None: the source has no drafts.
+# Makes a source's drafter for a sequence that begins to generate, or None.
 BeginDrafts = Callable[[Sequence], Drafter | None]
 
 
 class Drafting(Protocol):
-    """Choice of the drafts of a step. Used by one thread only."""
+    """An interface to the choice of a step's drafts. Used by one thread only."""
 
     def begin(self, sequence: Sequence) -> None:
         """Prepare to draft for a sequence whose first token the launched step samples.
 
-        While the device computes, the host has time. Otherwise `propose` prepares.
+        The host has time while the device computes. Otherwise `propose` prepares.
         """
         ...
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
-        """Return whether drafts are likely enough to wait until the steps under way are settled.
+        """Return whether drafts are likely enough to wait for the running steps.
 
-        The check is cheap; the last tokens of these sequences may be pending.
+        The check is cheap. The last tokens of these sequences may be pending.
         """
         ...
 
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
         """Return the drafts that the next step, whose rows are `decodes`, should verify.
 
-        Drafts are only as long as verifying them pays. No sequence has a pending token.
+        Drafts are only as long as verifying them saves time. No sequence has a pending token.
         """
         ...
 
     def ended(self, sequence: Sequence) -> None:
-        """Forget a sequence that has ended or was preempted; the sequence still has a lease."""
+        """Forget a sequence that has ended or was preempted but still has its lease."""
         ...
 
 
 class NoDrafts:
-    """No drafts at all; implements `Drafting`."""
+    """A choice of no drafts. Implements `Drafting`."""
 
     def begin(self, sequence: Sequence) -> None:
         """Prepare nothing."""

@@ -1,12 +1,8 @@
 """The choice of a step's drafts: their sources, rows and lengths.
 
-Each row has a guess: the draft of its best source, verified or not. The row's next tokens show how
-much of the guess was right, so a source's acceptance is learned even while its drafts do not pay. A
-row whose guesses were wrong, or that had none, gets guesses less often.
-
-Nothing learned from one row is used for another row, or kept after the row's end.
-
-Knows: sequences, guesses. Does not know: how sources find drafts, or how drafts are verified.
+Each row has a guess, the draft of its best source. The row's next tokens show how much of the guess
+was right, even if the guess was not verified. A row whose guesses were wrong gets guesses less
+often. Nothing learned from one row is used for another row.
 """
 
 from __future__ import annotations
@@ -19,14 +15,14 @@ from engine.drafting.draft import BeginDrafts, Draft, DraftSource
 from engine.drafting.lengths import Payoff
 from engine.sequences.sequence import Sequence
 
-PATIENCE = 24  # tokens without a right guess, after which a row gets guesses less often
-OUTWEIGHS = 4  # tokens without a right guess that one rightly guessed token makes up for
+PATIENCE = 24  # number of tokens without a right guess, after which guesses become rare
+OUTWEIGHS = 4  # number of wrongly guessed tokens that one rightly guessed token makes up for
 LONGEST_REST = 16  # maximum number of tokens between two guesses for a row
 GOOD = 0.5  # acceptance at which a full draft is taken without asking later sources
 
 
 class DraftedRow:
-    """One sequence's guess, and the acceptance of each of its sources."""
+    """The guess for one sequence, and the acceptance of each of its sources."""
 
     __slots__ = ("_guessed", "_missed", "_sources", "_tokens", "guess", "known", "rests_until")
 
@@ -35,14 +31,14 @@ class DraftedRow:
         drafters = [drafter for begin in sources if (drafter := begin(sequence)) is not None]
         self._sources = [(drafter, Acceptance(PRIORS[drafter.source])) for drafter in drafters]
         self._tokens = sequence.tokens.data
-        self.known = 0  # number of the sequence's tokens at the last look; 0: none yet
+        self.known = 0  # number of the sequence's tokens at the last look
         self.guess: tuple[int, ...] = ()  # tokens expected to follow the known tokens
-        self._guessed: tuple[DraftSource, Acceptance] | None = None  # the guess's source
-        self._missed = 0  # count of tokens without a right guess
+        self._guessed: tuple[DraftSource, Acceptance] | None = None  # source of the guess
+        self._missed = 0  # number of tokens without a right guess
         self.rests_until = 0  # number of tokens before which no guess is made
 
     def look(self, known: int) -> bool:
-        """Learn from new tokens, and guess the next tokens; return whether there is a guess."""
+        """Learn from new tokens and guess the next tokens. Return whether there is a guess."""
         before = self.known
         if known != before:
             if before:
@@ -55,7 +51,7 @@ class DraftedRow:
         return bool(self.guess)
 
     def chance(self, pending: int) -> tuple[float, int]:
-        """Return the acceptance of a guessed token, and the number of tokens that may be drafted.
+        """Return the acceptance of a guessed token, and the maximum number of drafted tokens.
 
         The draft head drafts anew after each of the `pending` tokens.
         """
@@ -72,7 +68,6 @@ class DraftedRow:
         return Draft(self.guess[:length], source, acceptance.probability)
 
     def _learn(self, token_ids: list[int]) -> None:
-        """Learn the acceptance of the guess's source from the new tokens."""
         right, guess = 0, self.guess
         if guess and self._guessed is not None:
             for expected, token_id in zip(guess, token_ids, strict=False):
@@ -109,7 +104,7 @@ class DraftedRow:
 
 
 class ChosenDrafts:
-    """Choice of the drafts of a step from several sources; implements `Drafting`."""
+    """The choice of a step's drafts from several sources. Implements `Drafting`."""
 
     def __init__(
         self,
@@ -117,7 +112,7 @@ class ChosenDrafts:
         payoff: Payoff,
         keep: Callable[[Sequence], None] | None = None,
     ) -> None:
-        """Ask `sources` in order; call `keep` with each sequence that has ended."""
+        """Ask `sources` in order. Call `keep` with each sequence that has ended."""
         self._sources = tuple(sources)
         self._payoff, self._keep = payoff, keep
         self._rows: dict[Sequence, DraftedRow] = {}
@@ -129,7 +124,7 @@ class ChosenDrafts:
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
         if self._has_paid:
-            self._has_paid = False  # so that a second call before the next decision checks
+            self._has_paid = False  # for a second call before the next decision
             return True
         if not self._payoff.can_pay(len(decodes)):
             return False
@@ -150,7 +145,6 @@ class ChosenDrafts:
     def _chosen(
         self, decodes: list[Sequence], pending: int
     ) -> tuple[Ordered[tuple[Sequence, DraftedRow]], Ordered[int]]:
-        """Return the rows with a guess, and the number of tokens of each guess to verify."""
         guessed = list[tuple[Sequence, DraftedRow]]()
         for sequence in decodes:
             known, row = sequence.num_tokens, self._rows.get(sequence)

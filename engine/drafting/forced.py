@@ -1,9 +1,7 @@
-"""Drafts of the tokens that a sequence's grammar forces, by allowing only one token.
+"""The drafts of tokens that a sequence's grammar forces by allowing no other token.
 
-Such tokens are always accepted, so each saves a step: names of an object's fields, the end of an
-allowed word that its first letters decide, the delimiters around a tool call.
-
-Knows: constraints. Does not know: grammars.
+Such tokens are always accepted, so each token saves a step. Examples are field names of an object
+and the delimiters around a tool call.
 """
 
 from __future__ import annotations
@@ -18,18 +16,18 @@ from engine.sequences.token_constraint import TokenConstraint
 
 @dataclass(frozen=True, slots=True)
 class ForcedTokens:
-    """Source of the tokens that a constraint forces; implements `Drafter`."""
+    """A source of the tokens that a constraint forces. Implements `Drafter`."""
 
     constraint: TokenConstraint
     source: ClassVar[DraftSource] = "grammar"
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
-        """Return the next tokens, as far as the constraint allows no other tokens."""
+        """Return the next tokens while the constraint allows no other tokens."""
         del known
         return () if self.constraint.is_busy else self.constraint.forced()[:most]
 
 
 def forced_tokens(sequence: Sequence) -> ForcedTokens | None:
-    """Return a source of the tokens that a sequence's constraint forces; None if it has none."""
+    """Return a source of the tokens that a sequence's constraint forces, or None."""
     constraint = sequence.constraint
     return None if constraint is None else ForcedTokens(constraint)

@@ -1,4 +1,4 @@
-"""Drafts of a model checkpoint's draft head (multi-token prediction).
+"""The drafts of a model checkpoint's draft head (multi-token prediction).
 
 The head drafts on the device, in the same step as the sampled token before the draft.
 """
@@ -14,12 +14,12 @@ from engine.sequences.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class HeadDraft:
-    """The tokens that the head expects after a sequence's last token; implements `Drafter`."""
+    """The draft head's tokens after a sequence's last token. Implements `Drafter`."""
 
     sequence: Sequence
     source: ClassVar[DraftSource] = "mtp"
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
-        """Return the head's tokens, if they were drafted after the last known token."""
+        """Return the head's tokens if they follow the last known token."""
         after, token_ids = self.sequence.head_draft
         return token_ids[:most] if after == known else ()

@@ -1,12 +1,10 @@
-"""The lengths of drafts that pay, by comparing tokens per second with drafts and without.
+"""The lengths of drafts, chosen for the most tokens per second.
 
-A drafted token costs about as much as a further row of one token, and the i-th token of a draft is
-accepted with probability p^i, where p is the row's acceptance. Lengths are chosen for all rows of a
-step together: a step verifies the drafted tokens whose probability reaches a threshold, and the
-threshold is chosen that yields the most tokens per second. A step with drafts also waits for the
-host, whose work otherwise overlaps with the step before.
-
-Knows: probabilities, predicted seconds. Does not know: sequences, tokens.
+A drafted token costs about as much as a further row of one token. The i-th token of a draft is
+accepted with probability p^i, where p is the row's acceptance. A step verifies the drafted tokens
+whose probability reaches a threshold. The threshold that yields the most tokens per second is
+chosen. A step with drafts also waits for the host, whose work otherwise overlaps with the step
+before.
 """
 
 from __future__ import annotations
@@ -18,24 +16,24 @@ import numpy.typing as npt
 
 from engine.drafting.acceptance import MOST_DRAFTS
 
-StepSeconds = Callable[[int], float | None]  # by number of one-token rows; 0 or None: unknown
+StepSeconds = Callable[[int], float | None]  # by number of one-token rows
 
 THRESHOLDS = (0.85, 0.7, 0.55, 0.42, 0.3, 0.2, 0.12, 0.06)
 COUNT = len(THRESHOLDS)
 LEVELS = 64  # number of values to which an acceptance is rounded
-SIZES = MOST_DRAFTS + 1  # number of possible sizes of a draft, 0 included
+SIZES = MOST_DRAFTS + 1  # number of possible sizes of a draft, including 0
 GAIN = 1.02  # minimum gain in tokens per second, since predictions are not exact
-UNKNOWN_ROWS = 64  # assumed fixed cost of a step, in rows, while seconds are unknown
+UNKNOWN_ROWS = 64  # assumed fixed cost of a step in rows, while seconds are unknown
 ASKED_AGAIN = 256  # number of decisions after which seconds are predicted again
 
 
 def no_seconds() -> float:
-    """Return 0: a step with drafts costs no extra time of the host."""
+    """Return 0, the extra host time of a step with drafts."""
     return 0.0
 
 
 class Payoff:
-    """Choice of the lengths of a step's drafts."""
+    """The choice of the lengths of a step's drafts."""
 
     def __init__(
         self,
@@ -47,16 +45,16 @@ class Payoff:
     ) -> None:
         """Choose by `step_seconds`, which predicts a step's seconds from its number of rows.
 
-        `host_seconds`: extra seconds of a step that is decided only after the step before is
-        settled. `most_rows`: limit of a step's rows and drafted tokens together. `has_states`:
-        accepted tokens are computed again, from the state before them.
+        `host_seconds` returns the extra seconds of a step that waits for its predecessor's tokens.
+        `most_rows` bounds a step's rows and drafted tokens together. With `has_states`, accepted
+        tokens are computed again from the recurrent state before them.
         """
         self._step_seconds, self._host_seconds = step_seconds, host_seconds
         self._most_rows = most_rows
         self._has_states = has_states
         self._predicted: dict[int, float] = {}
         self._decisions = 0
-        self._tables: dict[int, _Table] = {}  # tables by number of pending tokens
+        self._tables: dict[int, _Table] = {}  # by number of pending tokens
 
     def can_pay(self, rows: int) -> bool:
         """Return whether drafts for `rows` rows would pay if every token were accepted."""
@@ -68,8 +66,8 @@ class Payoff:
     ) -> list[int]:
         """Return how many tokens of each draft to verify in a step of `rows` rows.
 
-        `chances`: each draft's acceptance of a token, in (0, 1), and its length. `pending`: number
-        of tokens of each draft that will be known before any token is verified.
+        `chances` has each draft's acceptance of a token, in (0, 1), and its length. The first
+        `pending` tokens of each draft will be known before the verification.
         """
         if not chances:
             return []
@@ -87,9 +85,9 @@ class Payoff:
         return [lengths[place] for place in places]
 
     def _fastest(self, rows: int, choices: Iterable[tuple[float, float]]) -> int | None:
-        """Return the place of the fastest of `choices`; None if no choice is faster than no drafts.
+        """Return the place of the fastest of `choices`, or None if drafts do not help.
 
-        A choice is the number of drafted tokens, and the number of expected accepted tokens.
+        A choice has the number of drafted tokens, and the expected number of accepted tokens.
         """
         plain, most_rows = self._seconds(rows), self._most_rows
         waits = self._host_seconds()
@@ -124,25 +122,27 @@ class Payoff:
 
 
 class _Table:
-    """Lengths of a row's draft, and the expected accepted tokens, by threshold.
+    """The lengths of a row's draft, and the expected accepted tokens, by threshold.
 
-    The column of a row is found by its acceptance and its draft's size (`_place`).
+    The column of a row depends on its acceptance and its draft's size (`_place`).
     """
 
     def __init__(self, pending: int) -> None:
         """Tabulate drafts whose first `pending` tokens will be known before any is verified."""
         levels = (np.arange(LEVELS)[:, None] + 0.5) / LEVELS
-        # chances (levels, tokens): that all of the first tokens are accepted; gains: their sums
+        # `chances` (levels, tokens) are the chances that all of the first tokens are accepted.
+        # `gains` are their sums.
         chances = levels ** np.arange(1, 2 * MOST_DRAFTS + 1)
         gains = np.pad(np.cumsum(chances, axis=1), ((0, 0), (1, 0)))
-        # longest (thresholds, levels); lengths (thresholds, levels, sizes), also bound by a draft's
-        # size
+        # `longest` has the shape (thresholds, levels), `lengths` (thresholds, levels, sizes). A
+        # draft's size bounds `lengths`.
         longest = np.array([(chances >= least).sum(axis=1) for least in THRESHOLDS])
         room = np.maximum(np.arange(SIZES) - pending, 0)
         lengths = np.minimum(np.maximum(longest - pending, 0)[:, :, None], room)
         at = np.arange(LEVELS)[:, None]
         gained = gains[at, lengths + pending] - gains[at, pending]
-        # rows: places (`_place`); columns: first the lengths, then the gains, by threshold
+        # The rows are places (`_place`). The columns are the lengths and then the gains, by
+        # threshold.
         both: npt.NDArray[np.float64] = np.concatenate((lengths, gained)).reshape(2 * COUNT, -1)
         self.both = np.ascontiguousarray(both.T)
         self.lengths: list[list[int]] = lengths.reshape(COUNT, -1).tolist()

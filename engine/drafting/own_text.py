@@ -1,6 +1,6 @@
-"""Drafts from a sequence's own prompt and answer.
+"""The drafts from a sequence's own prompt and answer.
 
-Edits, quotes and tables repeat earlier text. The text is the sequence's array itself, so a draft
+Edits, quotes and tables repeat earlier text. The text is the sequence's own array, so a draft
 cannot contain tokens of another request.
 """
 

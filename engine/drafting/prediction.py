@@ -1,7 +1,7 @@
-"""Drafts from the answer that a request expects (OpenAI's `prediction`).
+"""The drafts from the answer that a request expects (OpenAI's `prediction`).
 
-The answer is expected to begin like the prediction; after a difference, the place in the prediction
-is searched by the answer's last tokens.
+The answer should begin like the prediction. After a difference, the answer's last tokens are
+searched in the prediction.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from engine.sequences.sequence import Sequence
 
 
 def predicted_text(sequence: Sequence) -> Alignment | None:
-    """Return a source that follows the request's `prediction`; None if it has no prediction."""
+    """Return a source that follows the request's `prediction`, or None without a prediction."""
     prediction = sequence.prediction
     if prediction is None or not len(prediction):
         return None

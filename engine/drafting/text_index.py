@@ -1,12 +1,9 @@
-"""An index of a growing text of tokens, which finds the last tokens of a sequence in the text.
+"""An index of a growing text of tokens, which finds a sequence's last tokens in the text.
 
-Hash chains over runs of two tokens, as in compressors with a sliding window (LZ77, RFC 1951): a
-table has the latest place after a run with each hash, and each place refers to the last earlier
-place with an equal hash. Only the newest `WINDOW` places are kept, so an index takes at most 0.8
-MiB. Many places are indexed at once by arrays (32,000 in half a millisecond), few places one by one
-(a microsecond each).
-
-Knows: tokens, places. Does not know: sequences, drafts.
+The index uses hash chains over runs of two tokens, like compressors with a sliding window (LZ77,
+RFC 1951). A table has the latest place for each hash. Each place refers to the last earlier place
+with the same hash. Only the newest `WINDOW` places are kept, so an index takes at most 0.8 MiB.
+Arrays index many places at once (32,000 in half a millisecond).
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ _AT_ONCE = 48  # number of places from which arrays are faster than a loop
 
 
 class TextIndex:
-    """The places of a text after each run of two tokens; place p comes after p tokens."""
+    """The places of a text after each run of two tokens. Place p comes after p tokens."""
 
     __slots__ = (
         "_earlier",
@@ -44,7 +41,7 @@ class TextIndex:
     )
 
     def __init__(self, text: TokenIds) -> None:
-        """Prepare to index `text`, int32; its later tokens may still be unknown."""
+        """Prepare to index `text` (int32), whose later tokens may still be unknown."""
         least, most = _TABLE_BITS
         bits = min(max(len(text).bit_length(), least), most)
         self._shift = _TOKEN_BITS - bits
@@ -55,10 +52,10 @@ class TextIndex:
         self._earlier_array = np.full(self._wrap + 1, -1, np.int32)
         self._latest = self._latest_array.data
         self._earlier = self._earlier_array.data
-        self.end = RUN - 1  # the last indexed place
+        self.end = RUN - 1  # last indexed place
 
     def extend(self, end: int) -> None:
-        """Index the places up to `end`; all tokens before `end` must be known."""
+        """Index the places up to `end`. All tokens before `end` must be known."""
         if end - self.end > _AT_ONCE:
             self._extend_at_once(end)
             return
@@ -74,9 +71,9 @@ class TextIndex:
     def find(self, tokens: memoryview, end: int) -> tuple[int, int] | None:
         """Return the place after the longest match with the end of `tokens[:end]`, and its length.
 
-        `tokens` are int32. Among equally long matches the latest counts; lengths are from `RUN` to
-        `LONGEST`. Returns None if nothing matches. At most `MOST_TRIED` places are compared, the
-        latest first.
+        `tokens` are int32. The latest of equally long matches is returned, or None without a match.
+        Lengths are from `RUN` to `LONGEST`. At most `MOST_TRIED` places are compared, the latest
+        first.
         """
         if end < RUN:
             return None
@@ -90,7 +87,7 @@ class TextIndex:
         wanted, size = 0, end if end < LONGEST else LONGEST
         best, longest, further = 0, RUN - 1, tokens[end - RUN]
         for _ in range(MOST_TRIED):
-            # a longer match needs one more equal token; this check skips most places
+            # A longer match needs one more equal token, and this check skips most places.
             if place > longest and text[place - 1 - longest] == further:
                 wanted = wanted or _packed(tokens, end, size)
                 length = self._match(wanted, size, place)
@@ -105,10 +102,9 @@ class TextIndex:
         return (best, longest) if best else None
 
     def _match(self, wanted: int, size: int, place: int) -> int:
-        """Count the tokens before `place` that equal the last of `size` tokens, packed in `wanted`.
+        """Count the tokens before `place` that equal the last of `size` tokens.
 
-        The last token is in the number's highest bits, so the highest differing bit gives the
-        count.
+        `wanted` packs the last tokens, with the last token in the highest bits.
         """
         if place >= size:
             differs = wanted ^ _packed(self.tokens, place, size)
@@ -136,5 +132,5 @@ class TextIndex:
 
 
 def _packed(tokens: memoryview, end: int, count: int) -> int:
-    """Return the `count` tokens before `end` as one number; the last token has its highest bits."""
+    """Pack the `count` tokens before `end` into a number, the last token in the highest bits."""
     return int.from_bytes(tokens[end - count : end], "little")

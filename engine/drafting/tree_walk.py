@@ -1,9 +1,8 @@
-"""Drafts from the cached tree: the tokens that followed the same prefix before.
+"""The drafts from the cached tree: the tokens that followed the same prefix before.
 
-A sequence's lease holds a node of the tree, at most a few blocks before the last token, so the tree
-is not searched from the root. Tokens below the node are copied some way ahead, and followed without
-reading the tree until they are used up, differ, or have left the tree. A request that does not use
-the cache gets no drafts from the tree.
+The walk starts at the node that the sequence's lease holds, not at the root. Tokens below the node
+are copied some way ahead. The copy is followed until it is used up, differs, or has left the tree.
+A request that does not use the cache gets no drafts from the tree.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ class _Followed:
     trims: int  # `Node.trims` at the time of copying
 
     def follow(self, tokens: memoryview, known: int, most: int) -> bool:
-        """Move past new tokens; return False if they differ, or if the copy must be renewed."""
         place, count = self.place, known - self.known
         if count:
             if self.ahead[place : place + count] != tokens[self.known : known]:
@@ -44,19 +42,18 @@ class _Followed:
 
     @property
     def holds(self) -> bool:
-        """True while the tree has all of the copied tokens."""
         return self.node.attached and self.node.trims == self.trims
 
 
 class TreeWalk:
-    """The path below a sequence's place in the tree that was used most; implements `Drafter`."""
+    """The most used path below a sequence's place in the tree. Implements `Drafter`."""
 
     source: ClassVar[DraftSource] = "tree"
 
     def __init__(self, tree: RadixTree, sequence: Sequence, lease: Lease) -> None:
         self._tree, self._sequence, self._lease = tree, sequence, lease
         self._followed: _Followed | None = None
-        # The last node below which nothing was found, and its number of children at that time.
+        # The last node without tokens below it, and its number of children at that time.
         self._nothing: tuple[Node, int] | None = None
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
@@ -69,7 +66,6 @@ class TreeWalk:
         return tuple(followed.ahead[followed.place : followed.place + most].tolist())
 
     def _find(self, known: int) -> _Followed | None:
-        """Copy the tokens below the sequence's node; None if the tree has none there."""
         start, sequence = self._lease.node, self._sequence
         if not start.children or not start.attached or not sequence.use_cache:
             return None
@@ -85,7 +81,7 @@ class TreeWalk:
 
 
 def tree_walk(tree: RadixTree, sequence: Sequence) -> TreeWalk | None:
-    """Return a source that walks below the sequence's node; None if it may not use the cache."""
+    """Return a source that walks below the sequence's node, or None without use of the cache."""
     lease = sequence.lease
     if lease is None or not sequence.use_cache:
         return None

@@ -1,6 +1,6 @@
-"""Exchange of blocks between engines: one asks for a prompt's prefix, another sends the blocks.
+"""The exchange of KV blocks between engines: an engine fetches a prompt's prefix from another.
 
 `Exchange` is the interface. The threads of `BlockClient` and `BlockServer` own the sockets and move
-the bytes. The owner thread decides which blocks are fetched rather than computed (room
-`fetching`), and which may be sent (room `serving`).
+the bytes. The owner thread decides which blocks are fetched (`fetching`), and which may be sent
+(`serving`).
 """

@@ -1,16 +1,11 @@
-"""The device's blocks and states as bytes, for the threads that send and receive them.
+"""The device's KV blocks and recurrent states as bytes, for threads that transfer them.
 
-    cpu     blocks are read and written where they lie
-    cuda    through a pinned buffer, on a stream of the thread's own
+On a CPU, blocks are read and written in place. On a GPU, they go through a pinned buffer, on the
+thread's own stream. A recurrent state, or the ring of an attention window, is divided into units as
+long as a block. The units' slots are numbered after the pool's blocks.
 
-A state, or the ring of a window, is divided into units that are as long as a block. The units'
-slots are numbered after the pool's blocks.
-
-A reader's blocks are leased, and were put in the tree when their step was settled, so no kernel
-writes them any more. A writer's blocks are private to a lease. The writer begins after an event:
-the end of all work that was launched before the lease got the blocks.
-
-Knows: tensors, streams. Does not know: the contents or the owner of a block.
+A reader's blocks are leased and settled, so no kernel writes them any more. A writer's blocks are
+private to a lease. The writer waits for all work that was launched before the lease got the blocks.
 """
 
 from __future__ import annotations
@@ -30,15 +25,15 @@ States = StatePool | WindowPool
 
 
 class BlockReader(Protocol):
-    """Reader of blocks. Used by one thread only."""
+    """An interface that reads blocks. Used by one thread only."""
 
     def read(self, slot: int) -> memoryview:
-        """Read the bytes of a block, valid until the next call."""
+        """Read the bytes of a block, which are valid until the next call."""
         ...
 
 
 class BlockWriter(Protocol):
-    """Writer of blocks, one after the other. Used by one thread only."""
+    """An interface that writes blocks one after the other. Used by one thread only."""
 
     def follow(self, event: CopyEvent) -> None:
         """Make later writes wait for `event`."""
@@ -54,7 +49,7 @@ class BlockWriter(Protocol):
 
 
 class SlotRows:
-    """Slots' bytes, (block_bytes,) uint8 each: KV blocks, then units of recurrent states."""
+    """The bytes of slots, (block_bytes,) uint8 each: KV blocks, then units of recurrent states."""
 
     def __init__(self, pool: DevicePool, states: States | None) -> None:
         self.blocks = block_bytes_of(pool)
@@ -75,19 +70,22 @@ class SlotRows:
 
 
 class BlockMemory(Protocol):
-    """The slots of KV blocks and recurrent states. Threads make their own readers and writers."""
+    """An interface to the slots of KV blocks and recurrent states.
+
+    Threads make their own readers and writers.
+    """
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one block."""
+        """The bytes of one block."""
         ...
 
     def units_of_state(self, state_slot: int) -> range:
-        """Return the slots of a recurrent state's units; none if the model has no such state."""
+        """Return the slots of a recurrent state's units, if the model has such states."""
         ...
 
     def record_event(self) -> CopyEvent:
-        """Record an event after all work launched so far; for the owner thread."""
+        """Record an event after all launched work. Only the owner thread calls this."""
         ...
 
     def reader(self) -> BlockReader:
@@ -100,7 +98,7 @@ class BlockMemory(Protocol):
 
 
 class HostMemory:
-    """Pools in the host's memory."""
+    """The pools in the host's memory."""
 
     def __init__(self, pool: DevicePool, states: States | None = None) -> None:
         self.rows = SlotRows(pool, states)
@@ -111,7 +109,7 @@ class HostMemory:
         return self.rows.of_state(state_slot)
 
     def record_event(self) -> CopyEvent:
-        """Return an event that has passed: host memory has no work under way."""
+        """Return a passed event, because host memory has no work under way."""
         return Passed()
 
     def reader(self) -> HostMemory:
@@ -127,18 +125,18 @@ class HostMemory:
         return self.buffer(slot).toreadonly()
 
     def follow(self, event: CopyEvent) -> None:
-        """Return at once: host memory has no work under way."""
+        """Return at once, because host memory has no work under way."""
 
     def buffer(self, slot: int) -> memoryview:
         """Return the block's own memory."""
         return memoryview(self.rows[slot].numpy().data)
 
     def flush(self) -> None:
-        """Do nothing: the bytes are in the block."""
+        """Do nothing, because the bytes are in the block."""
 
 
 class CudaMemory:
-    """Pools on a GPU."""
+    """The pools on a GPU."""
 
     def __init__(self, pool: DevicePool, states: States | None = None) -> None:
         self.rows = SlotRows(pool, states)
@@ -180,7 +178,7 @@ class CudaBuffer:
         self._slot = 0  # slot whose bytes are in the buffer
 
     def read(self, slot: int) -> memoryview:
-        """Copy a block to the buffer, and wait for it."""
+        """Copy a block to the buffer and wait for the copy."""
         with torch.cuda.stream(self._stream):
             self._pinned.tensor[0].copy_(self._rows[slot], non_blocking=True)
         self._stream.synchronize()
@@ -197,13 +195,13 @@ class CudaBuffer:
         return memoryview(self._pinned.tensor[0].numpy().data)
 
     def flush(self) -> None:
-        """Copy the buffer to its block, and wait for it."""
+        """Copy the buffer to its block and wait for the copy."""
         with torch.cuda.stream(self._stream):
             self._rows[self._slot].copy_(self._pinned.tensor[0], non_blocking=True)
         self._stream.synchronize()
 
 
 def memory_of(pool: DevicePool, states: States | None = None) -> HostMemory | CudaMemory:
-    """Make the memory of the pool and of `states`, which lie in the host's memory or on a GPU."""
+    """Make the memory of the pool and of `states`, on the CPU or on a GPU."""
     kind = CudaMemory if pool.tensor.device.type == "cuda" else HostMemory
     return kind(pool, states)

@@ -1,11 +1,9 @@
-"""Prefixes exported from this engine's device, and imported into it (`carrying_messages`).
+"""The prefixes exported from and imported into this engine's device.
 
     begin -> [room is made] -> ready: write, write, ... -> end: in the tree, held -> released
 
-An import leases blocks as a request does, and writes only its own blocks: blocks that are in the
-tree already stay as they are. An import's blocks are put in the tree at its end.
-
-Knows: leases, pins. Does not know: files, signatures, or where the bytes come from.
+An import leases KV blocks as a request does. Blocks that are already in the tree stay unchanged.
+The other blocks are put in the tree at the import's end.
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 
-MOST_IMPORTS = 2  # maximum number of imports at once: each holds blocks of the device
+MOST_IMPORTS = 2  # maximum number of concurrent imports, which hold blocks of the device
 IDLE_S = 60.0  # seconds without a query after which an import is dropped
-MOST_BYTES = 16 << 20  # maximum bytes of a read of several units: steps wait for the read
+MOST_BYTES = 16 << 20  # maximum bytes of a read of several units, for which steps wait
 HELD_S = 30.0  # seconds for which imported blocks are held until they are pinned
 
 
@@ -47,16 +45,16 @@ class _Import:
     block_keys: bytes
     until: float
     lease: Lease | None = None
-    state_slot: int | None = None  # the state's slot, unless the tree has it already
+    state_slot: int | None = None  # slot of the recurrent state, unless the tree has that state
     is_over: bool = False
     written: set[int] = field(default_factory=set)  # numbers of written units
 
 
 class CarriedPrefixes:
-    """The reads and the imports of one engine. Used by one thread only."""
+    """The exports and the imports of one engine. Used by one thread only."""
 
     def __init__(self, cache: PrefixCache, pins: Pins, units: UnitMemory | None) -> None:
-        """Read and write prefixes through `units`; None: refuse all queries."""
+        """Read and write prefixes through `units`. Without `units`, refuse all queries."""
         self._cache = cache
         self._pins = pins
         self._units = units
@@ -64,7 +62,7 @@ class CarriedPrefixes:
 
     @property
     def is_holding(self) -> bool:
-        """True if an import holds blocks; for a bounded time."""
+        """True if an import holds blocks, which it does for a bounded time."""
         return any(one.lease is not None for one in self._imports.values())
 
     def answer(self, query: Carrying, now: float) -> Carried:
@@ -84,7 +82,7 @@ class CarriedPrefixes:
             return kind(query_id=query.query_id, code=error.code, message=error.message)
 
     def drop_late(self, now: float) -> None:
-        """Release the blocks of imports that are idle, or over and held for long enough."""
+        """Release the blocks of imports that are idle or have ended."""
         for import_id, one in list(self._imports.items()):
             if now > one.until:
                 self._drop(import_id, now)
@@ -125,7 +123,6 @@ class CarriedPrefixes:
         return ImportState(query_id=query.query_id, is_ready=is_ready)
 
     def _entered(self, query: BeginImport, units: UnitMemory, now: float) -> _Import:
-        """Add an import; raise InvalidRequest, NotCarried or NoRoomToPin."""
         if (query.unit_bytes, query.state_units) != (units.unit_bytes, units.state_units):
             raise NotCarried("its blocks have another size")
         if len(self._imports) >= MOST_IMPORTS:
@@ -145,7 +142,6 @@ class CarriedPrefixes:
         return one
 
     def _lease(self, one: _Import, now: float) -> None:
-        """Lease blocks if there is room. Ask for one token more: the last is never shared."""
         longer = np.append(one.tokens, np.int32(0))
         one.lease = self._cache.acquire(one.path, longer, owner=PUBLISHED, now=now)
         if one.lease is None:
@@ -186,7 +182,6 @@ class CarriedPrefixes:
         return ImportState(query_id=query.query_id)
 
     def _commit(self, one: _Import, lease: Lease, now: float) -> None:
-        """Put the blocks and the recurrent state at their end in the tree."""
         end = len(one.tokens)
         if one.state_slot is not None:
             self._cache.want_states(lease, [end])
@@ -218,10 +213,10 @@ def _rows(
     state_units: int,
     end: int | None = None,
 ) -> tuple[Rows, Rows]:
-    """Return the slots of the units that are blocks, and the rows of the recurrent state's units.
+    """Return the slots of block units, and the rows of the recurrent state's units.
 
-    `end`: the prefix's number of blocks; None: as many as the lease has. Raises InvalidRequest for
-    units that the prefix does not have.
+    `end` is the prefix's number of blocks, by default as many as the lease has. Raises
+    InvalidRequest for units that the prefix does not have.
     """
     blocks = lease.num_blocks if end is None else end
     if first < 0 or count < 0 or first + count > blocks + state_units:

@@ -1,9 +1,7 @@
-"""The exchange of blocks with other engines, as the engine's step uses it.
+"""The exchange of KV blocks with other engines, as the engine's step uses it.
 
-    turn       answer the asks of other engines               before a step is scheduled
-    advance    report the progress of our own fetches
-
-Knows: both directions, and how they are opened. Does not know: when steps are made (`core`).
+turn       answer the asks of other engines               before a step is scheduled
+advance    report the progress of our own fetches
 """
 
 from __future__ import annotations
@@ -32,15 +30,15 @@ from storage.pools.device_pool import DevicePool
 
 @dataclass(frozen=True, slots=True)
 class ExchangeThreads:
-    """The threads that send and receive blocks; closed by their opener."""
+    """The threads that send and receive blocks. Their opener closes them."""
 
-    waker: Waker  # wakes the owner thread
+    waker: Waker
     client: BlockClient
     server: BlockServer | None  # None: other engines cannot fetch blocks
 
     @property
     def address(self) -> str | None:
-        """Address where other engines ask for blocks, or None."""
+        """The address where other engines ask for blocks, or None."""
         return None if self.server is None else self.server.address
 
     def close(self) -> None:
@@ -63,9 +61,9 @@ def open_exchange(
 ) -> ExchangeThreads:
     """Open the exchange for the blocks of `pool`, whose model has this `fingerprint`.
 
-    Other engines ask at `where`: a path, or over TCP host and port; None: they cannot ask.
-    `states`: the pool of the model's states or windows, if it has any. `between_gpus`: engines of
-    one host copy from each other's pools, unless there are states. A fetch from an engine that is
+    Other engines ask at `where`, a path or a TCP host and port, unless it is None. `states` is the
+    pool of the model's recurrent states or windows, if any. With `between_gpus`, engines of one
+    host copy from each other's pools, unless there are states. A fetch from an engine that is
     silent for `silence_s` seconds is ended. Raises ValueError, or OSError if the address cannot be
     bound.
     """
@@ -82,7 +80,7 @@ def open_exchange(
 
 
 class Exchange:
-    """Exchange of blocks with other engines. Implements `Fetcher`. Used by one thread only."""
+    """The exchange of blocks with other engines. Implements `Fetcher`. Used by one thread only."""
 
     def __init__(
         self,
@@ -94,9 +92,9 @@ class Exchange:
         patience: Patience | None = None,
         carried: CarriedPrefixes | None = None,
     ) -> None:
-        """Exchange blocks through `threads`; None: no blocks are fetched or sent.
+        """Exchange blocks through `threads`, or fetch and send none without `threads`.
 
-        `carried`: the prefixes that operators export and import.
+        `carried` are the prefixes that operators export and import.
         """
         self.carried = carried
         self._server = None if threads is None else threads.server
@@ -124,7 +122,7 @@ class Exchange:
         self._fetches.leave(sequence, now)
 
     def flush(self, scope: FlushScope, now: float) -> None:
-        """Stop fetching blocks in the flushed scope for a while; missing blocks are computed."""
+        """Stop fetching blocks in the flushed scope for a while, and compute missing blocks."""
         self._fetches.flush(scope, now)
 
     def turn(self, running: RunningRequest, now: float) -> None:
@@ -135,7 +133,7 @@ class Exchange:
             self._source.turn(running, now)
 
     def advance(self, now: float) -> list[Progress]:
-        """Return the progress of our own fetches since the last call."""
+        """Return the progress of this engine's fetches since the last call."""
         return self._fetches.advance(now) if self._fetches.is_busy else []
 
     def stats(self) -> ExchangeStats:

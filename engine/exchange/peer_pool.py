@@ -1,10 +1,7 @@
-"""The pools of neighbouring GPUs: opened by a handle, and copied from GPU to GPU.
+"""The pools of neighbouring GPUs, which are copied from GPU to GPU.
 
-CUDA shares an allocation between processes of one host (IPC), even if neither sees the other's
-device, and copies between two GPUs without the host. A copy from a neighbour's pool counts only
-once the neighbour has confirmed that it held the blocks until the copy's end (`arriving`).
-
-Knows: CUDA's driver, handles, slots. Does not know: what a block is, or who may read a block.
+CUDA shares an allocation between processes of one host (IPC). A copy from a neighbour's pool counts
+only once the neighbour has confirmed that it held the blocks until the copy's end (`arriving`).
 """
 
 from __future__ import annotations
@@ -33,26 +30,32 @@ Slots = npt.NDArray[np.int64]
 
 
 class CannotOpen(Exception):
-    """A neighbour's pool cannot be opened: its blocks are sent as bytes instead."""
+    """An error for a neighbour's pool that cannot be opened.
+
+    Its blocks are sent as bytes instead.
+    """
 
 
 class PeerPool(Protocol):
-    """A neighbour's pool that is opened in this process."""
+    """An interface to a neighbour's pool that is opened in this process."""
 
     def copy(self, sources: Slots, targets: Slots) -> CopyEvent:
-        """Start to copy the neighbour's blocks; return the event of the end. Raises CopyFailed."""
+        """Start to copy the neighbour's blocks. Return the event of the end. Raises CopyFailed."""
         ...
 
 
 class PeerPools(Protocol):
-    """The opened pools of neighbours. For one thread, except `host_of`."""
+    """An interface to the opened pools of neighbours. For one thread, except `host_of`."""
 
     def host_of(self, where: str) -> bytes | None:
-        """Return this host's id if the engine may share its pool; None: ask for bytes instead."""
+        """Return this host's id if the engine may share its pool, else None."""
         ...
 
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
-        """Open the pool of the engine at `where`. Raises CannotOpen; then `host_of` gives None."""
+        """Open the pool of the engine at `where`.
+
+        Raises CannotOpen, after which `host_of` returns None.
+        """
         ...
 
     def follow(self, event: CopyEvent) -> None:
@@ -61,8 +64,6 @@ class PeerPools(Protocol):
 
 
 class _Handle(ctypes.Structure):
-    """CUDA's CUipcMemHandle."""
-
     _fields_ = (("reserved", ctypes.c_char * HANDLE_BYTES),)
 
 
@@ -72,7 +73,9 @@ def this_host() -> bytes:
 
 
 def share(blocks: Tensor) -> PoolHandle | None:
-    """Return the IPC handle of the pool `blocks`, (num_blocks, block_bytes) uint8; None: no IPC."""
+    """Return the IPC handle of the pool `blocks`, (num_blocks, block_bytes) uint8, or None without
+    IPC.
+    """
     if blocks.device.type != "cuda":
         return None
     driver, handle = ctypes.CDLL(_DRIVER), _Handle()
@@ -86,14 +89,16 @@ def share(blocks: Tensor) -> PoolHandle | None:
 
 
 class CudaPeerPools:
-    """The opened GPU pools of this host, to copy into a pool on one of the GPUs."""
+    """The opened GPU pools of this host, whose blocks are copied into a pool on a GPU."""
 
     def __init__(self, blocks: Tensor) -> None:
-        """Open neighbours' pools to copy into `blocks` (num_blocks, block_bytes) uint8, ours."""
+        """Open neighbours' pools to copy into this engine's `blocks` (num_blocks, block_bytes)
+        uint8.
+        """
         self._blocks = blocks
         self._host = this_host()
         self._closed: set[str] = set()  # addresses of engines whose pools cannot be opened
-        self._opened: dict[str, _CudaPeerPool] = {}  # pools by the engine's address
+        self._opened: dict[str, _CudaPeerPool] = {}  # by the engine's address
         self._stream = torch.cuda.Stream(blocks.device)  # type: ignore[no-untyped-call]
 
     def host_of(self, where: str) -> bytes | None:
@@ -106,10 +111,10 @@ class CudaPeerPools:
             self._stream.wait_event(event)
 
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
-        """Open a pool once, and keep it: an engine has one pool as long as it lives.
+        """Open a pool once and keep it.
 
-        A new handle at an address means that another engine runs there, and the engine before has
-        ended. So the old pool is closed: its memory is free only once no process has it mapped.
+        A new handle at an address means that another engine runs there. The old pool is then
+        closed, because its memory is free only once no process has it mapped.
         """
         before = self._opened.get(where)
         if before is not None:
@@ -128,7 +133,7 @@ class CudaPeerPools:
 def pieces_of(
     sources: Slots, targets: Slots, their_base: int, our_base: int, size: int
 ) -> CopyPieces:
-    """Plan copies of blocks of `size` bytes; merge copies that are adjacent on both sides."""
+    """Plan copies of blocks of `size` bytes. Copies that are adjacent on both sides are merged."""
     follows = (np.diff(sources) == 1) & (np.diff(targets) == 1)
     firsts = np.flatnonzero(np.concatenate(([True], ~follows))[: len(sources)])
     counts = np.diff(np.append(firsts, len(sources)))
@@ -163,7 +168,6 @@ class _CudaPeerPool:
         self._driver.cuIpcCloseMemHandle(self._mapped)
 
     def copy(self, sources: Slots, targets: Slots) -> CopyEvent:
-        """Queue all copies, after earlier copies."""
         if not self._is_open:
             raise CopyFailed("the neighbour has ended")
         if len(sources) and not 0 <= sources.min() <= sources.max() < self._num_blocks:

@@ -1,12 +1,8 @@
-"""The units of a prefix on several ranks: a unit has every rank's part, one after the other.
+"""The units of a prefix on several ranks, whose parts are joined in the order of ranks.
 
-    unit    bytes of rank 0 | bytes of rank 1 | ...
-
-For a read, rank 0 reads its own part and waits for the other ranks' parts; steps wait meanwhile. A
-write is sent to all ranks, and each takes its part. The parallel shape is in the fingerprint of
-blocks, so units of a model that is divided otherwise are never read.
-
-Knows: parts of bytes. Does not know: prefixes, or their owners.
+A unit is a KV block, or a piece of a recurrent state of the same size. For a read, rank 0 waits for
+the other ranks' parts, and steps wait meanwhile. A write is sent to all ranks, and each rank takes
+its part. The blocks' fingerprint has the parallel shape, so units of another shape are never read.
 """
 
 from __future__ import annotations
@@ -28,13 +24,13 @@ from engine.ranks.messages import (
     WriteUnits,
 )
 
-PATIENCE_S = 60.0  # longest wait for an answer, which comes after the steps under way
+PATIENCE_S = 60.0  # maximum wait for an answer, which comes after the steps under way
 PART_BYTES = 96 << 10  # maximum bytes in one report
 
 
 @dataclass(slots=True)
 class RanksUnits:
-    """The units of all ranks, seen from rank 0, for one thread; implements `UnitMemory`."""
+    """The units of all ranks, seen from rank 0 and one thread. Implements `UnitMemory`."""
 
     own: UnitMemory
     others: OtherRanks
@@ -43,16 +39,16 @@ class RanksUnits:
 
     @property
     def unit_bytes(self) -> int:
-        """Bytes of one unit on all ranks. Raises RankGone, NotCarried."""
+        """The bytes of one unit on all ranks. Raises RankGone, NotCarried."""
         return sum(self._parts())
 
     @property
     def state_units(self) -> int:
-        """Number of units of one state, the same on all ranks."""
+        """The number of units of one recurrent state, the same on all ranks."""
         return self.own.state_units
 
     def read(self, blocks: Rows, states: Rows) -> bytes:
-        """Read the units' parts of all ranks, and join each unit's parts. Raises RankGone."""
+        """Read all ranks' parts of the units, and join them. Raises RankGone."""
         sizes = self._parts()
         self._tell(ReadUnits(blocks.tolist(), states.tolist()))
         units = np.empty((len(blocks) + len(states), sum(sizes)), np.uint8)
@@ -71,7 +67,6 @@ class RanksUnits:
         self.own.write(blocks, states, memoryview(own.tobytes()))
 
     def _tell(self, command: OfUnits) -> None:
-        """Send a command, after launching here all steps that other ranks may wait for."""
         self.catch_up()
         self.others.tell(command)
 
@@ -103,7 +98,7 @@ class RankUnits:
     rank: int
 
     def do(self, command: OfUnits) -> Iterator[UnitShape | UnitBytes]:
-        """Carry out a command; yield the reports."""
+        """Carry out a command and yield the reports."""
         match command:
             case DescribeUnits():
                 yield UnitShape(self.own.unit_bytes, self.own.state_units)

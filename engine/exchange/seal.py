@@ -1,17 +1,14 @@
-"""Encryption of blocks between two engines: AES-256-GCM under a key of their namespace.
+"""The encryption of KV blocks between two engines: AES-256-GCM under a key of their namespace.
 
     key of a fetch and a namespace = HMAC(namespace, fingerprint | both salts)
     sealed block                   = payload | tag, the block's position is the nonce
     also covered by the tag        = position | key of the block | its tokens
     tag of the slots of blocks     = HMAC(key as above, slots | position | keys | tokens)
 
-A namespace is 16 bytes that gateways derive from the secret of their state, and engines never send
-a namespace to each other. So a block can be decrypted only for a request in the block's own
-namespace, at its position and after the same tokens: an engine that gets another tenant's block by
-mistake cannot read it. Both ends add salt, so each fetch has its own keys and no nonce is used
-twice.
-
-Knows: bytes. Does not know: who may have a block, or how blocks are sent.
+A namespace is 16 bytes that gateways derive from a secret. Engines never send a namespace to each
+other. A block can therefore be decrypted only for a request in the same namespace, at the same
+position and after the same tokens. An engine that gets another tenant's block by mistake cannot
+read it. Both ends add salt, so no nonce is used twice.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from prefix_cache.namespace import Namespace
 
 TAG_BYTES = 16
-SEAL_BYTES = TAG_BYTES  # bytes of the tag of blocks that the receiver copies from the sender's pool
+SEAL_BYTES = TAG_BYTES  # bytes of an authentication tag
 
 _PLACE = struct.Struct("<Q")
 _NAME, _KEY, _SLOTS = b"ratoon exchange name", b"ratoon exchange key", b"slots"
@@ -36,15 +33,15 @@ Bytes = bytes | bytearray | memoryview
 
 
 class NotSound(Exception):
-    """Bytes that fail authentication for this request; the cause is not told."""
+    """An error for bytes that fail authentication."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealedPlace:
-    """Binding of a sealed block, or of successive blocks of one namespace.
+    """The binding of a sealed block, or of successive blocks of one namespace.
 
-    `position`: that of the first block in the prompt; `keys`, `token_ids` (int32): those of all
-    blocks.
+    `position` is the first block's position in the prompt. `keys` and `token_ids` (int32) are for
+    all blocks.
     """
 
     position: int
@@ -54,19 +51,19 @@ class SealedPlace:
 
     @property
     def covered(self) -> bytes:
-        """Bytes that the tag authenticates in addition to the payload."""
+        """The bytes that the tag authenticates in addition to the payload."""
         return _PLACE.pack(self.position) + self.keys + self.token_ids
 
 
 class Seal:
-    """Cipher of one fetch, the same at both ends. Used by one thread only."""
+    """The cipher of one fetch, the same at both ends. Used by one thread only."""
 
     def __init__(self, fingerprint: bytes, asking_salt: bytes, answering_salt: bytes) -> None:
         self._bound = _KEY + fingerprint + asking_salt + answering_salt
         self._keys: dict[Namespace, bytes] = {}
 
     def seal(self, place: SealedPlace, payload: Bytes) -> bytearray:
-        """Encrypt a payload; return it with its tag."""
+        """Encrypt a payload. Return it with its tag."""
         box = Cipher(algorithms.AES(self._key(place.namespace)), modes.GCM(_nonce(place)))
         sealing = box.encryptor()
         sealing.authenticate_additional_data(place.covered)
@@ -93,9 +90,9 @@ class Seal:
             raise NotSound from error
 
     def seal_slots(self, place: SealedPlace, slots: bytes) -> bytes:
-        """Make a tag of the pool's slots that hold blocks; the blocks' bytes are not covered.
+        """Make a tag for the slots of `place`'s blocks, which does not cover the blocks' bytes.
 
-        `slots`: int32, little endian, one for each block of `place`.
+        `slots` are int32, little endian, one for each block.
         """
         content = _SLOTS + _PLACE.pack(len(slots)) + slots + place.covered
         return hmac.digest(self._key(place.namespace), content, hashlib.sha256)[:SEAL_BYTES]
@@ -113,7 +110,7 @@ class Seal:
 
 
 def name_of(namespace: Namespace) -> bytes:
-    """Hash a namespace to its name between engines: 16 bytes that do not reveal it."""
+    """Hash a namespace to 16 bytes that do not reveal the namespace."""
     return hashlib.sha256(_NAME + namespace).digest()[:16]
 
 

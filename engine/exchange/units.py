@@ -1,10 +1,7 @@
-"""The units of a prefix as bytes: its KV blocks, and its state or ring cut to a block's size.
+"""The units of a prefix as bytes: its KV blocks, and its recurrent state cut to a block's size.
 
-Both pools are read and written on the owner thread, on the stream of the steps, so in the order of
-launches: after earlier steps and before later steps. A unit takes some microseconds in host memory,
-and a few hundred on a GPU.
-
-Knows: tensors. Does not know: prefixes, or their owners.
+The owner thread reads and writes both pools on the stream of the steps, after earlier steps and
+before later steps. A unit takes some microseconds in host memory, and a few hundred on a GPU.
 """
 
 from __future__ import annotations
@@ -24,16 +21,16 @@ Rows = npt.NDArray[np.int64]
 
 
 class UnitMemory(Protocol):
-    """The blocks and the recurrent states of one device."""
+    """An interface to the blocks and the recurrent states of one device."""
 
     @property
     def unit_bytes(self) -> int:
-        """Bytes of one unit."""
+        """The bytes of one unit."""
         ...
 
     @property
     def state_units(self) -> int:
-        """Number of units of one state; 0: no layer is recurrent."""
+        """The number of units of one recurrent state, or 0 without recurrent layers."""
         ...
 
     def read(self, blocks: Rows, states: Rows) -> bytes:
@@ -41,15 +38,15 @@ class UnitMemory(Protocol):
         ...
 
     def write(self, blocks: Rows, states: Rows, payload: memoryview) -> None:
-        """Write units to the same slots and rows; `payload` has as many units as there are rows."""
+        """Write units to slots and rows. `payload` has as many units as there are rows."""
         ...
 
 
 class DeviceUnits:
-    """The units (blocks, and pieces of states) in the pools of one rank's device."""
+    """The units, which are blocks and pieces of recurrent states, on one rank's device."""
 
     def __init__(self, pool: DevicePool, states: StatePool | WindowPool | None) -> None:
-        """Take the pools of blocks, and of states or windows where the model has such layers."""
+        """Take the pools of blocks, and of recurrent states or windows if the model has them."""
         self.unit_bytes = pool.block_bytes
         self.state_units = 0 if states is None else states.slot_blocks
         self._late = pool.late
@@ -57,7 +54,7 @@ class DeviceUnits:
         self._states = None if states is None else states.blocks
 
     def read(self, blocks: Rows, states: Rows) -> bytes:
-        """Read the bytes of these rows; waits for the device."""
+        """Read the bytes of these rows, and wait for the device."""
         self._wait_for_loads()
         parts = [self._blocks[self._on_device(blocks)]]
         if self._states is not None and len(states):
@@ -65,7 +62,7 @@ class DeviceUnits:
         return b"".join(part.cpu().numpy().tobytes() for part in parts)
 
     def write(self, blocks: Rows, states: Rows, payload: memoryview) -> None:
-        """Write the bytes of these rows; waits for the device."""
+        """Write the bytes of these rows, and wait for the device."""
         self._wait_for_loads()
         units = torch.frombuffer(bytearray(payload), dtype=torch.uint8).view(-1, self.unit_bytes)
         units = units.to(self._blocks.device)

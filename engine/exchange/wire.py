@@ -1,4 +1,4 @@
-"""Messages between two engines: one asks for blocks of a prompt, the other sends blocks.
+"""The messages between two engines, of which one asks for KV blocks of a prompt.
 
     asking                          answering
     Ask ->                                              a prompt, and its first wanted block
@@ -9,13 +9,10 @@
     Taken 8 ->                   <- Still               more may be sent; both engines are alive
                                  <- Ended               no more blocks will come
 
-Between GPUs of one host no payload is sent. `Found` has a handle of the sender's pool, and `Slots`
-the blocks' slots in that pool, from which the asker copies. The copies count once a `Still`
-confirms that the blocks were held until the copies had ended.
-
-A namespace is sent only as a digest (`names`), so that no message lets its reader decrypt a block.
-
-Knows: field names, types, bounds. Does not know: sockets, or which blocks may be sent.
+Between GPUs of one host, no payload is sent. `Found` has a handle of the sender's pool, and `Slots`
+has the blocks' slots in that pool. The asker copies the blocks from there. The copies count once a
+`Still` confirms that the blocks were held long enough. A namespace is sent only as a digest, so no
+message lets its reader decrypt a block.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-MAX_FRAME_BYTES = 8 << 20  # maximum bytes without payload: a prompt of 1M tokens has 4 MB
+MAX_FRAME_BYTES = 8 << 20  # maximum bytes without payload; a prompt of 1M tokens has 4 MB
 SALT_BYTES = 16
 SLOT_BYTES = 4  # bytes of a slot's number
 WINDOW_BYTES = 64 << 20  # maximum bytes of blocks that are under way for one ask
@@ -37,37 +34,37 @@ _Message = TypeVar("_Message")
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
-    """Ask for the blocks of a prompt that follow its `first` blocks, as many as are cached."""
+    """An ask for the cached blocks of a prompt after its `first` blocks."""
 
     number: int  # id of the fetch, unique among the connection's running fetches
     fingerprint: bytes
     salt: bytes  # SALT_BYTES random bytes
     spans: tuple[tuple[int, bytes], ...] = ()  # each namespace's first block and name
-    token_ids: bytes = b""  # int32, little endian; of whole blocks, beginning at position 0
+    token_ids: bytes = b""  # int32, little endian, of whole blocks from position 0
     first: int
     window: int  # maximum number of sent, unconfirmed blocks; 1 to `window_of`
     flow: str = ""  # opaque flow for which the sender loads blocks
-    # request that computes the prompt; blocks that it computes later are sent too
+    # The request that computes the prompt. Blocks that it computes later are sent too.
     request_id: str | None = None
-    # the asker's host, if the asker can open GPU pools there; None: send bytes
+    # The asker's host if the asker can open GPU pools there, else None.
     host: bytes | None = None
 
 
 class Taken(msgspec.Struct, frozen=True, tag="taken"):
-    """Confirmation that the first `blocks` blocks have arrived. Also sent as a keepalive."""
+    """A confirmation that the first `blocks` blocks have arrived. Also sent as a keepalive."""
 
     number: int
     blocks: int
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
-    """End of an ask by the asker."""
+    """The end of an ask by the asker."""
 
     number: int
 
 
 class PoolHandle(msgspec.Struct, frozen=True, array_like=True):
-    """Handle of a GPU pool that another process of this host can open (`peer_pool`)."""
+    """A handle of a GPU pool that another process of this host can open (`peer_pool`)."""
 
     handle: bytes
     offset: int  # byte offset of the pool in the opened memory
@@ -75,14 +72,14 @@ class PoolHandle(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True, tag="found"):
-    """Announcement of the prompt's first `blocks` blocks; the last `Found` counts."""
+    """An announcement of the prompt's first `blocks` blocks. Only the last `Found` counts."""
 
     number: int
     salt: bytes
     blocks: int
     first_reads: dict[Text, int] = {}  # blocks found for the first time, by label
     pool: PoolHandle | None = None
-    state_units: int = 0  # units of the state at the blocks' end; they are sent after the blocks
+    state_units: int = 0  # units of the recurrent state, which are sent after the blocks
 
 
 class Block(msgspec.Struct, frozen=True, tag="block"):
@@ -93,9 +90,9 @@ class Block(msgspec.Struct, frozen=True, tag="block"):
 
 
 class Slots(msgspec.Struct, frozen=True, kw_only=True, tag="slots"):
-    """Slots of the sender's pool: the blocks after the `first` blocks, leased until confirmed.
+    """The slots in the sender's pool of the blocks after the `first` blocks.
 
-    All these blocks are of one namespace.
+    The blocks are leased until confirmed. They share a namespace.
     """
 
     number: int
@@ -105,14 +102,14 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, tag="slots"):
 
 
 class Still(msgspec.Struct, frozen=True, tag="still"):
-    """Reply to `Taken`: the confirmed blocks were leased until now."""
+    """A reply to `Taken`, which tells that the confirmed blocks were leased until now."""
 
     number: int
     blocks: int
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """End of an answer; `is_all`: all wanted blocks that are available have been sent."""
+    """The end of an answer. With `is_all`, all available wanted blocks have been sent."""
 
     number: int
     why: Text
@@ -129,11 +126,11 @@ def window_of(block_bytes: int) -> int:
 
 
 class WireError(ValueError):
-    """Bytes that are not a message: too many, not MessagePack, or of the wrong shape."""
+    """An error for bytes that are not a message."""
 
 
 class ExchangeCodec:
-    """Codec of both directions, for one thread. Holds only msgspec's compiled coders."""
+    """A codec of both directions, for one thread."""
 
     def __init__(self) -> None:
         self._encoder = msgspec.msgpack.Encoder()
@@ -145,11 +142,11 @@ class ExchangeCodec:
         return self._encoder.encode(message)
 
     def decode_to_source(self, frame: bytes | memoryview) -> ToSource:
-        """Decode an asker's message; raise WireError, and nothing else, for any bytes."""
+        """Decode an asker's message. Raises only WireError, for any bytes."""
         return _decode(self._to_source, frame)
 
     def decode_from_source(self, frame: bytes | memoryview) -> FromSource:
-        """Decode a sender's message; raise WireError, and nothing else, for any bytes."""
+        """Decode a sender's message. Raises only WireError, for any bytes."""
         return _decode(self._from_source, frame)
 
 
@@ -159,5 +156,5 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Message], frame: bytes | memoryvie
     try:
         return decoder.decode(frame)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-        # msgspec's error may quote the frame, and a frame contains a prompt.
+        # msgspec's error may quote the frame, which contains a prompt.
         raise WireError(f"not a message: {type(error).__name__}") from None

@@ -1,10 +1,7 @@
 """The rows of a step, concatenated into the tensors that a decoder reads.
 
-The tensors are built on the host with numpy, with loops over rows but not over tokens, and are
-copied to the device at once.
-
-The device fills in a pending token (`feed`) from the sample that the previous step wrote for the
-row's batch slot.
+The host builds the tensors with numpy and copies them to the device at once. The device fills in a
+pending token (`feed`) from the sample of the previous step.
 """
 
 from __future__ import annotations
@@ -44,15 +41,15 @@ FOLLOWED = "followed_"  # prefix of the names of `Followed`'s arrays
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Input of one step on the device.
+    """The input of one step on the device.
 
-    `token_ids` (T,) int64. `outputs` (S,) int64: the flat indices of the tokens after which a token
-    is sampled, in row order; `output_slots` (S,) int64: the batch slots of the samples' rows.
-    `pending` (P,) int64: the flat indices of the pending tokens; `pending_slots` (P,) int64: the
-    batch slots for which these tokens were sampled last. `state_rows`: the rows with the slots of
-    their states, if the model has states. `windows`: the layout of the layers whose KV lies in
-    rings. `adapters` (T,) int32: the slot of each token's adapter, if a row has an adapter.
-    `next_ids` and `drawn`: the fields of `NextTokens`, if a head drafts.
+    `token_ids` (T,) int64. `outputs` (S,) int64 are the indices of the tokens after which a token
+    is sampled, in row order. `output_slots` (S,) int64 are the batch slots of these samples.
+    `pending` (P,) int64 are the indices of the pending tokens. `pending_slots` (P,) int64 are the
+    batch slots whose last samples are these tokens. `state_rows` are the slots of the recurrent
+    states, if the model has any. `windows` is the layout of the layers whose KV lies in rings.
+    `adapters` (T,) int32 are the slots of the tokens' adapters, if any. `next_ids` and `drawn` are
+    the fields of `NextTokens`, if a head drafts.
     """
 
     token_ids: Tensor
@@ -94,10 +91,10 @@ def build_batch(
     has_head: bool = False,
     rings: RingShape | None = None,
 ) -> Batch:
-    """Concatenate `rows`: at least one row, decodes first. `tables` has the rows' blocks.
+    """Concatenate `rows`: at least one row, decodes first.
 
-    With `sharing`, decode rows are put in the order of `sharing`; samples stay in the order of
-    `rows`. Without `sizes`, no decode's keys are split.
+    `tables` has the rows' blocks. With `sharing`, decode rows are put in its order, but samples
+    stay in the order of `rows`. Without `sizes`, no decode's keys are split.
     """
     arrays = _host_batch(rows, tables, block_size, sharing)
     if has_states:
@@ -136,7 +133,6 @@ def build_batch(
 
 
 def _state_rows(layout: BatchLayout, tensors: dict[str, Tensor]) -> StateRows:
-    """Build the rows of states; move the tensors of `state_fields` out of the dict."""
     return StateRows(
         row_starts=layout.query_starts,
         context_lens=layout.context_lens,
@@ -154,7 +150,6 @@ def _followed_fields(
     arrays: dict[str, HostArray],
     sizes: SplitSizes | None,
 ) -> dict[str, HostArray]:
-    """Return the arrays of `Followed`, each under the prefix `FOLLOWED` and its field's name."""
     fields: dict[str, HostArray] = {
         "samples": rows.samples,
         "firsts": rows.firsts,
@@ -168,18 +163,15 @@ def _followed_fields(
 
 
 def _followed(tensors: dict[str, Tensor]) -> Followed:
-    """Build `Followed`; move its tensors out of the dict."""
     names = [name for name in tensors if name.startswith(FOLLOWED)]
     return Followed(**{name.removeprefix(FOLLOWED): tensors.pop(name) for name in names})
 
 
 def _windows(layout: BatchLayout, tensors: dict[str, Tensor], shape: RingShape) -> BatchLayout:
-    """Build the layout for rings; move the tensors of `ring_fields` out of the dict."""
     return RingTables(*(tensors.pop(name) for name in RING_FIELDS)).layout(layout, shape)
 
 
 def _shared_prefix(tensors: dict[str, Tensor], most_rows: int) -> SharedPrefix:
-    """Build the shared prefix; move the tensors of `Sharing.fields` out of the dict."""
     names = ("group_starts", "key_ends", "own_starts")
     return SharedPrefix(**{name: tensors.pop(name) for name in names}, max_group_rows=most_rows)
 
@@ -187,7 +179,6 @@ def _shared_prefix(tensors: dict[str, Tensor], most_rows: int) -> SharedPrefix:
 def _host_batch(
     given: Sequence[Row], tables: BlockTables, block_size: int, sharing: Sharing | None
 ) -> dict[str, HostArray]:
-    """Build the arrays of a `Batch` and of its layout, by field name."""
     rows, order = in_batch_order(given, sharing)
     starts = np.array([row.start for row in rows], dtype=np.int64)
     ends = np.array([row.end for row in rows], dtype=np.int64)

@@ -12,7 +12,7 @@ from engine.step import Row
 
 
 class BlockRun(NamedTuple):
-    """Blocks of a batch slot's row, from position `first` on."""
+    """The blocks of a batch slot's row, from position `first` on."""
 
     batch_slot: int
     first: int
@@ -25,15 +25,14 @@ class BlockRun(NamedTuple):
 
 
 class BlockTables:
-    """Block ids, by batch slot.
+    """The block ids, by batch slot.
 
-    `host` (batch slots + 1, blocks) int32; of each row, the first `num_blocks` ids are valid.
-
-    Padding rows read the last table row, `nobody`. Used by one thread only.
+    `host` (batch slots + 1, blocks) int32 has `num_blocks` valid ids in each row. Padding rows read
+    the last table row, `nobody`. Used by one thread only.
     """
 
     def __init__(self, *, num_batch_slots: int, num_blocks: int, scratch_block: int = 0) -> None:
-        """Allocate rows of `num_blocks` for the longest sequence; padding has `scratch_block`."""
+        """Allocate rows of `num_blocks` for the longest sequence. Padding has `scratch_block`."""
         self.nobody = num_batch_slots
         shape = (num_batch_slots + 1, num_blocks)
         self.host: npt.NDArray[np.int32] = np.full(shape, scratch_block, np.int32)
@@ -53,11 +52,13 @@ class BlockTables:
             self._send(runs)
 
     def of(self, batch_slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """Return the rows of `batch_slots` (R,), as wide as the longest; 0 after the last block."""
+        """Return the rows of `batch_slots` (R,), as wide as the longest, with 0 after the last
+        block.
+        """
         lengths = self.num_blocks[batch_slots]
         tables = self.host[batch_slots, : lengths.max()]
         tables[np.arange(tables.shape[1]) >= lengths[:, None]] = 0
         return tables
 
     def _send(self, runs: list[BlockRun]) -> None:
-        """Send changes to the device's copy of the tables, if there is one."""
+        """Send changes to the device's copy of the tables, if it has a copy."""

@@ -1,17 +1,13 @@
-"""Further drafts of a model checkpoint's draft head, each computed from the draft before.
+"""The further drafts of a model checkpoint's draft head, each computed from the draft before.
 
 The head is run again on its own hidden state and its own draft, at the next position:
 
     hidden state of the decoder at p, sample at p + 1     -> draft at p + 2, state of the head
     state of the head,                draft at p + 2      -> draft at p + 3, ...
 
-The head's keys at p + 1 and later take the places after the sequence's last computed token; the
-later step that computes the tokens there overwrites these keys. The head drafts further only after
-the sample that follows the last accepted draft of a row, since the later samples do not count. Only
-the device knows which sample this is. So the head runs for every sample of the row, with the inputs
-of this one.
-
-Knows: rows, tensors of one step. Does not know: what a head computes (`layers.draft_head`).
+The head writes keys after the sequence's last computed token, which a later step overwrites. It
+drafts further only after the sample that follows a row's last accepted draft. Only the device knows
+which sample this is, so the head runs for every sample of the row with that sample's inputs.
 """
 
 from __future__ import annotations
@@ -36,19 +32,19 @@ FURTHER = 2  # number of drafts that the head makes after its first draft
 # The maximum number of samples of a step in which the head drafts further. Larger steps verify no
 # drafts.
 MOST_FOLLOWED = 64
-NO_DRAFT = -1  # in place of a token id, where there is no draft
+NO_DRAFT = -1  # in place of a token id without a draft
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """Samples of a step after which the head drafts further, A of them.
+    """The A samples of a step after which the head drafts further.
 
-    `samples` (A,) int64: their places among the step's samples. `firsts` (A,) int64: the place
-    among these A of the first sample of the same row. `compared` (A,) int64: the place, among the
-    step's T tokens, of the draft that a sample is compared with; T without a draft. `ends` (A,)
-    int32: the number of tokens before each sample; 0 for padding. `tables` (A, blocks) int32: the
-    blocks of the samples' sequences. `splits`: as in `BatchLayout`, for contexts `FURTHER` tokens
-    longer than those of the rows' last tokens.
+    `samples` (A,) int64 are their places among the step's samples. `firsts` (A,) int64 are the
+    places of the first samples of the same rows. `compared` (A,) int64 are the places of the drafts
+    with which the samples are compared, or T without a draft. `ends` (A,) int32 are the numbers of
+    tokens before each sample, or 0 for padding. `tables` (A, blocks) int32 are the blocks of the
+    samples' sequences. `splits` is as in `BatchLayout`, for contexts that are `FURTHER` tokens
+    longer.
     """
 
     samples: Tensor
@@ -89,10 +85,10 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """Outputs of the decoder and the head at A samples, from which the next drafts are computed.
+    """The outputs of the decoder and the head at A samples, for the next drafts.
 
-    `sampled` and `drafted` (A,) int64, `hidden` (A, H) of the head, `positions` (A,) int64 of the
-    tokens before the samples.
+    `sampled` and `drafted` are (A,) int64, `hidden` of the head is (A, H). `positions` (A,) int64
+    are of the tokens before the samples.
     """
 
     sampled: Tensor
@@ -113,9 +109,10 @@ def draft_further(
     followed: Followed,
     drafted: Drafted,
 ) -> list[Tensor]:
-    """Launch the head `FURTHER` times; return the drafts (A,) of each launch.
+    """Launch the head `FURTHER` times.
 
-    Only the last sample that counts in a row gets drafts; other samples get `NO_DRAFT`.
+    Return the drafts (A,) of each launch. Samples other than a row's last sample that counts get
+    `NO_DRAFT`.
     """
     chosen = followed.chosen(token_ids, drafted.sampled)
     places = torch.arange(len(chosen), device=chosen.device)
@@ -135,8 +132,8 @@ def draft_further(
 class FollowedRows:
     """The fields of `Followed` on the host.
 
-    `nexts` (A,): the place, among the step's samples, of the next sample of the same row; -1
-    if there is none. `longest` (A,): the context of the last token of each sample's row.
+    `nexts` (A,) are the places of the next samples of the same rows, or -1. `longest` (A,) are the
+    contexts of the rows' last tokens.
     """
 
     samples: Ints
@@ -147,7 +144,10 @@ class FollowedRows:
     batch_slots: Ints
 
     def compared(self, outputs: Ints, nowhere: int) -> Ints:
-        """Return `Followed.compared`. `outputs` (S,): the places of the tokens before samples."""
+        """Return `Followed.compared`.
+
+        `outputs` (S,) are the places of the tokens before samples.
+        """
         return np.where(self.nexts < 0, nowhere, outputs[self.nexts])
 
     def splits(self, sizes: SplitSizes) -> npt.NDArray[np.int32]:
@@ -158,10 +158,10 @@ class FollowedRows:
 def followed_rows(
     given: Sequence[Row], tables: BlockTables, block_size: int
 ) -> FollowedRows | None:
-    """Find the samples after which the head drafts further, in a step by token; None: no sample.
+    """Find the samples after which the head drafts further, or return None.
 
-    After a sample the head drafts further if its sequence has blocks for `FURTHER` more tokens. In
-    a step with more than `MOST_FOLLOWED` samples the head drafts further after none.
+    The step is by token. The sequence needs blocks for `FURTHER` more tokens. A step with more than
+    `MOST_FOLLOWED` samples has no such sample.
     """
     rows = [row for row in given if row.samples and row.kind is not SCORE]
     if not 0 < len(rows) <= MOST_FOLLOWED:

@@ -1,10 +1,7 @@
-"""Drafts of a model checkpoint's draft head: the tokens that the head expects after each sample.
+"""The drafts of a model checkpoint's draft head after each sample.
 
-The head computes all tokens of a step once each token's next token is known or sampled. So every
-block with the decoder's KV, cached or not, has the head's KV as well.
-
-Knows: tensors of one step. Does not know: what the head computes (`layers.draft_head`), or how
-drafts are verified.
+The head computes all tokens of a step once each token's next token is known or sampled. Every block
+with the decoder's KV therefore has the head's KV as well.
 """
 
 from __future__ import annotations
@@ -30,15 +27,15 @@ ID_BYTES = 4  # bytes of a token's id in a row
 class NextTokens:
     """The token after each token of a step.
 
-    `ids` (T,) int64: the next tokens, as far as they are known. `drawn` (S,) int64: the place in
-    `ids` of each sampled token; T for a sample that has no place there.
+    `ids` (T,) int64 are the known next tokens. `drawn` (S,) int64 are the places in `ids` of the
+    sampled tokens, or T without such a place.
     """
 
     ids: Tensor
     drawn: Tensor
 
     def given(self, sampled: Tensor) -> Tensor:
-        """Return all next tokens (T,), with the tokens `sampled` (S,) int64 put in their places."""
+        """Return all next tokens (T,), including the tokens `sampled` (S,) int64."""
         ids = self.ids.new_empty(len(self.ids) + 1)
         ids[:-1] = self.ids
         return ids.index_copy_(0, self.drawn, sampled)[:-1]
@@ -58,9 +55,10 @@ class HeadStep:
     followed: Followed | None = None  # None: the head drafts only one token after each sample
 
     def draft(self, sampled: Tensor) -> Tensor:
-        """Launch the head; return its drafts (drafts, S) int64 after each token of `sampled` (S,).
+        """Launch the head.
 
-        An entry is `NO_DRAFT` where there is no draft.
+        Return its drafts (drafts, S) int64 after each token of `sampled` (S,). An entry without a
+        draft is `NO_DRAFT`.
         """
         ids = self.next.given(sampled)
         hidden = self._hidden(ids, self.outputs)
@@ -75,7 +73,7 @@ class HeadStep:
         return torch.stack([drafted, *(nothing.index_copy(0, places, ids) for ids in further)])
 
     def write(self) -> None:
-        """Launch the head of a step that samples nothing, for its KV alone."""
+        """Launch the head of a step that samples nothing, only to write its KV."""
         self._hidden(self.next.ids, self.outputs[:0])
 
     def _hidden(self, ids: Tensor, outputs: Tensor) -> Tensor:
@@ -84,18 +82,18 @@ class HeadStep:
 
 @dataclass(frozen=True, slots=True)
 class WithDrafts:
-    """A launched step, and the head's drafts after each sample; implements `Launched`."""
+    """A launched step, and the head's drafts after each sample. Implements `Launched`."""
 
     launched: Launched
     drafted: HostCopy  # drafted tokens, (drafts, S)
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step and the drafts; return the samples with their drafts."""
+        """Wait for the step and the drafts. Return the samples with their drafts."""
         return with_drafts(self.launched.collect(), self.drafted.wait().tolist())
 
 
 def with_drafts(sampled: list[Sampled], drafted: list[list[int]]) -> list[Sampled]:
-    """Return the samples with their drafts; `drafted[i]` has draft number i after each sample."""
+    """Return the samples with their drafts. `drafted[i]` has draft number i after each sample."""
     return [
         one._replace(drafted=tuple(id_ for id_ in ids if id_ != NO_DRAFT))
         for one, ids in zip(sampled, zip(*drafted, strict=True), strict=True)
@@ -123,7 +121,7 @@ def next_ids_of(rows: Sequence[Row], block_size: int) -> npt.NDArray[np.int32]:
 def drawn_places(
     given: Sequence[Row], outputs: npt.NDArray[np.int64], nowhere: int
 ) -> npt.NDArray[np.int64]:
-    """Return `NextTokens.drawn` of the samples after `outputs` (S,): `nowhere` for scored rows."""
+    """Return `NextTokens.drawn` of the samples after `outputs` (S,). Scored rows get `nowhere`."""
     scored = sum(row.num_samples for row in given if row.kind is SCORE)
     places = outputs.copy()
     places[len(places) - scored :] = nowhere

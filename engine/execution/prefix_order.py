@@ -1,11 +1,11 @@
-"""Leases in the order of their blocks, so that leases with common prefixes are neighbours.
+"""The leases in the order of their blocks, so leases with common prefixes are neighbours.
 
     blocks   1 2 3 4 | 1 2 3 9 | 1 2 5 | 7 8        each lease's blocks, from position 0
     runs          3         2       0                number of blocks that neighbours have in common
 
-A lease's blocks never change place, and two leases share only blocks that were in the tree when the
-later lease was taken. So a lease is compared with its neighbours only once, when it is added. Block
-ids are compared, since a shared block has one id. Removing a lease needs no comparison.
+A lease's blocks never change place. Two leases share only blocks that were in the tree when the
+later lease was taken. A lease is therefore compared with its neighbours only once. Block ids are
+compared, since a shared block has one id.
 """
 
 from __future__ import annotations
@@ -23,24 +23,27 @@ from prefix_cache.tree.edge import common_prefix
 
 
 class LeaseGroup(NamedTuple):
-    """Leases that begin with the same `run` blocks; `members` are their indices in the order."""
+    """The leases that begin with the same `run` blocks.
+
+    `members` are their indices in the order.
+    """
 
     run: int
     members: list[int]
 
     @property
     def saved(self) -> int:
-        """Number of block reads that the group saves."""
+        """The number of block reads that the group saves."""
         return (len(self.members) - 1) * self.run
 
 
 class PrefixOrder:
-    """The sorted `leases`, and the number of blocks that each has in common with the next lease."""
+    """The sorted `leases`, and the number of blocks that each shares with the next lease."""
 
     def __init__(self) -> None:
         self.leases: list[int] = []
-        self._keys: list[bytes] = []  # sorted keys, one a lease: its block ids as bytes
-        self._runs: list[int] = []  # common blocks of neighbours: one fewer than leases
+        self._keys: list[bytes] = []  # sorted block ids as bytes, one key a lease
+        self._runs: list[int] = []  # common blocks of neighbours, one fewer than leases
         self._key_of: dict[int, bytes] = {}
 
     @property
@@ -49,7 +52,7 @@ class PrefixOrder:
         return self._key_of.keys()
 
     def add(self, lease: int, blocks: npt.NDArray[np.int32]) -> None:
-        """Insert a new lease; `blocks` (n,) int32 are its first blocks."""
+        """Insert a new lease, whose first blocks are `blocks` (n,) int32."""
         key = blocks.tobytes()
         at = bisect(self._keys, key)
         self._keys.insert(at, key)
@@ -85,14 +88,15 @@ class PrefixOrder:
 
 
 def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]:
-    """Group leases; `runs` has the number of blocks that each has in common with the next lease.
+    """Group leases.
+
+    `runs` are the numbers of blocks that leases have in common with the next lease.
 
     The runs make a tree whose leaves are the leases. Nodes are visited from the leaves to the root.
-    Each node proposes one group at the node's shorter run: the node's leaves that are in no group
-    yet, and the members of lower groups if they save more in the proposed group. The node makes the
-    group only if it saves more in all. The result is seldom worse than the best groups: a leaf that
-    a node takes can no longer join a group nearer to the root. If all runs are shorter than
-    `least_run`, one pass over the runs suffices.
+    Each node proposes one group of its leaves that are in no group yet. Members of lower groups
+    join if they save more in the proposed group. The node makes the group only if that saves more
+    in all. The result is seldom worse than the best groups. If all runs are shorter than
+    `least_run`, one pass suffices.
     """
     runs = np.where(runs >= least_run, runs, 0)
     changes = np.flatnonzero(runs != np.concatenate(([0], runs[:-1]))).tolist()
@@ -128,7 +132,7 @@ class _SharedRun:
         self.groups += child.groups
 
     def closed(self, last: _SharedRun) -> _SharedRun:
-        """Close this node after its last child; group its leases if that saves more."""
+        """Close this node after its last child, and group its leases if that saves more."""
         self.take(last)
         taken = [group for group in self.groups if len(group.members) * self.run > group.saved]
         members = self.leaves + [member for group in taken for member in group.members]
@@ -140,5 +144,4 @@ class _SharedRun:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """Count the equal leading blocks of two keys."""
     return common_prefix(np.frombuffer(one, np.int32), np.frombuffer(other, np.int32))

@@ -1,8 +1,4 @@
-"""The readings of a step: hidden states and single logits, copied to the host with the samples.
-
-Knows: rows, and what they read at their last tokens. Does not know: how an embedding is scaled, or
-what a token's logit means.
-"""
+"""The hidden states and single logits of a step, copied to the host with the samples."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from engine.transfers import HostCopy, to_device
 
 
 def are_read(rows: Sequence[Row]) -> bool:
-    """Return whether any row needs more than samples: an embedding, or candidates' logits."""
+    """Return whether any row needs an embedding or candidates' logits."""
     return any(row.embeds or row.candidates for row in rows)
 
 
@@ -25,8 +21,8 @@ def are_read(rows: Sequence[Row]) -> bool:
 class Readings:
     """The hidden states and logits of a step's sampling rows, being copied to the host.
 
-    `embedding`: the indices of the E rows whose states (E, H) float32 are copied. `counts`: the
-    number of candidates of each row; the logits (C,) float32 of all C candidates are copied.
+    `embedding` are the indices of the E rows whose states (E, H) float32 are copied. `counts` are
+    the rows' numbers of candidates. The logits (C,) float32 of all C candidates are copied.
     """
 
     embedding: Sequence[int]
@@ -35,7 +31,7 @@ class Readings:
     logits: HostCopy
 
     def add_to(self, sampled: list[Sampled]) -> list[Sampled]:
-        """Wait for the copies; return the samples with their readings."""
+        """Wait for the copies. Return the samples with their readings."""
         for place, state in zip(self.embedding, self.states.wait(), strict=True):
             sampled[place] = sampled[place]._replace(embedding=state.tobytes())
         logits, first = self.logits.wait(), 0
@@ -48,7 +44,7 @@ class Readings:
 
 
 def read(hidden: Tensor, logits: Tensor, rows: Sequence[Row]) -> Readings:
-    """Start copying to the host the parts of `hidden` (R, H) and `logits` (R, V) that `rows` need.
+    """Start copying the parts of `hidden` (R, H) and `logits` (R, V) that `rows` need.
 
     Both tensors stay unchanged, and nothing waits for the device.
     """
@@ -67,11 +63,11 @@ def read(hidden: Tensor, logits: Tensor, rows: Sequence[Row]) -> Readings:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedWithReadings:
-    """A step's samples and readings; implements `Launched`."""
+    """The samples and readings of a step. Implements `Launched`."""
 
     launched: Launched
     readings: Readings
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step; return one `Sampled` per row, in order."""
+        """Wait for the step. Return one `Sampled` per row, in order."""
         return self.readings.add_to(self.launched.collect())

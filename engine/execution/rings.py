@@ -1,13 +1,11 @@
-"""The rings of a step: where the layers with a window find and write the keys of each row.
+"""The rings of a step, which hold the keys of layers with an attention window.
 
     decode, VERIFY    block b in the row's ring, at b % places
     others            earlier blocks in the row's ring, the blocks of new tokens in scratch blocks
 
-Before the forward pass, a ring is copied from the slot that its row reads to the slot that the row
-writes, if the two differ: for prompts, and where the cache keeps the ring unchanged. After the
-forward pass, the last blocks of prompts are copied from the scratch blocks to their rings.
-
-Knows: rows, places of blocks. Does not know: who owns a slot, or what layers there are.
+Before the forward pass, a ring is copied if its row reads and writes different slots. This happens
+for prompts, and where the cache keeps the ring unchanged. After the forward pass, the last blocks
+of prompts are copied from the scratch blocks to their rings.
 """
 
 from __future__ import annotations
@@ -33,10 +31,10 @@ ALL_IN_RING = 2**30  # more blocks than any sequence has
 
 @dataclass(frozen=True, slots=True)
 class RingRows:
-    """Places of the blocks of R rows, each field (R,) int32; `RingTables` has them on the device.
+    """The places of the blocks of R rows, each field (R,) int32.
 
-    Block b of row r is at `rings[r] * places + b % places` if it is before `ring_ends[r]`, else at
-    `b + scratch_starts[r]`.
+    Block b of row r is at `rings[r] * places + b % places` before `ring_ends[r]`, else at `b +
+    scratch_starts[r]`.
     """
 
     rings: Ints
@@ -44,7 +42,7 @@ class RingRows:
     scratch_starts: Ints
 
     def blocks(self, rows: Wide, blocks: Wide, shape: RingShape) -> Wide:
-        """Return the ids in the window pool, (N,), of `blocks` of the sequences of `rows`."""
+        """Return the window pool's ids (N,) of `blocks` of the sequences of `rows`."""
         ids: Wide = self.rings[rows].astype(np.int64) * shape.places + blocks % shape.places
         is_new = blocks >= self.ring_ends[rows]
         ids[is_new] = (blocks + self.scratch_starts[rows])[is_new]
@@ -68,7 +66,7 @@ def ring_rows(rows: Sequence[Row], shape: RingShape) -> RingRows:
 
 
 def ring_slots(rows: Sequence[Row], places: RingRows, shape: RingShape) -> Wide:
-    """Return the slot where each token's KV is written, (T,), as in `BatchLayout.slots`."""
+    """Return the slots where the tokens' KV is written, (T,), as in `BatchLayout.slots`."""
     starts = np.array([row.start for row in rows], np.int64)
     counts = np.array([row.num_new for row in rows], np.int64)
     of_row = np.repeat(np.arange(len(rows)), counts)
@@ -80,7 +78,7 @@ def ring_slots(rows: Sequence[Row], places: RingRows, shape: RingShape) -> Wide:
 
 @dataclass(frozen=True, slots=True)
 class RingTables:
-    """`RingRows` on the device, (R,) int32 each, and `slots` (T,) int64 of the tokens."""
+    """The `RingRows` on the device, (R,) int32 each, and `slots` (T,) int64 of the tokens."""
 
     rings: Tensor
     ring_ends: Tensor
@@ -90,7 +88,7 @@ class RingTables:
     def layout(self, layout: BatchLayout, shape: RingShape) -> BatchLayout:
         """Return the step's layout for the layers with a window.
 
-        Rows share no reads: the prefixes that they share lie before most of their windows.
+        Rows share no reads, since shared prefixes lie before most windows.
         """
         width = layout.block_tables.shape[1]
         blocks = torch.arange(width, dtype=torch.int32, device=self.rings.device)

@@ -1,4 +1,4 @@
-"""The numbers of a step's rows, on the host: what eager batches and captured graphs both copy."""
+"""The numbers of a step's rows on the host, for eager batches and captured graphs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Numbers = TypeVar("Numbers", npt.NDArray[np.int32], npt.NDArray[np.int64])
 
 
 def state_fields(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.int32]]:
-    """Return each row's state slots, run and kept tokens, (R,), by the names of `StateRows`."""
+    """Return the fields of `StateRows` (R,) by name: recurrent states' slots, runs, kept tokens."""
     runs, kept = _runs(rows)
     return {
         "read_slots": np.array([row.state_in for row in rows], np.int32),
@@ -34,7 +34,7 @@ def state_fields(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.int32]]:
 
 
 def ring_fields(rows: Sequence[Row], shape: RingShape) -> dict[str, HostArray]:
-    """Return the fields of `RingTables` of rows in batch order, by the names of `RING_FIELDS`."""
+    """Return the fields of `RingTables` by name, with rows in batch order."""
     places = ring_rows(rows, shape)
     slots = ring_slots(rows, places, shape)
     return dict(
@@ -53,7 +53,6 @@ def adapters_of(rows: Sequence[Row]) -> npt.NDArray[np.int32]:
 
 
 def _runs(rows: Sequence[Row]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Return `StateRows.runs` and `kept` of rows by token; a VERIFY row's tokens are adjacent."""
     runs, kept = np.ones((2, len(rows)), np.int32)
     first = 0
     for at, row in enumerate(rows):
@@ -73,7 +72,7 @@ def splits_of(
 ) -> npt.NDArray[np.int32]:
     """Compute `BatchLayout.splits` of decodes with contexts (R,), in batch order.
 
-    A group of rows that share a prefix is cut as one item; it has at most `rows_together` rows.
+    A group of rows that share a prefix is cut as one item.
     """
     if sharing is None:
         return sizes.cut(contexts)
@@ -81,7 +80,7 @@ def splits_of(
 
 
 def more_samples(rows: Sequence[Row]) -> int:
-    """Count the samples beyond each row's first. Only scored rows, the last rows, have several."""
+    """Count the samples beyond each row's first. Only scored rows have several samples."""
     scored = takewhile(lambda row: row.kind is SCORE, reversed(rows))
     return sum(row.num_samples - 1 for row in scored)
 

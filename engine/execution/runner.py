@@ -1,10 +1,7 @@
 """The runner of steps: block moves, batch, forward pass, sampling.
 
-The token sampled for a batch slot stays on the device, where the next step reads it. So the next
-step can be launched before the token is collected.
-
-Knows: the order of these parts on the device; nothing here waits for the device. Does not know: why
-a step has its rows, or where the tokens go.
+The token sampled for a batch slot stays on the device, where the next step reads it. The next step
+can therefore be launched before the host has the token.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ from storage.pools.window_pool import StepWindows
 
 
 class DeviceMover(Protocol):
-    """Block mover within the device, on the compute stream."""
+    """An interface to moves of blocks within the device, on the compute stream."""
 
     def execute(self, moves: Sequence[Move]) -> None:
         """Copy the block of every move."""
@@ -50,9 +47,10 @@ class DeviceMover(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelRunner:
-    """The runner of one model on one device; implements `Runner`.
+    """The runner of one model on one device.
 
-    `last_tokens` (batch slots or more,) int64: the token last sampled for each batch slot.
+    Implements `Runner`. `last_tokens` (batch slots or more,) int64 are the tokens last sampled for
+    each batch slot.
     """
 
     decoder: Decoder
@@ -67,7 +65,7 @@ class ModelRunner:
     rings: Rings | None = None  # None: all layers with attention have their KV in `pool`
 
     def sharing(self, rows: Sequence[Row]) -> Sharing | None:
-        """Order a step's decodes by token for shared reads; None if every decode reads alone."""
+        """Order a step's decodes by token for shared reads, or return None if all read alone."""
         if self.prefixes is None:
             return None
         decodes = rows[: count_decodes(rows)]
@@ -78,12 +76,12 @@ class ModelRunner:
 
     @torch.inference_mode()
     def launch(self, step: Step) -> Launched:
-        """Start computing `step`; on CUDA this returns before the device is done."""
+        """Start computing `step`. On CUDA this returns before the device is done."""
         self.tables.update(step.rows)
         return self.compute(by_token(step), self.sharing(step.rows))
 
     def compute(self, step: Step, sharing: Sharing | None) -> Launched:
-        """Compute a step by token. Its new blocks must be in the tables already."""
+        """Compute a step by token, whose new blocks are in the tables."""
         if not step.rows:
             self.copy(step)
             return LaunchedWithoutOutput(record_event(self.last_tokens.device))
@@ -92,7 +90,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def launch_forward(self, step: Step) -> Forward:
-        """Start computing `step`, without the sampling."""
+        """Start computing `step` without the sampling."""
         self.tables.update(step.rows)
         return self.forward(by_token(step), self.sharing(step.rows))
 
@@ -150,7 +148,7 @@ class ModelRunner:
             self.mover.copy_tokens(step.copies)
 
     def states_of(self, batch: Batch) -> StepMemory:
-        """Return the states or rings of a batch; None if all layers have their KV in the pool."""
+        """Return the recurrent states or rings of a batch, or None if all KV is in the pool."""
         if self.rings is not None and batch.windows is not None:
             return StepWindows(batch.windows, self.rings.pool.layers)
         if self.states is None or batch.state_rows is None:
@@ -160,10 +158,10 @@ class ModelRunner:
 
 @dataclass(frozen=True, slots=True)
 class EagerForward:
-    """Logits that are being computed; implements `Forward`.
+    """The logits that are being computed.
 
-    `logits` (R, V) follow the tokens `inputs` (R,) int64. The sampled tokens are kept in
-    `batch_slots` (R,) int64.
+    Implements `Forward`. `logits` (R, V) follow the tokens `inputs` (R,) int64. The sampled tokens
+    are kept in `batch_slots` (R,) int64.
     """
 
     sampler: Sampler
@@ -182,7 +180,7 @@ class EagerForward:
         # before the sampling, which changes logits
         readings = None if hidden is None else read(hidden, self.logits, rows)
         sampled = self.sampler.launch(self.logits, rows, self.inputs, allowed)
-        # A row with several samples may keep any of them here: its sequence waits until all samples
+        # A row with several samples may keep any of them here. Its sequence waits until all samples
         # are on the host.
         self.last_tokens.index_copy_(0, self.batch_slots, sampled.tokens)
         launched: Launched = sampled
@@ -202,7 +200,7 @@ class EagerForward:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedWithoutOutput:
-    """A step without sampled tokens; implements `Launched`."""
+    """A step without sampled tokens. Implements `Launched`."""
 
     done: torch.cuda.Event | None
 

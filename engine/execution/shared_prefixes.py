@@ -1,13 +1,12 @@
-"""Groups of a step's decode rows with a common prefix, whose KV is read once.
+"""The groups of a step's decode rows with a common prefix, whose KV is read once.
 
     rows in the step   0  1  2  3  4  5
     in batch order     1  4  5 | 0  3 | 2        groups first, then rows that share nothing
     shared keys        4,096     1,280  0
 
-Rows are identified by their leases, which outlive steps. So groups stay valid until a row joins or
-leaves. A row that leaves is taken out of its group, a row that joins enters its neighbour's group,
-and after some changes the groups are chosen anew. There is one level of groups: two levels were
-measured to be slower.
+Rows are identified by their leases, which outlive steps. A row that leaves is taken out of its
+group. A row that joins enters its neighbour's group. After some changes, the groups are chosen
+anew. There is one level of groups, because two levels were measured to be slower.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MIN_GROUP_ROWS = 4  # smallest `most_rows` for which `most_groups` holds
 
 @dataclass(frozen=True, slots=True)
 class SharingRule:
-    """Condition for shared reads. `token_bytes`: size of a token's keys and values in one layer."""
+    """The condition for shared reads. `token_bytes` is the size of a token's KV in one layer."""
 
     block_size: int
     token_bytes: int
@@ -44,7 +43,7 @@ class SharingRule:
 
     @property
     def least_blocks(self) -> int:
-        """Number of blocks that hold `least_tokens`."""
+        """The number of blocks that hold `least_tokens`."""
         return -(-self.least_tokens // self.block_size)
 
     def pays(self, groups: Iterable[_Members]) -> bool:
@@ -59,24 +58,23 @@ class SharingRule:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Order of the decode rows of one step: `order[p]` is the row at place p.
+    """The order of the decode rows of one step, whose row at place p is `order[p]`.
 
-    S groups come first. `starts` (S + 1,) int32: the groups' first places, and the end of the last
-    group. `key_ends` (S,) int32: the number of tokens that each group reads together. The rows
-    after the groups share nothing.
+    S groups come first. `starts` (S + 1,) int32 are the groups' first places, and the end of the
+    last group. `key_ends` (S,) int32 are the numbers of tokens that the groups read together. The
+    rows after the groups share nothing.
     """
 
     order: npt.NDArray[np.int64]
     starts: Ints
     key_ends: Ints
     most_rows: int
-    _made: dict[int, dict[str, Ints]] = field(default_factory=dict)  # fields by number of rows
+    _made: dict[int, dict[str, Ints]] = field(default_factory=dict)  # by number of rows
 
     def fields(self, num_rows: int) -> dict[str, Ints]:
         """Return the arrays of a `SharedPrefix` for `num_rows` decode rows, padding at the end.
 
-        Every row has to be in a group, since the kernel notes by group where the parts of a row's
-        result lie. Rows that share nothing, and padding, are in groups without keys.
+        The kernel needs every row in a group. Other rows, and padding, are in groups without keys.
         """
         if num_rows not in self._made:
             self._made[num_rows] = self._fields(num_rows)
@@ -109,9 +107,8 @@ def nobody_shares(most_rows: int) -> Sharing:
 def most_groups(num_rows: int) -> int:
     """Return the maximum number of groups that `num_rows` decode rows can form.
 
-    A group that shares has at least two rows. Groups larger than `most_rows` are cut, and so are
-    the rows that share nothing. Since `most_rows` is at least MIN_GROUP_ROWS, all these make at
-    most one group more than half the number of rows.
+    A group that shares has at least two rows. Larger groups are cut to at most `most_rows`. With
+    the rows that share nothing, the groups are at most one more than half the rows.
     """
     return num_rows // 2 + 1
 
@@ -125,7 +122,7 @@ class _Members:
 
 
 class SharedPrefixes:
-    """Groups of decode rows, followed from step to step. Used by one thread only."""
+    """The groups of decode rows, followed from step to step. Used by one thread only."""
 
     def __init__(self, rule: SharingRule) -> None:
         self.rule = rule
@@ -136,9 +133,9 @@ class SharedPrefixes:
         self._sharing: Sharing | None = None
 
     def find(self, decodes: Sequence[Row], tables: BlockTables) -> Sharing | None:
-        """Order the step's decode rows for shared reads; None where sharing does not pay."""
+        """Order the step's decode rows for shared reads, or return None if that is slower."""
         if len(decodes) < 2:
-            return None  # rows that have left are removed at the next call with two rows
+            return None  # the next call with two rows removes the rows that have left
         leases = [row.lease_id for row in decodes]
         if leases != self._leases:
             self._leases = leases
@@ -152,7 +149,7 @@ class SharedPrefixes:
         new = sorted(place.keys() - self._order.known, key=place.__getitem__)
         for lease in gone:
             self._order.remove(lease)
-        for lease in new:  # sorted by the blocks before `start`: later blocks are the row's own
+        for lease in new:  # sorted by the blocks before `start`
             row = decodes[place[lease]]
             self._order.add(lease, tables.host[row.batch_slot, : row.start // self.rule.block_size])
         self._changes += len(gone) + len(new)

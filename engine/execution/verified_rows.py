@@ -1,18 +1,15 @@
-"""Rows that verify drafts, as rows of one token each.
+"""The rows that verify drafts, as rows of one token each.
 
-A row of drafts is computed as several decodes of one sequence, one for each token: the keys of all
-tokens are written before any is attended, and each token reads the keys up to its own. So the
-kernels and captured graphs of decodes verify drafts. The keys before the row are read once for all
-of its tokens, like a prefix that sequences share (`shared_prefixes`).
+A row of drafts is computed as several decodes of one sequence, one for each token. The keys of all
+tokens are written before attention, and each token reads the keys up to its own. The kernels of
+decodes therefore verify drafts. The keys before the row are read once for all of its tokens, like a
+shared prefix.
 
     verify row   | t d d d |          start 100, end 104
     by token     | t | d | d | d |    contexts 101, 102, 103, 104; keys read together: 96
 
-A recurrent layer computes the rows of one VERIFY row in a run, one token after the other
-(`StateRows`). Such a VERIFY row may begin with tokens that were computed before; nothing is sampled
-after these tokens.
-
-Knows: rows, their places. Does not know: where drafts come from, or how samples are used.
+A recurrent layer computes the tokens of a VERIFY row one after the other. The row may begin with
+tokens that were computed before, after which nothing is sampled.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ def by_token(step: Step) -> Step:
 
 
 def row_by_token(row: Row) -> list[Row]:
-    """Divide a row by token. The first part gets the new blocks, the first sample's part `new`."""
+    """Divide a row by token. The first part gets the new blocks."""
     first_sample = row.start + row.num_again
     return [
         structs.replace(
@@ -64,17 +61,16 @@ def _token_id(row: Row, at: int) -> bytes:
 
 
 def _part(numbers: bytes, index: int) -> bytes:
-    """Return the bytes of number `index` of packed `numbers`; empty if `numbers` is empty."""
     return numbers[index * ID_BYTES :][:ID_BYTES]
 
 
 def share_by_token(
     rows: Sequence[Row], sharing: Sharing | None, rule: SharingRule
 ) -> Sharing | None:
-    """Return how the tokens of decode and VERIFY rows share reads; None where sharing does not pay.
+    """Return how the tokens of decode and VERIFY rows share reads, or None if nothing is saved.
 
-    `sharing` groups the rows as if each had one token; all tokens of a group's rows share reads.
-    The tokens of a VERIFY row in no group share the whole blocks before the row.
+    `sharing` groups the rows as if each row had one token. The tokens of a VERIFY row in no group
+    share the whole blocks before the row.
     """
     counts = np.array([row.num_new for row in rows], np.int64)
     firsts = np.cumsum(counts) - counts
@@ -93,7 +89,6 @@ def share_by_token(
 
 
 def _groups(sharing: Sharing) -> list[tuple[int, list[int]]]:
-    """Return each group's number of shared tokens, and its rows."""
     starts, order = sharing.starts.tolist(), sharing.order.tolist()
     return [
         (int(run), order[starts[group] : starts[group + 1]])
@@ -108,7 +103,7 @@ def _arranged(
     counts: npt.NDArray[np.int64],
     most_rows: int,
 ) -> Sharing:
-    """Arrange tokens by group, in parts of at most `most_rows`; the tokens `alone` come last."""
+    """Arrange tokens by group, in parts of at most `most_rows`. The tokens `alone` come last."""
     starts, key_ends, order = [0], list[int](), list[int]()
     for run, members in groups:
         tokens = _tokens_of(members, firsts, counts)

@@ -1,1 +1,1 @@
-"""Work under way between two turns of the loop: clients' requests, and launched steps."""
+"""The work under way between two turns of the loop: clients' requests and launched steps."""

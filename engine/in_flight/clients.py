@@ -4,11 +4,7 @@
     tell                         a message that is no event is sent at once
 
 A request is removed with its last event. The requests of a client that is gone are cancelled. The
-engine is a client of itself to pin prefixes (`sequences.pins`), to keep modules
-(`sequences.module_keeper`), and to compute answers again (`sentinel`).
-
-Knows: which client sent which request. Does not know: how requests are computed (`core.py`), or
-sockets.
+engine is its own client when it pins prefixes, computes prompt modules and checks answers.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from engine.sequences.sequence import Sequence
 
 
 class Clients:
-    """Accepted requests of all clients of one engine. Used by one thread only."""
+    """The accepted requests of all clients of one engine. Used by one thread only."""
 
     def __init__(self, components: Components) -> None:
         self._link = components.link
@@ -52,19 +48,19 @@ class Clients:
         self._alive[sequence.client, sequence.request_id] = sequence
 
     def is_alive(self, sequence: Sequence) -> bool:
-        """Return whether the sequence's last event has not been posted."""
+        """Return whether the sequence's last event is still to be posted."""
         return self.find(sequence.client, sequence.request_id) is sequence
 
     def find(self, client: bytes, request_id: str) -> Sequence | None:
-        """Find a client's request; None if it has ended or never existed."""
+        """Find a client's running request, or return None."""
         return self._alive.get((client, request_id))
 
     def find_of_any(self, request_id: str) -> Sequence | None:
-        """Find a request of any client by its id; None if there is none."""
+        """Find a running request of any client by its id, or return None."""
         return next((one for one in self.alive if one.request_id == request_id), None)
 
     def post(self, events: Iterable[AddressedEvent]) -> None:
-        """Queue events to be sent; a sequence's last event removes the sequence."""
+        """Queue events to be sent. A sequence's last event removes the sequence."""
         for event in events:
             if event.is_last:
                 del self._alive[event.client, event.event.request_id]
@@ -75,7 +71,7 @@ class Clients:
         self._outbox.append(failed(client, request_id, error))
 
     def abandon(self, error: EngineError) -> None:
-        """Queue `error` for all accepted requests, without touching state that may be broken."""
+        """Queue `error` for all accepted requests, without touching data that may be broken."""
         self._outbox += [failed(one.client, one.request_id, error) for one in self.alive]
         self._alive.clear()
 
@@ -94,12 +90,12 @@ class Clients:
             self.tell(client, StepReply(events))
 
     def answer(self, answers: Iterable[tuple[bytes, FromEngine]]) -> None:
-        """Send the results of pins and readings to the clients that asked for them."""
+        """Send the results of pins and queries to the clients that asked."""
         for client, message in answers:
             self.tell(client, message)
 
     def tell(self, client: bytes, message: FromEngine) -> None:
-        """Send a message; if the client is gone, cancel all its requests."""
+        """Send a message. If the client is gone, cancel all its requests."""
         if self._link.send(client, message):
             return
         now = self._clock()

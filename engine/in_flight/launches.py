@@ -1,9 +1,6 @@
-"""Launched steps, collected in order and timed; steps that lack device memory are retried.
+"""The launched steps, which are collected in order and timed.
 
-Knows: which steps are on the device and which wait to be sampled, how long steps took, how large a
-step may be, and when the next step has to be decided. Does not know: how a step is put together
-(`scheduler`), what its tokens mean (`settle`), or which requests may come before it is decided
-(`core`).
+Steps that lack device memory are tried again with fewer tokens.
 """
 
 from __future__ import annotations
@@ -21,12 +18,12 @@ from engine.scheduling.step_times import StepShape
 from engine.sequences.sequence_cache import lease_of
 from engine.step import Launched, has_drafts
 
-OVER_S = 1e-4  # seconds; if the host waited less, the step had ended before
+OVER_S = 1e-4  # seconds; after a shorter wait, the step had ended before
 NUM_REMEMBERED = 8  # number of recent launches that predict the next launch's time
 MARGIN_S = 0.001  # seconds beyond the predicted time of a launch
-SHORT = 4  # number of launches; a step that is shorter is not worth a delay
+SHORT = 4  # number of launches; a shorter step is not worth a delay
 
-# Seconds that a step waits for masks: if step times are unknown, and in no case more.
+# The seconds that a step waits for masks if step times are unknown, and the maximum.
 UNKNOWN_S = 0.005
 MOST_PATIENCE_S = 0.05
 
@@ -35,7 +32,7 @@ class Launches:
     """The launched steps of one engine. Used by one thread only."""
 
     def __init__(self, components: Components) -> None:
-        self.budget: int | None = None  # tokens of a step; lowered on lack of memory
+        self.budget: int | None = None  # tokens of a step, lowered on lack of memory
         self._runner = components.runner
         self._masks = components.masks
         self._settler = components.settler
@@ -47,24 +44,24 @@ class Launches:
         self._out_of_memory = components.out_of_memory
         self._overlaps = components.overlap_scheduling
         self._stages = components.stages
-        self._under_way: deque[tuple[Scheduled, Launched, float]] = deque()  # steps, launch times
+        self._under_way: deque[tuple[Scheduled, Launched, float]] = deque()  # with launch times
         self._masked: MaskedStep | None = None  # last step, until its sampling is launched
         self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # seconds of recent launches
         self._settled_at = 0.0  # time when the last step was settled
-        self._ended_at: float | None = 0.0  # end of the last step; None: not seen
+        self._ended_at: float | None = 0.0  # end of the last step; None if not seen
         self._began_at: float | None = None  # start of the first running step, perhaps predicted
-        self._num_refused = 0  # successive launches without device memory
+        self._num_refused = 0  # number of successive launches without device memory
 
     def __len__(self) -> int:
         return len(self._under_way)
 
     @property
     def verify_drafts(self) -> bool:
-        """True if a launched step verifies drafts: its sequences wait for its samples."""
+        """True if a launched step verifies drafts, whose sequences wait for its samples."""
         return any(has_drafts(scheduled.step.rows) for scheduled, _, _ in self._under_way)
 
     def launch(self, scheduled: Scheduled) -> bool:
-        """Launch the step; return False if the device has no memory for it."""
+        """Launch the step. Return False if the device has no memory for it."""
         launched_at = self._clock()
         try:
             launched = self._launched(scheduled)
@@ -92,8 +89,8 @@ class Launches:
     def sample(self) -> list[AddressedEvent]:
         """Launch the sampling of the last launched step, if it waits for masks.
 
-        If the device lacks memory for the sampling, one constrained row's request fails, and all
-        other rows sample in a later step.
+        If the device lacks memory, one constrained row's request fails. All other rows then sample
+        in a later step.
         """
         masked, self._masked = self._masked, None
         if masked is None:
@@ -117,10 +114,10 @@ class Launches:
         self._launches.append(seconds)
 
     def due(self) -> float | None:
-        """Return the time when the next step must be decided to keep the device busy; None: now.
+        """Return the time when the next step must be decided to keep the device busy.
 
-        With several stages, the step is decided now, so that no stage is idle. Otherwise it is
-        decided late, since a new request also waits for a step that was launched early:
+        Return None if the time is now, as with several stages. Otherwise the step is decided late,
+        since a new request also waits for a step that was launched early:
 
             host    | decide, launch n+1 |  messages ........... | decide, launch n+2 |
             device  |  step n ...............| step n+1 .............................| step n+2
@@ -132,8 +129,7 @@ class Launches:
         takes = self._times.least(StepShape.of(scheduled.step.rows))
         if started_at is None or takes is None:
             return None
-        # The longest recent launch counts: the host takes many times as long for an uncaptured
-        # step.
+        # The longest recent launch counts, because uncaptured steps take many times as long.
         ahead = max(self._launches) + MARGIN_S
         return started_at + takes - ahead if takes > SHORT * ahead else None
 
@@ -147,7 +143,7 @@ class Launches:
         now = self._clock()
         self._copies.complete_released(now)
         started_at = self._started_at(launched_at)
-        # If no step is launched ahead, the host waits from the launch on, so it sees the step end.
+        # The host then waits from the launch on, so it sees the step end.
         is_end_seen = now - looked >= OVER_S or not self._overlaps
         # The time of a step that waited for masks is not learned, or later steps would wait longer.
         is_held = isinstance(launched, MaskedStep) and launched.is_held
@@ -162,12 +158,12 @@ class Launches:
         return refused + self._settler.settle(scheduled, sampled, now, seconds)
 
     def shrink_or_fail(self, scheduled: Scheduled) -> list[AddressedEvent]:
-        """After a launch without device memory, lower the budget or fail a request.
+        """Lower the budget or fail a request, after a launch without device memory.
 
-        The first failure halves the budget; after that, the request with the largest row fails. Two
-        kinds of sequences start over: those that started in this step, since their first block may
-        be a half-made copy, and sequences whose state the step may have overwritten. The other rows
-        are computed again, and write the same values.
+        The first failure halves the budget. After that, the request with the largest row fails.
+        Sequences that started in this step start over, since their first block may be a half-made
+        copy. Sequences whose recurrent state the step may have overwritten start over too. The
+        other rows are computed again and write the same values.
         """
         now = self._clock()
         self._num_refused += 1
@@ -195,7 +191,6 @@ class Launches:
         is_end_seen: bool,
         is_held: bool,
     ) -> None:
-        """Learn the time of a step; predict the next step's start if this step's end is unseen."""
         times = self._times
         self._began_at = None
         if began_at is None:
@@ -207,7 +202,6 @@ class Launches:
             learn(shape, now - began_at)
 
     def _patience(self) -> tuple[float, float]:
-        """Return the seconds until the device needs the host, and the last step's whole seconds."""
         scheduled, _, launched_at = self._under_way[-1]
         times, shape = self._times, StepShape.of(scheduled.step.rows)
         takes = times.least(shape) or times.seconds(shape)
@@ -218,9 +212,7 @@ class Launches:
         return min(max(idle_at - self._ahead() - now, 0.0), MOST_PATIENCE_S), takes
 
     def _ahead(self) -> float:
-        """Return how many seconds before the device is idle the host must begin the next step."""
         return median(self._launches) + MARGIN_S if self._launches else MARGIN_S
 
     def _started_at(self, launched_at: float) -> float | None:
-        """Return a step's start on the device; None if the end of the step before was not seen."""
         return launched_at if launched_at >= self._settled_at else self._ended_at

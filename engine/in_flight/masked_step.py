@@ -1,15 +1,11 @@
-"""A step with constrained rows: its sampling is launched once their masks are made.
+"""A step with constrained rows, whose sampling is launched once the masks are made.
 
     host    | launch forward n+1 | settle n | masks of n+1, replies | launch sampling n+1 | ...
     device  |  forward, sampling n ...| forward n+1 ....................| sampling n+1 | ...
 
 The host waits for masks while the device computes, and only a little longer. A row whose mask is
-late is left out, so that it delays no other row, and samples in a later step. A row that verifies
-drafts samples as many tokens as it has masks.
-
-Knows: which rows have masks, and which are left out. Does not know: how masks are made
-(`engine.grammars`), how long the device computes (`launches.py`), or what happens to the sequence
-of a left-out row (`settle`).
+late is left out, so other rows are not delayed. The row samples in a later step. A row that
+verifies drafts samples as many tokens as it has masks.
 """
 
 from __future__ import annotations
@@ -23,14 +19,14 @@ from engine.sequences.sequence import Sequence
 from engine.sequences.token_constraint import Drafts, Making, MaskMaker, WantedMasks
 from engine.step import Bitmask, Forward, Launched, Sampled
 
-# a left-out row costs its sequence this step and the next step, which has no row for it
+# The number of steps that a left-out row loses. The next step has no row for its sequence.
 LOST_STEPS = 2
 LONGEST_PART = 1 / 4  # longest wait for late masks, as a share of a step's time
 LEFT_OUT = Sampled(None, is_left_out=True)
 
 
 class MaskedStep:
-    """The rows of a step whose forward pass is launched; implements `Launched`."""
+    """The rows of a step whose forward pass is launched. Implements `Launched`."""
 
     def __init__(self, scheduled: Scheduled, forward: Forward, masks: MaskMaker) -> None:
         self._scheduled = scheduled
@@ -53,12 +49,12 @@ class MaskedStep:
         self._making = self._masks.make(lacking)
 
     def sample(self, spare_s: float, step_s: float) -> frozenset[ScheduledRow]:
-        """Wait for the masks and launch the sampling; return the rows that are left out.
+        """Wait for the masks and launch the sampling.
 
-        The wait lasts up to `spare_s`, while the device needs nothing. If some
-        masks are late then, the wait goes on for a part of `step_s`, a step's time: the more rows
-        have late masks, the larger the part. Errors of the runner are raised; the caller then calls
-        `refuse`.
+        Return the rows that are left out. The wait lasts up to `spare_s`, while the device needs
+        nothing. Late masks extend the wait by a part of `step_s`, a step's time. The more rows have
+        late masks, the larger the part. Errors of the runner are raised, after which the caller
+        calls `refuse`.
         """
         if self._making is None:
             self.ask()
@@ -86,16 +82,16 @@ class MaskedStep:
 
     @property
     def over(self) -> list[Sequence]:
-        """Sequences whose constraint was found complete while the masks were made."""
+        """The sequences whose constraint was found complete while the masks were made."""
         found = (row for row in self._masked if row not in self._left_out and not row.is_over)
         constraints = ((row.sequence, row.sequence.constraint) for row in found)
         return [one for one, constraint in constraints if constraint and constraint.is_over]
 
     def refuse(self) -> tuple[frozenset[ScheduledRow], ScheduledRow]:
-        """Sample no row: the device has no memory for the sampling.
+        """Sample no row, because the device has no memory for the sampling.
 
-        All rows that sample are left out. Returns the left-out rows, and a constrained row,
-        whose request fails, since masks would have taken most of the memory.
+        All rows that sample are left out. Returns the left-out rows, and a constrained row, whose
+        request fails. Masks would have taken most of the memory.
         """
         self._launched = self._forward.skip()
         unsent(self._scheduled)
@@ -103,7 +99,7 @@ class MaskedStep:
         return self._left_out, self._masked[-1]
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step; rows get `LEFT_OUT` in place of samples without a mask."""
+        """Wait for the step. Rows get `LEFT_OUT` in place of samples without a mask."""
         assert self._launched is not None
         sampled = iter(self._launched.collect())
         values = list[Sampled]()

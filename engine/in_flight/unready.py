@@ -1,7 +1,4 @@
-"""Sequences that wait in the queue until their constraints are ready.
-
-Knows: which sequences wait. Does not know: how constraints are made (`engine.grammars`).
-"""
+"""The sequences that wait in the queue until their constraints are ready."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from engine.sequences.sequence import Sequence
 
 
 class Unready:
-    """Accepted sequences of one engine that wait for their constraints. Used by one thread only."""
+    """The accepted sequences that wait for their constraints. Used by one thread only."""
 
     def __init__(self) -> None:
         self._sequences: list[Sequence] = []
@@ -22,7 +19,8 @@ class Unready:
         self._sequences.append(sequence)
 
     def take(self, is_alive: Callable[[Sequence], bool]) -> list[tuple[Sequence, EngineError]]:
-        """Unblock sequences whose constraint is ready; return sequences whose constraint failed.
+        """Unblock sequences whose constraint is ready, and return sequences whose constraint
+        failed.
 
         Sequences that are no longer alive are dropped.
         """

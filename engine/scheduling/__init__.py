@@ -1,1 +1,1 @@
-"""The choice of sequences for the next step: queue, fairness, sequences, settling."""
+"""The scheduler, which chooses the sequences of each step."""

@@ -1,16 +1,12 @@
-"""Sequences that hold blocks: running in a batch slot, or waiting for loads.
+"""The sequences that hold KV blocks: they run in a batch slot or wait for loads.
 
     queue -> take -> admit -> [loading ->] running -> stop | expel
       ^                                                  |
       `---------------- preempt, start_over -------------'
 
-Other code relies on the order of both lists. A sequence that leaves may have a row in a step under
-way: the row's result is dropped, and its tokens are computed again. The blocks of the sequence may
-be given to another sequence at once: the device runs all of the engine's work in the order of
-launches, so the next owner writes to the blocks after the dropped row has.
-
-Knows: leases, batch slots, how a sequence starts and leaves. Does not know: whose turn it is, or
-budgets (`scheduler.py`).
+Other code relies on the order of both lists. A sequence may leave while a step computes its row.
+The row's result is then dropped, and its tokens are computed again. Another sequence may get the
+blocks at once, because the device runs all launches in order.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ from engine.sequences.sequence_cache import SequenceCache, lease_of
 
 
 class ActiveSequences:
-    """Sequences with a lease. Used by one thread only."""
+    """The sequences with a lease. Used by one thread only."""
 
     def __init__(
         self,
@@ -48,8 +44,8 @@ class ActiveSequences:
         *,
         max_running: int,
     ) -> None:
-        self.running: list[Sequence] = []  # sequences in order of arrival
-        self.loading: list[Sequence] = []  # sequences in order of admission
+        self.running: list[Sequence] = []  # in order of arrival
+        self.loading: list[Sequence] = []  # in order of admission
         self.num_preemptions = 0
         self.num_failed_loads = 0
         self._queue = queue
@@ -57,13 +53,12 @@ class ActiveSequences:
         self._arrivals = arrivals
         self._fetcher = fetcher
         self._counters = counters
-        self._clock = clock  # measures the time of a match; all other times are `now`
+        self._clock = clock
         self._drafting = drafting
         self._sentinel = sentinel
         self._max_running = max_running
-        # A slot may be reused at once: a launched step that still writes for the old sequence runs
-        # on the device before later launches.
-        self._free_batch_slots = list(range(max_running - 1, -1, -1))  # the next slot is the last
+        # A slot may be reused at once because the device runs launches in order.
+        self._free_batch_slots = list(range(max_running - 1, -1, -1))
 
     @property
     def is_full(self) -> bool:
@@ -72,15 +67,15 @@ class ActiveSequences:
 
     @property
     def holding(self) -> list[Sequence]:
-        """All sequences with a lease: those that wait for loads, then those in batch slots."""
+        """All sequences with a lease, first the loading sequences, then the running sequences."""
         return [*self.loading, *self.running]
 
     def remaining_tokens(self) -> int:
-        """Count the tokens that are computed before the tokens of the next admitted sequence."""
+        """Count the tokens to compute before a newly admitted sequence gets its turn."""
         return sum(remaining_tokens(one) for one in self.running)
 
     def take(self, sequence: Sequence, now: float, before: int) -> bool:
-        """Lease a waiting sequence's blocks, and fetch missing blocks; False: impossible now."""
+        """Lease blocks for a waiting sequence. Return False if that is impossible now."""
         began = self._clock()
         is_taken = self._sequence_cache.take(sequence, now, before)
         if sequence.admitted is None:
@@ -92,7 +87,7 @@ class ActiveSequences:
     def admit(
         self, sequence: Sequence, builder: StepBuilder, now: float, *, is_newcomer: bool = False
     ) -> None:
-        """Start a leased sequence, or set it aside without a batch slot until its loads end."""
+        """Start a leased sequence, or set it aside until its loads end."""
         self._queue.take(sequence)
         self._arrivals.came(sequence, is_newcomer=is_newcomer)
         sequence.leased = now
@@ -104,15 +99,15 @@ class ActiveSequences:
     def start_loaded(self, sequence: Sequence, builder: StepBuilder, now: float) -> None:
         """Start a sequence in a batch slot, after its blocks have arrived."""
         self.loading.remove(sequence)
-        waited = now - sequence.leased - sequence.fetch_seconds  # time spent waiting for loads
+        waited = now - sequence.leased - sequence.fetch_seconds
         sequence.load_seconds += max(waited, 0.0)
         self._start(sequence, builder, now)
 
     def start_over(self, sequence: Sequence, now: float) -> None:
-        """Put a sequence whose loads failed at the front of its flow, to compute its blocks."""
+        """Return a sequence whose loads failed to the front of its flow's queue."""
         self.stop(sequence, now)
         self.num_failed_loads += 1
-        sequence.loads = "never"  # a second load might fail too: the blocks are computed
+        sequence.loads = "never"  # a second load might fail too
         self._queue.push_front(sequence)
 
     def preempt(self, sequence: Sequence, now: float) -> None:
@@ -122,7 +117,7 @@ class ActiveSequences:
         self._queue.push_front(sequence)
 
     def stop(self, sequence: Sequence, now: float) -> None:
-        """Remove a sequence, running, loading or waiting; its blocks stay in the tree."""
+        """Remove a sequence in any state. Its blocks stay in the tree."""
         if sequence.lease is None:
             self._queue.remove(sequence)
         else:
@@ -130,7 +125,7 @@ class ActiveSequences:
             self._sequence_cache.give_back(sequence, now)
 
     def expel(self, sequence: Sequence, now: float) -> None:
-        """Remove a running sequence, and its computed blocks from the tree."""
+        """Remove a running sequence, and remove its computed blocks from the tree."""
         self._vacate(sequence, now)
         self._sequence_cache.discard(sequence, now)
 

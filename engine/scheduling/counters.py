@@ -1,9 +1,8 @@
-"""Counters of the engine: prompt tokens found and computed, by window and by flow.
+"""The engine's counters of prompt tokens, by time window and by flow.
 
-A prompt is looked up once, at its first admission: `queried` is its length, `hit` the tokens found
-in the cache and `fetched` the tokens that another engine had sent. `computed` counts all computed
-tokens: also tokens computed again after a preemption, and tokens of prompts that another engine
-answers; that engine counts the `queried`, `hit` and `fetched` tokens of these prompts.
+Each prompt is counted once, at its first admission. `queried` is the prompt's length, `hit` the
+tokens found in the cache and `fetched` the tokens that another engine sent. `computed` counts all
+computed tokens, including recomputed tokens.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from prefix_cache.eviction.quota_usage import OwnerUse
 
 WINDOWS_S = {"1m": 60, "10m": 600}
 MAX_FLOWS = 4096
-OTHER_FLOWS = "(other)"  # entry of all flows that were merged because they were idle for longest
+OTHER_FLOWS = "(other)"  # entry for the flows that were merged because they were idle for longest
 
 _QUERIED, _HIT, _COMPUTED, _FETCHED = range(4)
 
 
 class WindowCounter:
-    """A ring of sums of (queried, hit, computed, fetched) tokens for each of the last seconds."""
+    """A ring of token sums, with one entry for each of the last seconds."""
 
     def __init__(self) -> None:
         seconds = max(WINDOWS_S.values())
@@ -33,7 +32,7 @@ class WindowCounter:
         self._total: npt.NDArray[np.int64] = np.zeros(4, np.int64)
 
     def add(self, column: int, amount: int, now: float) -> None:
-        """Add `amount` to a column at time `now`, in seconds."""
+        """Add `amount` to a column at time `now` in seconds."""
         second = int(now)
         slot = second % len(self._stamps)
         if self._stamps[slot] != second:
@@ -60,11 +59,11 @@ class EngineCounters:
         self.rows_left_out = 0  # rows whose masks were too late for their step
         self.generated_tokens = 0
         self.found = TierTokens()
-        self.drafts: dict[str, DraftStats] = {}  # verified drafts by source
+        self.drafts: dict[str, DraftStats] = {}  # by source of the drafts
         self._started = started
         self._max_flows = max_flows
         self._windows = WindowCounter()
-        self._flows: dict[str, FlowStats] = {}  # the last used flow is at the end
+        self._flows: dict[str, FlowStats] = {}  # least recently used flow first
 
     def admitted(
         self, flow: str, prompt_tokens: int, found: TierTokens, now: float, *, fetched: int = 0
@@ -89,7 +88,7 @@ class EngineCounters:
         self._touch(flow).generated_tokens += tokens
 
     def drafted(self, source: str, drafted: int, accepted: int) -> None:
-        """Count a verified draft of `drafted` tokens; its first `accepted` tokens were accepted."""
+        """Count a verified draft of `drafted` tokens, of which `accepted` were accepted."""
         before = self.drafts.get(source, DraftStats())
         self.drafts[source] = DraftStats(
             drafts=before.drafts + 1,
@@ -103,15 +102,15 @@ class EngineCounters:
         return windows | {"all": self._windows.total()}
 
     def total(self) -> WindowStats:
-        """Return the counters of prompt tokens since the start."""
+        """Return the counts of prompt tokens since the start."""
         return self._windows.total()
 
     def uptime(self, now: float) -> float:
-        """Return seconds since the start."""
+        """Return the seconds since the start."""
         return now - self._started
 
     def flows(self, cache: PrefixCache, now: float) -> dict[str, FlowStats]:
-        """Return each flow's counters, with the flow's block counters from the cache."""
+        """Return each flow's counters, including its block counters from the cache."""
         owners, reuse_accounting = cache.capacity.owners(), cache.reuse_accounting
         retained = cache.retained_blocks(now=now)
         none, flows = OwnerUse(0, 0, 0), {}
@@ -137,7 +136,6 @@ class EngineCounters:
         return counts
 
     def _make_room(self) -> None:
-        """Merge the flow that was idle for longest into the entry of other flows."""
         others = self._flows.pop(OTHER_FLOWS, None)
         if len(self._flows) >= self._max_flows:
             others = others or FlowStats()

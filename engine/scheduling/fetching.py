@@ -1,12 +1,7 @@
-"""The scheduler's interface to fetches of blocks from other engines (`engine.exchange`).
+"""The scheduler's interface to fetches of KV blocks from other engines.
 
-A sequence whose request names a source is leased blocks like any other; then blocks that are not
-cached may be fetched from the source. Until the fetch is over, the sequence waits beside the
-sequences that wait for loads, with its lease and without a batch slot. Tokens that have come by its
-end count as computed.
-
-Knows: that a sequence waits for a fetch. Does not know: transports, or whether a fetch is faster
-than computing.
+A fetching sequence has a lease but no batch slot. The fetched tokens count as computed when the
+fetch ends.
 """
 
 from __future__ import annotations
@@ -18,18 +13,18 @@ if TYPE_CHECKING:
 
 
 class Fetcher(Protocol):
-    """Starts and ends fetches for the scheduler. Used by one thread only."""
+    """An interface that starts and ends fetches. Used by one thread only."""
 
     @property
     def is_exporting(self) -> bool:
-        """True if blocks are leased to other engines, which release them soon."""
+        """True if other engines hold leases on blocks, which they release soon."""
         ...
 
     def begin(self, sequence: Sequence, now: float, before: int) -> None:
         """Fetch missing blocks of a sequence that has just got its lease.
 
-        Set `Sequence.is_fetching` if the sequence is to wait. `before`: tokens to be computed
-        before the sequence's own.
+        Set `Sequence.is_fetching` if the sequence must wait. `before` is the number of tokens to
+        compute before the sequence.
         """
         ...
 

@@ -1,16 +1,11 @@
-"""Targets of the gaps between the tokens of an answer, and how many gaps keep to them.
+"""The targets for gaps between an answer's tokens, and counts of the gaps that meet them.
 
     of a sequence           its tenant's, else the engine's (`--target-itl-ms`)
     batch                   no target: such requests give way
     of a step               the shortest target of its decodes
 
-A target is kept if at most one gap in a hundred exceeds it. Gaps are counted as the engine sends
-tokens, whatever made them long: prompts in the step, a mask, or a preemption. When more than one in
-a hundred of the last minute's gaps exceed their targets, the log says so and why, once until the
-targets are kept again.
-
-Knows: targets, when tokens were sent. Does not know: how a step keeps to a target
-(`prefill_budget.py`).
+A target is met if at most one gap in a hundred exceeds it. A gap counts whatever made it long. The
+log reports when targets begin to be missed, and when they are met again.
 """
 
 from __future__ import annotations
@@ -26,13 +21,13 @@ from engine.scheduling.step_times import StepShape, StepTimes
 from engine.sequences.sequence import Sequence
 
 PERIOD_S = 5.0  # seconds over which gaps are counted together
-NUM_PERIODS = 12  # number of periods that are remembered: a minute
+NUM_PERIODS = 12  # number of remembered periods: a minute
 FEWEST_GAPS = 100  # minimum number of gaps in the last minute for a log line
 _log = logging.getLogger(__name__)
 
 
 class GapTargets:
-    """The targets of an engine's sequences, and counts of their gaps. Used by one thread only."""
+    """The gap targets of sequences, and counts of gaps. Used by one thread only."""
 
     def __init__(self, limits: StepLimits, times: StepTimes) -> None:
         self._own_s, self._stages = limits.target_itl_s, limits.stages
@@ -45,23 +40,22 @@ class GapTargets:
         self._is_missed = False
 
     def of(self, sequence: Sequence) -> float | None:
-        """Return the target of a sequence's gaps in seconds; None: no target."""
+        """Return a sequence's gap target in seconds, or None if it has no target."""
         if sequence.priority == "batch":
             return None
         return sequence.target_itl_s or self._own_s
 
     def of_step(self, rows: Iterable[ScheduledRow]) -> float | None:
-        """Return how many seconds a step with these decodes may take; None: no decode has a target.
+        """Return the maximum seconds of a step with these decodes, or None without a target.
 
-        With several stages, each stage runs a step within a token's gap, so a step has its part of
-        the gap.
+        With several stages, each stage's step gets its part of the gap.
         """
         targets = (self.of(row.sequence) for row in rows)
         shortest = min((one for one in targets if one is not None), default=None)
         return None if shortest is None else shortest / self._stages
 
     def sent(self, sequence: Sequence, now: float) -> None:
-        """Count the gap before a token that is sent at `now`; tokens sent together have no gap."""
+        """Count the gap before a token that is sent at `now`. Tokens sent together have no gap."""
         before, sequence.sent_at = sequence.sent_at, now
         if before is None or before == now:
             return
@@ -70,7 +64,7 @@ class GapTargets:
             self._count(now, is_late=now - before > target_s)
 
     def settled(self, rows: Iterable[ScheduledRow]) -> None:
-        """Remember how long a step's decodes take by themselves, if a gap in the step was late."""
+        """Remember the predicted seconds of a late step's decodes."""
         if self._late > self._late_before:
             self._late_before = self._late
             decodes = StepShape.of(rows)._replace(new=0, pairs=0.0)
@@ -103,7 +97,6 @@ class GapTargets:
         self._period_late += is_late
 
     def _say(self) -> None:
-        """Log when targets begin to be missed, and when they are kept again."""
         stats = self.stats()
         if stats.recent_gaps < FEWEST_GAPS or stats.is_missed == self._is_missed:
             return

@@ -1,7 +1,7 @@
 """The budget of prompt tokens of a step, bounded by the delay of its decodes.
 
-Every sequence in a step waits until the whole step has ended. From the predicted times of steps
-(`step_times.py`), a step has as many prompt tokens as fit into the shortest of these bounds:
+Every sequence in a step waits until the whole step has ended. A step has as many prompt tokens as
+fit into the shortest of these bounds:
 
     decodes with a target        the shortest of their targets (`gap_targets.py`), less what steps
                                  exceed their predictions by, at the 99th percentile of gaps
@@ -11,24 +11,15 @@ Every sequence in a step waits until the whole step has ended. From the predicte
     a flow that may return       a part of the time that its own prompt takes, since its next
                                  request may arrive at any moment
 
-Among sizes that fit, the size with the cheapest tokens is chosen. If most sequences decode, the
-smallest of about equally cheap sizes is chosen, and a long launch counts as a cost. A step reads
-all weights for its decodes anyway, so a part of the decodes' time is not charged to the prompts:
-the share of decodes among all present sequences, at most nine tenths. Beside many decodes this
-favours small steps of a captured size; with many waiting prompts and few decodes it favours large
-steps.
+The step times are predicted (`step_times.py`). Among sizes that fit, the size with the cheapest
+tokens is chosen. A step reads all weights for its decodes anyway, so a part of that time is not
+charged to prompts. The part is the share of decodes among all sequences.
 
-Except for a target, no bound is below 2.5 times the step's time without prompts, else the step's
-fixed cost would weigh too much. A target that leaves prompts less than a fifth of the step's time
-cannot be kept: prompts then get that fifth, so that they never starve. The budget assumes the mean
-prompt's context. Once the rows and their own contexts are known, rows that would exceed a target
-are cut (`tokens_within`).
+Except for a target, no bound is below 2.5 times the step's time without prompts. Otherwise the
+step's fixed cost would weigh too much. Prompts always get a fifth of the step's time, so they never
+starve. Once the rows are known, rows that would exceed a target are cut (`tokens_within`).
 
-Newcomers go first until they have got a whole step's tokens while other prompts waited; then the
-other prompts get one step. Before any prompt has been measured there is no bound.
-
-Knows: predicted seconds, counts of tokens. Does not know: sequences and their order
-(`scheduler.py`).
+Newcomers go first until they have got a whole step's tokens. Other prompts then get one step.
 """
 
 from __future__ import annotations
@@ -42,21 +33,21 @@ from engine.scheduling.step_times import StepShape, StepTimes
 from engine.step import PREFILL
 
 PART_OF_BACKLOG = 1 / 15
-# longest step, as a share of the time that a returning flow's prompt takes
+# longest step, as a share of the time of a returning flow's prompt
 PART_OF_RETURNING = 1 / 8
 FEWEST_TIMES = 2.5  # minimum bound on a step, divided by its time without prompts
-LEAST_SHARE = 1 / 5  # minimum share of prompts in a step's time, whatever the target
-WAITING_COUNTS = 2  # decodes that a waiting prompt counts for, since it will need many steps
-LEAST = 64  # minimum number of prompt tokens in a step, where more fit
-ALIKE = 0.05  # share by which prices of sizes may differ and count as equal
-LAUNCH_COUNTS = 1 / 5  # share of a launch's time that counts, where most sequences decode
-MOSTLY = 1 / 2  # share of decodes above which the smallest of equal sizes is taken
-MOST_ANYWAY = 0.9  # share of the decodes' time that is not charged to prompts, at most
+LEAST_SHARE = 1 / 5  # minimum share of prompts in a step's time
+WAITING_COUNTS = 2  # number of decodes that count for a waiting prompt, which will need many steps
+LEAST = 64  # minimum number of prompt tokens in a step
+ALIKE = 0.05  # relative difference below which two prices count as equal
+LAUNCH_COUNTS = 1 / 5  # share of a launch's time that counts if most sequences decode
+MOSTLY = 1 / 2  # share of decodes above which the smallest of equally cheap sizes is chosen
+MOST_ANYWAY = 0.9  # maximum share of the decodes' time that is not charged to prompts
 ADAPTS = 0.5  # weight of the last admitted prompt in the mean
 
 
 class WaitingPrompts(NamedTuple):
-    """Uncomputed prompts: their tokens in scheduled sequences, and their tokens in the queue."""
+    """The uncomputed prompt tokens of scheduled sequences and of queued sequences."""
 
     num_scheduled: int
     partial_tokens: int
@@ -70,12 +61,12 @@ class PrefillBudget:
         self._whole = limits.max_batch_tokens
         self._max_step_s = limits.max_step_s
         self._times = times
-        self._tokens: float | None = None  # mean tokens to compute of a prompt
+        self._tokens: float | None = None  # mean uncached tokens of a prompt
         self._context = 0.0  # mean context of these tokens
         self._owed = 0  # tokens that newcomers got while other prompts waited
 
     def admitted(self, tokens: int, start: int) -> None:
-        """Update the means with a prompt that left the queue: tokens before `start` are cached."""
+        """Update the means with a prompt whose tokens before `start` are cached."""
         if self._tokens is None:
             self._tokens, self._context = tokens, start
         self._tokens += ADAPTS * (tokens - self._tokens)
@@ -92,7 +83,7 @@ class PrefillBudget:
         self._owed = 0 if turn else max(self._owed + newcomers - others, 0)
 
     def of_newcomers(self, decodes: StepShape, most: int, target_s: float | None = None) -> int:
-        """Return the budget of newcomers' prompt tokens, at most `most`."""
+        """Return the budget for newcomers' prompt tokens, at most `most`."""
         if not self._is_bounded(target_s) or not decodes.decodes:
             return most
         if target_s is not None:
@@ -110,9 +101,9 @@ class PrefillBudget:
         most: int,
         target_s: float | None = None,
     ) -> int:
-        """Return the budget of other prompts' tokens beside newcomers', at most `most`.
+        """Return the budget for other prompts' tokens, at most `most`.
 
-        `returning`: the tokens of a prompt that may come from a returning flow; None: no such flow.
+        `returning` is the number of prompt tokens of a flow that may return.
         """
         if not self._is_bounded(target_s) or not (waiting.num_scheduled or waiting.queued):
             return most
@@ -126,10 +117,9 @@ class PrefillBudget:
         return max(best - newcomers, 0)
 
     def tokens_within(self, rows: Sequence[ScheduledRow], target_s: float) -> int | None:
-        """Return how many prompt tokens of these rows fit into a step within the target.
+        """Return the number of prompt tokens of these rows that meet the target.
 
-        None: all tokens of the rows fit. The rows' contexts were not known when the budget was
-        decided. The rows are filled in their order.
+        Return None if all tokens meet it. The rows are filled in their order.
         """
         prompts = [row for row in rows if row.kind is PREFILL]
         beside = StepShape.of(row for row in rows if row.kind is not PREFILL)
@@ -142,7 +132,6 @@ class PrefillBudget:
         return None if best == new else best
 
     def _of_rows(self, beside: StepShape, prompts: Sequence[ScheduledRow], most: int) -> float:
-        """Predict the seconds of a step with the first `most` tokens of these rows."""
         pairs, left = beside.pairs, most
         for row in prompts:
             new = min(row.num_new, left)
@@ -161,7 +150,6 @@ class PrefillBudget:
         returning: int | None,
         target_s: float | None,
     ) -> float | None:
-        """Return how many seconds the step may take at most; None if there is no bound."""
         bounds = list[float]()
         if decodes.decodes and target_s is None:
             bounds.append(max(self._max_step_s or 0.0, PART_OF_BACKLOG * self._alone(wanted)))
@@ -178,16 +166,14 @@ class PrefillBudget:
         return max(seconds, FEWEST_TIMES * self._times.seconds(decodes))
 
     def _of_target(self, decodes: StepShape, target_s: float) -> float:
-        """Return the predicted seconds of a step whose decodes' gaps keep to `target_s`.
+        """Return the predicted seconds of a step that meets `target_s`.
 
-        If the target leaves prompts too little time, return the seconds of a step that gives them
-        their least share.
+        The step lasts longer if prompts would get less than their minimum share.
         """
         kept = target_s / self._times.late_ratio
         return max(kept, self._times.seconds(decodes) / (1 - LEAST_SHARE))
 
     def _that_fit(self, decodes: StepShape, seconds: float, most: int) -> dict[int, float]:
-        """Return the step sizes (at least one) that fit into `seconds`, and their predictions."""
         fit = dict[int, float]()
         for size in self._times.sizes(decodes.decodes, most):
             takes = self._seconds(decodes, size)
@@ -201,12 +187,11 @@ class PrefillBudget:
     ) -> int:
         """Choose the step size with the cheapest tokens.
 
-        `part`: the share of decodes among the present sequences. If most sequences decode, the
-        smallest of equally cheap sizes is chosen, since all decodes wait for the step, and a part
-        of the launch is added to a step that is not captured, since a sequence that arrives
-        meanwhile waits for the next step. Else the largest of equally cheap sizes is chosen.
+        `part` is the share of decodes among all sequences. If most sequences decode, the smallest
+        of equally cheap sizes is chosen. Steps that are not captured then bear a part of the launch
+        time.
         """
-        # Decodes alone take no longer than with prompts: a prediction that says otherwise is wrong.
+        # A predicted time of decodes alone that exceeds the time with prompts is wrong.
         alone, mostly_decode = min(self._times.seconds(decodes), *sizes.values()), part > MOSTLY
         anyway = min(part, MOST_ANYWAY) * alone
         prices = dict[int, float]()
@@ -222,5 +207,4 @@ class PrefillBudget:
         return self._times.seconds(shape)
 
     def _alone(self, tokens: float) -> float:
-        """Return the seconds that the waiting prompts take in large steps."""
         return tokens / self._whole * self._seconds(StepShape(), self._whole)

@@ -1,10 +1,7 @@
-"""The rows of a step as data, with the blocks and options that were not sent to the runner yet.
+"""The rows of a step as data, including blocks and options that the runner lacks.
 
-When a row is made, its sequence records which blocks and options were sent. After a failed launch,
-`unsent` makes the next row send them again.
-
-Knows: sequences, leases, unsent blocks and options. Does not know: which rows a step has
-(`step_builder.py`).
+A sequence records which blocks and options were sent. After a failed launch, `unsent` makes the
+next row send them again.
 """
 
 from __future__ import annotations
@@ -30,16 +27,16 @@ def step_of(
     moves: Iterable[Move] = (),
     copies: Iterable[TokenCopy] = (),
 ) -> Scheduled:
-    """Build the step of these rows: decodes first, then VERIFY rows, and scored rows last.
+    """Build the step of these rows: decodes, then VERIFY rows, prefills and scored rows.
 
-    Raises RuntimeError where a row's sequence has no lease or no batch slot.
+    Raises RuntimeError if a row's sequence has no lease or no batch slot.
     """
     rows = tuple(sorted(rows, key=_place))
     return Scheduled(rows, Step(tuple([sent(row) for row in rows]), tuple(moves), tuple(copies)))
 
 
 def sent(row: ScheduledRow) -> Row:
-    """Return the row as data, with the parts of its sequence that the runner lacks."""
+    """Return the row as data, including data of its sequence that the runner lacks."""
     sequence, start, end = row.sequence, row.start, row.end
     lease, batch_slot = sequence.lease, sequence.batch_slot
     if lease is None or batch_slot is None:
@@ -74,7 +71,6 @@ def sent(row: ScheduledRow) -> Row:
 
 
 def _slots(row: ScheduledRow, lease: Lease) -> tuple[int, int]:
-    """Return `Row.state_in` and `state_out`."""
     if lease.states is None:
         return 0, 0
     kind, states = row.kind, lease.states
@@ -89,7 +85,6 @@ def overwrites(row: Row, lease: Lease) -> bool:
 
 
 def _borders(row: ScheduledRow, lease: Lease) -> bytes:
-    """Return `Row.borders`; empty for a row that only decodes an answer."""
     if row.samples and row.kind in (DECODE, VERIFY):
         return b""
     first = _num_blocks(row.sequence, lease) - lease.num_blocks
@@ -97,7 +92,6 @@ def _borders(row: ScheduledRow, lease: Lease) -> bytes:
 
 
 def _next_ids(row: ScheduledRow) -> bytes:
-    """Return `Row.next_ids`."""
     start, end, tokens = row.start, row.end, row.sequence.tokens
     if row.kind is SCORE:
         return tokens[start + 1 : end + 1].tobytes()
@@ -107,7 +101,7 @@ def _next_ids(row: ScheduledRow) -> bytes:
 
 
 def unsent(scheduled: Scheduled) -> None:
-    """Note that the new data of a step's rows are unsent: the runner may lack the step."""
+    """Note that the runner may lack the data of this step's rows."""
     for row, data in zip(scheduled.rows, scheduled.step.rows, strict=True):
         if data.block_ids:
             row.sequence.num_sent = data.first_block
@@ -127,7 +121,6 @@ def _new_blocks(sequence: Sequence, lease: Lease) -> bytes:
 
 
 def _num_blocks(sequence: Sequence, lease: Lease) -> int:
-    """Count the blocks of a sequence's table, including the blocks of its modules."""
     modules = sequence.modules
     return lease.num_blocks + (0 if modules is None else len(modules.block_ids))
 
@@ -136,7 +129,7 @@ def _new_request(sequence: Sequence, batch_slot: int) -> NewRequest:
     sequence.is_asked = True
     sampling, before = sequence.sampling, sequence.num_before
     prompt_len, num_tokens = before + sequence.prompt_len, before + sequence.num_tokens
-    if sampling.grammar is not None:  # the runner has the masks of the sequence
+    if sampling.grammar is not None:  # the runner has the sequence's masks
         sampling = structs.replace(sampling, grammar=None)
     prompt_ids = _prompt_ids(sequence) if sampling.repetition_penalty != 1.0 else b""
     output_ids = sequence.output_ids.tobytes() if is_penalised(sampling) else b""

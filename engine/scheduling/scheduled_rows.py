@@ -1,8 +1,4 @@
-"""The rows of a step as the scheduler and `settle` see them: sequences, and ranges of their tokens.
-
-Knows: the tokens of a row, and the number of samples after them. Does not know: budgets
-(`step_builder.py`), or what the runner is sent (`row_data.py`).
-"""
+"""The rows of a step as the scheduler sees them: sequences and ranges of their tokens."""
 
 from __future__ import annotations
 
@@ -14,28 +10,28 @@ from engine.drafting.draft import Draft
 from engine.sequences.sequence import Sequence
 from engine.step import DECODE, SCORE, VERIFY, RowKind, Step, kind_of, samples_each
 
-NOTHING_DRAFTED = Draft((), "own")  # for a VERIFY row that only computes tokens again
+NOTHING_DRAFTED = Draft((), "own")  # for a VERIFY row that only recomputes tokens
 
 
 class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Row of `num_new` tokens of a sequence from position `start`, as of the row's making."""
+    """A row of `num_new` tokens of a sequence from position `start`."""
 
     sequence: Sequence
     start: int
     num_new: int
     end: int  # first position after the row's tokens
     kind: RowKind
-    samples: bool  # the row reaches the last token, so tokens are sampled (`RowKind`)
+    samples: bool  # True if the row reaches the last token, so that tokens are sampled
     lease_id: int
     draft: Draft | None = None  # last tokens of a VERIFY row, after a known token
-    # For a VERIFY row: the number of leading tokens that were computed before, and the position of
-    # the written state; 0: the sequence has no state.
+    # The number of leading tokens that a VERIFY row computes again. Also the position of the
+    # written recurrent state, or 0 without a recurrent state.
     num_again: int = 0
     state_end: int = 0
 
     @property
     def num_samples(self) -> int:
-        """Number of sampled tokens."""
+        """The number of sampled tokens."""
         if samples_each(self.kind):
             return self.num_new - self.num_again
         return int(self.samples)
@@ -47,7 +43,7 @@ class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def is_over(self) -> bool:
-        """True if the sequence has released the row's blocks: the row's result is dropped."""
+        """True if the sequence has released the row's blocks, which drops the row's result."""
         return self.lease_id != self.sequence.lease_id
 
 
@@ -60,7 +56,7 @@ class Scheduled:
 
 
 def row_of(sequence: Sequence, num_new: int, start: int | None = None) -> ScheduledRow:
-    """Make a row of `num_new` tokens that begins at `start`, or at the first uncomputed token."""
+    """Make a row of `num_new` tokens from `start` or from the first uncomputed token."""
     start = sequence.num_computed if start is None else start
     end = start + num_new
     samples = end == sequence.num_tokens + sequence.num_pending
@@ -69,10 +65,10 @@ def row_of(sequence: Sequence, num_new: int, start: int | None = None) -> Schedu
 
 
 def verify_row(sequence: Sequence, draft: Draft | None) -> ScheduledRow:
-    """Make a row of the sequence's last token and a draft, which is written after it in `tokens`.
+    """Make a row of the sequence's last token and a draft.
 
-    A token is sampled after each of these tokens. If the sequence has a recurrent state, the tokens
-    after that state are computed again, at the row's start.
+    A token is sampled after each of these tokens. Tokens after the sequence's recurrent state are
+    computed again at the row's start.
     """
     known, start, state_end = sequence.num_tokens, sequence.num_computed, 0
     states = None if sequence.lease is None else sequence.lease.states
@@ -94,7 +90,10 @@ def verify_row(sequence: Sequence, draft: Draft | None) -> ScheduledRow:
 
 
 def score_row(sequence: Sequence, num_new: int) -> ScheduledRow:
-    """Make a row of a scored prompt's next `num_new` tokens; its last token gets no row."""
+    """Make a row of a scored prompt's next `num_new` tokens.
+
+    The prompt's last token gets no row.
+    """
     start = sequence.num_computed
     return ScheduledRow(sequence, start, num_new, start + num_new, SCORE, True, sequence.lease_id)
 
@@ -102,8 +101,8 @@ def score_row(sequence: Sequence, num_new: int) -> ScheduledRow:
 def remaining_tokens(sequence: Sequence) -> int:
     """Return the number of tokens that a sequence has to compute now.
 
-    Return 0 once the last token that the sequence may have is known or pending, and while the
-    sequence waits for the values of several samples.
+    Return 0 if the sequence's final token is known or pending. Return 0 while the sequence waits
+    for the values of several samples.
     """
     pending = sequence.num_pending
     length = sequence.num_tokens + pending
@@ -113,7 +112,7 @@ def remaining_tokens(sequence: Sequence) -> int:
 
 
 def next_kind(sequence: Sequence) -> RowKind | None:
-    """Return the kind of row that computes a sequence's remaining tokens; None if none remain."""
+    """Return the kind of row for a sequence's remaining tokens, or None if none remain."""
     to_go = remaining_tokens(sequence)
     if to_go and sequence.num_again:
         return VERIFY

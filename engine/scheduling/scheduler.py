@@ -1,42 +1,25 @@
 """The choice of rows for a step, under one token budget.
 
 There is no prefill phase and no decode phase. A sequence has `num_tokens` known tokens, of which
-`num_computed` have their KV; a step gives each scheduled sequence some of the difference:
+`num_computed` have their KV. A step computes some of the difference for each scheduled sequence.
+Rows are added in this order:
 
-    1. sequences with one token to go: the decodes. They always fit: max_running <= budget.
-       That token may be pending: lengths are known before values are. A sequence whose mask was too
-       late for a step gets a row again once the mask is made. Where stages compute several steps at
-       once (`ranks`), each step has a part of the decodes, and a decode with a pending token waits
-       for the token's value.
-    2. newcomers (`arrivals.py`), those with the fewest tokens first: sequences of flows that owe
-       little (`FairQueue.newcomer`), and that come and go while other flows are always there. So
-       such a flow waits for no more than the step under way, whatever load other flows bring.
-    3. the other prompts. First, one waiting prompt of each flow that has no running sequence and
-       owes little. Second, prompts that an earlier step began, in order of arrival, and within a
-       flow the shortest first; in the flow's turn, a shorter waiting prompt goes before them.
-       Third, prompts whose prefix has been loaded from a lower tier, which hold their blocks
-       already. Last, waiting prompts in the queue's order, while budget, batch slots and blocks
-       last, and then prompts of flows that hold less than their part of these, which take it back
-       from other flows (`starts.py`). A sequence whose prefix must be loaded first is set aside
-       with its lease and delays no other sequence: it takes neither budget nor a row until the load
-       has ended.
+    1. Decodes, the sequences with one token to compute. The budget always holds them all.
+    2. Newcomers (`arrivals.py`), those with the fewest tokens first.
+    3. One waiting prompt of each flow that has no running sequence and little debt.
+    4. Prompts that an earlier step began, in order of arrival, within a flow the shortest first.
+    5. Prompts whose prefix has been loaded from a lower tier.
+    6. Waiting prompts in the queue's order, while budget, batch slots and blocks last.
+    7. Prompts of flows that take their part of the blocks back from other flows (`starts.py`).
 
-How many tokens newcomers and other prompts get is one decision (`prefill_budget.py`).
+With several pipeline stages, each concurrent step has a part of the decodes. A sequence whose
+prefix must be loaded has a lease but no row until the load has ended.
 
-Chunked prefill, mixed batches, prefix hits and resuming after preemption all follow from these
-rules.
+If a running sequence finds no free block, another sequence is preempted. The scheduler first
+chooses a sequence of a flow beyond its part, else the latest arrival. The oldest sequence therefore
+always makes progress. If copies that hold blocks end soon, the sequence skips a step instead.
 
-When a running sequence finds no free block to grow, another sequence is preempted: of a flow beyond
-its part, else the latest arrival. So the oldest sequence always makes progress, and it always fits
-alone. If copies that hold blocks end soon, the sequence skips a step instead. In a step without
-blocks for all decodes, only flows without running sequences and flows within their part start
-prompts: one flow's lack of blocks keeps no other flow waiting.
-
-A load that fails sends its sequence to the front of its flow, to start over without loads.
-
-Knows: budgets and the order of sequences. Does not know: how a sequence starts and leaves
-(`active.py`), tensors, tokens' values, or the effects of a finished step (`settle.py`). It does not
-change `num_computed`: `settle.py` does.
+The scheduler does not change `num_computed`. `settle.py` changes this count.
 """
 
 from __future__ import annotations
@@ -66,7 +49,7 @@ from engine.sequences.sequence_cache import SequenceCache
 
 
 class Scheduler:
-    """Scheduler of waiting and running sequences into steps. Used by one thread only."""
+    """The scheduler of waiting and running sequences into steps. Used by one thread only."""
 
     def __init__(
         self,
@@ -125,14 +108,17 @@ class Scheduler:
 
     @property
     def is_bounded(self) -> bool:
-        """True if the length of steps is bounded for the sequences that decode."""
+        """True if the length of steps with decodes is bounded."""
         return (self._limits.max_step_s, self._limits.target_itl_s) != (None, None)
 
     def _expected(self, now: float) -> int | None:
         return self._arrivals.expected(now, lambda flow: self.queue.num_waiting(flow) > 0)
 
     def schedule(self, now: float, *, max_tokens: int | None = None) -> Scheduled:
-        """Decide the next step; `max_tokens` lowers its budget, but never below its decodes."""
+        """Decide the next step.
+
+        `max_tokens` lowers the token budget, but never below the decodes.
+        """
         budget = self._limits.max_batch_tokens
         if max_tokens is not None:
             budget = max(min(budget, max_tokens), self._limits.max_running)
@@ -146,7 +132,6 @@ class Scheduler:
         return builder.step()
 
     def _cut(self, builder: StepBuilder, target_s: float | None) -> list[ScheduledRow]:
-        """Cut rows of prompts that would make the step longer than its target."""
         keep = None if target_s is None else self._prefill.tokens_within(builder.rows, target_s)
         return [] if keep is None else builder.cut(keep)
 
@@ -183,13 +168,11 @@ class Scheduler:
         )
 
     def _compute(self, builder: StepBuilder, sequences: Iterable[Sequence]) -> None:
-        """Add rows for started prompts without a row, up to the budget."""
         for sequence in without_row(builder, sequences):
             if builder.budget and sequence.batch_slot is not None:
                 charge_row(self.queue, builder.add(sequence))
 
     def _compute_partial(self, builder: StepBuilder, now: float, *, has_room: bool) -> None:
-        """Continue prompts of earlier steps, and start shorter waiting prompts before them."""
         for prompt in in_turn(without_row(builder, self.running), self.queue.is_overdue):
             shorter = partial(self.queue.shorter, prompt, remaining_tokens(prompt))
             while has_room and self._starts.admit_next(builder, now, shorter):
@@ -205,7 +188,7 @@ class Scheduler:
         decodes = self._decodes()
         drafts = self._drafts.propose(decodes) if self._may_draft() else {}
         for sequence in decodes:
-            is_running = sequence.lease is not None  # not just preempted by an older sequence
+            is_running = sequence.lease is not None  # an older sequence may have preempted it
             if is_running and not sequence.awaits_mask:
                 if self._starts.make_room(sequence, builder, now):
                     self._decode(sequence, drafts.get(sequence), builder, now)
@@ -217,14 +200,13 @@ class Scheduler:
     def _decode(
         self, sequence: Sequence, draft: Draft | None, builder: StepBuilder, now: float
     ) -> None:
-        """Add the row of one decode, with its draft if blocks are free for it."""
         if draft and self.sequence_cache.grow(sequence, now, drafts=len(draft.token_ids)):
             builder.verify(sequence, draft)
         else:
             builder.add(sequence)
 
     def begin_drafts(self, rows: Iterable[ScheduledRow]) -> None:
-        """Prepare drafts of the sequences whose first tokens the launched rows sample."""
+        """Prepare drafts for sequences whose first tokens the launched rows sample."""
         if self._drafts.may_have(len(self.running)):
             for row in rows:
                 if row.samples and not row.sequence.num_output:
@@ -232,7 +214,7 @@ class Scheduler:
 
     @property
     def is_drafting(self) -> bool:
-        """True if launched steps should be settled first: the next step likely has drafts."""
+        """True if the next step likely has drafts and launched steps should be settled first."""
         return self._may_draft() and self._drafts.are_likely(self._decodes())
 
     def _may_draft(self) -> bool:
@@ -243,7 +225,6 @@ class Scheduler:
         return all(map(is_decoding, running))
 
     def _decodes(self) -> list[Sequence]:
-        """Return the sequences that a step continues by one token, the oldest first."""
         decodes = [one for one in self.running if is_decoding(one)]
         stages = self._limits.stages
         if stages == 1:
@@ -251,7 +232,6 @@ class Scheduler:
         return [one for one in decodes if not one.num_pending][: -(-len(decodes) // stages)]
 
     def _continue_newcomers(self, builder: StepBuilder, now: float) -> None:
-        """Add rows for newcomers with prompts of several steps, or with loaded prompts."""
         newcomers = self._arrivals.newcomers()
         if newcomers:
             self._starts.board(builder, now, newcomers)

@@ -1,7 +1,4 @@
-"""The events of a sequence for its client: tokens, end, failure.
-
-Knows: sequences and their counters. Does not know: when a sequence gets tokens or ends (`settle`).
-"""
+"""The events of a sequence for its client: tokens, end, failure."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from engine.step import Sampled
 
 
 class AddressedEvent(NamedTuple):
-    """An event and the client connection to which it is sent."""
+    """An event, and the client connection to which the event is sent."""
 
     client: bytes
     event: Event
@@ -47,7 +44,7 @@ class StoppedBy(NamedTuple):
 
 
 class SequenceEvents:
-    """Maker of the events of sequences; `times` predicts the seconds saved by reused tokens."""
+    """A maker of sequences' events. `times` predicts the seconds saved by cached tokens."""
 
     def __init__(self, times: StepTimes) -> None:
         self._times = times
@@ -55,7 +52,7 @@ class SequenceEvents:
     def tokens(
         self, sequence: Sequence, token_id: int, result: Sampled, now: float
     ) -> AddressedEvent:
-        """Make the event of one sampled token; a sequence's first event has its timing too."""
+        """Make the event of one sampled token. A sequence's first event also has its timing."""
         first = not sequence.has_sent_tokens
         sequence.has_sent_tokens = True
         tokens = Tokens(
@@ -69,16 +66,17 @@ class SequenceEvents:
         return AddressedEvent(sequence.client, tokens)
 
     def stopped_by(self, sequence: Sequence, token_id: int, result: Sampled) -> StoppedBy:
-        """Describe the token that stops a sequence; clients do not get it as part of the answer."""
+        """Describe the token that stops a sequence, which is no part of the answer."""
         told = _told(sequence, result)
         return StoppedBy(token_id, None if told is None else told[0])
 
     def finished(
         self, sequence: Sequence, reason: FinishReason, stopped_by: StoppedBy | None = None
     ) -> AddressedEvent:
-        """Make the event of a sequence's end; `completion_tokens` include the token `stopped_by`.
+        """Make the event of a sequence's end.
 
-        The token that the last step of a prompt samples does not count if `max_tokens` is 0.
+        `completion_tokens` includes the token `stopped_by`. If `max_tokens` is 0, the token sampled
+        after the prompt does not count.
         """
         finished = Finished(
             request_id=sequence.request_id,
@@ -122,7 +120,7 @@ class SequenceEvents:
 
 
 def join_tokens(replies: list[AddressedEvent]) -> list[AddressedEvent]:
-    """Join the tokens that one sequence got in a step into one event; an end may follow it."""
+    """Join the tokens that one sequence got in a step into one event."""
     events = [one.event for one in replies if isinstance(one.event, Tokens)]
     if len(events) < 2:
         return replies
@@ -146,7 +144,6 @@ def failed(client: bytes, request_id: str, error: EngineError) -> AddressedEvent
 
 
 def _told(sequence: Sequence, result: Sampled) -> tuple[TokenLogprobs] | None:
-    """Return a token's log-probabilities if the client has asked for them."""
     if result.logprobs is None or (sequence.watch is not None and not sequence.watch.is_told):
         return None
     return (result.logprobs,)
@@ -157,12 +154,10 @@ def _scores(sequence: Sequence) -> PromptLogprobs:
 
 
 def _written_and_read(sequence: Sequence) -> WrittenAndRead:
-    """Return the block counters of a sequence that has released its lease."""
     return WrittenAndRead(sequence.written_tokens, sequence.first_reads)
 
 
 def _computed(sequence: Sequence) -> int:
-    """Return the tokens of a prompt, its modules included, that were computed for it."""
     modules = sequence.modules
     return sequence.prompt_computed + (0 if modules is None else modules.charged)
 
@@ -173,10 +168,10 @@ def _seconds(sequence: Sequence) -> float:
 
 
 def _timing(sequence: Sequence, now: float) -> Timing:
-    """Split the time before the first token; the time of a preemption counts as prefill."""
+    """Split the time before the first token. Preempted time counts as prefill time."""
     admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
     match, load, fetch = sequence.match_seconds, sequence.load_seconds, sequence.fetch_seconds
-    # a sequence is admitted after its load and fetch
+    # A sequence is admitted after its load and fetch.
     queue = max(0.0, admitted - sequence.arrived - load - fetch)
     prefill = max(0.0, now - admitted - match)
     return Timing(queue, match, load, prefill, fetch, now)

@@ -1,12 +1,10 @@
-"""Settling of a step: tokens to sequences, events to clients, computed blocks to the tree.
+"""The settling of a step: tokens go to sequences, events to clients, blocks to the tree.
 
-    settle    tokens are appended, as many as a row sampled up to an end, and events made
-    commit    blocks completed by these tokens go to the tree, after the events have been sent: a
-              client waits for the events, and no request can use a block before the next step
+`settle` appends the sampled tokens and makes the events. `commit` then puts completed blocks into
+the tree. Clients wait for the events, so the events are sent before the commit.
 
-Launches are counted here too: from its launch on, a step's tokens count as computed and its samples
-as pending, so that the next step can be decided. This is the one place where these counts advance,
-and where the end of a sequence is decided:
+A launched step's tokens count as computed and its samples as pending, so the next step can be
+decided. Only this module advances these counts and decides where a sequence ends:
 
     a stop token      eos unless ignore_eos, or one of stop_token_ids   -> Finished("stop")
     its constraint    may only end: the last token is sent, then       -> Finished("stop")
@@ -17,15 +15,8 @@ and where the end of a sequence is decided:
     no token allowed  by its constraint                     -> Failed(ConstraintUnsatisfied)
     engine at fault                                                    -> Failed(EngineFailure)
 
-A row that did not have its mask in time is left out of the sampling: its sequence goes on as if the
-row's last token had not been computed. Samples after drafts are left out likewise if they have no
-mask.
-
-A sequence may end while the next step computes a row of the sequence. The results of that row are
-dropped (`ScheduledRow.is_over`).
-
-Knows: rows, tokens, reasons. Does not know: how tokens were chosen (min_tokens is the
-sampler's business), or sockets.
+A row without its mask is left out of the sampling, and its last token is computed again. A sequence
+may end while the next step computes a row of it. The result of that row is dropped.
 """
 
 from __future__ import annotations
@@ -51,7 +42,7 @@ from engine.step import SCORE, VERIFY, Sampled, samples_each
 
 
 class Settler:
-    """Settler of steps; also ends sequences. Used by one thread only."""
+    """A settler of steps, which also ends sequences. Used by one thread only."""
 
     def __init__(
         self,
@@ -69,10 +60,10 @@ class Settler:
         self._counters = counters
         self._events = SequenceEvents(times)
         self._eos_token_ids = frozenset(eos_token_ids)
-        self._uncommitted: list[ScheduledRow] = []  # settled rows; their sequences hold leases
+        self._uncommitted: list[ScheduledRow] = []  # settled rows whose sequences hold leases
 
     def begin(self, step: Scheduled) -> None:
-        """Advance the counters by the tokens that a launched step computes and samples."""
+        """Advance the counts by the tokens that a launched step computes and samples."""
         for row, sent in zip(step.rows, step.step.rows, strict=True):
             if sent.state_out:
                 end = row.state_end or row.end
@@ -82,11 +73,11 @@ class Settler:
                 row.sequence.num_pending += row.num_samples
 
     def leave_out(self, row: ScheduledRow, now: float) -> None:
-        """Withdraw a launched row's sample; a later row computes the last token of `row` again.
+        """Withdraw a launched row's sample.
 
-        With recurrent layers, and for a row that samples after several tokens, the later row
-        computes all of the row's tokens again. If the recurrent state before the row is
-        overwritten, the sequence starts over. To be called before the next step is decided.
+        A later row computes the last token of `row` again. With recurrent layers, the later row
+        computes all tokens of the row again. If the recurrent state before the row is overwritten,
+        the sequence starts over. The caller decides the next step afterwards.
         """
         if row.is_over:
             return
@@ -100,10 +91,11 @@ class Settler:
     def settle(
         self, step: Scheduled, sampled: Iterable[Sampled], now: float, seconds: float = 0.0
     ) -> list[AddressedEvent]:
-        """Apply a computed step; `sampled` has an entry for each sampled token, in row order.
+        """Apply a computed step.
 
-        `seconds`: the step's time, which is divided among the rows by their tokens. To be followed
-        by `commit` before the next step is decided.
+        `sampled` has an entry for each sampled token, in row order. `seconds` is the step's time,
+        which is divided among the rows by their tokens. The caller must call `commit` before the
+        next step is decided.
         """
         replies: list[AddressedEvent] = []
         per_token = seconds / max(step.step.num_tokens, 1)
@@ -120,8 +112,7 @@ class Settler:
             elif row.kind is SCORE:
                 replies += self._score(row, (value, *more), now)
             elif value.is_left_out:
-                # The last token and the drafts are computed again; with a recurrent state, the
-                # whole row.
+                # With a recurrent state, the whole row is computed again.
                 is_whole = row.kind is VERIFY or self._sequence_cache.has_states(row.sequence)
                 if row.start < row.end - 1 and not is_whole:
                     self._advance(structs.replace(row, end=row.end - 1), now)
@@ -145,7 +136,7 @@ class Settler:
         return replies
 
     def take_fetched(self, sequence: Sequence, end: int, now: float) -> None:
-        """Count tokens that another engine sent, up to the end of a block, as computed."""
+        """Count the tokens that another engine sent as computed."""
         start, sequence.num_computed = sequence.num_computed, end
         if sequence.admitted is None:
             sequence.fetched_end = end
@@ -160,13 +151,13 @@ class Settler:
         return self._finish(sequence, "length", now)
 
     def commit(self, now: float) -> None:
-        """Commit to the tree the blocks that the last settled rows completed."""
+        """Commit the blocks that the last settled rows completed to the tree."""
         rows, self._uncommitted = self._uncommitted, []
         for row in rows:
             self._sequence_cache.commit(row.sequence, row.start, row.end, now)
 
     def cancel(self, sequence: Sequence, now: float) -> AddressedEvent:
-        """End a sequence whose client left, in any state."""
+        """End a sequence whose client left."""
         return self._finish(sequence, "cancelled", now)
 
     def fail(self, sequence: Sequence, error: EngineError, now: float) -> AddressedEvent:
@@ -186,7 +177,6 @@ class Settler:
     def _score(
         self, row: ScheduledRow, values: tuple[Sampled, ...], now: float
     ) -> list[AddressedEvent]:
-        """Store the log-probabilities of a part of a prompt; no event is sent yet."""
         if any(value.is_left_out for value in values):  # the row is computed again
             return []
         for value in values:
@@ -201,9 +191,9 @@ class Settler:
     ) -> list[AddressedEvent]:
         """Settle the sampled values of one row in order, up to the sequence's end.
 
-        Settling stops early after a value that differs from the draft at its place, since later
-        values follow from the draft, and at a value that was left out for lack of a mask. The row's
-        later tokens are computed again, and so are tokens after the sequence's recurrent state.
+        Settling stops after a value that differs from the draft, since later values follow from the
+        draft. Settling also stops at a value without a mask. The row's later tokens are computed
+        again.
         """
         sequence, draft = row.sequence, row.draft
         assert draft is not None
@@ -234,9 +224,9 @@ class Settler:
         return join_tokens(replies)
 
     def _continue_after(self, sequence: Sequence, end: int) -> None:
-        """Continue a sequence after its verified tokens, or after a state before their end.
+        """Continue a sequence after its verified tokens, or after an earlier recurrent state.
 
-        The keys and values of tokens after the state are written again, and committed only then.
+        The keys and values of tokens after that state are written again.
         """
         at = self._sequence_cache.verified(sequence, end)
         sequence.num_computed, sequence.num_pending = at, 0
@@ -249,7 +239,6 @@ class Settler:
             ]
 
     def _count(self, sequence: Sequence, draft: Draft, drafted: int = 0, accepted: int = 0) -> None:
-        """Count a sequence's drafted and accepted tokens, by the draft's source."""
         if draft.token_ids:
             before = sequence.draft_counts.get(draft.source, (0, 0))
             sequence.draft_counts[draft.source] = before[0] + drafted, before[1] + accepted
@@ -291,8 +280,7 @@ class Settler:
         now: float,
         stopped_by: StoppedBy | None = None,
     ) -> AddressedEvent:
-        """End a sequence; `stopped_by`: the token that stopped it, if any."""
-        self.commit(now)  # before the lease is released
+        self.commit(now)
         self._scheduler.active.stop(sequence, now)
         if self._sentinel is not None:
             self._sentinel.ended(sequence, now)

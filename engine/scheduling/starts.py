@@ -1,4 +1,4 @@
-"""Starts of waiting sequences, and preemption of running sequences where there is no room.
+"""The starts of waiting sequences, and preemptions where there is no room.
 
     admit_first   the first sequence of each flow that has none running, if the flow owes little
     admit         all other sequences in the queue's order, while there is room
@@ -6,10 +6,7 @@
                   of it (`fairness/parts.py`): another flow's lack of room keeps no flow waiting
     make_room     a running sequence's next block
 
-A preempted sequence goes to the front of its flow.
-
-Knows: the order of starts, preemption. Does not know: how many tokens prompts get
-(`prefill_budget.py`), or when each of these is called (`scheduler.py`).
+A preempted sequence goes to the front of its flow's queue.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from engine.sequences.sequence_cache import SequenceCache, lease_of
 
 
 class SchedulerStuck(RuntimeError):
-    """Defect: no sequence runs and no waiting sequence can start."""
+    """An error of the engine: no sequence runs and no waiting sequence can start."""
 
 
 class SequenceStarts:
@@ -57,9 +54,9 @@ class SequenceStarts:
         self._max_running = max_running
 
     def admit_first(self, builder: StepBuilder, now: float, *, are_newcomers: bool = False) -> bool:
-        """Admit the first sequence of each flow that has no running sequence and little debt.
+        """Admit the first sequence of each flow with no running sequence and little debt.
 
-        Return False if blocks that become free should be kept for one of these sequences.
+        Return False if blocks that become free should be kept for a refused sequence.
         """
         if not self._queue:
             return True
@@ -82,7 +79,7 @@ class SequenceStarts:
     def admit(self, builder: StepBuilder, now: float) -> None:
         """Admit sequences in the queue's order while there is room.
 
-        Raises SchedulerStuck if nothing runs afterwards and nothing will change that.
+        Raises SchedulerStuck if no sequence can ever start.
         """
         while self.admit_next(builder, now, self._queue.select):
             pass
@@ -97,11 +94,11 @@ class SequenceStarts:
     def admit_next(
         self, builder: StepBuilder, now: float, choose: Callable[[Rank], Sequence | None]
     ) -> bool:
-        """Start a sequence as `_admit_one` does, but only in a free batch slot."""
+        """Start a sequence in a free batch slot."""
         return not self._active.is_full and self._admit_one(builder, now, choose)
 
     def admit_behind(self, builder: StepBuilder, now: float) -> None:
-        """Admit sequences of flows that have less than their part, whoever else waits for room."""
+        """Admit sequences of flows that use less than their part, although other flows wait."""
         while self._queue and self._are_several():
             choose: Callable[[Rank], Sequence | None] = self._with_few_blocks
             if self._is_full:
@@ -110,7 +107,7 @@ class SequenceStarts:
                 return
 
     def board(self, builder: StepBuilder, now: float, sequences: Iterable[Sequence]) -> None:
-        """Start sequences whose blocks have arrived; restart sequences whose loads failed."""
+        """Start sequences whose blocks have arrived, and restart sequences whose loads failed."""
         for sequence in [one for one in sequences if one.is_loading]:
             lease = lease_of(sequence)
             if lease.failed:
@@ -123,7 +120,10 @@ class SequenceStarts:
                 self._active.start_loaded(sequence, builder, now)
 
     def make_room(self, sequence: Sequence, builder: StepBuilder, now: float) -> bool:
-        """Find a block for a sequence's last token; False: the sequence was preempted, or waits."""
+        """Find a block for a sequence's last token.
+
+        Return False if the sequence was preempted or must wait.
+        """
         while not self._sequence_cache.grow(sequence, now):
             if self._sequence_cache.is_room_coming(sequence):
                 return False
@@ -136,7 +136,6 @@ class SequenceStarts:
     def _admit_one(
         self, builder: StepBuilder, now: float, choose: Callable[[Rank], Sequence | None]
     ) -> bool:
-        """Start the sequence that `choose` returns; False: no sequence, or not possible now."""
         if not builder.budget or len(self._active.loading) >= self._max_running:
             return False
         before = self._active.remaining_tokens()
@@ -162,7 +161,6 @@ class SequenceStarts:
         return self._sequence_cache.look_up(sequence, now, before)
 
     def _present(self) -> Counter[str]:
-        """Count the uncomputed tokens of each flow's running and loading sequences."""
         present = Counter[str]()
         for one in self._active.holding:
             present[one.flow] += remaining_tokens(one)
@@ -173,7 +171,6 @@ class SequenceStarts:
         return len(flows.union(self._queue.waiting_flows())) > 1
 
     def _with_few_slots(self, builder: StepBuilder, now: float, rank: Rank) -> Sequence | None:
-        """Return a sequence that owes little and may take a slot of another flow."""
         slots = self._slots(builder)
 
         def rank_taking(one: Sequence) -> int | None:
@@ -183,7 +180,6 @@ class SequenceStarts:
         return self._queue.owing_little(self._present(), rank_taking)
 
     def _with_few_blocks(self, rank: Rank) -> Sequence | None:
-        """Return a sequence that its flow's part has blocks for, unless another must run alone."""
         parts = BlockParts(self._sequence_cache)
 
         def rank_within(one: Sequence) -> int | None:
@@ -201,7 +197,6 @@ class SequenceStarts:
     def _take_of_others(
         self, sequence: Sequence, builder: StepBuilder, now: float, before: int
     ) -> bool:
-        """Lease a waiting sequence's blocks, preempting sequences if need be; False: not now."""
         while not self._active.take(sequence, now, before):
             victim = self._giving(sequence, builder, now)
             if victim is None:
@@ -210,7 +205,6 @@ class SequenceStarts:
         return True
 
     def _giving(self, sequence: Sequence, builder: StepBuilder, now: float) -> Sequence | None:
-        """Choose who gives up what a waiting sequence lacks; None: nobody does now."""
         if self._sequence_cache.is_short_of_states():
             return self._giving_slot(sequence, builder, now)
         if self._sequence_cache.is_room_coming(sequence):
@@ -221,7 +215,6 @@ class SequenceStarts:
         return BlockParts(self._sequence_cache).victim(sequence, others, is_visiting=is_visiting)
 
     def _giving_slot(self, sequence: Sequence, builder: StepBuilder, now: float) -> Sequence | None:
-        """Choose who gives up its batch slot, or its state slots if these are short."""
         is_visiting = self._is_visiting(sequence, now)
         return self._slots(builder).victim(sequence, is_visiting=is_visiting)
 
@@ -230,7 +223,6 @@ class SequenceStarts:
         return SlotParts(active.running if active.is_full else active.holding, builder.started)
 
     def _is_visiting(self, sequence: Sequence, now: float) -> bool:
-        """Return whether a sequence's flow came lately, or has no sequence that holds blocks."""
         flow = sequence.flow
         return not self._arrivals.is_alive(flow) or self._arrivals.is_visiting(flow, now)
 
@@ -238,7 +230,6 @@ class SequenceStarts:
         return not self._active.is_full or self._giving_slot(sequence, builder, now) is not None
 
     def _find_batch_slot(self, sequence: Sequence, builder: StepBuilder, now: float) -> bool:
-        """Free a batch slot for `sequence` if all are taken; False: impossible now."""
         if self._active.is_full:
             victim = self._giving_slot(sequence, builder, now)
             if victim is None:
@@ -253,8 +244,7 @@ class SequenceStarts:
     def _victim(self, sequence: Sequence) -> Sequence:
         """Choose who gives up blocks for a running sequence's next token.
 
-        First, other sequences of flows beyond their part. Else the latest arrival: of its own flow,
-        of flows beyond their part, or of all flows.
+        Other sequences of flows beyond their part come first. Else the latest arrival is chosen.
         """
         active, parts = self._active, BlockParts(self._sequence_cache)
         of_others = parts.victim(sequence, active.holding, is_visiting=False)

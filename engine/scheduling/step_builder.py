@@ -1,8 +1,4 @@
-"""A step under construction: its rows so far, and the token budget of further rows.
-
-Knows: how much of the budget a row takes, and where a row ends because a recurrent state is kept.
-Does not know: whose turn it is (`scheduler.py`).
-"""
+"""A step under construction: its rows so far, and the token budget for further rows."""
 
 from __future__ import annotations
 
@@ -22,21 +18,21 @@ from engine.sequences.sequence import Sequence
 from engine.step import PREFILL, SCORE
 from storage.move import Move, TokenCopy
 
-# The maximum number of scored tokens of a step: each has logits and log-probabilities of the whole
-# vocabulary, for which memory is reserved.
+# The maximum number of scored tokens of a step. Memory is reserved for the logits of each scored
+# token, over the whole vocabulary.
 MOST_SCORED = 256
 
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """Bounds of one step: tokens computed, sequences running, seconds."""
+    """The bounds of one step: tokens computed, sequences running, seconds."""
 
     max_batch_tokens: int
     max_running: int
-    # Longest step with decodes that have no target (`prefill_budget.py`). None: no bound.
+    # The maximum length of a step with decodes that have no target, or None without a bound.
     max_step_s: float | None = None
     stages: int = 1  # pipeline stages, each with a step of other sequences at a time
-    target_itl_s: float | None = None  # target of gaps between tokens (`gap_targets.py`)
+    target_itl_s: float | None = None  # target for gaps between tokens, in seconds
 
     def __post_init__(self) -> None:
         if self.max_step_s is not None and self.max_step_s <= 0:
@@ -50,7 +46,7 @@ class StepLimits:
 
 
 class StepBuilder:
-    """Rows so far, and the token budget of further rows (`budget`)."""
+    """The rows so far, and the token budget for further rows."""
 
     def __init__(self, budget: int) -> None:
         self.rows: list[ScheduledRow] = []
@@ -62,7 +58,7 @@ class StepBuilder:
 
     @property
     def budget(self) -> int:
-        """Token budget of further rows; 0 once no more scored tokens fit in the step."""
+        """The token budget for further rows, or 0 if the step holds no more scored tokens."""
         return self._budget if self._may_score else 0
 
     @budget.setter
@@ -83,17 +79,17 @@ class StepBuilder:
         return row
 
     def verify(self, sequence: Sequence, draft: Draft | None) -> ScheduledRow:
-        """Add a row of the tokens to compute again, the sequence's last token and a draft."""
+        """Add a row of tokens to compute again, the sequence's last token and a draft."""
         row = verify_row(sequence, draft)
         self.rows.append(row)
         self._count(row, row.num_new)
         return row
 
     def stop_at_states(self) -> list[ScheduledRow]:
-        """Shorten rows to end at states that became wanted after the rows were added.
+        """Shorten rows to end at recurrent states that became wanted after the rows were added.
 
-        A recurrent state is wanted where a sequence that was looked up later in the same step parts
-        from the row's sequence. Return the parts that were cut off.
+        Another sequence that starts in this step may part from the row's sequence there. Return the
+        parts that were cut off.
         """
         rests = list[ScheduledRow]()
         for at, row in enumerate(self.rows):
@@ -105,9 +101,10 @@ class StepBuilder:
         return rests
 
     def cut(self, tokens: int) -> list[ScheduledRow]:
-        """Shorten prompt rows to `tokens` in all, the last rows first; return the parts cut off.
+        """Shorten prompt rows to `tokens` in all, the last rows first.
 
-        Each row keeps at least one token, since its sequence may have been started in this step.
+        Return the parts that were cut off. Each row keeps at least one token, because its sequence
+        may start in this step.
         """
         rests = list[ScheduledRow]()
         prompts = [at for at, row in enumerate(self.rows) if row.kind is PREFILL]
@@ -139,7 +136,7 @@ class StepBuilder:
             self._may_score -= tokens
 
     def step(self) -> Scheduled:
-        """Build the step, decodes before chunks; record that its sequences' data are sent."""
+        """Build the step, and record that its sequences' data are sent."""
         return step_of(self.rows, self.moves, self.copies)
 
 

@@ -1,8 +1,4 @@
-"""Drafts of a step's decodes: which sequences may have drafts, and how many fit.
-
-Knows: batch slots, rows. Does not know: where drafts come from, or which of them save time
-(`engine.drafting`).
-"""
+"""The drafts of a step's decodes: which sequences may have drafts, and how many fit."""
 
 from __future__ import annotations
 
@@ -12,20 +8,20 @@ from engine.drafting.draft import Draft, Drafting
 from engine.scheduling.step_builder import StepLimits
 from engine.sequences.sequence import Sequence
 
-# The maximum number of rows in a step that has drafts. In a larger step a draft costs as much as a
-# row, and the host takes as long to look for drafts as the device takes for the step.
+# The maximum number of rows in a step that has drafts. In a larger step, a draft costs as much as a
+# row.
 MOST_DRAFTED_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class StepDrafts:
-    """Drafts of the decodes of one step."""
+    """The drafts of the decodes of one step."""
 
     drafting: Drafting
     limits: StepLimits
 
     def may_have(self, rows: int) -> bool:
-        """Return whether a step of `rows` rows may have drafts; never on several stages."""
+        """Return whether a step of `rows` rows may have drafts. Several stages have none."""
         most = min(MOST_DRAFTED_ROWS, self.limits.max_running - 1)
         return 0 < rows <= most and self.limits.stages == 1
 
@@ -35,14 +31,14 @@ class StepDrafts:
             self.drafting.begin(sequence)
 
     def are_likely(self, decodes: list[Sequence]) -> bool:
-        """Return whether drafts are likely; the decodes' last tokens may be pending."""
+        """Return whether drafts are likely. The decodes' last tokens may be pending."""
         drafted = [one for one in decodes if _may_have_drafts(one)]
         return bool(drafted) and self.drafting.is_worth_waiting(drafted)
 
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
-        """Return drafts of the decodes, together at most as many as there are free batch slots.
+        """Return drafts of the decodes, at most as many as there are free batch slots.
 
-        The bound keeps decodes and draft tokens together within the largest captured step.
+        This bound keeps the step within the largest captured size.
         """
         drafted = [one for one in decodes if _may_have_drafts(one)]
         if not drafted or any(one.num_pending for one in drafted):
@@ -58,6 +54,6 @@ class StepDrafts:
 
 
 def _may_have_drafts(sequence: Sequence) -> bool:
-    """Return whether tokens may be drafted: not while the recurrent state is overwritten."""
+    """Return whether tokens may be drafted now, which an overwritten recurrent state forbids."""
     states = None if sequence.lease is None else sequence.lease.states
     return sequence.drafts and not (states is not None and states.overwrites)

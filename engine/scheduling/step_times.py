@@ -1,20 +1,12 @@
-"""Predicted times of steps, learnt from measured steps.
+"""The predicted times of steps, learnt from measured steps.
 
     seconds = rows + keys that decodes read + pairs of a prompt's token and a key before it
 
-The seconds of `rows` are read from a curve with a point for each captured size, or from another
-curve for steps that are not captured: some sizes cost hardly more than smaller sizes. When a step
-took longer or shorter than predicted, the terms of its prediction are corrected in proportion to
-their size; of the two points of a curve around the size, the nearer point is corrected more. The
-first correction is made in full, since a size that wrongly seems dear is not tried again; later
-corrections are smaller and smaller. For a step that ended before the host looked, the time until
-then is an upper bound. A step that is not captured takes at least as long as the host needs to
-launch it. A rate that has not been measured is derived from the nearest measured rate, by rough
-constants (`WEIGHTS`, `KEY`, `PAIR`).
-
-Knows: sizes of steps, seconds. Does not know: a clock, or what a prediction is for: the size of a
-step (`prefill_budget.py`), loading or recomputing (`load_or_recompute.py`), or when the next step
-is decided (`in_flight/launches.py`).
+The seconds of `rows` are read from a curve with a point for each captured size. Steps that are not
+captured have a curve of their own. After each step, the terms of its prediction are corrected in
+proportion to their size. The first correction is made in full, and later corrections become
+smaller. A step that is not captured takes at least as long as its launch by the host. A rate that
+has not been measured is derived from the nearest measured rate.
 """
 
 from __future__ import annotations
@@ -33,38 +25,36 @@ ROWS = (1, 64, 128, 256, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 3072, 4096,
 TOO_LARGE = (1536, 2048, 2560, 3072, 4096, 6144)  # prompt tokens, more than in captured graphs
 NOT_CAPTURED = (16, 32, 64, 128, 256, 384, 512, 768, 1024)  # prompt tokens without a captured graph
 LARGE = 8192  # rows of a step that is bound by arithmetic
-# Cost of reading the weights, in rows of a large step. A GPU reads the weights for any number of
-# rows; on a CPU this is small beside arithmetic.
+# The cost of reading the weights, in rows of a large step.
 WEIGHTS = 220.0
 CPU_WEIGHTS = 16.0
 KEY = 1 / 600
 PAIR = 1 / 15_000
-# Places of rates: a curve of captured graphs and a curve of other steps, two rates for keys, one
-# for pairs.
+# Places of rates: two curves of rows, two rates for keys, one rate for pairs.
 _OTHERS = len(ROWS)
 _KEYS = 2 * len(ROWS)
 _PAIRS = _KEYS + 2
 
 LEARNS = 0.3  # share of an error that is corrected at once, after the first corrections
-MEASURED_TOKENS = 64  # prompt tokens of a step; fewer say little about a token's cost
+MEASURED_TOKENS = 64  # minimum prompt tokens of a step that teaches a token's cost
 NUM_REMEMBERED = 8  # number of steps whose ratio to the prediction is remembered
-# time assumed for a step that ended before the host looked, as a share of the time until then
+# The assumed time of a step, as a share of the time until the host saw its end late.
 MISSED = 7 / 8
 FORGETS = 1000  # captured steps until launch times are forgotten: a launch may have stalled
-HIDDEN = 1.2  # number of launch times; a shorter step says little of the device
+HIDDEN = 1.2  # number of launch times below which a step's length says little
 SHORTEST_CONTEXT = 256  # shortest context, in tokens, whose rate is reported
 LATE = 0.005  # share of steps whose gaps exceed the predicted seconds times `late_ratio`
 LATE_STEP = 0.03  # share by which a late step raises `late_ratio`
-MOST_LATE = 2.0  # largest `late_ratio`
+MOST_LATE = 2.0  # maximum `late_ratio`
 
 
 class StepShape(NamedTuple):
-    """Sizes that determine a step's time."""
+    """The sizes that determine a step's time."""
 
     decodes: int = 0
     keys: int = 0  # keys that the decodes read
     new: int = 0  # prompt tokens
-    pairs: float = 0.0  # pairs of a prompt token and a key before it
+    pairs: float = 0.0  # pairs of a prompt token and an earlier key
 
     @classmethod
     def of(cls, rows: Iterable[Row | ScheduledRow]) -> StepShape:
@@ -82,20 +72,20 @@ class StepShape(NamedTuple):
 
     @classmethod
     def prompt(cls, start: int, end: int) -> StepShape:
-        """Return the shape of a step of the prompt tokens [start, end) alone."""
+        """Return the shape of a step that computes only the prompt tokens [start, end)."""
         return cls(0, 0, end - start, (end - start) * (start + end) / 2)
 
 
 class StepTimes:
-    """Predicted seconds of an engine's steps. Used by one thread only."""
+    """The predicted seconds of an engine's steps. Used by one thread only."""
 
     def __init__(self, most_captured: int = MOST_NEW, weights: float = WEIGHTS) -> None:
-        """Set how many prompt tokens a step may have that is padded to a captured size.
+        """Set the maximum number of prompt tokens that a captured step may have.
 
-        `weights`: a first estimate of a step's fixed cost, in rows of a large step.
+        `weights` is a first estimate of a step's fixed cost, in rows of a large step.
         """
-        self.is_measured = False  # whether steps taught the cost of a prompt's token
-        # Ratio that few gaps exceed, of a gap to the predicted seconds of its step with prompts.
+        self.is_measured = False  # True once a step has taught a prompt token's cost
+        # The ratio of a gap to the predicted seconds of its step, which few gaps exceed.
         self.late_ratio = 1.0
         self._most_captured = most_captured
         self._weights = weights
@@ -103,8 +93,8 @@ class StepTimes:
         self._met = Counter[int]()  # number of corrections by rate
         self._ratios: deque[float] = deque(maxlen=NUM_REMEMBERED)  # recent ratios to predictions
         self._longest = SHORTEST_CONTEXT
-        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # of uncaptured steps
-        self._captured = 0  # captured steps since the last launch above
+        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # uncaptured
+        self._captured = 0  # captured steps since the last uncaptured launch
 
     def settled(self, shape: StepShape, seconds: float) -> None:
         """Learn that a step of this shape took `seconds`."""
@@ -123,7 +113,7 @@ class StepTimes:
             self._longest = max(self._longest, int(shape.pairs / shape.new))
 
     def missed(self, shape: StepShape, most: float) -> None:
-        """Learn that a step took at most `most` seconds: it ended before the host looked."""
+        """Learn that a step took at most `most` seconds."""
         predicted = self.seconds(shape)
         if predicted > most:
             self.settled(shape, most)
@@ -131,11 +121,11 @@ class StepTimes:
             self._ratios.append(min(MISSED * most / predicted, 1.0))
 
     def gap(self, shape: StepShape, seconds: float) -> None:
-        """Learn by how much the gap between tokens exceeded the prediction of a mixed step.
+        """Learn the ratio of a gap between tokens to the prediction of a mixed step.
 
-        The gap includes the host's work between two steps. `late_ratio` follows a high quantile, by
-        online gradient descent on its pinball loss (adaptive conformal inference: Gibbs and Candes,
-        2021).
+        The gap includes the host's work between two steps. `late_ratio` follows a high quantile by
+        online gradient descent on its pinball loss. The method is adaptive conformal inference
+        (Gibbs and Candes, 2021).
         """
         if not (shape.decodes and shape.new):
             return
@@ -157,35 +147,32 @@ class StepTimes:
             self._launches.clear()
 
     def launch_seconds(self, new: int) -> float:
-        """Return the host's seconds to launch `new` prompt tokens; 0 for a captured step."""
+        """Return the host's seconds to launch `new` prompt tokens, or 0 for a captured step."""
         return 0.0 if self._is_captured(new) else min(self._launches, default=0.0)
 
     def _is_captured(self, new: int) -> bool:
         return not 0 < self._most_captured < new
 
     def seconds(self, shape: StepShape) -> float:
-        """Predict the seconds of a step of this shape; 0 without measurements.
+        """Predict the seconds of a step of this shape, or 0 without measurements.
 
-        A step that is not captured takes at least as long as the host needs to launch the step.
+        A step that is not captured takes at least as long as its launch.
         """
         device = self._device_seconds(shape)
         return max(device, self.launch_seconds(shape.new)) if device else device
 
     def decodes(self, rows: int) -> float:
-        """Predict the seconds of a step of `rows` decodes, with few keys; 0 unmeasured."""
+        """Predict the seconds of a step of `rows` decodes with few keys, or 0 if unmeasured."""
         return self.seconds(StepShape(rows))
 
     def least(self, shape: StepShape) -> float | None:
-        """Predict a step's shortest time in seconds, by the lowest recent ratio to a prediction.
-
-        Returns None if too few steps were measured.
-        """
+        """Predict a step's shortest time in seconds, or None after too few steps."""
         if len(self._ratios) < NUM_REMEMBERED:
             return None
         return min(self._ratios) * self.seconds(shape)
 
     def sizes(self, decodes: int, most: int) -> list[int]:
-        """Return prompt sizes to choose from beside `decodes`, ascending; the last is `most`.
+        """Return prompt sizes to choose from beside `decodes`, in ascending order up to `most`.
 
         Among captured sizes only full steps are returned, since a padded step costs as much.
         """
@@ -199,7 +186,7 @@ class StepTimes:
         return sum(self.seconds(StepShape.prompt(at, min(at + LARGE, end))) for at in firsts)
 
     def tokens_per_second(self) -> dict[int, float]:
-        """Return a large step's tokens a second, by context: 256, 512, ... up to the longest."""
+        """Return a large step's tokens a second by context length: 256, 512 and so on."""
         rates, context = dict[int, float](), SHORTEST_CONTEXT
         while self.is_measured and context < 2 * self._longest:
             rates[context] = LARGE / self.seconds(
@@ -218,8 +205,8 @@ class StepTimes:
     def _correct(self, terms: list[tuple[int, float]], error: float) -> None:
         """Divide a learned error among the parts of a step, in proportion to their size.
 
-        The nearer of the curve's two points learns more, whatever their rates: otherwise a point
-        that wrongly seems cheap would stay cheap, and its neighbour would be corrected instead.
+        The nearer of the curve's two points learns more. Otherwise a point that wrongly seems cheap
+        would stay cheap.
         """
         scales = self._scales(terms)
         squares = sum((units * scale) ** 2 for (_, units), scale in zip(terms, scales, strict=True))
@@ -229,13 +216,11 @@ class StepTimes:
             self._rates[place] = max(corrected, rate / 10)
 
     def _scales(self, terms: list[tuple[int, float]]) -> list[float]:
-        """Return the rate of each part; points of a curve all get the mean of their rates."""
         rows = [(units, self._rates[place]) for place, units in terms if place < _KEYS]
         mean = sum(units * rate for units, rate in rows) / sum(units for units, _ in rows)
         return [mean if place < _KEYS else self._rates[place] for place, _ in terms]
 
     def _meet(self, place: int) -> None:
-        """Count a rate's correction; at the first, set uncorrected rates to the nearest rate."""
         self._met[place] += 1
         if self._met[place] > 1:
             return
@@ -245,7 +230,6 @@ class StepTimes:
                 self._rates[other] = self._rates[min(met, key=partial(_distance, other))]
 
     def _terms(self, shape: StepShape) -> list[tuple[int, float]]:
-        """Divide a step into parts: the index of each part's rate, and its size in rows."""
         decodes, keys, new, pairs = shape
         is_captured = 0 < new <= self._most_captured
         rows = padded(decodes, new) if is_captured else decodes + new
@@ -264,5 +248,4 @@ class StepTimes:
 
 
 def _distance(point: int, other: int) -> tuple[bool, int]:
-    """Return a sort key for the distance of two rates: points of the same curve are nearest."""
     return (point < _OTHERS) != (other < _OTHERS), abs(point % _OTHERS - other % _OTHERS)

@@ -1,1 +1,1 @@
-"""Requests in the engine: their checks, sequences, blocks and constraints."""
+"""The requests in the engine: their checks, sequences, KV blocks and constraints."""

@@ -1,10 +1,8 @@
-"""The intake, which converts a `Generate` to a `Sequence`, or refuses it with a typed error.
+"""The intake, which makes a `Sequence` of a `Generate` or raises a typed error.
 
 The gateway has validated requests for their callers. The intake checks only values that would break
-the engine itself or its fairness to other flows: a token id outside the vocabulary reads foreign
-memory on a GPU, and a NaN weight stops the queue.
-
-Knows: bounds. Does not know: the queue, or which requests are running (`core.py`).
+the engine or its fairness. A token id outside the vocabulary would read foreign memory on a GPU,
+and a NaN weight would stop the queue.
 """
 
 from __future__ import annotations
@@ -35,11 +33,11 @@ MAX_ID_CHARS = 256
 MAX_STOP_TOKENS = 1024
 MAX_LOGPROBS = 128
 MAX_CANDIDATES = 256
-MAX_PROMPT_REPORT = 4 << 20  # maximum bytes of the log-probabilities of a prompt
+MAX_PROMPT_REPORT = 4 << 20  # maximum bytes of a prompt's log-probabilities
 MAX_MARKS = 8
 MAX_RETAINED_S = 7 * 24 * 3600.0
 MAX_TOP_K = 2**31 - 1
-FLOAT32_MAX = 3.4e38  # largest float of the sampler; larger numbers become infinity
+FLOAT32_MAX = 3.4e38  # largest float of the sampler
 FLOAT32_LEAST = 1.2e-38  # smallest positive float of the sampler
 WHOLE = (0.0, 1.0)  # no floor, no ceiling
 _UNKNOWN_TOKEN = "a sampling parameter names a token outside of the vocabulary"
@@ -47,10 +45,10 @@ _UNKNOWN_TOKEN = "a sampling parameter names a token outside of the vocabulary"
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """Limits of a request, in tokens; `fits`: whether the empty pool can hold the request.
+    """The checks of new requests, with limits in tokens.
 
-    `constraint_of` makes the constraint on an answer's tokens; `forget_grammars` drops the
-    compiled grammars of a flow.
+    `fits` tells whether the empty pool can hold the request. `constraint_of` makes the constraint
+    on an answer's tokens. `forget_grammars` drops the compiled grammars of a flow.
     """
 
     vocab_size: int
@@ -59,10 +57,10 @@ class Intake:
     fits: Callable[[int], bool]
     constraint_of: ConstraintOf = unconstrained
     forget_grammars: ForgetGrammars = nothing_kept
-    has_modules: bool = False  # whether prompts may be made of modules
+    has_modules: bool = False  # True if prompts may consist of prompt modules
 
     def accept(self, client: bytes, request: Generate, now: float) -> Sequence:
-        """Return the sequence of a valid request; raises InvalidRequest or PromptTooLong."""
+        """Return the sequence of a valid request. Raises InvalidRequest or PromptTooLong."""
         prompt = self._prompt(request.token_ids)
         _check_turn(request)
         self._check_sampling(request.sampling)
@@ -117,7 +115,6 @@ class Intake:
         )
 
     def _modules(self, request: Generate) -> SequenceModules | None:
-        """Return a request's modules; raise InvalidRequest if it may not have any."""
         if not self.has_modules and (request.modules or request.positions):
             raise InvalidRequest("prompts for this model are not made of modules")
         modules = modules_of(request, self.block_size, self.vocab_size)
@@ -132,7 +129,10 @@ class Intake:
         return modules
 
     def _positions(self, data: bytes, prompt_len: int, sampled: int) -> TokenIds | None:
-        """Return the positions of a prompt's tokens and of its answer's; None: 0, 1, 2, ..."""
+        """Return the positions of the tokens of a prompt and its answer.
+
+        Return None if the positions count from 0.
+        """
         if not data:
             return None
         positions = np.frombuffer(data, "<i4") if len(data) == TOKEN_BYTES * prompt_len else None
@@ -158,7 +158,6 @@ class Intake:
         return prompt
 
     def _prediction(self, data: bytes) -> TokenIds | None:
-        """Return the tokens of an expected answer, which may be as many as a prompt's."""
         if not data:
             return None
         prediction = self._prompt(data)
@@ -232,7 +231,6 @@ class Intake:
 
 
 def _check_scoring(request: Generate, prompt_len: int) -> None:
-    """Check that a scored prompt does not use the cache and that its report is not too long."""
     likeliest = request.sampling.prompt_logprobs
     if likeliest is None:
         return
@@ -271,7 +269,7 @@ def _check_marks(marks: tuple[Mark, ...], prompt_len: int) -> None:
 
 
 def partition_of(message: Partition) -> dict[str, Quota]:
-    """Return the flows' quotas of a partition; raise InvalidRequest for invalid quotas."""
+    """Return the flows' quotas of a partition. Raises InvalidRequest."""
     try:
         return {
             flow: Quota(quota.floor, quota.ceiling, quota.weight)
@@ -282,14 +280,14 @@ def partition_of(message: Partition) -> dict[str, Quota]:
 
 
 def quota_of(request: Generate) -> Quota | None:
-    """Return the cache quota of an accepted request's flow; None for a flow without quota."""
+    """Return the cache quota of an accepted request's flow, or None without a quota."""
     if request.flow in ("", PUBLISHED):
         return None
     return Quota(*(request.cache_quota or WHOLE), weight=request.weight)
 
 
 def path_of(namespaces: tuple[tuple[int, bytes], ...], adapter_start: int = 0) -> NamespacePath:
-    """Return namespaces as the cache's path; raise InvalidRequest for invalid namespaces."""
+    """Return namespaces as the cache's path. Raises InvalidRequest."""
     spans = tuple((start, Namespace(name)) for start, name in namespaces)
     try:
         return NamespacePath(spans, adapter_start or None)

@@ -1,29 +1,22 @@
-"""The prompt modules that sequences wait for, each computed once and read by many sequences.
+"""The prompt modules that sequences wait for, each computed once for many sequences.
 
     accepted -> awaits modules --all on the device--> leased with the sequence's own blocks
                   |      ^                               |
                   `- computed by sequences of the        `- a module is evicted: awaits again
                      engine's own, of the same flow
 
-Modules that attend to a head are begun once the head is there. The sequences that compute them wait
-for the head too, in case it is evicted before they start.
+A module that attends to another module, the head, waits for the head. The first sequence that waits
+for a module is charged for the module. When that sequence ends, the next waiting sequence is
+charged. A module for which no sequence waits is cancelled. Only a few modules of a flow are
+computed at once, so other requests find places in the queue.
 
-The first sequence that waits for a module is charged for its computing; once that sequence has
-ended, the next waiting sequence is charged. A module for which no sequence waits any more is
-cancelled. Only a few modules of a flow are computed at once, so that its other requests find places
-in the queue; further modules begin as earlier modules end.
+The keeper holds the cached modules of the first waiting sequence, so they are not evicted
+meanwhile. It holds no other modules, so waiting sequences never keep blocks from each other. It
+releases the held modules if no step can be computed. A sequence whose modules are evicted again and
+again is refused.
 
-While some of a sequence's modules are computed, its cached modules may be evicted. So the cached
-modules of the first waiting sequence are held. No other modules are held, so that waiting
-sequences never keep blocks from each other. Held modules are released when no step can be computed
-and no copy makes room, since running sequences may need their blocks. A sequence whose modules are
-evicted again and again, since the cache has no room for all of them, is refused.
-
-A sequence's modules are looked up when the sequence comes, and when the modules that it awaits have
-been computed. Flows take turns, and few modules are looked up between two steps, so that no flow's
-modules hold up the tokens of other flows.
-
-Knows: modules, leases, requests of the engine's own. Does not know: how a step reads a table.
+Flows take turns, and few modules are looked up between two steps. One flow's modules therefore do
+not delay other flows.
 """
 
 from __future__ import annotations
@@ -41,7 +34,7 @@ from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.lease import Lease
 
-MOST_BEGUN = 4  # times that a module is computed for a sequence before a refusal
+MOST_BEGUN = 4  # number of times that a module is computed for a sequence before a refusal
 AT_A_TIME = 64  # maximum number of a flow's modules that are computed at once
 AT_ONCE = 128  # modules looked up between two steps; the last sequence may exceed it
 
@@ -49,7 +42,7 @@ _ALONE = SamplingParams(max_tokens=0, temperature=0.0, ignore_eos=True)
 
 
 class ModuleTurn(NamedTuple):
-    """The requests to start now, ids of requests to cancel, and the sequences that fail."""
+    """The requests to start, the ids of requests to cancel, and the sequences that fail."""
 
     started: list[Generate]
     cancelled: list[str]
@@ -58,15 +51,13 @@ class ModuleTurn(NamedTuple):
 
 @dataclass(slots=True)
 class _Computing:
-    """A module that is being computed by a sequence of the engine's own."""
-
     request_id: str
     blocks: ModuleBlocks
-    flow: str  # flow of the computing sequence
+    flow: str
     payer: Sequence  # sequence that is charged
     sequence: Sequence | None = None  # None until the sequence is accepted
-    waiting: list[Sequence] = field(default_factory=list)  # includes the payer, until it ends
-    next: list[Sequence] = field(default_factory=list)  # may begin modules when this module ends
+    waiting: list[Sequence] = field(default_factory=list)  # includes the payer until its end
+    next: list[Sequence] = field(default_factory=list)  # sequences that then begin modules
 
 
 class ModuleKeeper:
@@ -76,17 +67,17 @@ class ModuleKeeper:
         self._cache = cache
         self._at_a_time = at_a_time
         self._under_way = defaultdict[str, set[bytes]](set)  # keys of `_computing`, by flow
-        self._sequences: list[Sequence] = []  # accepted, with modules; some may have ended
-        self._flows: deque[str] = deque()  # flows in the order of their turns
-        self._computing: dict[bytes, _Computing] = {}  # computed modules by namespace
+        self._sequences: list[Sequence] = []  # accepted sequences with modules; some may have ended
+        self._flows: deque[str] = deque()  # in the order of their turns
+        self._computing: dict[bytes, _Computing] = {}  # by namespace
         self._names: dict[str, bytes] = {}  # keys of `_computing`, by request id
         self._numbers = itertools.count()
-        self._first: Sequence | None = None  # first waiting sequence: its cached modules are held
-        self._held: dict[bytes, Lease] = {}  # leases of held modules by namespace
+        self._first: Sequence | None = None  # first waiting sequence
+        self._held: dict[bytes, Lease] = {}  # by namespace
         self._may_hold = True
 
     def add(self, sequence: Sequence) -> None:
-        """Add an accepted sequence, if it has prompt modules or computes a module."""
+        """Add an accepted sequence if it has prompt modules or computes a module."""
         if sequence.modules is not None:
             self._sequences.append(sequence)
         if sequence.request_id in self._names:
@@ -96,9 +87,9 @@ class ModuleKeeper:
                 _charge(computing)
 
     def turn(self, alive: Collection[Sequence], now: float) -> ModuleTurn:
-        """Look up some sequences' prompt modules; start missing modules, cancel unawaited modules.
+        """Look up some sequences' prompt modules before a step.
 
-        To be called before each step.
+        Missing modules are started, and modules for which no sequence waits are cancelled.
         """
         made = ModuleTurn([], [], [])
         if not self._sequences and not self._computing:
@@ -120,7 +111,7 @@ class ModuleKeeper:
         return made
 
     def ran(self, now: float, *, goes_on: bool) -> None:
-        """Record whether a step is computed or a copy made; if not, release held modules.
+        """Release the held modules unless a step is computed or a copy made.
 
         Held modules may be what blocks the step.
         """
@@ -129,7 +120,7 @@ class ModuleKeeper:
         self._may_hold = goes_on
 
     def heard(self, event: Event) -> None:
-        """Record the end of a sequence that computes a module; ignore other events."""
+        """Record the end of a sequence that computes a prompt module. Other events are ignored."""
         if not isinstance(event, Finished | Failed) or event.request_id not in self._names:
             return
         namespace = self._names.pop(event.request_id)
@@ -145,7 +136,7 @@ class ModuleKeeper:
                 _modules_of(sequence).error = error
 
     def _in_turn(self) -> Iterator[tuple[Sequence, SequenceModules]]:
-        """Yield sequences whose modules are to be looked up, flows in turn, up to AT_ONCE modules.
+        """Yield sequences whose prompt modules are due, by flows in turn, up to AT_ONCE modules.
 
         The first waiting sequence is yielded each time, since its cached modules are held.
         """
@@ -172,7 +163,7 @@ class ModuleKeeper:
                 yield found
 
     def _new(self, sequence: Sequence, modules: SequenceModules, now: float) -> list[ModuleBlocks]:
-        """Return the prompt modules to begin to compute now for a sequence; may be empty.
+        """Return the prompt modules to compute now for a sequence.
 
         Raises EngineError if a module has failed, does not fit, or was computed too often.
         """
@@ -204,7 +195,10 @@ class ModuleKeeper:
     def _at_once(
         self, wanted: list[ModuleBlocks], sequence: Sequence, modules: SequenceModules
     ) -> list[ModuleBlocks]:
-        """Return the prompt modules that the flow may begin now; if there are none, wait."""
+        """Return the prompt modules that the flow may begin now.
+
+        If there are none, make the sequence wait.
+        """
         under_way = self._under_way.get(sequence.flow, set())
         room = max(self._at_a_time - len(under_way), 0)
         if under_way and not room and wanted and not modules.awaits:
@@ -270,7 +264,7 @@ class ModuleKeeper:
     def _unawaited(self, there: set[Sequence]) -> Iterator[str]:
         """Yield the ids of requests for which no sequence waits.
 
-        If only the payer has ended, charge the next waiting sequence from now on.
+        If only the payer has ended, the next waiting sequence pays from now on.
         """
         for computing in self._computing.values():
             if computing.payer in there:
@@ -283,7 +277,6 @@ class ModuleKeeper:
                 _charge(computing)
 
     def _payer(self, sequence: Sequence) -> Sequence:
-        """Return the sequence that is charged for the prompt modules that `sequence` awaits."""
         if sequence.request_id in self._names:
             return self._computing[self._names[sequence.request_id]].payer
         return sequence
@@ -295,7 +288,6 @@ def _modules_of(sequence: Sequence) -> SequenceModules:
 
 
 def _charge(computing: _Computing) -> None:
-    """Charge the payer for the module's tokens that are computed from now on."""
     sequence, modules = computing.sequence, computing.payer.modules
     if sequence is not None and modules is not None:
         module = computing.blocks.module

@@ -1,19 +1,14 @@
-"""The prompt modules of one sequence: their blocks, their leases, and the cost of computing them.
+"""The prompt modules of one sequence: their KV blocks, their leases and their cost.
 
-A module is a prefix of a namespace of its own (`messages.PromptModule`), so tiers, quotas, eviction
-and restarts treat it like any other prefix. A sequence's block table has the whole blocks of its
-modules, in their order, and then its own blocks, into which the modules' other tokens are copied:
+A prompt module is a prefix in a namespace of its own, so the cache treats it like any prefix. A
+sequence's block table begins with the whole blocks of its modules. The sequence's own blocks
+follow, into which the modules' other tokens are copied:
 
     | head, whole blocks | module A, whole blocks | B | end of head, start and end of A, ... own |
     0                                            num_tokens
 
-A module that attends to the head is computed by a sequence with one module, the head.
-
-A sequence is charged for the module tokens that were computed because it came, even if it ends
-before the module is complete.
-
-Knows: modules, leases. Does not know: when a module is computed (`module_keeper`), or how a step
-reads a table.
+A module that attends to the head is computed by a sequence with one module, the head. A sequence is
+charged for the module tokens that were computed because of the sequence.
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ _SHAPE = "a module is whole blocks, at least one, each token at a position"
 
 @dataclass(frozen=True, slots=True)
 class ModuleBlocks:
-    """A prompt module with its path and tokens in the cache."""
+    """A prompt module, with its path and its tokens in the cache."""
 
     module: PromptModule
     path: NamespacePath
@@ -53,36 +48,35 @@ class ModuleBlocks:
 
 
 class ModulePrefill(Protocol):
-    """The progress of a sequence whose prompt is a prompt module."""
+    """An interface to the progress of a sequence that computes a prompt module."""
 
     @property
     def found(self) -> TierTokens:
-        """Tokens that the cache had when the sequence started."""
+        """The tokens that the cache had when the sequence started."""
         ...
 
     @property
     def fetched(self) -> int:
-        """Tokens that came from another engine."""
+        """The number of tokens that came from another engine."""
         ...
 
     @property
     def prompt_end(self) -> int:
-        """Number of prompt tokens that are computed, cached or fetched."""
+        """The number of prompt tokens that are computed, cached or fetched."""
         ...
 
     @property
     def engine_seconds(self) -> float:
-        """The sequence's share of steps so far, in seconds."""
+        """The sequence's share of its steps so far, in seconds."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleWork:
-    """The part of a module's computing for which one sequence is charged.
+    """The part of a prompt module's computing for which one sequence is charged.
 
-    `computing`: the sequence that computes the module; `tokens`: the module's tokens without
-    padding, of which the first `head_tokens` are the head's. Tokens before `start` are not charged
-    to this sequence.
+    `tokens` is the number of the module's tokens without padding. The first `head_tokens` of them
+    are the head's. Tokens before `start` are not charged.
     """
 
     computing: ModulePrefill
@@ -93,14 +87,14 @@ class ModuleWork:
 
     @property
     def computed(self) -> int:
-        """Number of tokens computed so far at or after `start`."""
+        """The number of tokens computed so far at or after `start`."""
         one = self.computing
         start = max(self.start, one.found.total + one.fetched)
         return max(min(one.prompt_end, self.tokens) - start, 0)
 
     @property
     def loaded(self) -> TierTokens:
-        """Tokens of the module that were loaded from lower tiers."""
+        """The module's tokens that were loaded from lower tiers."""
         host, disk = self.computing.found.host, self.computing.found.disk
         of_host = min(host, self.head_tokens)
         return TierTokens(0, host - of_host, max(disk - self.head_tokens + of_host, 0))
@@ -119,31 +113,31 @@ class SequenceModules:
     request: Generate
     is_awaited: bool = True  # False once all modules are on the device
     leases: tuple[Lease, ...] = ()  # held as long as the sequence's own lease
-    block_ids: BlockIds = field(default_factory=lambda: NO_SLOTS)  # of modules' whole blocks
-    begun: Counter[bytes] = field(default_factory=Counter)  # times that each module was begun
+    block_ids: BlockIds = field(default_factory=lambda: NO_SLOTS)  # of whole blocks
+    begun: Counter[bytes] = field(default_factory=Counter)  # number of starts by module
     awaits: set[bytes] = field(default_factory=set)  # namespaces of modules being computed
     error: EngineError | None = None  # error of a module that the sequence awaited
-    # Computing charged to this sequence, by the module's namespace; one entry each time.
+    # The charged work by the module's namespace, with an entry for each time.
     work: dict[bytes, list[ModuleWork]] = field(default_factory=dict)
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens in the modules' whole blocks."""
+        """The number of tokens in the modules' whole blocks."""
         return sum(len(one.whole) for one in self.blocks)
 
     @property
     def padded_tokens(self) -> int:
-        """Number of tokens of the modules' blocks in the cache."""
+        """The number of tokens of the modules' blocks in the cache, with padding."""
         return sum(len(one.token_ids) for one in self.blocks)
 
     @property
     def copied_tokens(self) -> int:
-        """Number of modules' tokens that are copied to the front of the sequence's own blocks."""
+        """The number of module tokens that are copied to the sequence's own blocks."""
         return sum(len(one.copied) for one in self.blocks)
 
     @property
     def head(self) -> ModuleBlocks | None:
-        """The module to which other modules attend; None if each attends to itself alone."""
+        """The module to which other modules attend, or None if there is none."""
         has_head = any(one.module.head_tokens is not None for one in self.blocks)
         return self.blocks[0] if has_head else None
 
@@ -153,7 +147,7 @@ class SequenceModules:
         return np.concatenate([ids[whole.start : whole.stop] for ids, whole in parts])
 
     def copies(self, own: BlockIds, first: int, block_size: int) -> tuple[TokenCopy, ...]:
-        """Return copies of modules' tokens to `own` blocks, without the first `first` tokens."""
+        """Return copies of module tokens to `own` blocks, without the first `first` tokens."""
         sources = [
             int(lease.blocks[place // block_size]) * block_size + place % block_size
             for blocks, lease in zip(self.blocks, self.leases, strict=True)
@@ -166,7 +160,10 @@ class SequenceModules:
         )
 
     def lease(self, cache: PrefixCache, owner: str, now: float) -> bool:
-        """Lease all modules; False, holding no lease, if a module is not whole on the device."""
+        """Lease all modules.
+
+        Return False and hold no lease if a module is not whole on the device.
+        """
         held = list[Lease]()
         for blocks in self.blocks:
             lease = cache.read(blocks.path, blocks.token_ids, owner=owner, now=now, is_part=True)
@@ -194,12 +191,12 @@ class SequenceModules:
 
     @property
     def charged(self) -> int:
-        """Number of the modules' tokens computed for the sequence; each token counts once."""
+        """The number of module tokens computed for the sequence, each token counted once."""
         return sum(max(one.computed for one in rounds) for rounds in self.work.values())
 
     @property
     def loaded(self) -> TierTokens:
-        """Tokens of the modules that were loaded from lower tiers for the sequence."""
+        """The module tokens that were loaded from lower tiers for the sequence."""
         return sum((rounds[0].loaded for rounds in self.work.values()), TierTokens())
 
     @property
@@ -209,7 +206,7 @@ class SequenceModules:
 
 
 def modules_of(request: Generate, block_size: int, vocab_size: int) -> SequenceModules | None:
-    """Return a request's modules; None if it has none. Raise InvalidRequest for invalid modules."""
+    """Return a request's prompt modules, or None if it has none. Raises InvalidRequest."""
     if not request.modules:
         return None
     if len(request.modules) > MOST_MODULES:
@@ -229,9 +226,9 @@ def modules_of(request: Generate, block_size: int, vocab_size: int) -> SequenceM
 
 
 def _check_heads(modules: tuple[PromptModule, ...], block_size: int) -> None:
-    """Raise InvalidRequest for a module that begins with more or less than the head's last tokens.
+    """Check that each module begins with the head's last tokens, or with none of them.
 
-    The first module has no head.
+    Raises InvalidRequest. The first module has no head.
     """
     first, *others = modules
     last = first.num_tokens % block_size

@@ -1,16 +1,16 @@
-"""Prefixes that stay on the device until they are unpinned: computed once, then leased.
+"""The pinned prefixes: computed once, then leased until they are unpinned.
 
     Pin --all its blocks are there--> pinned --Unpin--> forgotten
      |                                 ^  |
      `--> warming: by a sequence     --'  `-- flushed or lost: warming again
           of batch priority
 
-A pin is warmed by an ordinary sequence of the flow `published`, whose one sampled token is dropped.
-When the sequence has ended, the pin leases its blocks before any other sequence can take them. A
-flush drops pinned blocks like all other blocks, and the pin is warmed again.
+An ordinary sequence of the flow `published` warms a pin, and its sampled token is dropped. The pin
+leases its blocks when the sequence has ended, before other sequences can take the blocks. A flush
+drops pinned blocks like all other blocks, and the pin is warmed again.
 
-At most `most_blocks` are pinned; a block of several pins counts for each. A request of the longest
-allowed length always fits beside them into the pool, so no pin makes a request impossible.
+A block of several pins counts for each pin. A request of the maximum length always fits beside the
+pins into the pool.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from prefix_cache.tree.node import Node
 
 OURSELVES = b""  # the engine as its own client: no connection has an empty name
 PINNED_PART = 2  # at most 1/PINNED_PART of the device's blocks may be pinned
-TRIES = 3  # warmings in a row after which a prefix that was evicted each time is given up
+TRIES = 3  # maximum number of warmings in a row of a prefix that is evicted each time
 AWAITED_S = 5.0  # seconds for which fetched blocks are held until they are pinned
 RETRY_S = 1.0  # seconds before a failed warming is repeated
 
-PinReply = tuple[bytes, Pinned]  # the reply and the client that asked for the pin
+PinReply = tuple[bytes, Pinned]  # the client that asked for the pin, and the reply
 
 _WARMING = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
@@ -62,7 +62,7 @@ class _PinnedEntry:
     request_id: str | None = None  # request that computes the prefix
     not_before: float = 0.0  # time of the next warming
     tries: int = 0
-    waiting: list[tuple[bytes, str]] = field(default_factory=list)  # client, query
+    waiting: list[tuple[bytes, str]] = field(default_factory=list)  # (client, query)
 
 
 class Pins:
@@ -73,7 +73,7 @@ class Pins:
         self._most_blocks = most_blocks
         self._entries: dict[str, _PinnedEntry] = {}
         self._numbers = itertools.count()
-        self._awaited: dict[bytes, tuple[float, Lease]] = {}  # ends and leases, by block keys
+        self._awaited: dict[bytes, tuple[float, Lease]] = {}  # (end, lease) by block keys
 
     def stats(self) -> PinStats:
         """Return the counters of pinned prefixes."""
@@ -94,13 +94,13 @@ class Pins:
         return found
 
     def lease_of(self, pin_id: str) -> Lease | None:
-        """Return the lease of a pinned prefix; None unless its blocks are on the device."""
+        """Return the lease of a pinned prefix, or None unless its blocks are on the device."""
         entry = self._entries.get(pin_id)
         lease = None if entry is None else entry.lease
         return lease if lease is not None and lease.node.attached else None
 
     def check_room(self, num_blocks: int) -> None:
-        """Raise PinTooLarge or NoRoomToPin if this number of further blocks cannot be pinned."""
+        """Raise PinTooLarge or NoRoomToPin if `num_blocks` more blocks cannot be pinned."""
         if num_blocks > self._most_blocks:
             raise PinTooLarge(
                 f"the prefix has {num_blocks} blocks; {self._most_blocks} may be pinned"
@@ -112,7 +112,10 @@ class Pins:
             )
 
     def ask(self, client: bytes, pin: Pin, now: float) -> list[PinReply]:
-        """Register a pin; return the due replies: none until the pin's blocks are cached."""
+        """Register a pin and return the due replies.
+
+        The reply is due once the pin's blocks are cached.
+        """
         try:
             entry = self._entries.get(pin.pin_id) or self._enter(pin)
         except EngineError as error:
@@ -122,7 +125,7 @@ class Pins:
         return self._try_to_lease(entry, now)
 
     def await_pin(self, path: NamespacePath, token_ids: TokenIds, keys: bytes, now: float) -> None:
-        """Hold fetched blocks of a prefix for a moment, until the gateway pins it.
+        """Hold fetched blocks of a prefix for a moment, until the gateway pins the prefix.
 
         If tiers are partitioned, only pins keep the blocks of published prefixes.
         """
@@ -138,8 +141,8 @@ class Pins:
     def let_go(self, pin_id: str, now: float) -> tuple[int, str | None, list[PinReply]]:
         """Unpin a prefix.
 
-        Returns its number of blocks, the id of the request that computes it or None, and the
-        replies to clients that still wait for the pin.
+        Returns the prefix's number of blocks, the id of the request that computes it or None, and
+        the replies to waiting clients.
         """
         entry = self._entries.pop(pin_id, None)
         if entry is None:
@@ -150,7 +153,7 @@ class Pins:
         return entry.num_blocks, entry.request_id, _tell(entry, gone)
 
     def due(self, now: float) -> list[Generate]:
-        """Return the requests to start now: they warm pins without a lease or a running request."""
+        """Return the requests to start now, which warm pins without a lease."""
         self._drop_lost(now)
         self._drop_awaited(now)
         found = [
@@ -161,7 +164,7 @@ class Pins:
         return [self._begin(entry) for entry in found]
 
     def heard(self, event: Event, now: float) -> list[PinReply]:
-        """Handle an event of a sequence that warms a pin; return the due replies."""
+        """Handle an event of a sequence that warms a pin, and return the due replies."""
         if not isinstance(event, Finished | Failed):
             return []
         warming = (one for one in self._entries.values() if one.request_id == event.request_id)
@@ -181,7 +184,6 @@ class Pins:
         return sum(entry.num_blocks for entry in self._entries.values())
 
     def _enter(self, pin: Pin) -> _PinnedEntry:
-        """Add an entry for a pin. Raise InvalidRequest, PinTooLarge or NoRoomToPin."""
         entry = _entry(pin, self._cache.block_size)
         self.check_room(entry.num_blocks)
         self._entries[pin.pin_id] = entry
@@ -212,7 +214,6 @@ class Pins:
         )
 
     def _put_off(self, entry: _PinnedEntry, error: EngineError, now: float) -> list[PinReply]:
-        """Refuse a failed pin if clients wait for it, else warm it again later."""
         answers = _tell(entry, error)
         if answers:
             del self._entries[entry.pin.pin_id]
@@ -220,7 +221,6 @@ class Pins:
         return answers
 
     def _drop_awaited(self, now: float) -> None:
-        """Release held blocks that were not pinned in time, or that do not fit beside the pins."""
         pinned = {entry.pin.block_keys for entry in self._entries.values()}
         room = self._most_blocks - self._claimed()
         for keys, (until, lease) in list(self._awaited.items()):
@@ -230,7 +230,6 @@ class Pins:
                 self._cache.release(lease, now=now)
 
     def _drop_lost(self, now: float) -> None:
-        """Release pins' leases on blocks that a flush or a loss has removed from the tree."""
         for entry in self._entries.values():
             if entry.lease is not None and not entry.lease.node.attached:
                 self._cache.release(entry.lease, now=now)
@@ -256,7 +255,6 @@ def _entry(pin: Pin, block_size: int) -> _PinnedEntry:
 
 
 def _tell(entry: _PinnedEntry, error: EngineError | None) -> list[PinReply]:
-    """Make the replies to all clients that wait for a pin: its number of blocks, or `error`."""
     waiting, entry.waiting = entry.waiting, []
     if error is not None:
         return [_refusal(client, query_id, error) for client, query_id in waiting]

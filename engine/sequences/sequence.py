@@ -1,14 +1,13 @@
-"""One sequence in the engine: its tokens, its lease, its progress.
+"""A sequence in the engine: its tokens, its lease and its progress.
 
-State has one owner, the engine's thread. There is no prefill phase and no decode phase:
+There is no prefill phase and no decode phase, only known and pending tokens:
 
     |  prompt  |  output  | pending |
     0                 num_tokens  length
 
-`num_tokens` are known. A token that a launched step will sample is pending: it is counted in
-`length`, but the host does not know its value before the step is settled; the device passes the
-token to the next step. The KV of the first `num_computed` tokens is in the pool, or will be
-when the launched steps are done.
+`num_tokens` tokens are known. A launched step samples the pending tokens, which `length` includes.
+The host learns their values when the step is settled. The device passes the tokens to the next
+step. The KV of the first `num_computed` tokens is in the pool, or will be after the launched steps.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ from prefix_cache.tree.match import PrefixMatch
 
 @dataclass(frozen=True, slots=True)
 class WatchedAnswer:
-    """The log-probabilities of an answer's tokens, kept for the sentinel (`engine.sentinel`)."""
+    """The log-probabilities of an answer's tokens, kept for the sentinel."""
 
-    is_told: bool  # True if the client too asked for log-probabilities
+    is_told: bool  # True if the client asked for log-probabilities too
     logprobs: list[float] = field(default_factory=list)  # log-probability of each token
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A request's sequence, compared by identity."""
+    """The sequence of a request, compared by identity."""
 
     request_id: str
     client: bytes  # connection of the gateway that gets the events
@@ -62,96 +61,96 @@ class Sequence:
     use_cache: bool = True
     is_counted: bool = True  # True if the prompt counts as looked up
     num_computed: int = 0
-    # Tokens that rows have computed, if more than `num_computed`: after rejected drafts, later
-    # tokens are computed again from an earlier recurrent state.
+    # The tokens that rows have computed, if more than `num_computed`. After rejected drafts, tokens
+    # are computed again from an earlier recurrent state.
     num_verified: int = 0
     prompt_end: int = 0  # end of the prompt's tokens that settled steps have computed
-    loads: Loads = "auto"  # whether blocks of lower tiers are loaded for the sequence
+    loads: Loads = "auto"  # whether blocks of lower tiers are loaded
     constraint: TokenConstraint | None = None  # advanced by every generated token
-    # Tokens of the prompt that the cache had when the sequence first started.
+    # The prompt tokens that the cache had at the first start.
     found: TierTokens = field(default_factory=TierTokens)
-    # Tokens with cached blocks at the first start, if more than in `found`: no state was kept at
-    # their end.
+    # The tokens with cached blocks at the first start. More than `found` if no recurrent state was
+    # kept at their end.
     matched: int = 0
-    state_tier: StateTier | None = None  # tier of the state, as `Reused.state_tier`
+    state_tier: StateTier | None = None  # tier of the recurrent state, as in `Reused.state_tier`
     num_pending: int = 0  # tokens that launched steps will sample
-    passed_over: int = 0  # times that a later sequence of the flow went first (`queue.py`)
-    # True while the constraint is compiled: no start before. Changes only between steps (`core`).
+    passed_over: int = 0  # number of times that a later sequence of the flow went first
+    # True while the constraint is compiled, which prevents a start. Changes only between steps.
     awaits_constraint: bool = field(init=False)
-    match: PrefixMatch | None = None  # last match with the cache, of a waiting sequence
+    match: PrefixMatch | None = None  # last match with the cache of a waiting sequence
     lease: Lease | None = None  # None while waiting
-    lease_id: int = 0  # different for each lease; 0: no lease
+    lease_id: int = 0  # different for each lease; 0 without a lease
     num_sent: int = 0  # blocks of the lease that were sent to the runner
     is_asked: bool = False  # True if the runner has the sampling parameters
-    adapter: AdapterUse | None = None  # adapter that computes the tokens; None: the model alone
-    adapter_slot: int = 0  # slot of the adapter on the device; 0: no adapter, or no slot yet
-    batch_slot: int | None = None  # slot of a running sequence; None while waiting or loading
-    leased: float = 0.0  # time when the sequence last got a lease
+    adapter: AdapterUse | None = None  # None without an adapter
+    adapter_slot: int = 0  # on the device; 0 without an adapter
+    batch_slot: int | None = None  # None while waiting or loading
+    leased: float = 0.0  # time of the last lease
     admitted: float | None = None  # time of the first start
     match_seconds: float = 0.0  # seconds to match the prefix at the first admission
     load_seconds: float = 0.0  # seconds of waiting for blocks of lower tiers
-    target_itl_s: float = 0.0  # target of gaps between tokens; 0: the engine's target
-    sent_at: float | None = None  # time when the last token was sent; None: no token was sent
+    target_itl_s: float = 0.0  # target for gaps between tokens; 0 stands for the engine's target
+    sent_at: float | None = None  # time of the last sent token
     engine_seconds: float = 0.0  # the sequence's share of its steps' seconds
-    held_since: float | None = None  # start of the time that single flight delays the sequence
+    held_since: float | None = None  # start of the current delay by single flight
     has_sent_tokens: bool = False
     scores: list[TokenLogprobs] = field(default_factory=list)  # scores of the prompt so far
     embeds: bool = False  # True if the last event reports the prompt's embedding
     candidates: bytes = b""  # int32 ids of tokens whose logits the last event reports
-    # The embedding and the logits for the last event, float32, once the prompt is computed.
+    # The embedding and the logits for the last event, float32.
     embedding: bytes = b""
     logits: bytes = b""
     source: FetchSource | None = None  # engine to ask for blocks; None once asked
-    is_fetching: bool = False  # True while waiting for blocks of `source`
-    fetches_only: bool = False  # ends after the fetch: missing blocks are not computed
+    is_fetching: bool = False
+    fetches_only: bool = False  # True if the sequence ends after the fetch
     fetched_end: int = 0  # end of the prompt's tokens found or fetched at the first start
     fetch_seconds: float = 0.0  # seconds of waiting for fetched blocks
     marks: tuple[Mark, ...] = ()  # parts of the prompt to retain
-    question: int = 0  # tokens before the last message of the user; 0: unknown
-    # Tokens put in the cache for each of `marks`, once the prompt is computed.
+    question: int = 0  # tokens before the user's last message; 0 if unknown
+    # The number of tokens put in the cache for each of `marks`.
     written: tuple[int, ...] = ()
-    added: list[tuple[int, int]] = field(default_factory=list)  # runs of blocks, by released leases
-    written_tokens: int = 0  # tokens put in the cache under `writer` by leases since released
+    added: list[tuple[int, int]] = field(default_factory=list)  # of released leases
+    written_tokens: int = 0  # tokens that released leases put in the cache
     first_reads: dict[str, int] = field(default_factory=dict)  # tokens first read, by label
     drafts: bool = True  # whether tokens may be drafted
-    # A count of known tokens, and the tokens that the model's head drafted to follow them.
+    # The number of known tokens at which the draft head drafted, and the drafted tokens.
     head_draft: tuple[int, tuple[int, ...]] = 0, ()
     prediction: TokenIds | None = None  # tokens of an expected answer, to draft from
     modules: SequenceModules | None = None  # prompt modules that the tokens attend to
-    # The model's positions of all `tokens`; None: 0, 1, 2, ...
+    # The model's positions of all `tokens`, or None for 0, 1, 2, ...
     positions: TokenIds | None = None
-    # Tokens drafted and accepted so far, by source (`engine.drafting.draft.DraftSource`).
+    # The number of tokens drafted and accepted so far, by source.
     draft_counts: DraftCounts = field(default_factory=dict)
-    watch: WatchedAnswer | None = None  # None: the answer is not computed again
+    watch: WatchedAnswer | None = None  # None: the sentinel does not check the answer
 
     def __post_init__(self) -> None:
         self.awaits_constraint = self.constraint is not None and not self.constraint.is_ready
 
     @property
     def is_unready(self) -> bool:
-        """True if the constraint, adapter or modules are not ready, which prevents a start."""
+        """True if the constraint, adapter or prompt modules are not ready."""
         modules = self.modules is not None and self.modules.is_awaited
         adapter = self.adapter is not None and not self.adapter_slot
         return self.awaits_constraint or adapter or modules
 
     @property
     def num_before(self) -> int:
-        """Number of modules' tokens in whole blocks, which precede the sequence's own tokens."""
+        """The number of module tokens in whole blocks, which precede the sequence's own tokens."""
         return 0 if self.modules is None else self.modules.num_tokens
 
     @property
     def is_loading(self) -> bool:
-        """True if the sequence has a lease but has not started: some blocks are being loaded."""
+        """True if the sequence has a lease but has not started, since blocks are being loaded."""
         return self.lease is not None and self.batch_slot is None
 
     @property
     def may_start(self) -> bool:
-        """True if the sequence has a lease, and no block is still being loaded or fetched."""
+        """True if the sequence has a lease, and no block is being loaded or fetched."""
         return self.lease is not None and self.lease.ready and not self.is_fetching
 
     @property
     def is_to_score(self) -> bool:
-        """True if the next computed tokens are scored; a prompt's last token is never scored."""
+        """True if the next computed tokens are scored. A prompt's last token is never scored."""
         return (
             self.sampling.prompt_logprobs is not None
             and self.num_computed < self.prompt_len - 1
@@ -160,12 +159,12 @@ class Sequence:
 
     @property
     def fetched(self) -> int:
-        """Number of the prompt's tokens that another engine sent."""
+        """The number of the prompt's tokens that another engine sent."""
         return max(self.fetched_end - self.found.total, 0)
 
     @property
     def found_with_modules(self) -> TierTokens:
-        """Tokens of the prompt and modules that the cache had at the first start."""
+        """The tokens of the prompt and its modules that the cache had at the first start."""
         modules = self.modules
         if modules is None or self.admitted is None:
             return self.found
@@ -177,7 +176,7 @@ class Sequence:
 
     @property
     def prompt_computed(self) -> int:
-        """Number of the prompt's tokens that were computed; each token counts once."""
+        """The number of the prompt's tokens that were computed, each token counted once."""
         return max(self.prompt_end - self.found.total - self.fetched, 0)
 
     @property
@@ -187,17 +186,17 @@ class Sequence:
 
     @property
     def num_again(self) -> int:
-        """Number of computed tokens after the state, which the next row computes again."""
+        """The number of computed tokens after the recurrent state, which are computed again."""
         return max(self.num_verified - self.num_computed, 0)
 
     @property
     def length(self) -> int:
-        """Number of known and pending tokens."""
+        """The number of known and pending tokens."""
         return self.num_tokens + self.num_pending
 
     @property
     def num_output(self) -> int:
-        """Number of generated tokens."""
+        """The number of generated tokens."""
         return self.num_tokens - self.prompt_len
 
     @property
@@ -211,12 +210,12 @@ class Sequence:
         return self.tokens[self.prompt_len : self.num_tokens]
 
     def hold(self, lease: Lease, lease_id: int) -> None:
-        """Give the sequence a new lease, whose blocks were not sent to the runner yet."""
+        """Give the sequence a new lease, none of whose blocks were sent to the runner."""
         self.lease, self.lease_id, self.match = lease, lease_id, None
         self.num_sent, self.is_asked = 0, False
 
     def let_go(self) -> None:
-        """Drop the lease, and with it all computed and pending tokens."""
+        """Drop the lease, and all computed and pending tokens."""
         self.lease, self.lease_id = None, 0
         self.num_computed = self.num_pending = self.num_verified = 0
 

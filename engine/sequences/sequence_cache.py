@@ -1,17 +1,15 @@
-"""The lease of each sequence, and single flight: one sequence computes a new block.
+"""The lease of each sequence, and single flight for new KV blocks.
 
     look_up -> take -> [loading] -> (grow, commit)* -> give_back | discard
 
-Single flight: a sequence whose next block is being computed by another sequence under the same
-namespace waits until that block is in the tree, or until a deadline has passed. So N cold requests
-for one prefix compute it once. If the model has recurrent layers, blocks are of use only with a
-state at their end: the computing sequence keeps its state where a waiting sequence parts from it.
+With single flight, one sequence computes a new block, and other sequences of the namespace wait for
+the block. They wait until the block is in the tree, or until a deadline. N cold requests for one
+prefix therefore compute the prefix once. With recurrent layers, a block is useful only with a
+recurrent state at its end. The computing sequence keeps a state where a waiting sequence's tokens
+differ.
 
-If a part of the prefix lies in a lower tier, this module decides once for each lease whether to
-load or to compute the part (`prefix_cache.leases.load_or_recompute`).
-
-Knows: leases and block keys of sequences. Does not know: whose turn it is (`queue.py`), budgets
-(`scheduler.py`), or which blocks are evicted (`prefix_cache`).
+If a lower tier has a part of the prefix, this module decides whether to load or to recompute that
+part. It decides once for each lease.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from storage.move import DISK_TIER, HOST_TIER, TokenCopy
 
 
 class LeaseMissing(RuntimeError):
-    """Defect: a sequence would use blocks that it does not hold."""
+    """An error of the engine: a sequence would use blocks that it does not hold."""
 
 
 class SequenceCache:
@@ -65,9 +63,9 @@ class SequenceCache:
         return len(self._cache.in_flight) > 0
 
     def look_up(self, sequence: Sequence, now: float, before: int = 0) -> int | None:
-        """Return the cached tokens of a waiting sequence; None while it is held back.
+        """Return the cached tokens of a waiting sequence, or None while it is held back.
 
-        `before`: tokens to be computed before the sequence's own.
+        `before` is the number of tokens to compute before the sequence.
         """
         if sequence.is_unready:
             return None
@@ -81,9 +79,10 @@ class SequenceCache:
         return cached
 
     def take(self, sequence: Sequence, now: float, before: int = 0) -> bool:
-        """Lease blocks for all of the sequence's tokens; False: impossible now, nothing changed.
+        """Lease blocks for all of the sequence's tokens.
 
-        The sequence may then have to wait for loads (`Lease.ready`).
+        Return False and change nothing if that is impossible now. The sequence may then have to
+        wait for loads (`Lease.ready`).
         """
         if not self._cache.is_kept(sequence.flow):
             return False
@@ -105,7 +104,7 @@ class SequenceCache:
         if not self._lease_modules(sequence, lease, now):
             return False
         self._want_states(sequence, lease)
-        if sequence.constraint is None:  # rows left out for lack of a mask need the old state
+        if sequence.constraint is None:  # a left-out row needs the old recurrent state
             self._cache.let_start_over(lease)
         self._note(sequence, lease, found)
         sequence.hold(lease, next(self._lease_ids))
@@ -116,9 +115,10 @@ class SequenceCache:
         return True
 
     def _lease_modules(self, sequence: Sequence, lease: Lease, now: float) -> bool:
-        """Lease a sequence's modules; False, with `lease` released, if a module is gone again.
+        """Lease a sequence's prompt modules.
 
-        The modules' tokens that are copied count as cached tokens of `lease`.
+        Return False and release `lease` if a module is gone. Copied module tokens count as cached
+        tokens of `lease`.
         """
         modules = sequence.modules
         if modules is None:
@@ -130,7 +130,7 @@ class SequenceCache:
         return True
 
     def copies(self, sequence: Sequence) -> tuple[TokenCopy, ...]:
-        """Return the copies of modules' tokens to a starting sequence's own blocks."""
+        """Return the copies of module tokens to a starting sequence's own blocks."""
         modules, lease = sequence.modules, lease_of(sequence)
         if modules is None:
             return ()
@@ -138,9 +138,9 @@ class SequenceCache:
         return modules.copies(lease.blocks, lease.num_shared * size, size)
 
     def grow(self, sequence: Sequence, now: float, drafts: int = 0) -> bool:
-        """Lease blocks for all known and pending tokens; False: impossible now, nothing changed.
+        """Lease blocks for all known and pending tokens and `drafts` further tokens.
 
-        `drafts`: number of further tokens to make room for.
+        Return False and change nothing if that is impossible now.
         """
         lease, length = lease_of(sequence), sequence.length + drafts
         if length <= lease.num_blocks * self._cache.block_size:
@@ -148,7 +148,7 @@ class SequenceCache:
         return self._cache.extend(lease, length, now=now)
 
     def lacking(self, sequence: Sequence) -> int:
-        """Count the blocks that a sequence lacks to hold its tokens: neither leased nor found."""
+        """Count the blocks that a sequence's tokens still need."""
         if sequence.lease is not None:
             held = sequence.lease.num_blocks
         else:
@@ -157,11 +157,11 @@ class SequenceCache:
         return max(self._cache.blocks_for(sequence.length) - held, 0)
 
     def is_room_coming(self, sequence: Sequence) -> bool:
-        """Return whether the blocks that a sequence lacks are free, or will be when copies end."""
+        """Return whether a sequence's missing blocks are free, or will be when copies end."""
         return self._cache.capacity.is_coming(self.lacking(sequence))
 
     def is_short_of_states(self) -> bool:
-        """Return whether no more sequences can start because sequences hold all state slots."""
+        """Return whether the state slots that sequences hold prevent further starts."""
         return self._cache.tree.needs_state and self._cache.is_short_of_states()
 
     def in_use(self) -> Counter[str]:
@@ -169,16 +169,16 @@ class SequenceCache:
         return self._cache.in_use()
 
     def part(self, flow: str) -> int:
-        """Return the device blocks that a flow may take back from other flows' sequences."""
+        """Return the number of device blocks that a flow may take back from other flows."""
         return self._cache.quotas.part(flow)
 
     @property
     def are_partitions(self) -> bool:
-        """True if every flow has a part of the device of its own."""
+        """True if every flow has its own part of the device."""
         return self._cache.quotas.are_partitions
 
     def runs_alone(self, sequence: Sequence) -> bool:
-        """Return whether a sequence needs more than its flow's part and the room for everybody."""
+        """Return whether a sequence needs more than its flow's part and the shared room."""
         blocks = self._cache.blocks_for(sequence.length)
         return self._cache.quotas.runs_alone(sequence.flow, blocks)
 
@@ -187,10 +187,8 @@ class SequenceCache:
     ) -> None:
         """Commit the whole blocks completed by the tokens `start` to `end` to the tree.
 
-        `is_written` false: the tokens were fetched, not computed.
-
-        All of these tokens are known, and their blocks end before the sequence's last token, so a
-        step that still runs for an ended sequence does not write to them.
+        `is_written` is false if the tokens were fetched. The blocks end before the sequence's last
+        token, so a running step does not write to them.
         """
         first, last = start // self._cache.block_size, end // self._cache.block_size
         if not sequence.use_cache or first == last:
@@ -208,7 +206,7 @@ class SequenceCache:
             self._single_flight.done(sequence, _prompt_keys(sequence, first, last))
         elif lease.states.stop_after(end) is None:
             self._single_flight.end(sequence)
-        else:  # other sequences wait for the next state
+        else:  # other sequences wait for the next recurrent state
             last = last_checkpoint(Position.after(lease.node)).num_blocks
             self._single_flight.done(sequence, _prompt_keys(sequence, 0, last))
 
@@ -217,14 +215,13 @@ class SequenceCache:
         self._cache.launched(lease_of(sequence), end, state_slot)
 
     def has_states(self, sequence: Sequence) -> bool:
-        """Return whether the model has recurrent layers, so that a row starts from a state."""
+        """Return whether the model has recurrent layers."""
         return lease_of(sequence).states is not None
 
     def verified(self, sequence: Sequence, end: int) -> int:
         """Return the position to continue from, after tokens were verified up to `end`.
 
-        The position is `end`, or with recurrent layers the position of the newest state without
-        rejected tokens.
+        With recurrent layers, the newest state without rejected tokens determines the position.
         """
         lease = lease_of(sequence)
         return end if lease.states is None else self._cache.verified(lease, end)
@@ -235,7 +232,10 @@ class SequenceCache:
         return states is not None and states.is_overwritten
 
     def left_out(self, sequence: Sequence) -> bool:
-        """Set a sequence back to the recurrent state before its last row; False: no such state."""
+        """Set a sequence back to the recurrent state before its last row.
+
+        Return False if that state is gone.
+        """
         lease = lease_of(sequence)
         if lease.states is None:
             return False
@@ -245,8 +245,7 @@ class SequenceCache:
     def retain(self, sequence: Sequence, now: float) -> None:
         """Retain the marked parts of the sequence's prompt, and count their written tokens.
 
-        To be called after its prompt is computed and committed. Cached tokens, also of a partly
-        cached block, do not count as written.
+        The caller has committed the prompt. Cached tokens do not count as written.
         """
         size, lease, start, written = self._cache.block_size, lease_of(sequence), 0, []
         runs = _merged([*sequence.added, *lease.added()])
@@ -262,24 +261,23 @@ class SequenceCache:
         sequence.written = tuple(written)
 
     def keep_out(self, sequence: Sequence) -> None:
-        """Commit no more blocks of the sequence; it may use the blocks that it holds."""
+        """Commit no more blocks of the sequence, which may still use its blocks."""
         sequence.use_cache = False
         self._single_flight.end(sequence)
         if sequence.lease is not None:
             self._cache.keep_out(sequence.lease)
 
     def give_back(self, sequence: Sequence, now: float) -> None:
-        """Release the lease; committed blocks stay in the tree."""
+        """Release the lease. Committed blocks stay in the tree."""
         self._cache.release(lease_of(sequence), now=now)
         self._leave(sequence, now)
 
     def discard(self, sequence: Sequence, now: float) -> None:
-        """Release the lease, and remove every block that the sequence committed to the tree."""
+        """Release the lease, and remove the sequence's committed blocks from the tree."""
         self._cache.discard(lease_of(sequence), now=now)
         self._leave(sequence, now)
 
     def _match(self, sequence: Sequence) -> PrefixMatch:
-        """Match a waiting sequence's tokens with the tree; continue its earlier match."""
         sequence.match = self._cache.match(sequence.path, sequence.token_ids, sequence.match)
         return sequence.match
 
@@ -299,7 +297,9 @@ class SequenceCache:
         self._cache.want_states(holder.lease, [min(same, sequence.num_tokens - 1)])
 
     def _loads(self, sequence: Sequence, match: PrefixMatch, before: int) -> int | None:
-        """Return the maximum number of blocks to load; None: all, with the state at their end."""
+        """Return the maximum number of blocks to load, or None to load all blocks and the recurrent
+        state.
+        """
         found = match.found
         if not sequence.use_cache or not _is_lower(found):
             return 0
@@ -314,7 +314,6 @@ class SequenceCache:
         return None if self._rates.loads_state(found, without, *asked) else 0
 
     def _note(self, sequence: Sequence, lease: Lease, found: Whereabouts) -> None:
-        """Record the tiers of the sequence's cached tokens; count the choice to load or compute."""
         size, loaded = self._cache.block_size, 0
         if sequence.use_cache and _is_lower(found):
             loaded = max(lease.num_shared - found.device - found.coming, 0)
@@ -353,7 +352,7 @@ class SequenceCache:
 
 
 def state_tier(found: Whereabouts, tokens: TierTokens) -> StateTier | None:
-    """Return the lower tier with a prefix's recurrent state but none of its `tokens`, if any."""
+    """Return the lower tier that has a prefix's recurrent state but none of its `tokens`."""
     if found.state is HOST_TIER and not tokens.host:
         return "host"
     if found.state is DISK_TIER and not tokens.disk:
@@ -362,19 +361,17 @@ def state_tier(found: Whereabouts, tokens: TierTokens) -> StateTier | None:
 
 
 def _is_lower(found: Whereabouts) -> bool:
-    """Return whether blocks or the recurrent state of a prefix lie in a lower tier."""
     return found.host + found.disk > 0 or found.state is not None
 
 
 def lease_of(sequence: Sequence) -> Lease:
-    """Return the lease of a running sequence; raise LeaseMissing without a lease."""
+    """Return the lease of a running sequence. Raises LeaseMissing."""
     if sequence.lease is None:
         raise LeaseMissing(f"sequence {sequence.request_id} holds no blocks")
     return sequence.lease
 
 
 def _prompt_keys(sequence: Sequence, first: int, last: int | None = None) -> Iterator[bytes]:
-    """Yield the keys of the prompt's whole blocks from `first` up to `last` (None: all)."""
     keys = sequence.block_keys
     end = len(keys) if last is None else min(last * KEY_BYTES, len(keys))
     for at in range(first * KEY_BYTES, end, KEY_BYTES):
@@ -382,7 +379,7 @@ def _prompt_keys(sequence: Sequence, first: int, last: int | None = None) -> Ite
 
 
 def _merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge runs so that they do not overlap: evicted blocks may have been added again."""
+    """Merge runs that overlap because evicted blocks were added again."""
     merged, reached = [], 0
     for start, end in sorted(runs):
         if end > reached:

@@ -1,12 +1,10 @@
-"""Constraints on the next token: a mask for each token, made while the step is computed.
+"""The constraints on the next token, with a mask for each token.
 
-A mask depends on all tokens so far. So a step is launched without its sampling, the samples of the
-step before are settled, and the masks are made (`MaskMaker`) while the device computes; then the
-sampling is launched (`engine.in_flight.masked_step`). Until its constraint is ready, a sequence
-waits in the queue, without blocks.
-
-A row that verifies drafts needs a mask after each draft. If a mask is missing, only the drafts
-after it are lost.
+A mask depends on all tokens so far, so a step's forward pass is launched without its sampling. The
+masks are made while the device computes, and the sampling is launched afterwards
+(`engine.in_flight.masked_step`). A sequence waits in the queue until its constraint is ready. A row
+that verifies drafts needs a mask after each draft. If a mask is missing, only the drafts after it
+are lost.
 """
 
 from __future__ import annotations
@@ -22,18 +20,17 @@ Drafts = tuple[int, ...]  # tokens drafted after the known tokens
 
 
 class TokenConstraint(Protocol):
-    """Constraint on the next tokens of one sequence.
+    """An interface to the constraint on a sequence's next tokens.
 
-    Only the engine's thread uses a constraint, except while it `is_busy`: then only the thread that
-    makes masks does.
+    The engine's thread uses a constraint, except while a mask is made (`is_busy`).
     """
 
-    is_busy: bool = False  # True while a mask of this constraint is being made
-    flow: str = ""  # the sequence's flow; flows have their masks made in turns
+    is_busy: bool = False  # True while a mask is being made
+    flow: str = ""  # flow of the sequence; flows take turns
 
     @property
     def is_ready(self) -> bool:
-        """True if the constraint can be used; false while its grammar is compiled."""
+        """True unless the grammar is being compiled."""
         return True
 
     @property
@@ -43,7 +40,7 @@ class TokenConstraint(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """True if only an end of sequence may follow; the sequence then ends by itself."""
+        """True if only an end of sequence may follow. The sequence then ends."""
         return False
 
     @property
@@ -52,34 +49,33 @@ class TokenConstraint(Protocol):
         return False
 
     def catch_up(self) -> float:
-        """Follow the sequence's other tokens; return the seconds that Python's lock was held."""
+        """Follow the sequence's other tokens. Return the seconds that Python's lock was held."""
         return 0.0
 
     @property
     def error(self) -> EngineError | None:
-        """Reason why the sequence cannot continue, such as no allowed token; None if it can."""
+        """The error that stops the sequence, such as no allowed token, or None."""
         return None
 
     def allowed(self) -> Bitmask:
-        """Return the mask of allowed next tokens, ceil(vocabulary / 32) words.
+        """Return the mask of allowed next tokens, in ceil(vocabulary / 32) words.
 
-        Changes no state. If it allows no token that the request allows, the request fails with
-        `ConstraintUnsatisfied`. End-of-sequence tokens count like all other tokens.
+        If no token is allowed, the request fails with `ConstraintUnsatisfied`.
         """
         ...
 
     def allowed_after(self, drafts: Drafts) -> tuple[Bitmask, ...]:
         """Return the masks of the next token, and of the tokens after 1, 2... of `drafts`.
 
-        Changes no state; valid until `advance`. Masks made since the last `advance` are returned if
-        they fit these drafts; at least the first mask is. No mask is returned after a draft that is
-        not allowed or ends the constraint, nor a mask that would take too long to make.
+        The masks are valid until `advance`. At least the first mask is returned. No mask follows a
+        draft that is not allowed or ends the constraint. A mask that would take too long is left
+        out.
         """
         del drafts
         return (self.allowed(),)
 
     def forced(self) -> Drafts:
-        """Return next tokens that are the only allowed tokens, as far as they are found cheaply."""
+        """Return next tokens that are the only allowed tokens, if they are found cheaply."""
         return ()
 
     def advance(self, token_id: int) -> None:
@@ -88,7 +84,7 @@ class TokenConstraint(Protocol):
 
 
 class WantedMasks(NamedTuple):
-    """A constraint whose masks are wanted: the next mask, and a mask after each of `drafts`."""
+    """A constraint, and the drafts after which masks are wanted too."""
 
     constraint: TokenConstraint
     drafts: Drafts = ()
@@ -98,20 +94,20 @@ class Making(Protocol):
     """Masks that are being made."""
 
     def wait(self, seconds: float) -> None:
-        """Wait until all masks are made, at most `seconds`. Late constraints stay `is_busy`."""
+        """Wait at most `seconds` for all masks. Late constraints stay `is_busy`."""
         ...
 
 
 class MaskMaker(Protocol):
-    """Maker of masks, perhaps beside the engine's thread."""
+    """An interface that makes masks, perhaps in other threads."""
 
     def make(self, wanted: Iterable[WantedMasks]) -> Making:
-        """Start to make masks of constraints that are not busy, for `allowed_after` to return."""
+        """Start to make masks of constraints that are not busy."""
         ...
 
 
 class MadeOnDemand:
-    """Maker of masks on demand; implements `MaskMaker` and `Making`."""
+    """A maker of masks on demand. Implements `MaskMaker` and `Making`."""
 
     def make(self, wanted: Iterable[WantedMasks]) -> Making:
         """Return without making masks."""
@@ -119,19 +115,19 @@ class MadeOnDemand:
         return self
 
     def wait(self, seconds: float) -> None:
-        """Return at once: all masks are made on demand."""
+        """Return at once, because masks are made on demand."""
 
 
-# Makes the constraint of a flow's request, or None; raises EngineError.
+# Makes the constraint of a flow's request, or None. Raises EngineError.
 ConstraintOf = Callable[[SamplingParams, str], TokenConstraint | None]
 
 
-# Drops the compiled grammars of a flow; None: of all flows.
+# Drops the compiled grammars of a flow, or of all flows.
 ForgetGrammars = Callable[[str | None], None]
 
 
 def nothing_kept(flow: str | None) -> None:
-    """Do nothing: no compiled grammars are kept."""
+    """Do nothing, because no compiled grammars are kept."""
     del flow
 
 

@@ -1,1 +1,1 @@
-"""The fetching of blocks: which are fetched rather than computed, and the thread that asks."""
+"""The fetching of KV blocks: the choice to fetch, and the thread that asks."""

@@ -1,14 +1,12 @@
-"""The handling of a fetch's messages: copy its blocks into their slots, or end it.
+"""The handling of a fetch's messages, which copies arriving blocks into their slots.
 
     bytes     Block: decrypted into its slot                           the block has arrived
     by slots  Slots: copied from the neighbour's pool, Taken is sent   the blocks are copied
               Still: the neighbour held them until after the copy      the blocks have arrived
 
 While the slots of one message are copied, the next message is handled. Blocks come in order. A
-block that fails authentication or is out of order ends the fetch, and so does a message with
-impossible values; blocks that arrived before stay valid.
-
-Knows: messages, seals, places. Does not know: sockets or time.
+block that fails authentication or is out of order ends the fetch. Blocks that arrived before stay
+valid.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from engine.link.address import is_tcp
 from storage.copies import CopyEvent
 from storage.errors import CopyFailed
 
-MOST_COPIES = 2  # messages whose slots are copied at once: closing the fetch waits for them
+MOST_COPIES = 2  # messages whose slots are copied at once; closing the fetch waits for them
 NOT_SOUND = "a block is not what was asked for"
 
 
@@ -42,9 +40,9 @@ class Arriving:
         pools: PeerPools | None,
     ) -> None:
         self.fetch = fetch
-        self.taken = fetch.arrived  # blocks copied to this engine; the sender may not know yet
+        self.taken = fetch.arrived  # blocks copied to this engine
         self._begun = fetch.arrived  # blocks that have arrived or are being copied
-        # end of the blocks to come; for a model with states, the end that `Found` names
+        # The end of the blocks to come, which `Found` names for a model with recurrent states.
         self._end = fetch.wanted.end
         self._copies: deque[tuple[CopyEvent, int]] = deque()  # running copies, and the blocks' end
         self._fingerprint, self._salt = fingerprint, salt
@@ -54,7 +52,7 @@ class Arriving:
         self._pool: PeerPool | None = None
 
     def take(self, message: FromSource, payload: memoryview | None) -> None:
-        """Apply a message of the sender; the last message ends the fetch."""
+        """Apply a message of the sender. The last message ends the fetch."""
         try:
             self._apply(message, payload)
         except NotSound:
@@ -65,7 +63,7 @@ class Arriving:
             self.fetch.end("")
 
     def settle(self) -> bool:
-        """Wait for the oldest running copies; return False if there are none."""
+        """Wait for the oldest running copies. Return False if there are none."""
         if not self._copies:
             return False
         copied, end = self._copies.popleft()
@@ -124,11 +122,10 @@ class Arriving:
         self.taken = self._begun = position + 1
         if not wanted.state_units:
             fetch.arrived = position + 1
-        elif position + 1 == last:  # blocks are of no use without the state
+        elif position + 1 == last:  # blocks are of no use without the recurrent state
             fetch.arrived = self._end
 
     def _target(self, position: int) -> tuple[int, SealedPlace]:
-        """Return slot and binding of a block, or, after the last block, of the state's unit."""
         wanted, unit = self.fetch.wanted, position - self._end
         if unit < 0:
             return int(wanted.block_ids[position]), self._place(position, position + 1)

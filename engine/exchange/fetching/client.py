@@ -1,14 +1,12 @@
-"""The client of other engines: a thread that asks for blocks and writes them into the pool.
+"""The client of other engines, whose thread fetches KV blocks into the pool.
 
     owner                            thread                                     answering engine
       begin(fetch) ->                  Ask ---------------------------------->
       fetch.arrived                    decrypted into blocks   <---------------  Found, Block, ...
       leave(fetch) ->                  Leave -------------------------------->
 
-Every fetch ends: when all blocks have come, when the other engine ends it, is silent for some
-seconds or cannot be reached, when a block fails authentication, or at the latest at its deadline.
-
-Knows: sockets, connections, deadlines. Does not know: sequences, or why a fetch was begun.
+Every fetch ends at the latest at its deadline. It ends earlier if all blocks have come, if the
+other engine is silent, or if a block fails authentication.
 """
 
 from __future__ import annotations
@@ -47,8 +45,8 @@ from engine.link.pieces import in_pieces
 from engine.link.tcp.curve import LinkKey, Socket, connect_with
 from storage.copies import CopyEvent
 
-SILENCE_S = 2.0  # longest silence of a living engine, in seconds
-WORD_S = 0.5  # seconds between our messages to an engine that we fetch from, which answers each
+SILENCE_S = 2.0  # maximum silence of a living engine, in seconds
+WORD_S = 0.5  # seconds between messages to a sending engine, which answers each
 UNUSED_S = 30.0  # seconds until an unused connection is closed
 LOOK_S = 0.1
 FRAMES_AT_ONCE = 32
@@ -56,25 +54,24 @@ FRAMES_AT_ONCE = 32
 
 @dataclass(slots=True)
 class _OnTheWay:
-    """A fetch that was requested from another engine."""
-
     arriving: Arriving
     heard: float  # time of the other engine's last message
-    said: float  # time of our last message
+    said: float  # time of this engine's last message
     told: int  # confirmed blocks, as last sent to the other engine
 
 
 @dataclass(slots=True)
 class _Peer:
-    """A connection to one engine, with its fetches."""
-
     socket: Socket
     used: float
     on_the_way: dict[int, _OnTheWay] = field(default_factory=dict)
 
 
 class BlockClient:
-    """The fetching thread; it starts with the first fetch. Opened and used by the owner thread."""
+    """The fetching thread, which starts with the first fetch.
+
+    The owner thread opens and uses it.
+    """
 
     def __init__(
         self,
@@ -88,7 +85,7 @@ class BlockClient:
     ) -> None:
         """Fetch blocks into `memory` from engines with the same `fingerprint`.
 
-        `key`: for addresses over TCP; `pools`: the pools of this host's other GPUs.
+        `key` is for addresses over TCP. `pools` are the pools of this host's other GPUs.
         """
         self._memory = memory
         self._fingerprint = fingerprint
@@ -105,7 +102,7 @@ class BlockClient:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one block."""
+        """The bytes of one block."""
         return self._memory.block_bytes
 
     def units_of_state(self, state_slot: int) -> range:
@@ -208,7 +205,6 @@ class BlockClient:
         self._say(peer, ask)
 
     def _peer(self, where: str) -> _Peer:
-        """Return a connection to an engine, opened if need be. Raises ValueError, ZMQError."""
         peer = self._peers.get(where)
         if peer is None:
             if is_tcp(where) and self._key is None:
@@ -238,7 +234,6 @@ class BlockClient:
             self._drop_ended(peer)
 
     def _receive(self, peer: _Peer) -> None:
-        """Handle some received messages; wake the owner, and confirm blocks to the other engine."""
         for _ in range(FRAMES_AT_ONCE):
             try:
                 frames = peer.socket.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -259,7 +254,6 @@ class BlockClient:
         self._wake_owner()
 
     def _settle(self, peer: _Peer) -> bool:
-        """Wait for running copies, and confirm them to the sender; False: no copies."""
         for number, one in peer.on_the_way.items():
             if one.arriving.settle():
                 if not one.arriving.fetch.is_over:
@@ -271,7 +265,7 @@ class BlockClient:
         try:
             message = self._codec.decode_from_source(frames[0].buffer)
         except WireError:
-            return  # an engine of another version: the fetch ends for lack of answers
+            return  # an engine of another version, whose fetch ends without an answer
         one = peer.on_the_way.get(message.number)
         if one is None:
             return
@@ -282,7 +276,6 @@ class BlockClient:
             one.arriving.take(message, frames[1].buffer if len(frames) == 2 else None)
 
     def _look_after(self, where: str, peer: _Peer) -> None:
-        """End fetches that are late or whose engine is silent; keep other fetches alive."""
         now, is_silent = time.monotonic(), False
         for number, one in peer.on_the_way.items():
             if now - one.heard > self._silence_s:
@@ -302,7 +295,6 @@ class BlockClient:
             del self._peers[where]
 
     def _drop_ended(self, peer: _Peer) -> bool:
-        """Drop fetches that have ended; return whether there were any."""
         ended = [n for n, one in peer.on_the_way.items() if one.arriving.fetch.is_over]
         for number in ended:
             del peer.on_the_way[number]
@@ -314,6 +306,5 @@ class BlockClient:
         self._say(peer, Taken(number, one.arriving.taken))
 
     def _say(self, peer: _Peer, message: ToSource) -> None:
-        """Send a message, or drop the message if the socket is full: the other engine is gone."""
         with suppress(zmq.Again):
             peer.socket.send_multipart(in_pieces(self._codec.encode(message)), zmq.NOBLOCK)

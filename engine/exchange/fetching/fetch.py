@@ -1,14 +1,12 @@
-"""One fetch, shared by the owner thread and the thread that asks for its blocks.
+"""A fetch, shared by the owner thread and the thread that asks for its KV blocks.
 
     owner       begins the fetch, reads `arrived`, closes the fetch; never waits for the network
     thread      asks, decrypts blocks into the lease's slots, while the fetch is not closed
 
-The blocks are private to the sequence's lease, and must not be written once the lease is released.
-So the thread writes under `lock`, and the owner closes the fetch under `lock`: the owner waits for
-the few blocks that are being written, and not for blocks that are still on their way. Blocks that
-are copied from another GPU are written until the event `writing` has passed.
-
-Knows: the wanted blocks, and which have come. Does not know: sockets, or sequences.
+The blocks are private to the sequence's lease, and must not be written after the release. The
+thread therefore writes under `lock`, and the owner closes the fetch under `lock`. Closing waits
+only for the few blocks that are being written. Blocks from another GPU are written until the event
+`writing` has passed.
 """
 
 from __future__ import annotations
@@ -36,16 +34,16 @@ class Patience:
 
     least: float = 1.0
     times: float = 2.0  # time limit, divided by the predicted time to compute the blocks
-    unmeasured: float = 10.0  # minimum time limit in seconds, where no prediction exists
-    stream: float = 30.0  # instead of `least`, for blocks that are still being computed
-    # Seconds after a flush in which nothing is fetched. They are more than the seconds that
-    # gateways wait for all engines to flush before they report a failed flush.
+    unmeasured: float = 10.0  # minimum time limit in seconds without a prediction
+    stream: float = 30.0  # minimum time limit in seconds for blocks that are still being computed
+    # The seconds after a flush without fetches. Gateways wait for a shorter time before they report
+    # a failed flush.
     flush: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Blocks `first` up to `end` of a prompt, and the pool's slots that receive them."""
+    """The blocks `first` up to `end` of a prompt, and the pool's slots that receive them."""
 
     address: str
     path: NamespacePath
@@ -58,12 +56,12 @@ class Wanted:
     request_id: str | None
     deadline: float  # in seconds of time.monotonic
     after: CopyEvent  # event after which the slots may be written
-    # For a model with states: the slot that receives the state at the blocks' end, and its units.
+    # The slot that receives the recurrent state at the blocks' end, if the model has such states.
     state_slot: int | None = None
     state_units: range = range(0)
 
     def place(self, start: int, end: int) -> SealedPlace | None:
-        """Return the binding of blocks `start` up to `end`; None if their namespaces differ."""
+        """Return the binding of blocks `start` up to `end`, or None if their namespaces differ."""
         size = len(self.tokens) // self.end
         namespace, span_end = self.path.span_at(start)
         if span_end is not None and end > span_end:
@@ -83,31 +81,31 @@ class Wanted:
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """Progress of a fetch. The thread writes it until `why` is set; the owner closes it."""
+    """The progress of a fetch. The thread writes it until `why` is set."""
 
     wanted: Wanted
-    # Number of leading blocks that are written and authentic. For a model with states it stays at
-    # `wanted.first` until the state at the blocks' end is written.
+    # The number of leading blocks that are written and authentic. With recurrent states, it stays
+    # at `wanted.first` until the state at the blocks' end is written.
     arrived: int
-    began: float  # start; all times of a fetch are seconds of time.monotonic
-    way: Way  # transport of the blocks; a guess until the sender has answered
+    began: float  # seconds of time.monotonic, like all times of a fetch
+    way: Way  # transport of the blocks, a guess until the sender has answered
     is_closed: bool = False  # True once the slots must not be written any more
-    why: str | None = None  # reason of the fetch's end; "": all available blocks have come
+    why: str | None = None  # reason of the fetch's end; "" if all available blocks have come
     answered: float | None = None  # time of the sender's first message
-    ended: float | None = None  # time of the fetch's end
-    first_reads: dict[str, int] = field(default_factory=dict)  # first reads of blocks, by label
+    ended: float | None = None
+    first_reads: dict[str, int] = field(default_factory=dict)  # by label
     lock: Lock = field(default_factory=Lock, repr=False)
     writing: CopyEvent = field(default_factory=Passed, repr=False)  # event after the copies
 
     def end(self, why: str) -> None:
-        """End the fetch: no more blocks will come; the first reason counts."""
+        """End the fetch, after which no more blocks come. Only the first reason counts."""
         if self.why is None:
             self.ended = time.monotonic()
             self.why = why
 
     @property
     def units(self) -> int:
-        """Number of blocks that have come, plus the units of their state."""
+        """The number of blocks that have come, plus the units of their recurrent state."""
         blocks = self.arrived - self.wanted.first
         return blocks + len(self.wanted.state_units) if blocks else 0
 
@@ -117,7 +115,7 @@ class Fetch:
         return self.why is not None
 
     def close(self) -> None:
-        """Close the fetch: after this call no slot is written any more; for the owner."""
+        """Close the fetch, so that no slot is written any more. Only the owner calls this."""
         with self.lock:
             self.is_closed = True
         self.writing.synchronize()

@@ -1,12 +1,11 @@
-"""Fetches from other engines for requests of this engine, from request to commit.
+"""The fetches from other engines for this engine's requests, from request to commit.
 
     a lease is taken -> ask, or not -> commit blocks as they come -> over: compute other blocks
 
-The source that a request names is a hint. It is not asked if computing is predicted to be faster,
-if it did not answer lately, while many fetches are under way, or shortly after a flush. Fetched
-blocks are written into the lease's own blocks, so owner and quota are as for computed blocks.
-
-Knows: sequences, predictions, counts. Does not know: messages or transports (`client.py`).
+The source that a request names is a hint. It is not asked if computing is predicted to be faster.
+It is not asked either if it did not answer lately, while many fetches run, or shortly after a
+flush. Fetched blocks are written into the lease's own blocks, so owner and quota are as for
+computed blocks.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.leases.lease import Lease
 
-MOST_FETCHES = 16  # maximum number of fetches under way at once
+MOST_FETCHES = 16  # maximum number of concurrent fetches
 REST_S = 5.0  # seconds before a silent engine is asked again
-OVERDUE_S = 5.0  # seconds after its deadline when an unended fetch is a defect
+OVERDUE_S = 5.0  # seconds after the deadline when an unended fetch is an error of the engine
 
 
 class FetchNeverEnded(RuntimeError):
-    """A fetch has not ended long after its deadline: a defect of the engine."""
+    """An error of the engine: a fetch has not ended long after its deadline."""
 
 
 class Progress(NamedTuple):
-    """Progress of a sequence: its first `end` tokens have come; `is_over`: the wait is over."""
+    """The progress of a sequence, whose first `end` tokens have come."""
 
     sequence: Sequence
     end: int
@@ -46,8 +45,6 @@ class Progress(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """The blocks `first` up to `end` of a prompt, and the tokens to be computed before them."""
-
     first: int
     end: int
     before: int
@@ -68,12 +65,12 @@ class _Counts:
 
 
 class Fetches:
-    """Fetches under way, and their counters. Used by one thread only."""
+    """The fetches under way, and their counters. Used by one thread only."""
 
     def __init__(
         self, cache: PrefixCache, rates: FetchRates, client: BlockClient | None, patience: Patience
     ) -> None:
-        """Fetch through `client`; None: no engine is asked."""
+        """Fetch through `client`. Without `client`, no engine is asked."""
         self.refused = 0
         self._cache = cache
         self._rates = rates
@@ -94,7 +91,7 @@ class Fetches:
         if source is not None and sequence.lease is not None:
             fetch = self._asked(sequence, source, sequence.lease, before)
         if fetch is None and not sequence.fetches_only:
-            sequence.source = None  # ask at most once: else the sequence computes the blocks
+            sequence.source = None  # ask at most once
             return
         self._wait(sequence)
         sequence.is_fetching = True
@@ -106,7 +103,7 @@ class Fetches:
             self._close(sequence, one, now)
 
     def flush(self, scope: FlushScope, now: float) -> None:
-        """Stop fetching blocks in the flushed scope for a while; compute uncommitted blocks."""
+        """Stop fetching blocks in the flushed scope for a while, and compute uncommitted blocks."""
         self._flushed.add(scope, time.monotonic())
         for sequence, one in self._under_way.items():
             if one.fetch is not None and scope.covers(sequence):
@@ -126,7 +123,6 @@ class Fetches:
         return {way: counts.stats for way, counts in self._counts.items()}
 
     def _wait(self, sequence: Sequence) -> None:
-        """Postpone a sequence to a later step; for such a sequence no partial block is copied."""
         if sequence.lease is None:
             return
         before, sequence.num_computed = sequence.num_computed, self._cache.postpone(sequence.lease)
@@ -137,7 +133,6 @@ class Fetches:
     def _asked(
         self, sequence: Sequence, source: FetchSource, lease: Lease, before: int
     ) -> Fetch | None:
-        """Start a fetch; None: there are no blocks to fetch, or computing them is faster."""
         client = self._client
         if client is None:
             return None
@@ -170,13 +165,12 @@ class Fetches:
         fetch = Fetch(wanted, first, began=time.monotonic(), way=way)
         try:
             client.begin(fetch)
-        except OSError:  # out of file descriptors: unauthenticated peers at a port may hold them
+        except OSError:  # out of file descriptors, which unauthenticated peers at a port may hold
             self.refused += 1
             return None
         return fetch
 
     def _end(self, sequence: Sequence, source: FetchSource) -> int:
-        """Return the end of the blocks to ask for; the block of the last token is never fetched."""
         size = self._cache.block_size
         whole = min((sequence.prompt_len - 1) // size, len(sequence.block_keys) // KEY_BYTES)
         return whole if source.request_id is not None else min(whole, source.num_tokens // size)
@@ -260,6 +254,5 @@ class Fetches:
         self._rates.learn(fetch)
 
     def _rest(self, address: str, now: float) -> None:
-        """Pause an engine's address for REST_S, and forget addresses whose pause is over."""
         self._resting = {one: until for one, until in self._resting.items() if until > now}
         self._resting[address] = now + REST_S

@@ -1,11 +1,11 @@
-"""The choice between fetching blocks and computing them, by measured times.
+"""The choice between fetching and computing KV blocks, by measured times.
 
     fetch    first answer + (blocks of other fetches + blocks of this fetch) x time of a block
     compute  tokens to be computed before + tokens of these blocks, as times of `StepTimes`
 
-A rate that is never tried is never learned. So a transport without measurements is assumed to be
-faster than computing, and an engine that seems too slow for a flow is still asked now and then. The
-fetch's deadline bounds the cost of such a trial.
+A rate that is never tried is never learned. A transport without measurements is therefore assumed
+to be faster than computing. An engine that seems too slow for a flow is still asked now and then.
+The fetch's deadline bounds the cost.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from engine.exchange.fetching.fetch import LATE, Fetch
 from prefix_cache.leases.load_or_recompute import WEIGHT, CopyRate, PrefillTimes
 from prefix_cache.leases.refusals import Refusals
 
-# Bytes a second that are assumed until rates are measured. A block is assumed to take at most
-# `UNTRIED` of its time to compute, since small models and fast GPUs compute faster.
+# The bytes a second that are assumed until rates are measured. A block is assumed to take at most
+# `UNTRIED` of its time to compute.
 FIRST_GUESS = {"socket": 2e9, "tcp": 1e9, "device": 5e10}
 UNTRIED = 0.5
-FIRST_WORD_S = 0.002  # guess of the seconds from the request to the first answer
-LEAST_BLOCKS = 4  # fewer blocks teach no rate: the request takes most of the fetch's time
+FIRST_WORD_S = 0.002  # assumed seconds from the request to the first answer
+LEAST_BLOCKS = 4  # minimum number of blocks of a fetch that teaches a rate
 
 
 class FetchRates:
@@ -30,12 +30,13 @@ class FetchRates:
         self._block_size = block_size
         self._blocks = {way: CopyRate(block_bytes / rate) for way, rate in FIRST_GUESS.items()}
         self._first_word = FIRST_WORD_S
-        self._refusals = Refusals[tuple[str, str]]()  # refusals by address and flow
+        self._refusals = Refusals[tuple[str, str]]()  # by address and flow
 
     def learn(self, fetch: Fetch) -> None:
-        """Learn from an ended fetch; a fetch that ended late counts as slow, even with few blocks.
+        """Learn from an ended fetch.
 
-        Learn nothing from a fetch that waited for blocks to be computed, or that broke off.
+        A fetch that ended late counts as slow. Nothing is learned if the fetch waited for blocks to
+        be computed, or broke off.
         """
         is_timed = fetch.why in ("", LATE) and fetch.wanted.request_id is None
         if is_timed and fetch.answered is not None and fetch.ended is not None:
@@ -51,7 +52,7 @@ class FetchRates:
             self._blocks[way].add(blocks, seconds)
 
     def computing(self, first: int, end: int, before: int = 0) -> float | None:
-        """Predict the seconds to compute `before` tokens, then these blocks; None: unmeasured."""
+        """Predict the seconds to compute `before` tokens and then these blocks, if measured."""
         if not self._times.is_measured:
             return None
         size = self._block_size
@@ -60,7 +61,10 @@ class FetchRates:
     def is_worth_it(
         self, where: str, way: str, flow: str, first: int, end: int, *, before: int, waiting: int
     ) -> bool:
-        """Return whether `flow` fetches the blocks; `waiting`: blocks awaited by other fetches."""
+        """Return whether `flow` should fetch the blocks.
+
+        Other fetches still wait for `waiting` blocks.
+        """
         computing = self.computing(first, end, before)
         if computing is None:
             return True

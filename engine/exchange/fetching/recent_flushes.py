@@ -1,10 +1,7 @@
-"""Recent flushes, whose blocks are not fetched from peers: a peer may not have flushed yet.
+"""The recent flushes, whose KV blocks are not fetched from other engines.
 
-A gateway flushes all engines, and the flush reaches each at another time. An engine that has
-flushed could fetch the same blocks back from an engine that has not yet. The order to drop a
-prefix that its tenant deletes also reaches each engine at another time.
-
-Knows: flows and namespaces. Does not know: fetches.
+A gateway flushes all engines, but the flush reaches each engine at another time. An engine that has
+flushed could fetch the same blocks back from an engine that has not flushed yet.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from engine.sequences.sequence import Sequence
 
 
 class FlushScope(NamedTuple):
-    """Scope of a flush: a flow, namespaces by their first bytes, both, or everything (None)."""
+    """The scope of a flush: a flow, namespaces by their first bytes, both, or everything (None)."""
 
     flow: str | None
     namespace: bytes | None
@@ -29,7 +26,7 @@ class FlushScope(NamedTuple):
 
 
 class RecentFlushes:
-    """Scopes of recent flushes, each kept for `seconds`. Used by one thread only."""
+    """The scopes of recent flushes, each kept for `seconds`. Used by one thread only."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -1,1 +1,1 @@
-"""The serving of blocks: which may be sent to other engines, and the thread that answers."""
+"""The serving of KV blocks: which may be sent to other engines, and the thread that answers."""

@@ -1,7 +1,4 @@
-"""The namespaces in this engine's cache, by their names between engines.
-
-Knows: which namespaces have blocks. Does not know: their flows.
-"""
+"""The namespaces in this engine's cache, by the hashed names that engines exchange."""
 
 from __future__ import annotations
 
@@ -9,12 +6,12 @@ from engine.exchange.seal import name_of
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tree.tree import RadixTree
 
-# number of names, divided by the number of namespaces, at which removed names are dropped
+# The ratio of names to namespaces at which removed names are dropped.
 FORGET = 2
 
 
 class NamespaceNames:
-    """Namespaces by their hashed names; each is hashed once. Used by one thread only."""
+    """The namespaces by their hashed names. Used by one thread only."""
 
     def __init__(self, tree: RadixTree) -> None:
         self._tree = tree

@@ -1,11 +1,9 @@
-"""The blocks being sent to one engine: waiting, under way, ended.
+"""The KV blocks being sent to one engine: waiting, under way, ended.
 
     waiting ---- as many as the window allows ----> sent ---- the asker confirms ----> taken
 
-If the asker copies blocks itself, a message is made from a few slices of bytes, however many blocks
-it names: work for each block would keep the copying GPU waiting.
-
-Knows: windows, seals, messages. Does not know: sockets, or the asker.
+If the asker copies blocks itself, one message names many blocks with a few slices of bytes. Work
+for each block would keep the copying GPU waiting.
 """
 
 from __future__ import annotations
@@ -30,16 +28,16 @@ from engine.exchange.wire import (
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.namespace import NamespacePath
 
-# An asker that copies blocks itself has no bytes under way: while it copies some blocks, it gets
-# the slots of the next blocks, and neither engine waits for the other at each window.
-FIRST_SLOTS = 64  # number of blocks in the first message, which copying waits for
-SLOTS_AT_ONCE = 256  # number of blocks in a later message, which costs a reply
+# While the asker copies some blocks, it gets the slots of the next blocks. Neither engine then
+# waits for the other.
+FIRST_SLOTS = 64  # blocks in the first message, for which copying waits
+SLOTS_AT_ONCE = 256  # blocks in a later message, which costs a reply
 SLOTS_UNTAKEN = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class BlocksToSend:
-    """Successive blocks of a prompt; leased while they are read."""
+    """The successive blocks of a prompt, leased while they are read."""
 
     first: int  # position of the first block
     path: NamespacePath
@@ -52,7 +50,7 @@ class BlocksToSend:
         return len(self.slots) // SLOT_BYTES
 
     def place(self, start: int, end: int) -> SealedPlace:
-        """Return the binding of these blocks from `start` up to `end`, which share a namespace."""
+        """Return the binding of the blocks from `start` up to `end`, which share a namespace."""
         step = len(self.token_ids) // len(self)
         return SealedPlace(
             self.first + start,
@@ -62,7 +60,7 @@ class BlocksToSend:
         )
 
     def slots_of(self, start: int, end: int) -> bytes:
-        """Return the slots of these blocks from `start` up to `end`."""
+        """Return the slots of the blocks from `start` up to `end`."""
         return self.slots[start * SLOT_BYTES : end * SLOT_BYTES]
 
     def alike(self, start: int) -> int:
@@ -75,9 +73,9 @@ class Sending:
     """The answer to one asking engine. Used by one thread only."""
 
     def __init__(self, ask: Ask, now: float, pool: PoolHandle | None, *, window: int) -> None:
-        """Let the asker copy blocks from `pool`; None: send their bytes. `now`: seconds.
+        """Let the asker copy blocks from `pool`, or send the blocks' bytes without `pool`.
 
-        `window`: maximum number of blocks that may be on their way, whatever the ask says.
+        `now` is in seconds. At most `window` blocks may be under way.
         """
         self.heard = now  # time of the asker's last message
         self.end: Ended | None = None
@@ -88,17 +86,17 @@ class Sending:
         self._seal = Seal(ask.fingerprint, ask.salt, self._salt)
         self._waiting: deque[BlocksToSend] = deque()
         self._ahead = 0  # number of sent blocks of the first waiting run
-        self._sent = self._taken = self._first = ask.first  # counted in blocks of the prompt
+        self._sent = self._taken = self._first = ask.first  # in blocks of the prompt
 
     @property
     def is_over(self) -> bool:
-        """True if `Ended` may be sent: all blocks are taken, or no more will come."""
+        """True if `Ended` may be sent, because all blocks are taken or no more will come."""
         if self.end is None or self._waiting:
             return False
         return not self.end.is_all or self._taken == self._sent
 
     def found(self, blocks: int, first_reads: dict[str, int], state_units: int = 0) -> Found:
-        """Make the message that the prompt's first `blocks` blocks were found, and their state."""
+        """Make the message that the prompt's first `blocks` blocks were found."""
         return Found(
             number=self._number,
             salt=self._salt,
@@ -114,21 +112,21 @@ class Sending:
             self._waiting.append(blocks)
 
     def stop(self, end: Ended) -> None:
-        """Note that no more blocks come; drop the unsent blocks unless `end.is_all`."""
+        """Note that no more blocks come. Drop the unsent blocks unless `end.is_all`."""
         self.end = end
         if not end.is_all:
             self._waiting.clear()
             self._ahead = 0
 
     def take(self, blocks: int) -> int:
-        """Record that the asker has the prompt's first `blocks` blocks; return that number."""
+        """Record that the asker has the prompt's first `blocks` blocks. Return that number."""
         self._taken = min(max(self._taken, blocks), self._sent)
         return self._taken
 
     def next(self, reader: BlockReader) -> tuple[FromSource, bytearray | None, int] | None:
-        """Return the next message, its payload and its number of blocks; None: nothing to send now.
+        """Return the next message, its payload and its number of blocks, or None for now.
 
-        Returns the same message again until `done` is called.
+        The same message is returned again until `done` is called.
         """
         room = self._window - (self._sent - self._taken)
         if room < 1 or not self._waiting:

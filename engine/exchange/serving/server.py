@@ -1,14 +1,11 @@
-"""The server of blocks to other engines: a thread owns the socket at which they ask.
+"""The server of KV blocks to other engines, with a thread that owns the socket.
 
     owner                                        thread                            asking engine
       take() <- Asked, Gone                        <------------------------------ Ask, Taken, Leave
       found(), send(), end() ->                    reads, seals, sends ----------> Found, Block, ...
 
 The server sends no more than the asking engine has room for. An asker that is silent for some
-seconds, or whose connection has ended, is gone.
-
-Knows: sockets, and which askers are gone. Does not know: prompts, leases (`source.py`), or how many
-blocks may be on their way (`sending.py`).
+seconds, or whose connection has ended, counts as gone.
 """
 
 from __future__ import annotations
@@ -48,13 +45,13 @@ from engine.link.tcp.strangers import Strangers
 GONE_S = 5.0  # seconds of silence after which an asker is gone
 LOOK_S = 0.5
 FRAMES_AT_ONCE = 64
-MOST_ASKS = 128  # maximum number of asks held at once; the owner answers fewer
-UNREAD_FRAMES = 32  # maximum number of frames of a connection that an end has not read
+MOST_ASKS = 128  # maximum number of asks held at once
+UNREAD_FRAMES = 32  # maximum number of unread frames of a connection
 BUSY = "it sends to many already"
 
 
 class ThreadEnded(RuntimeError):
-    """Defect: a thread of the exchange has died, so its leases would never be released."""
+    """An error of the engine: a thread of the exchange has died, and its leases would stay."""
 
 
 Asker = tuple[bytes, int]
@@ -63,7 +60,7 @@ Asker = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Event: another engine asks for blocks."""
+    """An event: another engine asks for blocks."""
 
     asker: Asker
     ask: Ask
@@ -71,13 +68,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Event: an asker has left or is gone; its blocks are not read any more."""
+    """An event: an asker has left or is gone and reads its blocks no more."""
 
     asker: Asker
 
 
 class BlockServer:
-    """The serving thread and its socket. Opened and used by the owner thread."""
+    """The serving thread and its socket. The owner thread opens and uses it."""
 
     def __init__(
         self,
@@ -91,8 +88,7 @@ class BlockServer:
     ) -> None:
         """Bind at `where`: a path, or over TCP `tcp://host:port` or `tcp://host:*` with a key.
 
-        `pool`: the pool from which engines on this host's GPUs may copy. Raises ValueError,
-        OSError.
+        Engines on this host's GPUs may copy from `pool`. Raises ValueError, OSError.
         """
         self.sent_blocks = self.sent_bytes = 0
         self._memory = memory
@@ -135,7 +131,7 @@ class BlockServer:
     ) -> None:
         """Announce that the first `blocks` blocks of the prompt are about to be sent.
 
-        `has_state`: the units of the recurrent state at their end follow.
+        With `has_state`, the units of the recurrent state at their end follow.
         """
         self._order(lambda: self._say_found(asker, blocks, first_reads, has_state=has_state))
 
@@ -144,11 +140,14 @@ class BlockServer:
         return self._memory.units_of_state(state_slot)
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
-        """Send blocks, in order after earlier blocks; leased until the asker is `Gone`."""
+        """Send blocks, in order after earlier blocks.
+
+        They stay leased until the asker is `Gone`.
+        """
         self._order(lambda: self._add(asker, blocks))
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
-        """End an ask: no more blocks will come. `Gone` follows once all blocks are taken."""
+        """End an ask, after which no more blocks come. `Gone` follows once all blocks are taken."""
         self._order(lambda: self._stop(asker, Ended(asker[1], why, is_all)))
 
     def close(self) -> None:
@@ -190,7 +189,7 @@ class BlockServer:
         try:
             message = self._codec.decode_to_source(frame)
         except WireError:
-            return  # an asker of another version: it gets no answer, and computes the blocks
+            return  # an asker of another version, which computes the blocks
         asker = (client, message.number)
         sending = self._sendings.get(asker)
         if isinstance(message, Ask):
@@ -239,7 +238,6 @@ class BlockServer:
             self._pump(asker, sending)
 
     def _pump(self, asker: Asker, sending: Sending) -> None:
-        """Send as many blocks as fit, then `Ended`; called again with the asker's next message."""
         while (one := sending.next(self._reader)) is not None:
             message, payload, blocks = one
             if not self._say(asker, message, payload):
@@ -253,7 +251,6 @@ class BlockServer:
                 self._forget(asker)
 
     def _say(self, asker: Asker, message: FromSource, payload: bytearray | None = None) -> bool:
-        """Send a message; False: the connection is gone, or has too many unread messages."""
         frames: list[bytes | bytearray] = [asker[0], self._codec.encode(message)]
         if payload is not None:
             frames.append(payload)
@@ -287,7 +284,7 @@ def _open(context: zmq.Context[Socket], window: int) -> Socket:
     socket = context.socket(zmq.ROUTER)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.ROUTER_MANDATORY, 1)
-    # A bound is needed beside windows: an asker that never reads can leave and ask again.
+    # The window is no bound for an asker that never reads, because it can leave and ask again.
     socket.set(zmq.SNDHWM, 2 * window + UNREAD_FRAMES)
     socket.set(zmq.RCVHWM, UNREAD_FRAMES)
     socket.set(zmq.MAXMSGSIZE, pieces.MAX_FRAME_BYTES)
@@ -295,7 +292,6 @@ def _open(context: zmq.Context[Socket], window: int) -> Socket:
 
 
 def _bind(socket: Socket, where: str, key: LinkKey | None, opened: ExitStack) -> str:
-    """Bind the socket; return the address with its actual port."""
     if is_tcp(where):
         bind(socket, where, key, "exchange")
         port = socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2]

@@ -1,18 +1,15 @@
-"""The source of blocks for other engines: found by tokens, leased while they are read.
+"""The source of KV blocks for other engines: found by tokens, leased while they are read.
 
     asked -> [load from lower tiers] -> lease and send blocks on the device -> ... -> end
                      ^                                                  |
                      `---- a request computes more of the prompt  <-----'
 
-For a model with states, the blocks up to the last kept recurrent state are sent at once, with the
-state. If a request of this engine is still computing the prompt, blocks and state are sent after
-that request's first token.
+With recurrent states, the blocks up to the last kept state are sent at once, with that state. If a
+request of this engine is still computing the prompt, the blocks and state are sent after its first
+token.
 
-An ask has names of namespaces. The tree compares tokens only in these namespaces, as for a request
-of this engine's own. Blocks in lower tiers are loaded as if a request of the same flow (a tenant's
-queue) needed them, and count as that flow's.
-
-Knows: asks, leases. Does not know: sockets, seals (`server.py`), or the askers' requests.
+An ask has hashed names of namespaces, and the tree compares tokens only there. Blocks in lower
+tiers are loaded as for a request of the same flow, and count as that flow's.
 """
 
 from __future__ import annotations
@@ -35,19 +32,19 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 
 MOST_ASKS = 64  # maximum number of asks answered at once
-MOST_S = 60.0  # longest answer: this engine's requests may wait for the leased blocks
+MOST_S = 60.0  # maximum seconds of an answer, since requests may wait for the leased blocks
 ROOM_S = 1.0  # seconds that a load may wait for room on the device
-UNKNOWN_S = 0.5  # seconds after the ask until the request that computes the prompt must have come
+UNKNOWN_S = 0.5  # seconds that an ask may wait for the request that computes the prompt
 
 RunningRequest = Callable[[str], Sequence | None]
 """The sequence of a request by its id; None: it is over, or was never here."""
 
 
 class Askers(Protocol):
-    """The asking engines, through `BlockServer`."""
+    """An interface to the asking engines, implemented by `BlockServer`."""
 
     def take(self) -> list[Asked | Gone]:
-        """Return the events that have come since the last call."""
+        """Return the events since the last call."""
         ...
 
     def found(
@@ -55,7 +52,7 @@ class Askers(Protocol):
     ) -> None:
         """Announce that the first `blocks` blocks of the prompt are about to be sent.
 
-        `has_state`: the units of the recurrent state at their end follow.
+        With `has_state`, the units of the recurrent state at their end follow.
         """
         ...
 
@@ -64,18 +61,19 @@ class Askers(Protocol):
         ...
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
-        """Send blocks, in order after earlier blocks; leased until the asker is `Gone`."""
+        """Send blocks, in order after earlier blocks.
+
+        They stay leased until the asker is `Gone`.
+        """
         ...
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
-        """End an ask: no more blocks will come. `Gone` follows once all blocks are taken."""
+        """End an ask, after which no more blocks come. `Gone` follows once all blocks are taken."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Sending:
-    """The answer to one ask."""
-
     asker: Asker
     ask: Ask
     tokens: TokenIds  # tokens of whole blocks
@@ -83,7 +81,7 @@ class _Sending:
     sent: int  # number of blocks handed over, from position 0
     held: list[Lease] = field(default_factory=list)  # leases of the blocks handed over
     loading: Lease | None = None
-    first_reads: dict[str, int] = field(default_factory=dict)  # first reads not reported yet
+    first_reads: dict[str, int] = field(default_factory=dict)  # not reported yet
     may_load: bool = True  # True until blocks of lower tiers were loaded once
     committed: int | None = None  # the request's committed blocks at the last look
     is_over: bool = False
@@ -107,11 +105,11 @@ class Source:
 
     @property
     def is_exporting(self) -> bool:
-        """True if leases are held for other engines; each for a bounded time."""
+        """True if leases are held for other engines. Each lease has a bounded time."""
         return bool(self._sendings)
 
     def turn(self, running: RunningRequest, now: float) -> None:
-        """Handle new asks, send available blocks, release leases of askers that are gone."""
+        """Handle new asks, send available blocks, and release leases of askers that are gone."""
         for news in self._askers.take():
             if isinstance(news, Asked):
                 self._begin(news.asker, news.ask, now)
@@ -138,7 +136,6 @@ class Source:
         self._sendings[asker] = _Sending(asker, ask, tokens, now, ask.first)
 
     def _why_not(self, ask: Ask) -> str | None:
-        """Return why an ask is invalid or would never end; None: it is valid."""
         if ask.fingerprint != self._fingerprint:
             return "it serves another model, or with other settings"
         whole = len(ask.token_ids) % (4 * self._cache.block_size) == 0
@@ -164,7 +161,6 @@ class Source:
             self._askers.end(sending.asker, "", is_all=True)
 
     def _awaits(self, sending: _Sending, request: Sequence | None, now: float) -> bool:
-        """Return whether a request of this engine will compute more of the prompt."""
         if sending.ask.request_id is None:
             return False
         if request is None:  # the request is over, or has not arrived yet
@@ -173,7 +169,6 @@ class Source:
         return request.num_output == 0 and sending.sent < wanted
 
     def _look(self, sending: _Sending, now: float) -> None:
-        """Send the blocks on the device; load blocks of lower tiers, once for each ask."""
         named = self._names.path(sending.ask.spans)
         if named is None:
             sending.may_load = False
@@ -205,7 +200,6 @@ class Source:
     def _begin_load(
         self, sending: _Sending, path: NamespacePath, tokens: TokenIds, now: float
     ) -> None:
-        """Load all blocks of `tokens` to the device, once there is room."""
         longer = np.append(tokens, np.int32(0))
         lease = self._cache.acquire(path, longer, owner=sending.ask.flow, now=now)
         if lease is not None:
@@ -253,14 +247,12 @@ class Source:
 
 
 def _committed(request: Sequence | None) -> int:
-    """Count the blocks of a request that are in the radix tree."""
     return 0 if request is None or request.lease is None else request.lease.num_shared
 
 
 def _blocks(
     lease: Lease, path: NamespacePath, tokens: TokenIds, first: int, size: int
 ) -> BlocksToSend:
-    """Return the lease's blocks at `first` and after, with their bindings."""
     keys = b"".join(node.edge.keys for node in reversed(lease.node.way_up()))
     end = lease.num_blocks
     return BlocksToSend(

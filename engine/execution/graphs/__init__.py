@@ -1,1 +1,1 @@
-"""Steps captured once and replayed: one launch from the host in place of several hundred."""
+"""The steps that are captured once and replayed, with one launch in place of several hundred."""

@@ -1,4 +1,4 @@
-"""Block tables with a copy on the device.
+"""The block tables with a copy on the device.
 
 A step sends only the blocks that its sequences got since their last step.
 """
@@ -13,7 +13,7 @@ from engine.transfers import host_buffer, to_device
 
 
 class DeviceTables(BlockTables):
-    """Tables with a copy `device` on the device, which changes in the order of the CUDA stream."""
+    """The tables with a copy `device`, which changes in the order of the CUDA stream."""
 
     def __init__(
         self, *, num_batch_slots: int, num_blocks: int, scratch_block: int, device: torch.device

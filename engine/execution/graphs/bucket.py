@@ -1,4 +1,4 @@
-"""The capacity of a captured graph, and the places of its fields in the flat tensor of inputs."""
+"""The capacity of a captured graph, and the places of its fields in the input tensor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALIGNMENT = 4  # int32 numbers: each field starts at a multiple of 16 bytes
 
 @dataclass(frozen=True, slots=True)
 class GraphBucket:
-    """Capacity of a captured graph.
+    """The capacity of a captured graph.
 
     It has `num_decodes` rows of one token, then `num_prefills` other rows with `num_new` tokens
     together.
@@ -24,28 +24,28 @@ class GraphBucket:
     num_prefills: int = 0
     group_rows: int = 0  # maximum number of decodes that share a prefix; 0: none share
     more_samples: int = 0  # sampled tokens beyond the first of each row
-    has_adapters: bool = field(default=False, kw_only=True)  # True if tokens may have adapters
-    has_head: bool = field(default=False, kw_only=True)  # True if the model's head drafts
+    has_adapters: bool = field(default=False, kw_only=True)
+    has_head: bool = field(default=False, kw_only=True)  # True if the draft head drafts
     has_rings: bool = field(default=False, kw_only=True)  # True if KV of windows lies in rings
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens."""
+        """The number of tokens."""
         return self.num_decodes + self.num_new
 
     @property
     def num_rows(self) -> int:
-        """Number of rows."""
+        """The number of rows."""
         return self.num_decodes + self.num_prefills
 
     @property
     def num_samples(self) -> int:
-        """Number of sampled tokens."""
+        """The number of sampled tokens."""
         return self.num_rows + self.more_samples
 
     @property
     def follows(self) -> bool:
-        """True if the model's head drafts further after samples."""
+        """True if the model's draft head drafts further after samples."""
         return self.has_head and self.num_samples <= MOST_FOLLOWED
 
     def holds(self, other: GraphBucket) -> bool:
@@ -101,5 +101,5 @@ class GraphBucket:
 
     @property
     def total(self) -> int:
-        """Size of the flat tensor, in numbers."""
+        """The size of the flat tensor, in numbers."""
         return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in self.sizes().values())

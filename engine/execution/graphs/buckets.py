@@ -5,14 +5,10 @@
               rows, or as many as make 384, 512 ... in all
     sharing   4, 8, 16, 32 ... decodes, alone and with 128, 256, 512 tokens of other rows
 
-The bucket, not the step, decides which attention kernels are launched. So there are buckets for one
-and for two rows of new tokens, whose keys are split finely, and separate buckets for decodes that
-read prefixes together, which take two launches. The time of a matrix product depends on the number
-of all tokens, and some numbers take longer than larger ones: 448 rows take longer than 512, and 40
-to 56 rows as long as 64. The sizes that the scheduler has to know as well are in
-`engine.step_sizes`.
-
-Knows: counts of rows and tokens. Does not know: tensors, or captured launches.
+The bucket decides which attention kernels are launched. Buckets for one and for two rows of new
+tokens split their keys finely. Separate buckets are for decodes that read prefixes together, which
+take two launches. The time of a matrix product depends on the number of tokens, and some numbers
+take longer than larger ones. `engine.step_sizes` has the sizes that the scheduler needs too.
 """
 
 from __future__ import annotations
@@ -23,11 +19,11 @@ from itertools import product
 from engine.execution.graphs.bucket import GraphBucket
 from engine.step_sizes import BESIDE, SHARING_NEW_TOKENS, new_tokens
 
-FEW_DECODES, MANY_DECODES = 32, 64  # between these decode counts, decode-only buckets save nothing
+FEW_DECODES, MANY_DECODES = 32, 64  # between these counts, decode-only buckets save nothing
 FEW_PREFILLS = (1, 2)
 MIN_PREFILLS, MAX_PREFILLS = 8, 32  # minimum and maximum number of prefills in a mixed bucket
 SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # numbers of decodes that share
-# numbers of decodes that share, in buckets that also have other rows
+# The numbers of decodes that share, in buckets that also have other rows.
 SHARING_BESIDE = (16, 64, 128, 256)
 TOKENS_PER_PREFILL = 16
 
@@ -60,8 +56,7 @@ def sharing_buckets(
 ) -> Iterator[GraphBucket]:
     """Yield the buckets of decodes that share prefixes, alone and beside other rows.
 
-    There are fewer such buckets: sharing pays where decodes are many, and with many decodes padding
-    costs little.
+    They are few, since sharing saves time only with many decodes.
     """
     most = min(num_batch_slots, max_tokens)
     for decodes in sorted({*SHARING, most}):

@@ -1,4 +1,4 @@
-"""Capture of a function's launches on a CUDA device as one graph, for replay."""
+"""The capture of a function's launches on a CUDA device as one graph, for replay."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torch import Tensor
 from kernels.launch.garbage import uncollected
 
 Launches = Callable[[], tuple[Tensor, ...]]
-# Another thread may call CUDA during a capture. In the mode "global", CUDA would refuse to pin the
-# host tier's memory, and the capture would end.
+# In the mode "global", CUDA would refuse another thread's calls during a capture. Pinning the host
+# tier's memory would end the capture.
 CAPTURE_MODE = "thread_local"
 
 
 class Captured(Protocol):
-    """Captured launches that can be replayed."""
+    """An interface to captured launches that can be replayed."""
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """Tensors that the captured function returned; each replay overwrites them."""
+        """The tensors that the captured function returned. Each replay overwrites them."""
         ...
 
     def replay(self) -> None:
-        """Launch the captured work again; return without waiting."""
+        """Launch the captured work again without waiting."""
         ...
 
     def drop(self) -> None:
@@ -35,10 +35,10 @@ class Captured(Protocol):
 
 
 class Capture(Protocol):
-    """Capturer of functions' launches."""
+    """An interface that captures functions' launches."""
 
     def record(self, trial: Launches, launches: Launches) -> Captured:
-        """Run `trial` to compile and load all kernels; then capture `launches`.
+        """Run `trial` to compile and load all kernels, then capture `launches`.
 
         `trial` launches every kernel of `launches` at least once, but may be shorter.
         """
@@ -62,10 +62,10 @@ class CudaCaptured:
 
 
 class CudaCapture:
-    """Capture of all graphs with one memory pool.
+    """The capture of all graphs with one memory pool.
 
     The graphs share the memory of temporary tensors and of outputs. A graph's outputs are valid
-    only until any of the graphs is replayed next on the stream.
+    only until the next replay of any graph.
     """
 
     def __init__(self) -> None:
@@ -82,10 +82,10 @@ class CudaCapture:
         return captured
 
     def _capture(self, launches: Launches) -> CudaCaptured:
-        """Capture like `torch.cuda.graph`, but without freeing memory and waiting at each capture.
+        """Capture like `torch.cuda.graph`, but without freeing memory and waiting each time.
 
-        An error of `launches` ends the capture and is raised. If this was the first graph, nothing
-        can be captured any more: torch does not use a pool again once all its graphs are gone.
+        An error of `launches` ends the capture and is raised. After an error in the first graph,
+        nothing can be captured any more.
         """
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=self._pool, capture_error_mode=CAPTURE_MODE)
@@ -98,12 +98,10 @@ class CudaCapture:
 
 @contextmanager
 def cuda_capture() -> Iterator[CudaCapture]:
-    """Open a `CudaCapture`, with memory freed and garbage collection paused while it is used.
+    """Open a `CudaCapture`, with memory freed and garbage collection paused meanwhile.
 
-    Graphs take their memory from the device, not from the freed tensors that torch keeps. So torch
-    gives freed memory back to the device before the captures, and again after them, when it keeps
-    the tensors of the trial launches. No garbage is collected during captures: a finaliser may call
-    CUDA, which ends a capture.
+    Graphs take their memory from the device, so torch returns freed memory to the device before and
+    after. A finaliser may call CUDA, which would end a capture, so no garbage is collected.
     """
     with uncollected():
         _free_what_torch_keeps()

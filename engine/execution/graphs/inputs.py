@@ -1,7 +1,7 @@
-"""The inputs of a captured graph: one flat int32 tensor, filled by one copy in each step.
+"""The inputs of a captured graph, a flat int32 tensor that each step fills by one copy.
 
-A step fills the unused part of its bucket with padding: decodes without keys, which write to
-scratch slots, and rows without tokens.
+A step fills the unused part of its bucket with padding: decodes without keys, and rows without
+tokens.
 
     row    | d | d | d | - | - |   p   |  p  |  -  |      d: decodes, p: rows with more tokens,
     token  | 0   1   2   3   4 | 5 6 7 | 8 9 |            -: padding
@@ -42,7 +42,7 @@ Ints = npt.NDArray[np.int32]
 
 
 class StepInputs:
-    """Inputs of one bucket's captured graph. All buckets share the tensor `flat`."""
+    """The inputs of one bucket's captured graph. All buckets share the tensor `flat`."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class StepInputs:
         draw: Randomness[HostArray] | None,
         sharing: Sharing | None = None,
     ) -> None:
-        """Copy a step's block tables and then its fields to the device; return without waiting.
+        """Copy a step's block tables and then its fields to the device, without waiting.
 
-        `sharing` is given if the bucket has shared prefixes, and orders the decodes. Outputs and
-        `draw` are in the order of `rows`.
+        `sharing` orders the decodes if the bucket has shared prefixes. Outputs and `draw` are in
+        the order of `rows`.
         """
         staging = host_buffer(self._flat.shape, torch.int32, self._flat.device)
         numbers = staging.numpy()
@@ -124,7 +124,6 @@ class StepInputs:
         return numbers
 
     def _nothing_followed(self) -> dict[str, int | Ints]:
-        """Return padding for the fields of `Followed`: samples in separate rows, without blocks."""
         return {
             "followed_firsts": np.arange(self.bucket.num_samples, dtype=np.int32),
             "compared": self.bucket.num_tokens,
@@ -171,7 +170,6 @@ class StepInputs:
         place: npt.NDArray[np.int64],
         shape: RingShape,
     ) -> None:
-        """Fill the fields of rings; padding reads and writes the ring that no sequence owns."""
         fields, first = ring_fields(rows, shape), self.bucket.num_decodes
         slots, decodes = fields.pop("window_slots"), count_decodes(rows)
         for name, values in fields.items():
@@ -200,7 +198,6 @@ class StepInputs:
     def _fill_tokens(
         self, parts: dict[str, Ints], rows: Sequence[Row], decodes: int, batch_slots: Ints
     ) -> Ints:
-        """Fill the fields of tokens; return the index of each row's last token."""
         starts = np.array([row.start for row in rows], np.int32)
         tokens = token_ids_of(rows)
         last = np.arange(len(rows), dtype=np.int32)
@@ -226,7 +223,6 @@ class StepInputs:
         return last
 
     def _fill_adapters(self, slots: Ints, rows: Sequence[Row], decodes: int) -> None:
-        """Fill the slots of the tokens' adapters; padding has no adapter."""
         given, first = adapters_of(rows), self.bucket.num_decodes
         slots[:decodes] = given[:decodes]
         slots[first : first + len(given) - decodes] = given[decodes:]
@@ -239,7 +235,6 @@ class StepInputs:
         places: Ints,
         positions: Ints,
     ) -> None:
-        """Fill the slots and positions of tokens, given their `places` among their rows' keys."""
         size = self._block_size
         blocks = self._tables.host[batch_slots, places // size]
         parts["slots"][where] = blocks * size + places % size

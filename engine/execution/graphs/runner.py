@@ -1,4 +1,4 @@
-"""A runner that replays captured graphs, and eagerly runs steps that fit no bucket."""
+"""A runner that replays captured graphs, and runs steps eagerly that fit no bucket."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from engine.transfers import HostArray, HostCopy, record_event
 
 @dataclass(frozen=True, slots=True)
 class GraphRunner:
-    """Runner that replays small steps and gives larger steps to `eager`; implements `Runner`."""
+    """A runner that replays small steps and gives larger steps to `eager`. Implements `Runner`."""
 
     eager: ModelRunner
     steps: CapturedSteps
 
     @torch.inference_mode()
     def launch(self, step: Step) -> Launched:
-        """Start computing `step`; this returns before the device is done."""
+        """Start computing `step`, and return before the device is done."""
         step, sharing, captured = self._prepare(step)
         if captured is None:
             return self.eager.compute(step, sharing)
@@ -37,7 +37,7 @@ class GraphRunner:
 
     @torch.inference_mode()
     def launch_forward(self, step: Step) -> Forward:
-        """Start computing `step`, without the sampling."""
+        """Start computing `step` without the sampling."""
         step, sharing, captured = self._prepare(step)
         if captured is None:
             return self.eager.forward(step, sharing)
@@ -52,7 +52,6 @@ class GraphRunner:
         return step, sharing, self._find(step, sharing)
 
     def _find(self, step: Step, sharing: Sharing | None) -> CapturedStep | None:
-        """Find the bucket for a step: a bucket with shared prefixes where sharing saves time."""
         if not step.rows or are_read(step.rows):  # a graph keeps no hidden states
             return None
         decodes = count_decodes(step.rows)
@@ -82,7 +81,6 @@ class GraphRunner:
         draw: Randomness[HostArray] | None,
         sharing: Sharing | None,
     ) -> ReplayedForward:
-        """Replay the graph. Without `draw`, the tokens that the graph samples are ignored."""
         self.eager.copy(step)
         shares, rings = captured.inputs.bucket.group_rows > 0, self.eager.rings
         if rings is not None:
@@ -96,7 +94,7 @@ class GraphRunner:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedForward:
-    """Logits of a replay, valid until the next replay; implements `Forward`."""
+    """The logits of a replay, valid until the next replay. Implements `Forward`."""
 
     eager: ModelRunner
     step: CapturedStep
@@ -107,7 +105,7 @@ class ReplayedForward:
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
         """Sample from the captured logits with the rows' own parameters.
 
-        Where the graph lacks only masks, only the rows with a mask are sampled again.
+        If the graph lacks only masks, only the rows with a mask are sampled again.
         """
         step, count, sampler = self.step, len(self.sampling), self.eager.sampler
         logits = step.logits[:count]
@@ -130,13 +128,13 @@ class ReplayedForward:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedReplay:
-    """The samples of a replay, being copied to the host; implements `Launched`."""
+    """The samples of a replay, being copied to the host. Implements `Launched`."""
 
     transfer: HostCopy
     num_samples: int
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step; return one `Sampled` per row, in order."""
+        """Wait for the step. Return one `Sampled` per row, in order."""
         tokens, finite, *drafted = self.transfer.wait()[:, : self.num_samples].tolist()
         sampled = [
             Sampled(token if is_finite else None)

@@ -1,8 +1,8 @@
 """The captured graphs of one model, one for each bucket (`buckets.py`).
 
 A step is replayed in the smallest bucket that holds it. One launch computes everything from the
-embedding to the sampled tokens, and writes these to `last_tokens`. Rows with parameters that the
-graph does not cover are sampled from the graph's logits by the sampler.
+embedding to the sampled tokens. The sampler handles rows with parameters that the graph does not
+cover.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from storage.pools.window_pool import StepWindows, WindowPool
 
 @dataclass(frozen=True, slots=True)
 class CaptureContext:
-    """Decoder and tensors that all captured graphs use.
+    """The decoder and tensors that all captured graphs use.
 
-    `last_tokens` (batch slots + 1,) int64: the last token sampled in each batch slot, then an entry
-    for padding.
+    `last_tokens` (batch slots + 1,) int64 are the tokens last sampled in each batch slot, then an
+    entry for padding.
     """
 
     decoder: Decoder
@@ -50,27 +50,27 @@ class CaptureContext:
 
 @dataclass(frozen=True, slots=True)
 class CapturedStep:
-    """The graph of one bucket: fill `inputs`, replay the graph, read the outputs."""
+    """The graph of one bucket, with its inputs and outputs."""
 
     inputs: StepInputs
     captured: Captured
 
     @property
     def logits(self) -> Tensor:
-        """Logits (samples, V) in the model's dtype."""
+        """The logits (samples, V) in the model's dtype."""
         return self.captured.outputs[0]
 
     @property
     def packed(self) -> Tensor:
-        """(2, samples) int32: sampled tokens, and whether their logits were finite.
+        """The sampled tokens, and whether their logits were finite, (2, samples) int32.
 
-        With a head that drafts, rows of drafts follow, as `HeadStep.draft` returns them.
+        With a draft head, rows of drafts follow, as `HeadStep.draft` returns them.
         """
         return self.captured.outputs[1]
 
     @property
     def sampled_from(self) -> Tensor:
-        """(samples,) int64: the last input token before each sample."""
+        """The last input token before each sample, (samples,) int64."""
         return self.captured.outputs[2]
 
 
@@ -93,12 +93,15 @@ class CapturedSteps:
             self._steps[_kind(inputs.bucket)].insert(0, CapturedStep(inputs, captured))
 
     def find(self, needed: GraphBucket) -> CapturedStep | None:
-        """Find the smallest captured step that holds `needed`; None if no captured step does."""
+        """Find the smallest captured step that holds `needed`, or return None."""
         steps = self._steps[_kind(needed)]
         return next((step for step in steps if step.inputs.bucket.holds(needed)), None)
 
     def drop(self) -> None:
-        """Free all graphs; call this before the group of ranks closes: graphs hold collectives."""
+        """Free all graphs.
+
+        The caller does this before the group of ranks closes, because graphs hold collectives.
+        """
         for steps in self._steps.values():
             for step in steps:
                 step.captured.drop()
@@ -136,7 +139,7 @@ def _launches(machine: CaptureContext, inputs: StepInputs) -> Launches:
 
 
 def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, Tensor, Tensor]:
-    """Launch a whole step; return the outputs of `CapturedStep` without waiting."""
+    """Launch a whole step. Return the outputs of `CapturedStep` without waiting."""
     wide = inputs.wide()
     token_ids = _token_ids(machine, inputs, wide["token_ids"])
     outputs, layout = wide["outputs"], _layout(machine, inputs, wide)

@@ -1,1 +1,1 @@
-"""Fairness: the queue of each flow, their order, and the price of their work."""
+"""The queue of each flow of requests, the order of the queues, and the price of work."""

@@ -1,16 +1,12 @@
-"""Arrivals of flows that come and go beside other flows, and their prompts' lengths.
+"""The flows that arrive while other flows run, and the lengths of their prompts.
 
     always there  ------------------------------------------->
     comes, goes       --asks--   reads ...   --asks--   reads ...
                                 |<- may return ->|
 
-A flow comes and goes if it had no blocks for a while, and arrives when other flows have been
-running for as long. Its first sequence is a *newcomer* until the sequence's prompt is computed. For
-some time after such a flow has left, it may return. A flow that returns at once counts as always
-present, and flows that start together do not wait for each other.
-
-Knows: since when flows have blocks, when they left, tokens of their prompts. Does not know: what is
-done for these flows (`prefill_budget.py`), credit (`queue.py`), or how long anything takes.
+A flow counts as arriving if it had no KV blocks for a while and other flows ran meanwhile. Its
+first sequence is a newcomer until the sequence's prompt is computed. For some time after a flow has
+left, the engine expects the flow to return. A flow that returns at once counts as always present.
 """
 
 from __future__ import annotations
@@ -22,9 +18,9 @@ from itertools import islice
 from engine.scheduling.scheduled_rows import remaining_tokens
 from engine.sequences.sequence import Sequence
 
-AWAY_S = 0.02  # seconds; a flow that was away for less time counts as present
-LATELY_S = 30.0  # seconds within which a flow that left may return: its reader asks again
-MAX_EXPECTED = 32  # maximum number of flows that are expected to return: the last that left
+AWAY_S = 0.02  # seconds; a shorter absence counts as presence
+LATELY_S = 30.0  # seconds within which a flow that has left may return
+MAX_EXPECTED = 32  # maximum number of flows that are expected to return
 MAX_LEFT = 4096  # maximum number of remembered flows that have left
 
 
@@ -45,11 +41,11 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._alive: dict[str, _FlowPresence] = {}
-        self._left: dict[str, _FlowPresence] = {}  # flows in the order in which they left
+        self._left: dict[str, _FlowPresence] = {}  # in order of departure
         self._newcomers: list[Sequence] = []
 
     def is_newcomer(self, sequence: Sequence) -> bool:
-        """Return whether a waiting sequence's flow has just arrived, while other flows run."""
+        """Return whether a waiting sequence's flow has just arrived while other flows run."""
         if sequence.flow in self._alive:
             return False
         left = self._left.get(sequence.flow)
@@ -59,7 +55,7 @@ class Arrivals:
         return any(came - flow.since >= AWAY_S for flow in self._alive.values())
 
     def came(self, sequence: Sequence, *, is_newcomer: bool) -> None:
-        """Record that a sequence got blocks; `is_newcomer`: it goes before all other sequences."""
+        """Record that a sequence got blocks."""
         flow = self._alive.get(sequence.flow)
         if flow is None:
             left = self._left.pop(sequence.flow, None)
@@ -86,22 +82,22 @@ class Arrivals:
         return flow in self._alive
 
     def is_visiting(self, flow: str, now: float) -> bool:
-        """Return whether a flow that comes and goes has come, and is not there for long."""
+        """Return whether a flow has arrived lately and may leave again."""
         found = self._alive.get(flow)
         return found is not None and found.is_visiting(now)
 
     def newcomers(self) -> list[Sequence]:
-        """Return newcomers with uncomputed prompts, fewest tokens first."""
+        """Return the newcomers with uncomputed prompts, fewest tokens first."""
         if self._newcomers:
             self._newcomers = [one for one in self._newcomers if _is_before_its_first_token(one)]
             self._newcomers.sort(key=remaining_tokens)
         return self._newcomers
 
     def expected(self, now: float, is_waiting: Callable[[str], bool]) -> int | None:
-        """Return the fewest tokens that a returning flow had to compute; None: no flow may return.
+        """Return the fewest prompt tokens of any flow that may return.
 
-        The flow is present and may leave, or it left lately. A flow that has returned
-        (`is_waiting`) without being a newcomer counts as always present.
+        Return None if no flow may return. A waiting flow that was no newcomer counts as always
+        present.
         """
         return min(
             (

@@ -1,7 +1,4 @@
-"""Prices of work for a flow: a computed token 1, a cached token 1/16, an output token 2.
-
-Knows: prices. Does not know: credit, or whose turn it is (`queue.py`).
-"""
+"""The prices of work: a computed token costs 1, a cached token 1/16, an output token 2."""
 
 from __future__ import annotations
 
@@ -22,29 +19,27 @@ def charge_cached(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
 
 
 def charge_row(queue: FairQueue, row: ScheduledRow) -> None:
-    """Charge a row's flow for its computed and its sampled tokens.
+    """Charge a row's flow for the row's computed and sampled tokens.
 
-    The next step computes the sampled token and charges 1 for it, so only the difference is charged
-    here.
+    The next step charges 1 for the sampled token, so only the rest is charged here.
     """
     queue.charge(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.num_samples)
 
 
 def refund_row(queue: FairQueue, row: ScheduledRow) -> None:
-    """Refund the charge for `row`, a part that was cut from a charged row."""
+    """Refund the charge for `row`, which was cut from a charged row."""
     queue.refund(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.num_samples)
 
 
 def charge_more(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
-    """Charge a sequence's flow for `tokens` output tokens of a VERIFY row beyond the first."""
+    """Charge a sequence's flow for `tokens` accepted draft tokens."""
     queue.charge(sequence, OUTPUT_TOKEN_COST * tokens)
 
 
 def charge_decodes(queue: FairQueue, rows: Iterable[ScheduledRow]) -> None:
     """Charge the rows of decodes, with one charge for each flow and priority.
 
-    Each row is charged as one token: a VERIFY row's drafts are the engine's choice, and are charged
-    once accepted (`charge_more`).
+    Each row is charged as one token, because drafts are charged once they are accepted.
     """
     rows_of: dict[tuple[str, Priority], list[ScheduledRow]] = {}
     for row in rows:

@@ -1,7 +1,4 @@
-"""One flow's part of the queue: credit, waiting sequences, rate of admission.
-
-Knows: one flow. Does not know: whose turn it is (`queue.py`).
-"""
+"""The queue of one flow: its credit, its waiting sequences and its admission rate."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ from dataclasses import dataclass, field
 from engine.link.messages import Priority
 from engine.sequences.sequence import Sequence
 
-MIN_RETRY_S = 1.0  # minimum result of `retry_after_s`, also without measurements
+MIN_RETRY_S = 1.0  # minimum result of `retry_after_s`
 MAX_RETRY_S = 60.0
 _SPAN_S = 10.0  # seconds over which the admission rate is measured
 _SAMPLES = 64
 
 
 class AdmissionRate:
-    """Rate of one flow's starts, sampled when one of its sequences arrives."""
+    """The rate at which one flow's sequences start, sampled at each arrival."""
 
     def __init__(self) -> None:
         self._started = 0
@@ -29,12 +26,12 @@ class AdmissionRate:
         self._started += 1
 
     def came(self, now: float) -> None:
-        """Record that a sequence arrived at `now`, in seconds of any monotonic clock."""
+        """Record that a sequence arrived at `now`, in seconds of a monotonic clock."""
         if not self._seen or now - self._seen[-1][0] >= _SPAN_S / _SAMPLES:
             self._seen.append((now, self._started))
 
     def retry_after_s(self, now: float) -> float:
-        """Return the seconds until a sequence starts and frees its place, at the recent rate."""
+        """Return the expected seconds until a place in the queue becomes free."""
         while len(self._seen) > 1 and now - self._seen[1][0] > _SPAN_S:
             self._seen.popleft()
         if not self._seen or now <= self._seen[0][0]:
@@ -47,7 +44,7 @@ class AdmissionRate:
 
 @dataclass(slots=True, eq=False)
 class FlowQueue:
-    """Queue of one flow. `weight` is its share of the work; its credit is in tokens."""
+    """The queue of one flow. `weight` is the flow's share of the work, and credit is in tokens."""
 
     weight: float
     credit: float = 0.0
@@ -58,12 +55,12 @@ class FlowQueue:
 
     @property
     def debt(self) -> float:
-        """Tokens of debt, for a weight of 1."""
+        """The flow's debt in tokens, for a weight of 1."""
         return max(-self.credit / self.weight, 0.0)
 
     @property
     def num_waiting(self) -> int:
-        """Number of waiting sequences of both priorities."""
+        """The number of waiting sequences of both priorities."""
         return len(self.interactive) + len(self.batch)
 
     def waiting(self, priority: Priority) -> list[Sequence]:

@@ -1,8 +1,4 @@
-"""Prompts that earlier steps began, and their order: within a flow the shortest first.
-
-Knows: the uncomputed tokens of prompts. Does not know: credit, or which waiting prompts go before
-begun prompts (`queue.py`).
-"""
+"""The order of prompts that earlier steps began: within a flow, the shortest goes first."""
 
 from __future__ import annotations
 
@@ -18,8 +14,7 @@ from engine.step import PREFILL
 def without_row(builder: StepBuilder, sequences: Iterable[Sequence]) -> list[Sequence]:
     """Return the `sequences` with several tokens to compute and no row in `builder`.
 
-    A sequence that waits for its mask is not returned: with recurrent layers it has several
-    tokens to compute, since all tokens of its last row are computed again.
+    A sequence that waits for its mask is left out.
     """
     given = {id(row.sequence) for row in builder.rows}
     return [one for one in sequences if _is_next(one) and id(one) not in given]
@@ -30,19 +25,18 @@ def _is_next(sequence: Sequence) -> bool:
 
 
 def in_turn(prompts: list[Sequence], is_overdue: Callable[[Sequence], bool]) -> list[Sequence]:
-    """Reorder prompts within their flow's places: overdue prompts first, then the shortest."""
+    """Reorder the prompts of each flow: overdue prompts first, then the shortest."""
     shortest = sorted(prompts, key=lambda one: (not is_overdue(one), remaining_tokens(one)))
     alike = {kin: [one for one in shortest if _kin(one) == kin] for kin in map(_kin, prompts)}
     return [alike[_kin(one)].pop(0) for one in prompts]
 
 
 def pass_over(waiting: Iterable[Sequence], prompt: Sequence) -> None:
-    """Count, for waiting sequences of `prompt`'s flow and priority, that `prompt` went first."""
+    """Count that `prompt` went before waiting sequences of its flow and priority."""
     for one in waiting:
         if _kin(one) == _kin(prompt):
             one.passed_over += 1
 
 
 def _kin(sequence: Sequence) -> tuple[str, Priority]:
-    """Return a sequence's flow and priority; sequences with equal pairs are reordered."""
     return sequence.flow, sequence.priority

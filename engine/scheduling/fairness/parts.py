@@ -1,6 +1,6 @@
-"""Choice of the sequence that gives up room to another flow, which lent that room.
+"""The choice of the sequence that gives up room lent by another flow.
 
-Room that a flow does not use is lent to other flows' sequences: blocks, batch slots, state slots.
+The engine lends a flow's unused KV blocks, batch slots and state slots to other flows.
 
     blocks  A flow whose sequences use less than its part takes blocks from flows that use more
             than their parts. A part is the flow's partition, or its floor where tiers are pooled. A
@@ -8,15 +8,9 @@ Room that a flow does not use is lent to other flows' sequences: blocks, batch s
     slots   A flow without slots takes a slot from the flow with the most for its weight, if that
             flow keeps a slot. A visiting flow takes further slots from a flow that has more.
 
-A flow visits if it has come lately, while other flows were there (`arrivals.py`). Between flows
-that are always there the queue decides who gets a slot: preempting for a slot would undo the
-queue's order.
-
-The latest arrival of the giving flow is preempted, but never the oldest sequence of all flows that
-give blocks: that sequence goes on to its end. What was taken is not taken back: the flow that gave
-is beyond its part, or has no less than the other.
-
-Knows: what the sequences of flows hold. Does not know: whose turn it is (`queue.py`).
+A visiting flow has arrived lately, while other flows were there (`arrivals.py`). Between flows that
+are always there, the queue decides who gets a slot. The latest arrival of the giving flow is
+preempted. The oldest sequence of all giving flows is never preempted, so one sequence always ends.
 """
 
 from __future__ import annotations
@@ -31,25 +25,28 @@ from prefix_cache.eviction.shares import PUBLISHED
 
 
 class BlockParts:
-    """The device blocks that each flow's sequences use now, and its part."""
+    """The device blocks in use by each flow's sequences, and each flow's part of the blocks."""
 
     def __init__(self, sequence_cache: SequenceCache) -> None:
         self._cache = sequence_cache
         self._used = sequence_cache.in_use()
 
     def is_beyond(self, flow: str) -> bool:
-        """Return whether a flow's sequences use more blocks than its part has."""
+        """Return whether a flow's sequences use more blocks than its part."""
         return self._beyond(flow) > 0
 
     def fits(self, sequence: Sequence) -> bool:
-        """Return whether a flow's part has the blocks that one of its sequences lacks."""
+        """Return whether a flow's part has enough blocks for one of its sequences."""
         flow = sequence.flow
         return flow == PUBLISHED or self._beyond(flow) + self._cache.lacking(sequence) <= 0
 
     def victim(
         self, sequence: Sequence, others: Iterable[Sequence], *, is_visiting: bool
     ) -> Sequence | None:
-        """Choose who gives up blocks: the latest arrival of the flow furthest beyond its part."""
+        """Choose the sequence that gives up blocks, or None.
+
+        The choice is the latest arrival of the flow furthest beyond its part.
+        """
         is_within = self.fits(sequence)
         if not is_within and (self._cache.are_partitions or not is_visiting):
             return None
@@ -71,13 +68,12 @@ class BlockParts:
         return self._used[flow] - self._cache.part(flow)
 
     def _without(self, one: Sequence) -> float:
-        """Return the blocks, for its weight, that a flow would still use without `one`."""
         size = 0 if one.lease is None else one.lease.num_blocks
         return (self._used[one.flow] - size) / one.weight
 
 
 class SlotParts:
-    """The slots of each flow's sequences; the `spared` sequences give up no slot."""
+    """The slots in use by each flow's sequences. The `spared` sequences give up no slot."""
 
     def __init__(self, holding: Iterable[Sequence], spared: Iterable[Sequence] = ()) -> None:
         kept = {id(one) for one in spared}
@@ -88,7 +84,10 @@ class SlotParts:
         self._may_give = Counter(one.flow for one in self._giving)
 
     def victim(self, sequence: Sequence, *, is_visiting: bool) -> Sequence | None:
-        """Choose who gives up a slot: the latest arrival of the flow with most for its weight."""
+        """Choose the sequence that gives up a slot, or None.
+
+        The choice is the latest arrival of the flow with the most slots for its weight.
+        """
         flows = [flow for flow in self._may_give if flow != sequence.flow]
         if not flows:
             return None
@@ -101,5 +100,5 @@ class SlotParts:
 
 
 def latest(sequences: Iterable[Sequence]) -> Sequence:
-    """Return the latest arrival; of equally late arrivals, the last in order."""
+    """Return the latest arrival, or the last in order among equally late arrivals."""
     return max(reversed(list(sequences)), key=attrgetter("arrived"))

@@ -1,12 +1,8 @@
-"""The two priorities: interactive goes before batch, which has a guaranteed share of the work.
+"""The balance of two priorities: batch work has a guaranteed share beside interactive work.
 
-While both wait, batch is due `share` of all work. Interactive work adds to the work that is due,
-batch work is subtracted, and batch goes first as long as any is due. So batch falls behind by no
-more than `most_due` and the work that runs already, and interactive work waits for no more batch
-work than that share. A priority that waits alone gets everything.
-
-When batch returns after it was idle, no work is due to it. If batch had got more than its share,
-it still owes the excess.
+While both priorities wait, batch is due `share` of all work. Batch goes first while any work is due
+to it. The due work is at most `most_due` tokens. A priority that waits alone gets everything. When
+batch returns after it was idle, no work is due to it.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ from engine.link.messages import Priority
 
 
 class PriorityClasses:
-    """The balance between the two priorities. `share` of 0 to 1, `most_due` in tokens."""
+    """The balance between the two priorities. `share` is between 0 and 1, `most_due` in tokens."""
 
     def __init__(self, share: float, *, most_due: float) -> None:
         self._rate = share / (1 - share)  # work due to batch per token of interactive work
@@ -24,7 +20,7 @@ class PriorityClasses:
         self._due = 0.0
 
     def order(self) -> tuple[Priority, Priority]:
-        """Return the priority that goes first, then the other."""
+        """Return both priorities, the first to be served first."""
         return ("batch", "interactive") if self._due > 0 else ("interactive", "batch")
 
     def entered(self, priority: Priority) -> None:
@@ -38,7 +34,7 @@ class PriorityClasses:
             self._due = min(self._due, 0.0)
 
     def charge(self, priority: Priority, cost: float) -> None:
-        """Charge work to a priority; the work counts only while the other priority waits."""
+        """Charge work to a priority if the other priority waits."""
         if priority == "interactive" and self._waiting["batch"]:
             self._due = min(self._due + cost * self._rate, self._most_due)
         elif priority == "batch" and self._waiting["interactive"]:

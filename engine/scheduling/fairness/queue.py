@@ -1,34 +1,23 @@
-"""Fair queueing: deficit round robin over flows, and the fewest tokens first within a flow.
+"""A fair queue: deficit round robin over flows, and within a flow the fewest tokens first.
 
     flow a  credit  120 | s1 s4 s7      Served in turn while their credit is positive. When no
     flow b  credit  -30 | s2            waiting flow has credit left, a round begins: every
     flow c  credit -900 | (idle)        flow gets quantum x weight.
 
-A flow is charged when the engine does the work (`charge`), not when the request arrives, since the
-length of an output is not known before. So credit goes below zero, and the flow waits for as many
-rounds as its debt takes. Work done while no other flow waited leaves no debt. An idle flow's debt
-shrinks with each round, and by the work that other flows get without debt. No credit is saved up:
-a flow that returns starts at zero at best.
+The engine charges a flow when the work is done, because the output's length is not known before. A
+flow in debt waits for as many rounds as its debt takes. Work done while no other flow waits leaves
+no debt. A returning flow starts with no credit.
 
-A flow with no running sequence, and with hardly more debt than the flows with running sequences,
-goes before all others (`newcomer`). So a flow that sends few and small requests does not notice the
-load of other flows. A newcomer is charged like every flow, so a flow that sends more than its share
-soon owes more and waits its turn.
+A flow with no running sequence and little debt goes before all other flows (`newcomer`). A small
+flow therefore does not notice the load of other flows.
 
-Within a flow the sequence with the fewest uncached tokens to compute goes first: it delays
-other sequences least, and its cached blocks are used before they are evicted. In the flow's turn,
-the sequence also goes before a begun prompt of the flow that has more tokens to go (`shorter`).
-This order never crosses flows, so no flow learns about another's prompts. A sequence is passed over
-a bounded number of times, counted while it waits and after it was begun.
+Within a flow, the sequence with the fewest uncached tokens goes first. It delays the flow's other
+sequences least. A sequence is passed over a bounded number of times.
 
-Interactive sequences of any flow go before batch sequences until batch is due its share
-(`classes`). A flow has one credit for both priorities.
+Interactive sequences go before batch sequences until batch is due its share. A flow has one credit
+for both priorities.
 
-A flow may fill only a part of the free places (`_may_wait`). So a flow that floods the queue is
-refused while places remain for other flows, and the refusal says when a place should be free.
-
-Knows: flows, weights, costs in tokens. Does not know: the cache (callers pass a rank), the clock
-(only when sequences arrived), or what a step is.
+A flow may fill only a part of the free places. The refusal says when a place should be free.
 """
 
 from __future__ import annotations
@@ -52,26 +41,26 @@ Rank = Callable[[Sequence], int | None]
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """Bounds of the queue. `capacity` and `lookahead` in sequences, `quantum` in tokens."""
+    """The bounds of the queue. `capacity` and `lookahead` are in sequences, `quantum` in tokens."""
 
     capacity: int = 1024
     quantum: int = 512  # tokens that a flow of weight 1 gets in a round
-    lookahead: int = 16  # how many of a flow's oldest sequences are compared by tokens to compute
-    patience: int = 8  # number of times a sequence may be passed over within its flow
+    lookahead: int = 16  # number of a flow's oldest sequences that are compared
+    patience: int = 8  # number of times that its flow may pass over a sequence
     max_idle_flows: int = 4096  # maximum number of remembered idle flows with debt
     greed: float = 3.0  # waiting sequences allowed to a flow for each free place
     batch_share: float = 1 / 8  # batch's share of the work while both priorities wait
 
 
 class FairQueue:
-    """Queue of waiting sequences. Used by one thread only."""
+    """A queue of waiting sequences. Used by one thread only."""
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
-        self._flows: dict[str, FlowQueue] = {}  # flows in order of turn
+        self._flows: dict[str, FlowQueue] = {}  # in order of turn
         self._length = 0
-        self._backlogged = 0  # flows with waiting sequences
-        self._uncontended = 0.0  # tokens of weight 1 computed while no other flow waited
+        self._backlogged = 0  # number of flows with waiting sequences
+        self._uncontended = 0.0  # tokens computed for a weight of 1 while no other flow waited
         self._classes = PriorityClasses(limits.batch_share, most_due=8.0 * limits.quantum)
 
     def __len__(self) -> int:
@@ -83,7 +72,7 @@ class FairQueue:
             yield from (*flow.interactive, *flow.batch)
 
     def push(self, sequence: Sequence) -> None:
-        """Add a new sequence at the end of its flow; raises QueueFull."""
+        """Add a new sequence at the end of its flow. Raises QueueFull."""
         flow = self._flows.get(sequence.flow)
         if not self._may_wait(flow):
             admission_rate = AdmissionRate() if flow is None else flow.admission_rate
@@ -96,17 +85,17 @@ class FairQueue:
         flow.waiting(sequence.priority).append(sequence)
 
     def push_module(self, sequence: Sequence) -> None:
-        """Add a sequence that computes a module for an accepted sequence, whatever the capacity."""
+        """Add a sequence that computes a prompt module, whatever the queue's capacity."""
         self._enter(sequence).waiting(sequence.priority).append(sequence)
 
     def push_front(self, sequence: Sequence) -> None:
-        """Put a preempted sequence back at the front of its flow, whatever the capacity."""
+        """Return a preempted sequence to the front of its flow, whatever the queue's capacity."""
         flow = self._enter(sequence)
         sequence.passed_over = self._limits.patience
         flow.waiting(sequence.priority).insert(0, sequence)
 
     def select(self, rank: Rank) -> Sequence | None:
-        """Return the next sequence for which `rank` is not None; it stays in the queue."""
+        """Return the next sequence whose `rank` is not None. The sequence stays in the queue."""
         for priority in self._classes.order():
             choice = self._select_of(priority, rank)
             if choice is not None:
@@ -114,10 +103,10 @@ class FairQueue:
         return None
 
     def shorter(self, prompt: Sequence, tokens: int, rank: Rank) -> Sequence | None:
-        """Find a shorter sequence of the same flow and priority to compute before `prompt`.
+        """Find a sequence of the same flow and priority with fewer tokens than `prompt`.
 
-        Return a sequence with fewer tokens to compute if its flow has the turn, else None; also
-        None once `prompt` is overdue. The sequence stays in the queue, and no round begins.
+        Return None unless the flow has the turn, and None once `prompt` is overdue. The sequence
+        stays in the queue, and no round begins.
         """
         flow = self._flows.get(prompt.flow)
         if flow is None or self.is_overdue(prompt) or not self._has_turn(flow, prompt.priority):
@@ -125,7 +114,7 @@ class FairQueue:
         return self._choose(flow.waiting(prompt.priority), rank, below=tokens)
 
     def is_overdue(self, sequence: Sequence) -> bool:
-        """Return whether a sequence was passed over so often that it goes first in its flow."""
+        """Return whether a sequence was passed over so often that it now goes first."""
         return sequence.passed_over >= self._limits.patience
 
     def num_waiting(self, flow: str) -> int:
@@ -134,16 +123,16 @@ class FairQueue:
         return 0 if found is None else found.num_waiting
 
     def newcomer(self, present: Mapping[str, int], rank: Rank) -> Sequence | None:
-        """Return the next interactive sequence of a flow that is not `present` and owes little."""
+        """Return the next interactive sequence of an absent flow with little debt."""
         return self._owing_little(present, rank, (n for n in self._flows if n not in present))
 
     def owing_little(self, present: Mapping[str, int], rank: Rank) -> Sequence | None:
         """Return the next interactive sequence of a flow with little debt.
 
-        `present` maps flows to the tokens that their running sequences still have to compute.
-        Little debt is less than one round above the least debt that any other present flow will
-        have after computing these tokens. Among several such flows, the flow with the fewest
-        waiting sequences is chosen. The sequence stays in the queue, and no round begins.
+        `present` maps each flow to the uncomputed tokens of its running sequences. Debt is little
+        if it is at most one round above the least debt of other flows. Of several flows, the flow
+        with the fewest waiting sequences is chosen. The sequence stays in the queue, and no round
+        begins.
         """
         return self._owing_little(present, rank, self._flows)
 
@@ -152,7 +141,7 @@ class FairQueue:
         return (name for name, flow in self._flows.items() if flow.num_waiting)
 
     def take(self, sequence: Sequence) -> None:
-        """Remove a selected sequence: end its flow's turn, count a pass over older sequences."""
+        """Remove a selected sequence and end its flow's turn."""
         flow = self._flows[sequence.flow]
         waiting = flow.waiting(sequence.priority)
         index = _index(waiting, sequence)
@@ -182,7 +171,7 @@ class FairQueue:
             flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
 
     def refund(self, sequence: Sequence, cost: float) -> None:
-        """Refund a charge for work that was not done: debt shrinks, but no credit is gained."""
+        """Refund a charge for work that was not done. A refund reduces debt but adds no credit."""
         flow = self._flows.get(sequence.flow)
         if flow is not None:
             flow.credit = min(flow.credit + cost, max(flow.credit, 0.0))
@@ -214,8 +203,8 @@ class FairQueue:
     def _may_wait(self, flow: FlowQueue | None) -> bool:
         """Return whether one more sequence of `flow` may wait.
 
-        With a greed of 3, one flow alone gets 3/4 of the queue, and each of n flooding flows gets
-        3/(3n + 1). A flow without waiting sequences always finds a place.
+        With a greed of 3, one flow alone gets 3/4 of the queue. Each of n flooding flows gets 3/(3n
+        + 1).
         """
         free = self._limits.capacity - self._length
         waiting = 0 if flow is None else flow.num_waiting
@@ -236,7 +225,6 @@ class FairQueue:
         return next((choice for flow, choice in broke if flow.credit > 0), broke[0][1])
 
     def _has_turn(self, flow: FlowQueue, priority: Priority) -> bool:
-        """Return whether this flow and priority go next without a new round."""
         for first in self._classes.order():
             waiting = [one for one in self._flows.values() if one.waiting(first)]
             if waiting:
@@ -248,11 +236,10 @@ class FairQueue:
     def _choose(
         self, waiting: list[Sequence], rank: Rank, *, below: float = math.inf
     ) -> Sequence | None:
-        """Choose an overdue sequence, else the oldest sequence with the fewest tokens to compute.
+        """Choose an overdue sequence, else the oldest sequence with the fewest tokens.
 
-        Return None unless the chosen sequence has fewer than `below` tokens to compute. Sequences
-        that are not ready do not count as looked at: behind them wait those that compute what they
-        await.
+        Return None unless the sequence has fewer than `below` tokens to compute. Unready sequences
+        are not counted, because other waiting sequences compute their blocks.
         """
         best: Sequence | None = None
         fewest = below
@@ -269,7 +256,6 @@ class FairQueue:
         return best
 
     def _begin_rounds(self, broke: list[FlowQueue]) -> None:
-        """Run at once all rounds that are needed until a flow has credit."""
         quantum = self._limits.quantum
         rounds = min(math.floor(-flow.credit / (quantum * flow.weight)) + 1 for flow in broke)
         for name, flow in list(self._flows.items()):
@@ -289,7 +275,6 @@ class FairQueue:
         return flow
 
     def _forgive(self, flow: FlowQueue) -> None:
-        """Reduce a flow's debt by other flows' debt-free work while this flow did not wait."""
         share = (self._uncontended - flow.forgiven) * flow.weight
         flow.credit = max(flow.credit, min(flow.credit + share, 0.0))
         flow.forgiven = self._uncontended
