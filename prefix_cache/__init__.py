@@ -8,7 +8,7 @@
     tree        the radix tree: which blocks are cached, and in which tiers
     namespace, hashing, names, errors
 
-Each imports only from those below it. When a pool is full, `eviction/victim_queue.py` chooses the
-owner who gives up a block, `eviction/eviction_policy.py` chooses the block, and
+Each module imports only from modules below it. When a pool is full, `eviction/victim_queue.py`
+chooses the owner who gives up a block, and `eviction/eviction_policy.py` chooses the block.
 `tiers/offloader.py` decides whether the block is first copied to a lower tier.
 """

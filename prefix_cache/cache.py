@@ -1,17 +1,16 @@
-"""The prefix cache: the blocks that a sequence may read or write, and the order of eviction.
+"""The prefix cache: leases on KV blocks, and the eviction of blocks that no lease holds.
 
-Everything is decided before anything is changed, so an answer of "not now" leaves no trace.
-One thread owns the cache, which has no locks and no clock (`now` is float seconds, monotonic).
+Every method decides everything before it changes anything. So a result that means "not now" leaves
+the cache as it was. One thread owns the cache, which has no locks and no clock. `now` is monotonic
+time in float seconds.
 
-Below the device there may be other tiers. Copies between tiers take time: the caller fetches the
-planned moves with `take_plan`, executes them, and reports each end to `complete`. A lease whose
-prefix is being loaded is not `ready`, and delays no other lease.
+There may be slower tiers below the device. The caller fetches the planned copies between tiers with
+`take_plan`, executes them, and reports each end to `complete`. A lease is not `ready` while its
+prefix is being loaded.
 
-For a model with recurrent layers a lease has slots for states as well, and the tree keeps some of
-these states as state checkpoints (`leases.lease_states`): a lease begins at a checkpoint or at
-nothing.
-
-Knows: block ids, token ids, namespaces, owners. Does not know: what is in a block.
+For a model with recurrent layers, a lease also has slots for recurrent states. The tree keeps some
+of these states as state checkpoints (`leases.lease_states`). A lease begins at a checkpoint or at
+position 0.
 """
 
 from __future__ import annotations
@@ -51,15 +50,15 @@ DEVICE_ONLY = Tiers()
 
 
 class FoundPrefix(NamedTuple):
-    """The part of a prompt that a lease would find."""
+    """The part of a prompt that a lease would find in the cache."""
 
     found: Whereabouts
     partial: int  # leading tokens of the next block that a lease would copy
-    matched: int  # prompt tokens in the tree; a lease needs a state at their end, or finds fewer
+    matched: int  # prompt tokens in the tree, with or without a recurrent state at their end
 
 
 class PrefixCache:
-    """A radix tree of cached blocks, a free list of slots, and the leases on both."""
+    """A radix tree of cached KV blocks, a free list of slots, and the leases on both."""
 
     def __init__(
         self,
@@ -73,12 +72,13 @@ class PrefixCache:
         max_running: int = 0,
         in_place: bool = False,
     ) -> None:
-        """Create an empty cache; `digest` makes generated blocks' keys, as it made the prompts'.
+        """Create an empty cache.
 
-        `num_states`: state slots on the device of a model with recurrent layers; no sequence gets
-        the first one. `max_running`: number of leases for which state slots are reserved; 0:
-        reserve half of the slots. `in_place`: each state is the ring buffer of a window
-        (`leases.lease_states`).
+        `digest` computes the keys of generated blocks. It is the same function that computed the
+        keys of the prompts' blocks. `num_states` is the number of device slots for recurrent
+        states, of which slot 0 is never used. `max_running` is the number of leases for which state
+        slots are reserved. With 0, half of the slots are reserved. `in_place` means that each
+        recurrent state is the ring buffer of a window.
         """
         self.block_size = block_size
         self.tree = RadixTree(block_size, needs_state=num_states > 0)
@@ -93,7 +93,7 @@ class PrefixCache:
         self.quotas = Quotas(self.ref_counts, self.capacity)
         self._retained = RetainedPrefixes(self.ref_counts, self.capacity.removals)
         self._loader = Loader(self.ref_counts, self.capacity, self.in_flight)
-        self.reuse_accounting = ReuseAccounting()  # for callers to read, not to change
+        self.reuse_accounting = ReuseAccounting()
         parts = self.ref_counts, self.capacity
         self.restart = Restart(*parts, self._loader, self.in_flight, digest)
         self._states = StateLeasing(self.ref_counts, self.capacity, in_place=in_place)
@@ -101,7 +101,7 @@ class PrefixCache:
         self._committer = Committer(*parts, digest, self.reuse_accounting)
 
     def fits(self, num_tokens: int) -> bool:
-        """Return whether the whole pool, if it were empty, could hold `num_tokens` tokens."""
+        """Return whether the whole pool could hold `num_tokens` tokens if it were empty."""
         return self.blocks_for(num_tokens) <= self.capacity.allocator.total
 
     def blocks_for(self, num_tokens: int) -> int:
@@ -115,28 +115,29 @@ class PrefixCache:
         return has_states and self.blocks_for(num_tokens + 1) <= self.capacity.allocator.num_free
 
     def in_use(self) -> Counter[str]:
-        """Count the device blocks that leases use, by the owner who is charged for the blocks."""
+        """Count the device blocks that leases use, by the owner who is charged for them."""
         return self._leasing.in_use()
 
     def is_short_of_states(self) -> bool:
-        """Return whether sequences hold so many state slots that no further one can start."""
+        """Return whether running sequences leave too few state slots for another sequence."""
         return self._states.is_short()
 
     def is_kept(self, owner: str) -> bool:
-        """Return whether `owner` keeps within its partitions, and no block of it is leaving."""
+        """Return whether `owner` is within its partitions and none of its blocks is leaving."""
         return self.quotas.is_kept(owner, self._leasing.is_busy)
 
     def match(
         self, path: NamespacePath, token_ids: TokenIds, before: PrefixMatch | None = None
     ) -> PrefixMatch:
-        """Find the prompt's leading whole blocks in the tree, and their tiers. Changes nothing.
+        """Find the leading whole blocks of the prompt in the tree.
 
-        `before` is an earlier match of tokens with the same beginning: the walk starts at its end.
+        Changes nothing. `before` is an earlier match of tokens with the same beginning. The walk
+        starts at its end.
         """
         return self.tree.match(path, token_ids, before)
 
     def probe(self, path: NamespacePath, token_ids: TokenIds) -> FoundPrefix:
-        """Count the blocks that a lease would find, and the tokens to copy of the next block."""
+        """Count the blocks and the partial block that a lease would find."""
         known, partial = token_ids[:-1], None
         match = self.tree.match(path, known)
         if match.found.device == match.at.num_blocks:
@@ -157,22 +158,23 @@ class PrefixCache:
         writer: str = "",
         match: PrefixMatch | None = None,
     ) -> Lease | None:
-        """Lease blocks for all of `token_ids`; None if there is no room now: nothing has changed.
+        """Lease blocks for all of `token_ids`; return None if there is no room now.
 
-        The last token is never taken from the cache: its logits have to be computed. Blocks of the
-        tree come first, then private blocks. The lease's move fills the first private block with a
-        copy of the tree's block that shares the most of the next tokens.
+        The last token is always computed, because its logits are needed. Blocks of the tree come
+        first, followed by private blocks. The first private block starts as a copy of the block in
+        the tree that shares the most of the next tokens.
 
-        Up to `load_blocks` (None: all) blocks of lower tiers are copied to the device, and the
-        lease is not `ready` until they have arrived. Where blocks must first be copied down to
-        make room, this returns None and plans the copies: call again when they are complete.
+        Up to `load_blocks` blocks of lower tiers are copied to the device. None means all of them.
+        The lease is not `ready` until they have arrived. If blocks must first be copied down to
+        make room, this plans the copies and returns None. The caller tries again when the copies
+        are complete.
 
-        With `shares` false nothing is read from the tree, and commits do nothing.
+        If `shares` is false, nothing is read from the tree and nothing is committed to it.
 
-        `writer` is a label, never interpreted: the lease counts the blocks that are written under
-        it, and a later lease that is the first to find such blocks reports their labels.
+        `writer` is an opaque label for the blocks that this lease writes. The first later lease
+        that finds these blocks reports the label.
 
-        `match` is the result of an earlier `match` of these tokens, if there was one.
+        `match` is the result of an earlier `match` of these tokens.
         """
         self._at(now)
         if not self.is_kept(owner):
@@ -188,10 +190,10 @@ class PrefixCache:
     def pin(
         self, path: NamespacePath, token_ids: TokenIds, *, owner: str, now: float
     ) -> Lease | None:
-        """Lease blocks so that they stay in the tree; None if any of them is not in the tree.
+        """Lease whole blocks so that they stay in the tree.
 
-        `token_ids` are whole blocks, all on the device. Such a lease has no private block. From now
-        on the blocks are charged to `owner`.
+        Returns None unless all blocks of `token_ids` are on the device. The lease has no private
+        block. From now on the blocks are charged to `owner`.
         """
         return self._leasing.pin(path, token_ids, owner, now)
 
@@ -205,11 +207,12 @@ class PrefixCache:
         is_part: bool = False,
         with_state: bool = False,
     ) -> Lease | None:
-        """Lease the leading blocks on the device for reading; None if no block is there.
+        """Lease the leading blocks on the device for reading.
 
-        Such a lease has no private block, and counts as a use of its blocks. `is_part`: the holder
-        has another lease too, and only that other lease counts where `owner` needs room.
-        `with_state`: lease the blocks up to the last state on the device, and that state.
+        Returns None if the device has no such block. The lease has no private block, and counts as
+        a use of its blocks. With `is_part`, the holder has another lease too. Only the other lease
+        counts where `owner` needs room. With `with_state`, the lease ends at the last state
+        checkpoint on the device and includes it.
         """
         self._at(now)
         lease = self._leasing.read(path, token_ids, owner, now, with_state=with_state)
@@ -218,19 +221,19 @@ class PrefixCache:
         return lease
 
     def postpone(self, lease: Lease) -> int:
-        """Cancel the lease's copy of part of a block, since its sequence does not start now.
+        """Cancel the lease's copy of a partial block, because its sequence does not start now.
 
-        The source block may be evicted before the sequence starts. Returns how many cached tokens
-        the lease still has.
+        Returns the number of cached tokens that the lease still has.
         """
         lease.check_open()
         lease.moves, lease.cached_tokens = (), lease.num_shared * self.block_size
         return lease.cached_tokens
 
     def extend(self, lease: Lease, num_tokens: int, *, now: float) -> bool:
-        """Grow the lease to `num_tokens` in all; False if no room now: nothing has changed.
+        """Extend the lease to `num_tokens` tokens in all; return False if there is no room now.
 
-        A running sequence waits for no copies: blocks are dropped to make room. Raises LeaseError.
+        Cached blocks are dropped to make room, because a running sequence does not wait for copies.
+        Raises LeaseError.
         """
         lease.check_open()
         missing = self.blocks_for(num_tokens) - lease.num_blocks
@@ -245,7 +248,7 @@ class PrefixCache:
     def retain(self, lease: Lease, token_ids: TokenIds, seconds: float, *, now: float) -> None:
         """Retain blocks of `token_ids`: evict them after the other blocks of the lease's owner.
 
-        Whole blocks from position 0 on are retained for `seconds`; each use starts that time anew.
+        Whole blocks from position 0 on are retained for `seconds`. Each use restarts this time.
         """
         self._at(now)
         lease.check_open()
@@ -254,7 +257,10 @@ class PrefixCache:
             self._states.refresh(lease.node)
 
     def retained_prefixes(self, owner: str, *, now: float) -> list[RetainedPrefix]:
-        """List the unlapsed prefixes that `owner` has marked, the last marked first."""
+        """List the prefixes that `owner` has marked and whose retention has not lapsed.
+
+        The prefix that was marked last comes first.
+        """
         self._at(now)
         return self._retained.listed(owner)
 
@@ -266,10 +272,10 @@ class PrefixCache:
     def forget_prefix(
         self, owner: str, prefix_id: bytes, *, now: float, is_marked: bool = True
     ) -> int | None:
-        """Forget a marked prefix and the blocks built on it, but no block of another marked prefix.
+        """Forget a marked prefix and the blocks that follow it in the tree.
 
-        Returns the number of forgotten blocks; None if there is no such prefix. With `is_marked`
-        false a prefix without a mark is forgotten too.
+        Blocks of other marked prefixes stay. Returns the number of forgotten blocks, or None if
+        there is no such prefix. With `is_marked` false, a prefix without a mark is forgotten too.
         """
         self._at(now)
         return self._retained.forget(owner, prefix_id, is_listed=is_marked)
@@ -286,12 +292,12 @@ class PrefixCache:
     ) -> None:
         """Commit the whole blocks of `token_ids[:num_computed]` to the tree.
 
-        `token_ids` are the sequence's from position 0, and their KV up to `num_computed` is in
-        the lease's blocks. `block_keys` are the prompt's, 16 bytes a whole block; the keys
-        of generated blocks are made here. Where the tree has an equal block, the lease keeps its
-        own block and shares the tree's. Raises LeaseError.
+        `token_ids` are the sequence's tokens from position 0. Their KV up to `num_computed` is in
+        the lease's blocks. `block_keys` are the prompt's keys, 16 bytes a whole block. Keys of
+        generated blocks are computed here. If the tree already has an equal block, the lease keeps
+        its own block and also holds the tree's. Raises LeaseError.
 
-        `is_written` false: another cache computed the blocks, so they do not count as written
+        With `is_written` false, another cache computed the blocks. They do not count as written
         under the lease's label.
         """
         lease.check_open()
@@ -306,10 +312,10 @@ class PrefixCache:
         self._states.committed(lease, num_computed)
 
     def want_states(self, lease: Lease, positions: Iterable[int]) -> None:
-        """Make the tree keep recurrent states: those at the last block's end before each position.
+        """Ask for state checkpoints at the last block boundary before each position.
 
-        The sequence's rows are to end there (`LeaseStates.row_end`). Positions already passed are
-        ignored.
+        The sequence's rows must end at these boundaries (`LeaseStates.row_end`). Positions that the
+        sequence has passed are ignored.
         """
         lease.check_open()
         self._states.want(lease, positions)
@@ -317,36 +323,44 @@ class PrefixCache:
     def let_start_over(self, lease: Lease) -> None:
         """Let decodes overwrite the lease's recurrent state once another sequence waits for slots.
 
-        If such a row fails, its sequence starts over (`is_overwritten`): its old state is gone.
+        If such a row fails, its sequence starts over, because its old state is gone.
         """
         self._states.let_start_over(lease)
 
     def keep_out(self, lease: Lease) -> None:
-        """Commit no more blocks of the lease, nor keep its recurrent states; it stays valid."""
+        """Stop committing the lease's blocks and keeping its recurrent states. The lease stays
+        valid."""
         lease.shares = False
         self._states.keep_out(lease)
 
     def launched(self, lease: Lease, end: int, state_slot: int) -> None:
-        """Note that a launched row writes the recurrent state at `end` to slot `state_slot`."""
+        """Record that a launched row writes the recurrent state at position `end` to
+        `state_slot`."""
         self._states.launched(lease, end, state_slot)
 
     def verified(self, lease: Lease, end: int) -> int:
-        """Return the last position up to `end` that has a recurrent state; continue from there."""
+        """Return the last position up to `end` that has a recurrent state.
+
+        The sequence continues from there.
+        """
         return self._states.verified(lease, end)
 
     def left_out(self, lease: Lease) -> None:
-        """Note that the last launched row must be computed again, from the state before it."""
+        """Record that the last launched row must be computed again from the state before it."""
         self._states.left_out(lease)
 
     def release(self, lease: Lease, *, now: float) -> None:
-        """Release the whole lease, once; committed blocks stay in the tree. Raises LeaseError."""
+        """Release the whole lease, once. Committed blocks stay in the tree. Raises LeaseError."""
         lease.check_open()
         self._states.end(lease)
         self._leasing.take_back(lease, now)
         self.quotas.keep(lease.owner)
 
     def discard(self, lease: Lease, *, now: float) -> None:
-        """Release the lease; forget the blocks it put in the tree, and all blocks built on them."""
+        """Release the lease and forget the blocks that it added to the tree.
+
+        Blocks that follow them in the tree are forgotten too.
+        """
         lease.check_open()
         for node in self._states.forget(lease):
             self.capacity.removals.prune_from(node, node.end - 1)
@@ -361,12 +375,12 @@ class PrefixCache:
         owner: str | None = None,
         tally: Tally | None = None,
     ) -> int:
-        """Forget the KV blocks of an owner, of namespaces, or of both; all blocks if both are None.
+        """Forget the KV blocks of an owner, of namespaces, or of both.
 
-        If both are given, only the owner's blocks in these namespaces are forgotten. The namespaces
-        are those that begin with `namespace`. The blocks below a forgotten block are forgotten too.
-        Leased blocks stay valid for their holders, and are freed on release. Returns how many
-        blocks the tree forgot; `tally` counts their copies.
+        With neither, all blocks are forgotten. With both, only the owner's blocks in these
+        namespaces are forgotten. The namespaces are all that begin with the bytes `namespace`.
+        Blocks below a forgotten block are forgotten too. Leased blocks stay valid until their
+        release. Returns the number of forgotten blocks. `tally` counts their copies.
         """
         if owner is not None and namespace is None:
             self._retained.drop(owner)
@@ -375,7 +389,7 @@ class PrefixCache:
     def take_plan(self) -> Plan:
         """Return the copies to make and the disk slots to erase, planned since the last call.
 
-        Each move is to be reported to `complete`, once. First makes `Tiers.ahead` blocks free.
+        The caller reports each move to `complete` once. First frees `Tiers.ahead` blocks.
         """
         self.quotas.keep_again()
         self.capacity.offloader.make_ahead()
@@ -385,10 +399,11 @@ class PrefixCache:
     def complete(
         self, done: Iterable[Move] = (), failed: Iterable[Move] = (), lost: Iterable[Move] = ()
     ) -> None:
-        """Apply the outcomes of a plan's moves. Raises UnknownMove for a move not under way.
+        """Apply the outcomes of a plan's moves.
 
-        `failed`: the block stays where it was. `lost`: the copy that was to be read is damaged, so
-        the block is forgotten, with all blocks built on it.
+        After a `failed` move the block stays in its source tier. `lost` means that the copy to be
+        read is damaged. The block and all blocks that follow it are then forgotten. Raises
+        UnknownMove for a move that is not under way.
         """
         ends = ((done, CopyOutcome.DONE), (failed, CopyOutcome.FAILED), (lost, CopyOutcome.LOST))
         for moves, outcome in ends:
@@ -400,9 +415,10 @@ class PrefixCache:
                 self.capacity.removals.prune_all(completing.complete(transfer), Reason.LOST)
 
     def release_early(self, moves: Sequence[Move]) -> None:
-        """Note that these moves cannot fail any more: steps may start before the copies have ended.
+        """Let steps start before these moves have ended, because the moves can no longer fail.
 
-        Leases that waited for nothing else are ready. Each move must still be completed.
+        Leases that waited only for these moves become ready. The caller must still complete each
+        move.
         """
         for transfer in self.in_flight.transfers_of(moves):
             if transfer.target is DEVICE_TIER and not transfer.of_state:
@@ -412,11 +428,11 @@ class PrefixCache:
         self.eviction_log.now = self.ref_counts.retention.now = now
 
     def forget_disk(self) -> int:
-        """Forget all copies on disk: the disk tier's file was emptied or is gone.
+        """Forget all copies on disk, because the file of the disk tier was emptied or is gone.
 
-        Blocks without another copy leave the tree, with all blocks built on them; blocks that are
-        leased or being loaded stay with their leases. Moves under way to disk count as failed, and
-        still have to be completed. Returns how many blocks the tree forgot.
+        Blocks without another copy leave the tree with all blocks that follow them. Leased blocks
+        and blocks being loaded stay with their leases. Moves to disk under way count as failed and
+        must still be completed. Returns the number of blocks that left the tree.
         """
         self.in_flight.void(DISK_TIER)
         return self.capacity.removals.forget_disk()

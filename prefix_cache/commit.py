@@ -5,14 +5,11 @@
     |  -> `_follow`: keep our copies,  |  -> `_insert`: one |
     |     hold the tree's last one     |     run a namespace |
 
-Where an equal block lies in a lower tier, our copy becomes the tree's copy on the device. Where an
-equal block is being loaded, no block from there on is shared until the load has ended.
+If an equal block lies in a lower tier, the lease's copy becomes the tree's copy on the device. If
+an equal block is being loaded, no block from there on is shared until the load has ended.
 
-A sequence that generates commits a block every few steps. Its node grows in place, so a long
-answer is one node and not a chain of them.
-
-Knows: leases, the tree, reference counts, owners. Does not know: the free list; nothing is taken or
-freed here.
+A generating sequence commits a block every few steps. Its node grows in place, so a long answer is
+one node.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from storage.move import Tier
 
 
 class Committer:
-    """Committer of the new blocks of leases to the tree."""
+    """The component that commits new blocks of leases to the tree."""
 
     def __init__(
         self,
@@ -55,11 +52,10 @@ class Committer:
         now: float,
         is_written: bool = True,
     ) -> None:
-        """Share the whole KV blocks of `tokens` with the tree; the lease shares fewer blocks so
-        far.
+        """Share the whole KV blocks of `tokens` with the tree.
 
-        The lease's node is attached. `prompt_keys` are the keys of the first blocks; keys of
-        later blocks are made here. `is_written`: the blocks count as written under the lease's
+        The lease's node is attached. `prompt_keys` are the keys of the first blocks. Keys of later
+        blocks are computed here. With `is_written`, the blocks count as written under the lease's
         label.
         """
         first = lease.num_shared
@@ -102,9 +98,9 @@ class Committer:
                 lease.add_duplicates(first, lower)
 
     def _place_lower(self, lease: Lease) -> int:
-        """Make the lease's blocks the device copies of shared blocks that lie in lower tiers only.
+        """Make the lease's blocks the device copies of shared blocks in lower tiers.
 
-        Returns the position of the first such block; the end of the shared blocks if there is none.
+        Returns the position of the first such block, or the end of the shared blocks.
         """
         node, first = lease.node, lease.num_shared
         while not node.edge.is_on_device and node.parent is not None:
@@ -136,8 +132,8 @@ class Committer:
                 tokens[start * size : end * size], lease.block_ids[start:end], run_keys, size
             )
             lease.note_added(start)
-            # Label only the path's last namespace: other leases share the earlier namespaces, and
-            # this lease would be told the labels of their writers.
+            # Label only the path's last namespace. In earlier namespaces, which other leases share,
+            # this lease would learn the labels of their writers.
             writer = label if span_end is None else ""
             self._reuse_accounting.wrote(lease.owner, len(run))
             if writer:
@@ -147,11 +143,11 @@ class Committer:
     def _append(
         self, lease: Lease, namespace: Namespace, writer: str, run: Edge, now: float
     ) -> None:
-        """Append blocks to the lease's node if nothing else relies on its end; else add a child."""
+        """Append blocks to the lease's node if no other user needs its end; else add a child."""
         node, owner = lease.node, lease.owner
         alone = node.leases == 1 and not node.held_children and not node.children
         alike = (node.namespace, node.owner, node.writer) == (namespace, owner, writer)
-        # A retained node ends with its retained blocks; a node with a checkpoint ends at its state.
+        # A retained node ends with its retained blocks. A node with a checkpoint ends at its state.
         may_end = not node.retained_until and node.checkpoint is None
         if alone and alike and may_end and self._ref_counts.policy_of(owner).may_grow(node):
             node.edge.append(run)

@@ -1,24 +1,24 @@
-"""Errors of the prefix cache, as types.
+"""The errors of the prefix cache.
 
 PrefixCacheError
  |- InvariantBroken     the cache's own counts do not add up: a bug here; the engine must stop
  |   `- IllegalTransition   a block's residency was to change in a way that is not allowed
- |- RestoreError        blocks were to be restored where there is no disk, or into a used cache
+ |- RestoreError        blocks were to be restored without a disk tier, or into a used cache
  |- LeaseError          a lease was used against its terms: a bug of the caller
  `- UnknownMove         a move was completed that is not under way: a bug of the caller
 
-"Not now" is not an error: `acquire` then returns None and `extend` False.
+"Not now" is not an error: `acquire` then returns None, and `extend` returns False.
 """
 
 from __future__ import annotations
 
 
 class PrefixCacheError(Exception):
-    """Base of all errors that the prefix cache raises."""
+    """The base of all errors that the prefix cache raises."""
 
 
 class InvariantBroken(PrefixCacheError):
-    """A contradiction in the cache's own state: a bug; the engine must stop."""
+    """A contradiction in the cache's own state. It is a bug, and the engine must stop."""
 
 
 class IllegalTransition(InvariantBroken):
@@ -26,11 +26,11 @@ class IllegalTransition(InvariantBroken):
 
 
 class LeaseError(PrefixCacheError):
-    """A use of a lease after its release or beyond its blocks: a bug of the caller."""
+    """A use of a lease after its release or beyond its blocks. It is a bug of the caller."""
 
 
 class RestoreError(PrefixCacheError):
-    """A restore of the tree into a cache that was used already or has no disk tier."""
+    """A restore of the tree without a disk tier, or into a cache that was used before."""
 
 
 class UnknownMove(PrefixCacheError):

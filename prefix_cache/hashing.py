@@ -1,9 +1,9 @@
-"""The keys of blocks, by which the host and disk tiers find blocks.
+"""The keys of KV blocks, by which the host and disk tiers find blocks.
 
     key of block i = digest(namespace of block i | key of block i - 1 | token ids, int32 LE)
 
-The parent of block 0 is 16 zero bytes. After a lookup by key, token ids are
-compared, so a collision of keys costs a miss and nothing else.
+The parent of block 0 is 16 zero bytes. Token ids are compared after a lookup by key, so a collision
+only costs a miss.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def block_keys(
 ) -> bytes:
     """Return a 16-byte key for each whole KV block of `token_ids`.
 
-    `first_block`: position of the first of these blocks. `parent`: the key of the block before it;
-    None for block 0. A last block that is not full has no key.
+    `first_block` is the position of the first of these blocks. `parent` is the key of the block
+    before it, or None for block 0. A last block that is not full has no key.
     """
     key = ROOT_KEY if parent is None else parent
     data = token_ids.astype("<i4", copy=False).tobytes()

@@ -1,6 +1,6 @@
 """Names by which flags, configs and requests choose the cache's behaviour.
 
-They are in a file of their own, so that reading a name does not load the code that it chooses.
+This file loads no code that the names choose.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A namespace, whose requests may share blocks, as 16 opaque bytes.
+"""A namespace, whose requests may share KV blocks, as 16 opaque bytes.
 
-Knows: how a namespace is derived from a server secret and a scope, and how a prompt's
-path runs through several namespaces. Does not know: what a tenant or a group is; who shares with
-whom is decided in `gateway/sharing/namespaces.py`, which names the scope.
+A namespace is derived from a server secret and a scope. `gateway/sharing/namespaces.py` chooses the
+scope, and so decides who shares.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ NAMESPACE_BYTES = 16
 def derive_namespace(secret: bytes, fingerprint: bytes, scope: tuple[str, ...]) -> Namespace:
     """Derive HMAC-SHA256(secret, framed(fingerprint, *scope)), cut to 16 bytes.
 
-    Each part is preceded by its length, and the number of parts comes first, so no two
-    scopes frame to the same bytes: ("org_1", "2345") and ("org_12345", "") differ.
+    The frame starts with the number of parts, and each part follows its length. So no two scopes
+    frame to the same bytes, such as ("org_1", "2345") and ("org_12345", "").
     """
     parts = [fingerprint, *(part.encode() for part in scope)]
     framed = len(parts).to_bytes(4, "big") + b"".join(
@@ -33,12 +32,11 @@ def derive_namespace(secret: bytes, fingerprint: bytes, scope: tuple[str, ...]) 
 def adapted_fingerprint(
     fingerprint: bytes, digest: bytes | None, start: int | None = None
 ) -> bytes:
-    """Return the fingerprint of blocks computed with an adapter; no `digest`: the model's own.
+    """Return the fingerprint of blocks computed with an adapter, or the model's own without one.
 
-    SHA-256 of its name, the model's fingerprint and the adapter's digest, each after its length:
-    everything on which a block's bits depend. So each adapter has namespaces of its own. `start`:
-    the position from which an activated adapter computes; the same tokens may be before it in one
-    prompt and after it in another.
+    It is the SHA-256 of a name, the model's fingerprint and the adapter's digest, each after its
+    length. So each adapter has its own namespaces. `start` is the position from which an activated
+    adapter computes. In different prompts, the same tokens may be before or after it.
     """
     if digest is None:
         return fingerprint
@@ -53,12 +51,11 @@ def adapted_fingerprint(
 class NamespacePath:
     """The namespaces of a prompt's blocks, in order from position 0.
 
-    `spans` holds (first block, namespace); the first span starts at block 0, starts rise,
-    and the last span runs on without end. A private prompt has one span.
+    `spans` holds (first block, namespace). The first span starts at block 0, and starts increase.
+    The last span has no end. A private prompt has one span.
 
-    `switch`: position from which the last namespace's tokens are computed with something else, such
-    as an adapter, than those of the namespace before it. From there on, no block of the namespace
-    before is read. None: no switch.
+    From position `switch` on, tokens are computed differently, for example with an adapter. So no
+    block of the last but one namespace is read from there on. None means no switch.
     """
 
     spans: tuple[tuple[int, Namespace], ...]
@@ -73,11 +70,11 @@ class NamespacePath:
 
     @classmethod
     def single(cls, namespace: Namespace) -> NamespacePath:
-        """Return the path of a prompt whose blocks all live in one namespace."""
+        """Return the path of a prompt whose blocks are all in one namespace."""
         return cls(((0, namespace),))
 
     def until(self, block: int, namespace: Namespace) -> NamespacePath:
-        """Return this path before block number `block`, and `namespace` from there on."""
+        """Return this path up to `block`, with `namespace` from there on."""
         kept = tuple(span for span in self.spans if span[0] < block)
         return NamespacePath((*kept, (block, namespace)), self.switch)
 
@@ -94,7 +91,8 @@ class NamespacePath:
         raise ValueError(f"no block {block}")
 
     def span_at(self, block: int) -> tuple[Namespace, int | None]:
-        """Return the namespace of block `block`, and the first later block in another namespace."""
+        """Return the namespace of block number `block`, and the first later block in another
+        one."""
         if len(self.spans) == 1:
             return self.spans[0][1], None
         here = self.at(block)

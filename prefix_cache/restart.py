@@ -1,15 +1,15 @@
-"""The save of the prefix cache before a stop, and the restore of the cache after a start.
+"""The saving of the prefix cache before a stop, and its restoring after a start.
 
     save      blocks that are not on disk are copied there, hottest first   before a stop
     restore   the part of the tree that is on disk is rebuilt               after a start
     hottest   the blocks that were used most are loaded to the device       before any request
 
-A state on disk takes several records, each as large as a block's. The state is restored if all
-its records and the block before it are there; that block then ends a node.
+A recurrent state on disk takes several records, each as large as a block's. The state is restored
+if all its records and the block before it are there.
 
-A restored block is put after the block whose key its record names. Only here a block is
-found by its key without comparing tokens, so keys are checked twice: a record whose key is not the
-digest of its content is dropped, and so are both of two different records with one key.
+A restored block is put after the block whose key its record names, without comparing tokens. So
+keys are checked twice. A record whose key is not the digest of its content is dropped. Two
+different records with the same key are both dropped.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from prefix_cache.tree.residency import DISK, IN_FLIGHT
 from storage.move import BlockRecord, Tier
 
 Stored = tuple[int, BlockRecord]  # a slot on disk, and its record
-# What a block and the state after it have in common: key, parent, namespace, tokens, owner.
+# The fields that a block and the state after it share: key, parent, namespace, tokens, owner.
 Identity = tuple[bytes, bytes, bytes, bytes, str]
 
 
 class Restart:
-    """Restart of the cache; reads and fills the whole tree, so never call it between steps."""
+    """The save and the restore of the cache. They take the whole tree, so no step runs
+    meanwhile."""
 
     def __init__(
         self,
@@ -59,10 +60,9 @@ class Restart:
     def restore(self, found: Iterable[Stored], *, now: float) -> int:
         """Rebuild the tree after a start from (slot, record) pairs on disk, in any order.
 
-        Whole chains from position 0 are put into the tree. All other slots are erased by the next
-        plan: records whose prefix is missing, that lie beyond the disk tier's size, or that are not
-        what their key says. Returns how many blocks were restored. Raises RestoreError unless the
-        cache is empty and has a disk tier.
+        Whole chains from position 0 are put into the tree. The next plan erases all other slots.
+        Returns the number of restored blocks. Raises RestoreError unless the cache is empty and has
+        a disk tier.
         """
         is_empty = not self._tree.num_nodes and not len(self._in_flight)
         if Tier.DISK not in self._capacity.allocators or not is_empty:
@@ -74,7 +74,7 @@ class Restart:
         for slot, record in sound:
             below[record.parent_key].append((slot, record))
         taken: list[int] = []
-        kept: list[int] = []  # disk slots of the states that are restored
+        kept: list[int] = []  # disk slots of the restored states
         waiting = [(self._tree.root, first) for first in below[ROOT_KEY]]
         while waiting:
             parent, first = waiting.pop()
@@ -89,7 +89,7 @@ class Restart:
     def hottest(self, blocks: int) -> int:
         """Start to load the prefixes with the most hits, up to `blocks` blocks.
 
-        The blocks are copied to free slots of the device, and keep their lower copies; nothing is
+        The blocks are copied to free slots of the device and keep their lower copies. Nothing is
         evicted. The copies are in the next plan. Returns their number.
         """
         left = room = min(blocks, self._capacity.allocator.num_free)
@@ -108,11 +108,12 @@ class Restart:
         return room - left
 
     def save(self, blocks: int) -> int:
-        """Plan copies of up to `blocks` blocks and recurrent states not on disk yet, before a stop.
+        """Plan copies of up to `blocks` blocks and recurrent states to disk, before a stop.
 
-        Blocks that the policy values most come first, and every block after its prefix. At most
-        `Tiers.max_disk_writes` are under way at once: take the plan, complete it, call again.
-        Returns the number of planned copies; 0 with no copy under way: the save is complete.
+        Blocks that the policy values most come first, and each block follows its prefix. At most
+        `Tiers.max_disk_writes` copies are under way at once. The caller completes the plan and
+        calls again. Returns the number of planned copies. The save is complete when it is 0 and no
+        copy is under way.
         """
         if Tier.DISK not in self._capacity.allocators:
             return 0
@@ -121,7 +122,7 @@ class Restart:
             for part in reversed(node.way_up()):
                 left -= self._capacity.offloader.save(part, left)
                 if not _is_saved(part):
-                    break  # a block on disk is of no use without the blocks before it
+                    break  # a block on disk is useless without the blocks before it
                 if left and self._capacity.state_copies.save(part):
                     left -= 1
             if not left:
@@ -129,20 +130,20 @@ class Restart:
         return blocks - left
 
     def _load_state(self, node: Node) -> None:
-        """If a slot is free, load the recurrent state at the end of a node with loaded blocks."""
+        """Load the recurrent state at the end of a loaded node if a slot is free."""
         is_free = self._capacity.checkpoints.device.allocator.num_free > 0
         if is_free and node.checkpoint is not None and node.checkpoint.device_slot is None:
             self._capacity.state_copies.load(node, node.owner)
 
     def _add_state(self, node: Node, slot: int | None) -> Iterable[int]:
-        """Give a restored node its recurrent state, if any; return the disk slots of its parts."""
+        """Give a restored node its recurrent state, if any. Return the disk slots of its parts."""
         if slot is None:
             return ()
         self._capacity.checkpoints.restored(node, slot)
         return self._tiers.erased_with(slot)
 
     def _whole_states(self, parts: Iterable[Stored]) -> dict[Identity, int]:
-        """Return the state slots whose parts are all there, by the blocks that they follow."""
+        """Return the state slots that have all their parts, by the block before the state."""
         found: defaultdict[int, dict[int, Identity]] = defaultdict(dict)
         for slot, record in parts:
             state, part = divmod(slot - self._tiers.disk_blocks, self._tiers.state_blocks)
@@ -155,7 +156,8 @@ class Restart:
         }
 
     def _sound(self, found: Iterable[Stored], slots: set[int]) -> tuple[list[Stored], list[Stored]]:
-        """Return the sound records of KV blocks, each key once, and those of recurrent states.
+        """Return the sound records of KV blocks, each key once, and the records of recurrent
+        states.
 
         Adds the slots of all records to `slots`.
         """
@@ -199,10 +201,10 @@ class Restart:
         self._capacity.quota_usages[Tier.DISK].charge(node.owner, len(records))
         self._ref_counts.entered(node)
         node.seen = max(node.seen, first.hits)
-        node.num_read = len(edge)  # earlier engine's blocks: see `reuse_accounting`
+        node.num_read = len(edge)  # written before the restart (see `reuse_accounting`)
         self._ref_counts.policy_of(node.owner).restored(node)
         self._ref_counts.changed(node)
-        self._ref_counts.offer(parent)  # the parent is not a leaf any more
+        self._ref_counts.offer(parent)
         return node
 
 

@@ -1,22 +1,18 @@
-"""The order of eviction of state checkpoints: first a checkpoint that saves little for its age.
+"""The order of eviction of state checkpoints: the one that saves least for its age goes first.
 
-A checkpoint saves the tokens from the checkpoint before it on its path up to itself: without the
-checkpoint a request computes these tokens again. All checkpoints take the same bytes. GreedyDual
-(Young, 1994; Cao and Irani, 1997) combines the saved tokens with recency, without a clock of
-seconds:
+A checkpoint saves the tokens between the previous checkpoint on its path and itself. Without it, a
+request computes these tokens again. All checkpoints take the same bytes. GreedyDual (Young, 1994;
+Cao and Irani, 1997) combines the saved tokens with recency, without a clock of seconds:
 
     priority = worth in blocks + the policy's clock at the last use
     clock    = the priority of the last checkpoint evicted
 
-So an unused checkpoint sinks while other checkpoints are evicted, and a checkpoint that saves ten
-times as much sinks ten times as slowly. Each tier has a policy of its own, which orders the copies
-there.
+So an unused checkpoint loses rank while other checkpoints are evicted. A checkpoint that saves ten
+times as much loses rank ten times as slowly. Each tier has its own policy.
 
 A conversation leaves a checkpoint at each turn, and later turns start from each checkpoint only
-once. So a checkpoint counts for an eighth once a single request has started from it and has left
-another checkpoint after it.
-
-Knows: nodes with checkpoints. Does not know: slots, owners, or who reads a checkpoint.
+once. So a checkpoint counts for an eighth once a single request has started from it and has left a
+later checkpoint.
 """
 
 from __future__ import annotations
@@ -32,11 +28,10 @@ PASSED_PART = 1 / 8
 
 
 class CheckpointWorth(EvictionPolicy):
-    """Policy that keeps state checkpoints that save many blocks or were used lately."""
+    """A policy that keeps state checkpoints that save many blocks or were used lately."""
 
     def __init__(self, tier: Tier) -> None:
-        """Order the copies in `tier`."""
-        self.clock = 0.0  # priority of the last evicted checkpoint, in blocks
+        self.clock = 0.0  # the priority of the last evicted checkpoint, in blocks
         self._tier = tier
 
     def sort_key(self, node: Node) -> SortKey:
@@ -44,15 +39,15 @@ class CheckpointWorth(EvictionPolicy):
         return (self._copy(node).priority,)
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Return whether `node`'s state checkpoint, new in this tier, beats that of `victim`."""
+        """Return whether `node`'s state checkpoint, new in this tier, is worth more than
+        `victim`'s."""
         return self.priority(victim) < self.clock + worth(node)
 
     def fresh(self) -> CheckpointWorth:
-        """Return a policy whose clock is at zero."""
         return CheckpointWorth(self._tier)
 
     def used(self, node: Node) -> None:
-        """Note that a request starts from the node's state checkpoint, or has just made it."""
+        """Record that a request starts from the node's state checkpoint or has just made it."""
         self._copy(node).since = self.clock
 
     def evicted(self, node: Node) -> None:
@@ -62,7 +57,7 @@ class CheckpointWorth(EvictionPolicy):
     def priority(self, node: Node) -> float:
         """Return the present priority of the node's state checkpoint.
 
-        The priority grows when the checkpoint before it on the path is evicted.
+        The priority grows when the previous checkpoint on the path is evicted.
         """
         return self._copy(node).since + worth(node)
 
@@ -71,7 +66,7 @@ class CheckpointWorth(EvictionPolicy):
 
 
 def worth(node: Node) -> float:
-    """Return the blocks that the node's state checkpoint probably saves the next request."""
+    """Return the number of blocks that the node's state checkpoint probably saves a request."""
     return saved_blocks(node) * (PASSED_PART if _is_passed(node) else 1)
 
 

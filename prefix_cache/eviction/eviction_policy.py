@@ -1,4 +1,4 @@
-"""The order of eviction: redundant copies, then leaves in the order of a policy.
+"""The order of eviction: redundant copies first, then leaves in the order of a policy.
 
 Retained leaves come after all other leaves, in the order in which their retention lapses.
 """
@@ -20,12 +20,12 @@ from prefix_cache.tree.residency import BIT, DEVICE, HOST, MOVING
 from storage.move import Tier
 
 SortKey = tuple[float, ...]
-Entry = tuple[Any, ...]  # a sort key's numbers, a serial number, a node: compared as a tuple
+Entry = tuple[Any, ...]  # a sort key's numbers, a serial number and a node, compared as a tuple
 
-SLACK = 64  # number of stale heap entries beyond which they may be removed
+SLACK = 64  # number of stale heap entries beyond which they are removed
 ABOVE = {Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
-# Table for `bytes.translate`: 1 for the residency of a block that lies in this tier and in a
-# faster tier, and is not being copied.
+# A table for `bytes.translate`, indexed by residency. It has 1 for a block that lies in this tier
+# and in a faster tier and is not being copied.
 _IS_DOUBLE = {
     tier: bytes(bool(s & BIT[tier] and s & above and not s & MOVING) for s in range(256))
     for tier, above in ABOVE.items()
@@ -33,83 +33,83 @@ _IS_DOUBLE = {
 
 
 class EvictionPolicy(ABC):
-    """Order in which leaves are evicted.
+    """An order in which leaves are evicted.
 
-    A policy must define `sort_key`. The methods below have defaults: some answer questions about
-    new nodes and nodes to be copied down, the other methods note what happened to a node.
+    A policy must define `sort_key`. The other methods have defaults.
     """
 
     @abstractmethod
     def sort_key(self, node: Node) -> SortKey:
-        """Return the sort key of a leaf; in every tier the leaf with the least key goes first.
+        """Return the sort key of a leaf. In every tier, the leaf with the lowest key is evicted
+        first.
 
-        The key may depend only on values that cannot change while the node is an unheld leaf.
+        The key may depend only on values that stay the same while the node is an unheld leaf.
         """
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Return whether `node`, copied down a tier, may take the room of `victim` there."""
+        """Return whether `node`, when copied down a tier, may take the room of `victim` there."""
         return self.sort_key(victim) < self.sort_key(node)
 
     def fresh(self) -> EvictionPolicy:
         """Return a policy with the same settings that has learnt nothing yet."""
-        return self  # this policy learns nothing
+        return self
 
     def new_blocks(self, keys: bytes) -> int:  # noqa: ARG002 - a policy may ask
-        """Return how many leading blocks of a run of new blocks are to become a node by themselves.
+        """Return how many leading blocks of a run of new blocks should form a separate node.
 
-        0: the whole run may be one node.
+        0 means that the whole run may be one node.
         """
         return 0
 
     def may_grow(self, node: Node) -> bool:  # noqa: ARG002 - a policy may ask
-        """Return whether new blocks may be appended to `node`, at whose end no prompt branches."""
+        """Return whether new blocks may be appended to `node`, where no prompt branches off."""
         return True
 
     def entered(self, node: Node) -> None:  # noqa: B027 - most ignore it
-        """Note that `node` has been put in the tree."""
+        """Record that `node` has been added to the tree."""
 
     def restored(self, node: Node) -> None:  # noqa: B027
-        """Note that `node` was restored from disk; `seen`: its uses before the restart."""
+        """Record that `node` was restored from disk. `seen` is its uses before the restart."""
 
     def used(self, node: Node) -> None:  # noqa: B027
-        """Note that a request has found `node`; its `hits` and `last_used` are up to date."""
+        """Record that a request has found `node`, whose `hits` and `last_used` are up to date."""
 
     def ended(self, node: Node, added: int) -> None:  # noqa: B027
-        """Note that a request whose lease ends at `node` is over.
+        """Record that a request whose lease ends at `node` has ended.
 
-        The request put the last `added` blocks in the tree. The nodes on its path are still held,
-        so a policy may change here what their keys depend on.
+        The request added the last `added` blocks to the tree. The nodes on its path are still held,
+        so a policy may change values on which their sort keys depend.
         """
 
     def left(self, node: Node, keys: bytes) -> None:  # noqa: B027
-        """Note that blocks with these keys, the last blocks of `node`, have left the tree."""
+        """Record that the last blocks of `node`, with these keys, have left the tree."""
 
 
 class LeastRecentlyUsed(EvictionPolicy):
-    """LRU policy: the leaf unused for longest goes first; of equals, the deeper leaf."""
+    """The LRU policy: evict the leaf unused for longest, and among equals the deeper leaf."""
 
     def sort_key(self, node: Node) -> SortKey:
-        """Return the time of last use, then the depth in blocks."""
+        """Return the time of last use and the depth in blocks."""
         return (node.last_used, -node.start - node.edge.num_blocks)
 
 
 class Candidates:
-    """Evictable leaves of a tier in the policy's order, kept in a heap to avoid searches.
+    """A heap of the evictable leaves of a tier, in the policy's order.
 
-    A heap with lazy deletion: `_entries` has each node's valid entry. Other entries are skipped
-    when they come up, and removed when they are the majority. A second heap has the retained
-    leaves, in the order in which their marks lapse. A leaf whose mark has lapsed moves to the
-    first heap before a leaf is chosen, so keys never change with time.
+    The heap has lazy deletion. `_entries` has each node's valid entry. Stale entries are skipped
+    when they come up, and are removed when they are the majority. A second heap has the retained
+    leaves, in the order in which their marks lapse. A leaf whose mark has lapsed moves to the first
+    heap before a leaf is chosen. So sort keys never change with time.
     """
 
     def __init__(self, policy: EvictionPolicy, retention: Retention | None = None) -> None:
-        """Order nodes by `policy`; without `retention` no mark ever lapses."""
+        """Order nodes by `policy`. Without `retention`, no mark ever lapses."""
         self._policy = policy
         self._retention = retention or Retention()
-        self._serial = count()  # breaks ties between equal keys, so that nodes are never compared
-        self._entries: dict[Node, Entry] = {}  # the valid heap entry of each node
-        self.heap: list[Entry] = []  # for callers to read, not to change
-        self._retained: list[Entry] = []  # re-keyed once their marks lapse
+        self._serial = count()  # breaks ties, so that nodes are never compared
+        self._entries: dict[Node, Entry] = {}
+        self.heap: list[Entry] = []  # read by callers, who never change it
+        self._retained: list[Entry] = []  # moved to `heap` once their marks lapse
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -121,7 +121,7 @@ class Candidates:
         return node in self._entries
 
     def add(self, node: Node) -> None:
-        """Add a leaf at its place; a leaf that is present already is placed anew."""
+        """Add a leaf in order. A leaf that is already present is reordered."""
         key = self._policy.sort_key(node)
         if self._retention.keeps(node):
             entry = (node.retained_until, *key, next(self._serial), node)
@@ -135,37 +135,36 @@ class Candidates:
             self._retained = self._swept(self._retained)
 
     def discard(self, node: Node) -> None:
-        """Remove a node, if it is present."""
+        """Remove a node if it is present."""
         self._entries.pop(node, None)
 
     def first(self) -> Node | None:
-        """Return the leaf to evict first when no owner in particular needs the room."""
+        """Return the leaf to evict first when no particular owner needs the room."""
         chosen = self.choose("", 1, 0)
         return None if chosen is None else chosen[0]
 
     def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:  # noqa: ARG002 - quotas ask
-        """Return the leaf to evict first, and how many of its blocks; None if no leaf is left.
+        """Return the leaf to evict first and the number of its blocks to evict, if any.
 
-        `owner` ("": none in particular) wants room for `more` blocks beyond its present blocks; up
-        to `wanted` blocks are to be evicted now.
+        `owner` wants room for `more` blocks beyond its present blocks. An empty name means no
+        particular owner. At most `wanted` blocks are to be evicted now.
         """
         while (retained := self._top(self._retained)) and retained[0] <= self._retention.now:
             self.add(heappop(self._retained)[-1])
         entry = self._top(self.heap) or retained
         return None if entry is None else (entry[-1], wanted)
 
-    spare = choose  # `VictimQueue` overrides it: it spares owners below their floors
+    spare = choose  # `VictimQueue` overrides `spare` and spares owners below their floors
 
     def own(self, owner: str) -> Node | None:  # noqa: ARG002 - without quotas there are no ceilings
-        """Return the leaf to evict of `owner`, who is over its ceiling; None: no quotas."""
+        """Return the leaf of `owner` to evict when it is over its ceiling. Without quotas, None."""
         return None
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Return whether `node`, copied down a tier, may take the room of `victim`."""
         return self._retention.may_displace(node, victim, self._policy.admits)
 
     def outdated(self) -> list[Node]:
-        """Return the nodes whose key has changed since they were added; for checks."""
+        """Return the nodes whose key has changed since they were added. Used by checks."""
         sort_key = self._policy.sort_key
         plain = [(key, sort_key(node), node) for *key, _, node in self._counted(self.heap)]
         retained = [
@@ -175,11 +174,10 @@ class Candidates:
         return [node for was, key, node in (*plain, *retained) if tuple(was) != key]
 
     def num_unreachable(self) -> int:
-        """Count the candidates that would never reach the heap's top; for checks."""
+        """Count the candidates that would never reach the heap's top. Used by checks."""
         return len(self._entries) - len(self._counted(self.heap) + self._counted(self._retained))
 
     def _top(self, heap: list[Entry]) -> Entry | None:
-        """Return the first valid entry of `heap`, dropping stale entries before it."""
         while heap:
             if self._counts(heap[0]):
                 return heap[0]
@@ -199,9 +197,9 @@ class Candidates:
 
 
 class RedundantCopies:
-    """Copies of a tier that a faster tier has too: evicted first, since nothing is lost.
+    """Redundant copies in a tier: a faster tier has the same blocks, so they are evicted first.
 
-    The queue holds nodes: `choose` looks up which of a node's blocks are redundant.
+    The queue holds nodes. `choose` finds out which of a node's blocks are redundant.
     """
 
     def __init__(self, tier: Tier) -> None:
@@ -213,11 +211,11 @@ class RedundantCopies:
         return node in self._by_owner.get(self._key(node.owner), ())
 
     def add(self, node: Node) -> None:
-        """Add a node, last in order if it is new."""
+        """Add a node at the end of the queue, unless it is present."""
         self._by_owner.setdefault(self._key(node.owner), {})[node] = None
 
     def discard(self, node: Node) -> None:
-        """Remove a node, if present; its owner must not have changed since `add`."""
+        """Remove a node if it is present. Its owner must be the same as at `add`."""
         key = self._key(node.owner)
         noted = self._by_owner.get(key)
         if noted is not None:
@@ -226,10 +224,10 @@ class RedundantCopies:
                 del self._by_owner[key]
 
     def choose(self, wanted: int, owner: str = "") -> tuple[Node, Places] | None:
-        """Return a node and the places of up to `wanted` of its redundant blocks.
+        """Return a node and the indices of up to `wanted` of its redundant blocks.
 
-        Nodes added first come first. Where owners are set apart, only a node of `owner` is chosen
-        ("": of any owner).
+        Nodes that were added first come first. Where owners are set apart, only a node of `owner`
+        is chosen. An empty name means any owner.
         """
         while (node := self._first(owner)) is not None:
             redundant = node.edge.translated(self._is_double)

@@ -4,12 +4,9 @@
     value    keeps the blocks that are likeliest to be used again for the room that they take; the
              chance is learned for each number of uses
 
-`value` sets a node's priority when a request that used it ends, and does not change it later: a
-leaf that is not used keeps its place. Other leaves move ahead of it, because priority is counted
-from `clock`, the number of blocks that have entered the tree so far; that is the policy's only
-clock.
-
-Knows: nodes, keys, counts. Does not know: tiers, tenants, time.
+`value` sets a node's priority when a request that used it ends, and does not change it later.
+Priority is counted from `clock`, the number of blocks that have entered the tree so far. So nodes
+that are used later get higher priorities. `clock` is the policy's only clock.
 """
 
 from __future__ import annotations
@@ -23,14 +20,14 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.tree.node import Node
 
 GHOSTS = 8  # remembered evicted blocks for each block in the tree
-MOST_USES = 6  # blocks used more often count as used 6 times
+MOST_USES = 6  # the maximum number of uses that are told apart
 
 
 class ReuseTable:
-    """Table of how often blocks used n times were used again, n = 1, 2, ... and "many"."""
+    """A table of how often blocks used n times were used again, for n = 1, 2, ... and "many"."""
 
     def __init__(self, trust: float = 30.0) -> None:
-        """Learn the chance of reuse for each number of uses that at least `trust` blocks had."""
+        """Create a table that trusts a count of uses once `trust` blocks had it."""
         self._most = most = MOST_USES
         self._trust = trust
         self._stamped = [0.0] * (most + 1)
@@ -43,7 +40,7 @@ class ReuseTable:
         self._all_stamped += blocks
 
     def again(self, uses: int, blocks: int) -> None:
-        """Count `blocks` blocks that had been used `uses` times and were now used once more."""
+        """Count `blocks` blocks that had been used `uses` times and are used once more."""
         self._again[uses if uses < self._most else self._most] += blocks
         self._all_again += blocks
 
@@ -56,7 +53,7 @@ class ReuseTable:
 
 @dataclass(slots=True, eq=False)
 class Ghost:
-    """A ghost: a run of blocks evicted together, found by the key of its first block."""
+    """A ghost: a run of blocks that were evicted together, found by its first block's key."""
 
     keys: bytes
     uses: int  # requests that had read or computed the run
@@ -64,7 +61,7 @@ class Ghost:
     def common_blocks(self, keys: bytes) -> int:
         """Count the leading blocks that this ghost has in common with a run."""
         low, high = 0, min(len(self.keys), len(keys)) // KEY_BYTES
-        while low < high:  # keys are chained: equal keys mean that all keys before them are equal
+        while low < high:  # keys are chained, so equal keys follow equal keys
             middle = (low + high + 1) // 2
             at = slice((middle - 1) * KEY_BYTES, middle * KEY_BYTES)
             low, high = (middle, high) if self.keys[at] == keys[at] else (low, middle - 1)
@@ -72,10 +69,10 @@ class Ghost:
 
 
 class Ghosts:
-    """A ghost list: the runs evicted last, at 16 bytes a block; the oldest are forgotten.
+    """A ghost list: the keys of the last evicted runs, 16 bytes a block.
 
-    A run of new blocks is compared with a ghost key by key, so that only blocks that were in the
-    tree before count as used before.
+    A run of new blocks is compared with a ghost key by key. So only blocks that were in the tree
+    before count as used before.
     """
 
     def __init__(self) -> None:
@@ -86,22 +83,22 @@ class Ghosts:
         return len(self._by_first)
 
     def add(self, keys: bytes, uses: int) -> None:
-        """Remember blocks with these keys, which have left together after `uses` uses."""
+        """Remember a run of blocks with these keys that was evicted after `uses` uses."""
         first = keys[:KEY_BYTES]
         self._drop(self._by_first.pop(first, None))
         self._by_first[first] = Ghost(keys, uses)
         self.num_blocks += len(keys) // KEY_BYTES
 
     def uses(self, keys: bytes) -> int:
-        """Return how often the ghost that starts with these blocks was used; 0: not remembered."""
+        """Return how often the ghost that starts with these blocks was used, or 0 without one."""
         ghost = self._by_first.get(keys[:KEY_BYTES])
         return 0 if ghost is None else ghost.uses
 
     def alike(self, keys: bytes) -> int:
-        """Count the leading blocks of a run that were used equally often; 0: all blocks were."""
+        """Count the leading blocks of a run that were used equally often. 0 means all blocks."""
         total, at = len(keys) // KEY_BYTES, 0
         if self._by_first.keys().isdisjoint(unpack(f"{KEY_BYTES}s" * total, keys)):
-            return 0  # usually: no block of this run is remembered
+            return 0  # usually no block of this run is remembered
         uses = self.uses(keys)
         while at < total:
             ghost = self._by_first.get(keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
@@ -111,7 +108,7 @@ class Ghosts:
         return 0
 
     def pop(self, keys: bytes) -> None:
-        """Forget ghosts of the blocks with these keys: they are in the tree again."""
+        """Forget the ghosts of blocks with these keys, which are in the tree again."""
         total, at = len(keys) // KEY_BYTES, 0
         while at < total:
             ghost = self._by_first.pop(keys[at * KEY_BYTES : (at + 1) * KEY_BYTES], None)
@@ -129,36 +126,34 @@ class Ghosts:
 
 
 class ExpectedValue(EvictionPolicy):
-    """Policy that keeps the nodes with the highest chance of reuse for the room they take.
+    """A policy that keeps the nodes with the highest chance of reuse for the room they take.
 
-    Priority is a time, counted in blocks that enter: a node stays for `patience` x its chance of
-    reuse x the blocks in the tree. Nodes used only once count as used earlier, by
-    `insertion_penalty` blocks for each block that was added with them: a long prompt takes many
-    blocks for one chance of reuse.
+    Priority is a time, counted in blocks that enter the tree. A node stays for `patience` x its
+    chance of reuse x the number of blocks in the tree. A node that was used only once loses
+    `insertion_penalty` for each block that was added with it. So a long prompt that is never reused
+    leaves early.
     """
 
     def __init__(self, patience: float = 4.0, insertion_penalty: float = 6.0) -> None:
         self.clock = 0  # blocks that have entered the tree so far
-        self.live = 0  # blocks in the tree, about the capacity of a full tree
+        self.live = 0  # blocks in the tree
         self._patience = patience
         self._insertion_penalty = insertion_penalty
         self._table = ReuseTable()
         self._ghosts = Ghosts()
 
     def fresh(self) -> ExpectedValue:
-        """Return a policy with the same parameters that has learnt nothing."""
         return ExpectedValue(self._patience, self._insertion_penalty)
 
     def sort_key(self, node: Node) -> SortKey:
-        """Return priority, then time of last use, then depth in blocks."""
+        """Return the priority, the time of last use and the depth in blocks."""
         return (node.priority, node.last_used, -node.start - node.edge.num_blocks)
 
     def new_blocks(self, keys: bytes) -> int:
-        """Make a node of leading blocks that have been used equally often."""
         return self._ghosts.alike(keys)
 
     def may_grow(self, node: Node) -> bool:
-        """Allow growth only while the node is as new as the added blocks."""
+        """Allow growth only while the node has not been used again."""
         return node.hits + node.seen == 0
 
     def entered(self, node: Node) -> None:
@@ -170,7 +165,7 @@ class ExpectedValue(EvictionPolicy):
         node.priority = self._priority(node, node.edge.num_blocks)
 
     def restored(self, node: Node) -> None:
-        """Count a restored node; its priority follows from its uses before the restart."""
+        """Set the priority of a restored node from its uses before the restart."""
         self.clock += len(node.edge)
         self.live += len(node.edge)
         node.priority = self._priority(node, len(node.edge))
@@ -180,7 +175,7 @@ class ExpectedValue(EvictionPolicy):
         self._table.again(node.hits + node.seen, node.edge.num_blocks)
 
     def ended(self, node: Node, added: int) -> None:
-        """Learn how many blocks have each number of uses; set the priorities along the path."""
+        """Learn how many blocks have each number of uses, and set the priorities along the path."""
         for one in node.way_up():
             self._table.stamp(one.hits + one.seen + 1, one.edge.num_blocks)
         self.clock += added
@@ -197,7 +192,7 @@ class ExpectedValue(EvictionPolicy):
         self._ghosts.keep(GHOSTS * (self.live or 1))
 
     def _priority(self, node: Node, added: int) -> float:
-        """Compute the priority of a node just used by a request that added `added` blocks."""
+        """Return the priority of a node just used by a request that added `added` blocks."""
         uses = node.hits + node.seen + 1
         stays = self._patience * self._table.chance(uses) * self.live
         if uses == 1:

@@ -1,4 +1,4 @@
-"""The eviction policies by the names that flags give them.
+"""The eviction policies, by the names that flags give them.
 
 A new policy has a line here and its name in `prefix_cache/names.py`, which loads no code.
 """
@@ -18,5 +18,5 @@ POLICIES: dict[PolicyName, Callable[[], EvictionPolicy]] = {
 
 
 def policy_by_name(name: PolicyName) -> EvictionPolicy:
-    """Return a fresh policy with its default settings; KeyError for an unknown name."""
+    """Return a fresh policy with its default settings. Raises KeyError for an unknown name."""
     return POLICIES[name]()

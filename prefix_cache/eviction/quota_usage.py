@@ -1,21 +1,21 @@
-"""Usage of a tier by each owner against its quota, which decides whose blocks go first.
+"""The usage of a tier by each owner against its quota, which decides whose blocks go first.
 
 When an owner needs more blocks than are free, they are taken from the first of these classes:
 
-    UNPINNED    published prefixes that are not pinned any more
-    OVER_OWN    the owner who wants more, if that would put it over its ceiling
+    UNPINNED    published prefixes that are no longer pinned
+    OVER_OWN    the owner that wants more, if that would put it over its ceiling
     OVER        other owners over their ceilings
     ABOVE       owners above their floors, first the owner that holds most for its weight; for the
-                owner who wants more, the wanted blocks count as held
-    OWN         the owner who wants more, even below its floor
+                owner that wants more, the wanted blocks count as held
+    OWN         the owner that wants more, even below its floor
     BELOW       any owner: a floor is kept as long as there is another way
 
-As long as every owner is between floor and ceiling, this order is weighted max-min fairness: the
-owner with most for its weight gives up blocks, until all owners that want more hold the same for
-their weight.
+While every owner is between floor and ceiling, this order is weighted max-min fairness. The owner
+with the most blocks for its weight gives up blocks, until all owners that want more hold the same
+for their weight.
 
-Where the tier is partitioned, an owner's partition is both its floor and its ceiling: the owner is
-over or below it, and only owners over it give up blocks (`Offloader.trim`).
+Where the tier is partitioned, an owner's partition is both its floor and its ceiling. Only owners
+over their partition give up blocks (`Offloader.trim`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FINENESS = 256  # an owner may take 1/256 of a tier at once beyond its fair shar
 
 
 class Class(IntEnum):
-    """Classes of owners, in the order in which they give up blocks; see above."""
+    """The classes of owners, in the order in which they give up blocks."""
 
     UNPINNED = 0
     OVER_OWN = 1
@@ -50,33 +50,34 @@ class Class(IntEnum):
 
 
 class Rank(NamedTuple):
-    """An owner's place in the eviction order: the owner of least rank gives up blocks first."""
+    """An owner's place in the eviction order. The owner of the lowest rank gives up blocks
+    first."""
 
     sort: Class
-    held: float  # minus the blocks held, divided by the weight
+    held: float  # minus the held blocks, divided by the weight
     is_other: bool  # False for the owner that needs the room, which goes before an equal
     owner: str
 
 
 class QuotaUsage:
-    """Counts of the blocks of one tier that each owner holds. Used by one thread only."""
+    """The numbers of blocks of one tier that each owner holds. Used by one thread only."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.held: defaultdict[str, int] = defaultdict(int)
         self.moved: set[str] = set()  # owners whose rank may have changed
         self.quotas: dict[str, Quota] = {}
-        self.scale = 1.0  # factor of all floors: less than 1 where they do not all fit
-        self.parts: Mapping[str, float] = {}  # shares of partitions; empty: no partitions
+        self.scale = 1.0  # factor of all floors, below 1 if they do not all fit
+        self.parts: Mapping[str, float] = {}  # shares of partitions, if there are any
         self.exceeding: set[str] = set()  # owners that may be over their ceilings
-        # blocks of each owner's longest request, for which the working area is sized
+        # Blocks of each owner's longest request, from which the working area is sized.
         self._longest: Mapping[str, int] = {}
-        self._working = 0  # blocks outside of all partitions and published prefixes
+        self._working = 0  # blocks outside all partitions and published prefixes
         self._leaving: defaultdict[str, int] = defaultdict(int)
-        self._floors = 0.0  # sum of all owners' floors, as a share of the tier
+        self._floors = 0.0  # the sum, as a share of the tier
 
     def charge(self, owner: str, blocks: int) -> None:
-        """Charge `blocks` more blocks to `owner`, or fewer if negative."""
+        """Charge `owner` for `blocks` more blocks, or for fewer if negative."""
         self.held[owner] += blocks
         if self.quotas or self.parts:
             self.moved.add(owner)
@@ -86,12 +87,12 @@ class QuotaUsage:
                 self.exceeding.add(owner)
 
     def leaving(self, owner: str, blocks: int) -> None:
-        """Count `blocks` more of `owner`'s blocks as leaving when copies end (negative: fewer)."""
+        """Add `blocks` to the count of `owner`'s blocks that leave when copies end."""
         self._leaving[owner] += blocks
         self.moved.add(owner)
 
     def is_leaving(self, owner: str) -> bool:
-        """Return whether copies are under way after which `owner` will hold fewer blocks."""
+        """Return whether `owner` will hold fewer blocks once copies under way have ended."""
         return self._leaving.get(owner, 0) > 0
 
     def set_quota(self, owner: str, quota: Quota) -> None:
@@ -108,9 +109,10 @@ class QuotaUsage:
         *,
         longest: Mapping[str, int] | None = None,
     ) -> None:
-        """Reserve a part of the tier for each owner, beside `working` blocks for everybody.
+        """Reserve a partition of the tier for each owner, and `working` blocks for all owners.
 
-        `longest`: blocks of each owner's longest request, if `working` is to be sized for them.
+        `longest` is the number of blocks of each owner's longest request. If it is given, the
+        working area is sized for these requests.
         """
         self.parts, self._working, self._longest = parts, working, longest or {}
         self._resize_working()
@@ -118,7 +120,7 @@ class QuotaUsage:
         self.exceeding = {owner for owner in self.held if parts and self.excess(owner)}
 
     def level(self, owner: str) -> int:
-        """Return the number of blocks that `owner` holds, without blocks that are leaving."""
+        """Count the blocks that `owner` holds, without blocks that are leaving."""
         return self.held.get(owner, 0) - self._leaving.get(owner, 0)
 
     def floor(self, owner: str) -> int:
@@ -128,19 +130,19 @@ class QuotaUsage:
         return int(self.quotas.get(owner, DEFAULT).floor * self.scale * self.total + 1e-6)
 
     def ceiling(self, owner: str) -> int:
-        """Return how many blocks `owner` may keep, beyond the blocks that its sequences use."""
+        """Return how many blocks `owner` may keep beyond the blocks that its sequences use."""
         if self.parts:
             return self._partition_of(owner)
         return int(self.quotas.get(owner, DEFAULT).ceiling * self.total + 1e-6)
 
     def excess(self, owner: str, more: int = 0) -> int:
-        """Return the blocks by which `owner` would exceed its ceiling with `more` blocks, or 0."""
+        """Count the blocks by which `owner` would exceed its ceiling with `more` blocks."""
         if not self.parts and (owner == PUBLISHED or owner not in self.quotas):
             return 0
         return max(self.level(owner) + more - self.ceiling(owner), 0)
 
     def is_too_much(self, owner: str, blocks: int) -> bool:
-        """Return whether `blocks` exceed `owner`'s partition and the blocks for everybody."""
+        """Return whether `blocks` exceed `owner`'s partition and the working area together."""
         return bool(self.parts) and blocks > self._partition_of(owner) + self._working
 
     def rank(self, owner: str, more: int | None = None) -> Rank:
@@ -158,7 +160,7 @@ class QuotaUsage:
         return Rank(sort, -level / self._weight(owner), is_other, owner)
 
     def allowance(self, first: Rank, then: Rank | None, more: int) -> int:
-        """Return how many blocks `first` may give up before `then` must do so; at least 1."""
+        """Return how many blocks `first` may give up before `then` must do so. At least 1."""
         if first.sort in (Class.OWN, Class.UNPINNED):
             return self.total
         level = self.level(first.owner) + (0 if first.is_other else more)
@@ -171,7 +173,7 @@ class QuotaUsage:
         return max(most, 1)
 
     def shares(self) -> dict[str, float]:
-        """Return the fair share, in blocks, of each owner that has blocks or a quota."""
+        """Return the fair share in blocks of each owner that has blocks or a quota."""
         owners = {o for o, held in self.held.items() if held} | self.quotas.keys()
         if self.parts:
             owners |= self.parts.keys()
@@ -195,7 +197,6 @@ class QuotaUsage:
         return self.quotas.get(owner, DEFAULT).weight
 
     def _rescale(self) -> None:
-        """Scale down all floors so that they fit beside the published blocks."""
         room = (self.total - self.held.get(PUBLISHED, 0)) / max(self.total, 1)
         scale = min(1.0, room / self._floors) if self._floors > 1e-9 else 1.0
         if scale != self.scale:
@@ -209,13 +210,12 @@ class QuotaUsage:
 
 @dataclass(frozen=True, slots=True)
 class OwnerUse:
-    """One owner's part of the device, in blocks.
+    """An owner's part of the device, in blocks.
 
-    Every block that is not free, in the tree or not, is charged to one owner: to the owner whose
-    lease took it. An owner that evicts its own blocks counts as causing and as suffering these
-    evictions.
+    Every block that is not free is charged to the owner whose lease took it. An owner that evicts
+    its own blocks counts as causing and as suffering these evictions.
     """
 
-    blocks_held: int  # held now
-    evictions_caused: int  # since the start: blocks of any owner that were evicted for this owner
-    evictions_suffered: int  # since the start: blocks of this owner that were evicted for any owner
+    blocks_held: int  # now
+    evictions_caused: int  # blocks of any owner evicted for this owner, since the start
+    evictions_suffered: int  # blocks of this owner evicted for any owner, since the start

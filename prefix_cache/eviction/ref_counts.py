@@ -1,15 +1,13 @@
-"""Reference counts of leases on tree nodes, and so the blocks that may be evicted.
+"""Reference counts of leases on tree nodes, which determine the evictable blocks.
 
-A lease is counted at its deepest node alone. A node is held if it has a lease or a held child. When
-a node becomes held or is no longer held, its parent is updated, and so on, up to the first ancestor
-for which this changes nothing. The device blocks of all other attached nodes are evictable: as
-later blocks are evicted, each becomes the tail of a leaf that is not held.
+A lease is counted at its deepest node alone. A node is held if it has a lease or a held child. A
+change of a node's state is passed up to the first ancestor that it does not change. The device
+blocks of all attached nodes that are not held are evictable.
 
-The lower tiers work alike; a node is a leaf of a tier if no child begins in that tier or in a
-faster tier. A node with a block being copied is no candidate in any tier.
+In the lower tiers, a node is a leaf of a tier if no child begins in that tier or in a faster tier.
+A node with a block being copied is no candidate in any tier.
 
-Knows: reference counts, candidates, how many blocks are evictable. Does not know: free lists or
-owners' accounts: it returns nodes that are no longer held, and its callers free their blocks.
+This module returns nodes that are no longer held. Its callers free their blocks.
 """
 
 from __future__ import annotations
@@ -36,9 +34,9 @@ class RefCounts:
     def __init__(
         self, tree: RadixTree, policy: EvictionPolicy, tiers: Iterable[Tier] = (DEVICE_TIER,)
     ) -> None:
-        self.evictable_blocks = 0  # number of evictable blocks on the device
+        self.evictable_blocks = 0  # on the device
         self._policy = policy
-        self._policies: dict[str, EvictionPolicy] | None = None  # by owner, if owners are set apart
+        self._policies: dict[str, EvictionPolicy] | None = None  # by owner, after `set_apart`
         self.retention = Retention()
         self.leaves: dict[Tier, Candidates] = {
             tier: Candidates(policy, self.retention) for tier in tiers
@@ -54,10 +52,9 @@ class RefCounts:
         return self.leaves[DEVICE_TIER]
 
     def policy_of(self, owner: str) -> EvictionPolicy:
-        """Return the policy that orders `owner`'s blocks: its own if set apart, else the shared.
+        """Return the policy that orders `owner`'s blocks: the owner's own or the shared policy.
 
-        A shared policy that learns would order one owner's blocks by what other owners have used,
-        which an owner could observe.
+        A shared policy that learns would let an owner observe what other owners have used.
         """
         if self._policies is None:
             return self._policy
@@ -78,9 +75,9 @@ class RefCounts:
         }
 
     def set_apart(self, quota_usages: Mapping[Tier, QuotaUsage]) -> None:
-        """Isolate owners: no owner's blocks influence the eviction of another owner's blocks.
+        """Isolate owners, so that no owner's blocks influence the eviction of another's.
 
-        Each owner gets a fresh policy of its own, which has learnt nothing of other owners.
+        Each owner gets a fresh policy, which has learnt nothing of other owners.
         """
         if self._policies is None:
             self._policies = {}
@@ -107,12 +104,12 @@ class RefCounts:
             current = parent
 
     def dec_ref(self, node: Node) -> list[Node]:
-        """Count one lease fewer on `node`; return detached nodes that no lease holds any more."""
+        """Count one lease fewer on `node`. Return detached nodes that no lease holds any more."""
         node.leases -= 1
         return [] if node.leases or node.held_children else self._no_longer_held(node)
 
     def cost(self, at: Position) -> int:
-        """Return how many blocks would stop being evictable if a lease held `at`."""
+        """Count the blocks that would stop being evictable if a lease held `at`."""
         if at.node.is_held:
             return 0
         blocks, node = min(at.inside, at.node.edge.num_device), at.node.parent
@@ -122,7 +119,7 @@ class RefCounts:
         return blocks
 
     def split_at(self, at: Position) -> Node:
-        """Return the node that ends exactly at `at`, splitting a node if need be."""
+        """Return the node that ends exactly at `at`, after a split if needed."""
         if not at.within:
             return at.node
         upper = self.tree.split(at.node, at.inside)
@@ -161,12 +158,15 @@ class RefCounts:
             self.policy_of(current.owner).used(current)
 
     def ended(self, node: Node, added: int) -> None:
-        """Tell the policy that the request that put the last `added` blocks into `node` is over."""
+        """Tell the policy that a request has ended.
+
+        The request put the last `added` blocks into `node`.
+        """
         if node.attached:
             self.policy_of(node.owner).ended(node, added)
 
     def trim(self, node: Node, count: int) -> None:
-        """Remove the last `count` blocks of a leaf from the tree; the caller frees their slots."""
+        """Remove the last `count` blocks of a leaf from the tree. The caller frees their slots."""
         edge = node.edge
         before = edge.num_device
         keys = edge.trim(count)
@@ -184,7 +184,7 @@ class RefCounts:
             self._remove_leaf(node)
 
     def changed(self, node: Node) -> None:
-        """Update counts and candidates after blocks changed tiers or a copy began or ended."""
+        """Update counts and candidates after blocks changed tiers, or a copy began or ended."""
         counted_in_parent = self.tree.tell(node)
         self.offer(node)
         if counted_in_parent and node.parent is not None:
@@ -193,9 +193,9 @@ class RefCounts:
     def detach(self, top: Node) -> tuple[int, list[Node]]:
         """Detach a subtree, so that no match finds it.
 
-        Returns how many blocks the tree forgot, and the nodes that are not held. Held
-        nodes stay linked until `dec_ref` returns them, and the attached node above them stays held:
-        a lease on a detached node also reads the blocks above.
+        Returns the number of blocks that the tree forgot, and the nodes that are not held. Held
+        nodes stay linked until `dec_ref` returns them. The attached node above them stays held,
+        because a lease on a detached node also reads the blocks above.
         """
         self.tree.unlink(top)
         subtree = list(self.tree.nodes(top))
@@ -215,15 +215,14 @@ class RefCounts:
         return sum(len(node.edge) for node in subtree), free
 
     def note_redundant(self, node: Node) -> None:
-        """Note that some blocks of `node` may lie in several tiers."""
+        """Record that some blocks of `node` may lie in several tiers."""
         if node.attached:
             for noted in self.redundant.values():
                 noted.add(node)
 
     def offer(self, node: Node) -> None:
-        """Make a node a candidate in tiers where it is an unheld leaf, and in no other tier."""
-        # A node with a child on the device has all its blocks on the device, so it is a leaf in no
-        # tier.
+        """Make a node a candidate in the tiers where it is an unheld leaf, and in no other."""
+        # A node with a child on the device is on the device as a whole, so it is a leaf in no tier.
         if node.leases or node.held_children or node.device_children or node.transfers:
             tails = NO_TIERS
         else:
@@ -235,7 +234,7 @@ class RefCounts:
             self.leaves[tier].add(node)
 
     def withdraw(self, node: Node) -> None:
-        """Withdraw a node from the candidates: it is held, being copied, or has left the tree."""
+        """Withdraw a node from the candidates for eviction in all tiers."""
         for tier in node.candidate_tiers:
             self.leaves[tier].discard(node)
         node.candidate_tiers = NO_TIERS

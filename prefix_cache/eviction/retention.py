@@ -1,12 +1,10 @@
 """Retention: until its mark lapses, a node is evicted after its owner's other nodes.
 
-A mark retains a node for a time, which starts again whenever a request finds the node. A mark holds
-no block: where all of an owner's blocks are retained, the block whose mark lapses first is evicted
-first. So retention changes which of an owner's blocks are evicted, not whose, and not how many.
+A mark retains a node for a time, which restarts whenever a request finds the node. A mark
+guarantees nothing. If all of an owner's blocks are retained, the block whose mark lapses first is
+evicted first. So retention does not change how many of an owner's blocks are evicted.
 
-A prefix is retained as a whole: the blocks before a retained block are retained as long.
-
-Knows: times of nodes. Does not know: marks, or how many blocks an owner may keep.
+A prefix is retained as a whole. The blocks before a retained block are retained as long.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ class Retention:
         return node.retained_until > self.now
 
     def retain(self, node: Node, seconds: float) -> None:
-        """Retain `node` for at least `seconds` from now on; a longer retention stays."""
+        """Retain `node` for at least `seconds` from now on. A longer retention stays."""
         if not self.keeps(node) or node.retained_for < seconds:
             node.retained_for = seconds
         self.used(node)
@@ -39,7 +37,7 @@ class Retention:
             node.retained_until = max(node.retained_until, self.now + node.retained_for)
 
     def may_displace(self, node: Node, victim: Node, admits: Callable[[Node, Node], bool]) -> bool:
-        """Return whether `node` may take the room of its owner's `victim`; `admits` breaks ties."""
+        """Return whether `node` may take the room of its owner's `victim`. `admits` breaks ties."""
         if self.keeps(node) and self.keeps(victim) and node.retained_until != victim.retained_until:
             return victim.retained_until < node.retained_until
         if self.keeps(node) != self.keeps(victim):

@@ -3,8 +3,8 @@
     share of an owner = its weight x level, but no less than its floor and no more than its ceiling;
                         one level for all, at which the shares fill the tier
 
-Other owners may use the unwanted part of a share until its owner wants that part, unless each
-share is its owner's alone (`partition`).
+Other owners may use a share's unused part until its owner needs it. Partitions (`partition`) are
+not lent.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ PUBLISHED = "published"  # owner of pinned blocks that many tenants share; has n
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """One owner's part of every tier. Floor and ceiling are shares of a tier, from 0 to 1.
+    """An owner's quota. Floor and ceiling are shares of every tier, from 0 to 1.
 
     Raises ValueError unless 0 <= floor <= ceiling <= 1 and the weight is positive and finite.
     """
 
     floor: float = 0.0  # share that other owners cannot take away
-    # largest share of a tier that the owner keeps, besides blocks that its sequences use
+    # largest share that the owner keeps beyond blocks that its sequences use
     ceiling: float = 1.0
-    weight: float = 1.0  # this owner's weight when the space above all floors is divided
+    weight: float = 1.0  # weight in dividing the space above all floors
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.floor <= self.ceiling <= 1.0:
@@ -52,9 +52,9 @@ class Claim:
 
 
 def fair_shares(room: float, claims: Mapping[str, Claim]) -> dict[str, float]:
-    """Divide `room` blocks between owners who all want as many blocks as they can get.
+    """Divide `room` blocks between owners who all want as many blocks as possible.
 
-    The floors add up to `room` at most. All of `room` is given away unless the ceilings add up to
+    The floors add up to at most `room`. All of `room` is given away unless the ceilings add up to
     less.
     """
     level = _level(room, claims)
@@ -62,9 +62,9 @@ def fair_shares(room: float, claims: Mapping[str, Claim]) -> dict[str, float]:
 
 
 def partition(quotas: Mapping[str, Quota]) -> dict[str, float]:
-    """Divide a tier permanently: each owner's fair share, as a fraction of 1.
+    """Divide a tier permanently: return each owner's fair share as a fraction of 1.
 
-    Where the floors are more than 1 together, they are scaled down.
+    Floors that add up to more than 1 are scaled down.
     """
     floors = sum(quota.floor for quota in quotas.values())
     scale = min(1.0, 1.0 / floors) if floors else 1.0
@@ -73,11 +73,10 @@ def partition(quotas: Mapping[str, Quota]) -> dict[str, float]:
 
 
 def working_area(room: int, longest: Mapping[str, int], parts: Mapping[str, float]) -> int:
-    """Compute how many blocks no owner's part may have, so that each can run its longest request.
+    """Compute the size of the working area, which lets each owner run its longest request.
 
-    An owner whose part is the fraction p can hold p * (room - area) + area blocks.
-    The area is at least a sixteenth of `room`, for owners that have no part yet, and at most half
-    of `room`.
+    An owner whose part is the fraction p can hold p * (room - area) + area blocks. The area is
+    between a sixteenth and half of `room`. The minimum serves owners that have no part yet.
     """
     lacking = [
         (blocks - parts[owner] * room) / (1.0 - parts[owner])
@@ -91,8 +90,8 @@ def working_area(room: int, longest: Mapping[str, int], parts: Mapping[str, floa
 def _level(room: float, claims: Mapping[str, Claim]) -> float:
     """Find the level at which the shares add up to `room` or all ceilings are reached.
 
-    Between two levels at which a share leaves its floor or meets its ceiling, the sum of shares is
-    linear, so the search goes from each such level to the next.
+    The sum of shares is piecewise linear in the level. It bends where a share leaves its floor or
+    meets its ceiling. The search goes from bend to bend.
     """
     bends = [(c.floor / c.weight, c.weight) for c in claims.values()]
     bends += [(c.ceiling / c.weight, -c.weight) for c in claims.values()]

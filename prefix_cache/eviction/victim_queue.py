@@ -1,8 +1,8 @@
 """The evictable leaves of a tier with quotas: choose the owner first, then the leaf.
 
-Each owner has a heap of leaves, in the policy's order; the owners are sorted by `quota_usage`, the
-first to lose blocks first. An owner whose counts have changed is sorted in again at the next
-lookup: so a change costs nothing, and a lookup costs the logarithm of the number of owners.
+Each owner has a heap of leaves in the policy's order. The owners are sorted by `quota_usage`. An
+owner whose counts have changed is sorted in again at the next lookup. A lookup takes time
+logarithmic in the number of owners.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prefix_cache.tree.node import Node
 
 
 class VictimQueue(Candidates):
-    """Victim queue that replaces a tier's `Candidates` once a quota is set."""
+    """The queue of victims that replaces a tier's `Candidates` once a quota is set."""
 
     def __init__(
         self,
@@ -28,11 +28,11 @@ class VictimQueue(Candidates):
         nodes: Iterable[Node] = (),
         retention: Retention | None = None,
     ) -> None:
-        """Order each owner's leaves; without `retention` no mark ever lapses."""
+        """Order each owner's leaves. Without `retention`, no mark ever lapses."""
         self._retention = retention or Retention()
         self._policy_of = policy_of
         self._quota_usage = quota_usage
-        self._leaves: dict[str, Candidates] = {}  # by owner; an owner without leaves has no entry
+        self._leaves: dict[str, Candidates] = {}  # by owner, for owners with leaves
         self._order: SortedList[Rank] = SortedList()
         self._places: dict[str, Rank] = {}
         for node in nodes:
@@ -48,7 +48,6 @@ class VictimQueue(Candidates):
         return node.owner in self._leaves and node in self._leaves[node.owner]
 
     def add(self, node: Node) -> None:
-        """Add a leaf at its place among its owner's leaves."""
         leaves = self._leaves.get(node.owner)
         if leaves is None:
             leaves = Candidates(self._policy_of(node.owner), self._retention)
@@ -57,7 +56,6 @@ class VictimQueue(Candidates):
         leaves.add(node)
 
     def discard(self, node: Node) -> None:
-        """Remove a node, if it is present."""
         leaves = self._leaves.get(node.owner)
         if leaves is not None:
             leaves.discard(node)
@@ -66,7 +64,6 @@ class VictimQueue(Candidates):
                 self._quota_usage.moved.add(node.owner)
 
     def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
-        """Return the leaf to evict next, and how many of its blocks; see `Candidates.choose`."""
         return self._choose(owner, wanted, more, Class.BELOW)
 
     def spare(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
@@ -74,7 +71,6 @@ class VictimQueue(Candidates):
         return self._choose(owner, wanted, more, Class.OWN)
 
     def own(self, owner: str) -> Node | None:
-        """Return the leaf that `owner` would give up first."""
         leaves = self._leaves.get(owner)
         return None if leaves is None else leaves.first()
 
@@ -85,11 +81,10 @@ class VictimQueue(Candidates):
         return is_apart or self._retention.may_displace(node, victim, admits)
 
     def outdated(self) -> list[Node]:
-        """Return the nodes whose key has changed since they were added; for checks."""
         return [node for leaves in self._leaves.values() for node in leaves.outdated()]
 
     def num_unreachable(self) -> int:
-        """Count the candidates and owners that would never reach the front; for checks."""
+        """Count the candidates and owners that would never reach the front. Used by checks."""
         self._place_anew()
         unplaced = len(self._leaves.keys() ^ self._places.keys())
         stale = [o for o, rank in self._places.items() if rank != self._quota_usage.rank(o)]

@@ -1,4 +1,4 @@
-"""The comparison of a kept value with the recomputed one, and the nodes that walks do not reach."""
+"""The comparison of a kept value with its recomputed value, and the detached nodes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from prefix_cache.tree.node import Node
 
 
 def expect(what: str, kept: object, recomputed: object) -> None:
-    """Raise InvariantBroken if a kept value differs from the recomputed one."""
+    """Raise InvariantBroken if a kept value differs from the recomputed value."""
     if kept != recomputed:
         raise InvariantBroken(f"{what}: kept {kept}, recomputed {recomputed}")
 
 
 def detached_nodes(leases: list[Lease], in_flight: InFlight) -> list[Node]:
-    """Return the detached nodes: unreachable by walks, but kept alive by a lease or a copy."""
+    """Return the detached nodes, which are kept alive by a lease or a copy."""
     found: dict[Node, None] = {}
     for lease in leases:
         node: Node | None = lease.node

@@ -1,4 +1,4 @@
-"""The check of recurrent states: their slots, checkpoints and readers, and states of leases."""
+"""The check of recurrent states: slots, checkpoints, readers, and the states of leases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from storage.move import DEVICE_TIER
 def check_states(
     tree: RadixTree, checkpoints: Checkpoints, leases: Iterable[Lease], in_flight: InFlight
 ) -> None:
-    """Raise InvariantBroken where a state slot is in two places or lost, or a count is wrong."""
+    """Raise InvariantBroken if a state slot is lost or in two places, or a count is wrong."""
     leases = list(leases)
     nodes = [*tree.nodes(), *detached_nodes(leases, in_flight)]
     kept = {node: node.checkpoint for node in nodes if node.checkpoint is not None}
@@ -64,7 +64,7 @@ def _check_tier_states(
 
 
 def _check_lease_states(lease: Lease, states: LeaseStates) -> None:
-    """Check that the recurrent states a lease reads exist, each version in its own slot."""
+    """Check that the recurrent states of a lease exist, each version in its own slot."""
     read = {
         slot: node.checkpoint and node.checkpoint.device_slot for slot, node in states.read.items()
     }

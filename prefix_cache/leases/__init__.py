@@ -1,4 +1,1 @@
-"""Leases of running sequences, the loads that they wait for, and retained prefixes.
-
-Knows: which blocks a request may use. Does not know: which blocks are evicted for it (`tiers`).
-"""
+"""Leases of running sequences, the loads that they wait for, and retained prefixes."""

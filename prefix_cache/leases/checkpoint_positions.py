@@ -4,12 +4,10 @@
 
 A row ends at each position, so each position may cost a step. A step of LEAST_SAVED tokens takes
 about as long as a step of one token, since both mostly read the weights. So the state at the
-question or before the last token is kept only where it saves later prompts LEAST_SAVED tokens.
+question or before the last token is kept only if it saves later prompts LEAST_SAVED tokens.
 
-Where a question follows its documents in one text, no mark says where the question begins. Most
-questions are shorter than TAIL, so a long text also has a state TAIL tokens before its end.
-
-Knows: positions in tokens. Does not know: slots, or leases (`state_leasing`).
+If a question follows its documents in one text, no mark shows where it begins. Most questions are
+shorter than TAIL. So a long text also has a state TAIL tokens before its end.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from prefix_cache.leases.lease import Lease
 
-LEAST_SAVED = 128  # tokens; on an H200 computing 160 takes as long as reading weights
+LEAST_SAVED = 128  # tokens; on an H200, computing 160 takes as long as reading the weights
 TAIL = 256  # tokens at the end of a long text, in which its question begins
 LEAST_BEFORE_TAIL = 1024  # tokens of a text before its tail that are worth a step
 
@@ -26,11 +24,11 @@ LEAST_BEFORE_TAIL = 1024  # tokens of a text before its tail that are worth a st
 def prompt_positions(
     lease: Lease, prompt_len: int, *, marks: Iterable[int] = (), question: int = 0, unit: int = 1
 ) -> Iterator[int]:
-    """Yield the positions, at blocks' ends, where a prompt's recurrent states are to be kept.
+    """Yield the positions at blocks' ends where a prompt's recurrent states should be kept.
 
-    A lease without recurrent states has no such positions. `marks`: tokens before each cache
-    breakpoint. `question`: tokens before the last message of the user; 0: unknown. `unit`: tokens
-    that each unit of these positions stands for.
+    Yields none for a lease without recurrent states. `marks` are the numbers of tokens before each
+    cache breakpoint. `question` is the number of tokens before the user's last message, or 0 if
+    unknown. `unit` is the number of tokens in each unit of these positions.
     """
     states = lease.states
     if states is None:

@@ -1,4 +1,4 @@
-"""A lease: a running sequence's hold on cached and private blocks.
+"""A lease: a running sequence's hold on cached and private KV blocks.
 
 Ownership, by position in `block_ids`:
 
@@ -8,22 +8,20 @@ Ownership, by position in `block_ids`:
     | kept by holding `node`,    | writes them         |
     | which ends at num_shared   |                     |
 
-`PrefixCache.commit` moves `num_shared` to the right as blocks fill. Each block before the
-new `num_shared` either enters the tree (T: from then on the tree's) or has an equal block there
-(D: another sequence was first). A D block stays this lease's own, because launched steps still
-read it; `duplicates` has the positions of D blocks.
+`PrefixCache.commit` moves `num_shared` to the right as blocks fill. A block before the new
+`num_shared` enters the tree (T) unless the tree has an equal block (D). A D block stays this
+lease's own, because launched steps still read it. `duplicates` has the positions of D blocks.
 
-Memory is freed here and nowhere else:
-- release frees the private blocks and the D blocks, and ends the hold on `node`;
-- blocks before `num_shared` that are the tree's go by eviction, or, where a flush or a discard
-  has taken them out of the tree (detached), when the last lease at or below them is released.
+A release frees the private blocks and the D blocks, and ends the hold on `node`. The tree's blocks
+are freed by eviction. If a flush or a discard has detached them, they are freed with the last lease
+that holds them.
 
-Where a part of the prefix lay in a lower tier, its blocks have been given slots on the device and
-are being copied there: the lease is `ready` when they have all arrived. If one does not arrive,
-the lease has `failed` and can only be released.
+If a part of the prefix lay in a lower tier, it is being copied to slots on the device. The lease is
+`ready` when all its blocks have arrived. If a block does not arrive, the lease has `failed` and can
+only be released.
 
-A lease on a detached node commits no more blocks: its new blocks stay private. A lease is
-released exactly once. Only `PrefixCache` changes a lease.
+A lease on a detached node commits no more blocks. A lease is released exactly once. Only
+`PrefixCache` changes a lease.
 """
 
 from __future__ import annotations
@@ -48,29 +46,29 @@ class Lease:
     """
 
     path: NamespacePath
-    owner: str  # the flow that is charged for the blocks that the lease adds
-    shares: bool  # False: the lease neither reads blocks from the tree nor commits any
+    owner: str  # charged for the blocks that the lease adds
+    shares: bool  # whether blocks are read from and committed to the tree
     block_ids: BlockIds  # device slots; the first num_blocks are valid
     num_blocks: int
     num_shared: int
-    node: Node  # deepest tree node held; ends at block num_shared
+    node: Node  # deepest held tree node, which ends at block num_shared
     cached_tokens: int  # tokens whose KV was cached when the lease was taken
-    moves: tuple[Move, ...]  # copies to be executed before the lease's first step
-    writer: str = ""  # the request's label; "": no label, and its blocks are not counted
-    # Blocks that this request is the first to find, by the label of the request that wrote them.
+    moves: tuple[Move, ...]  # copies to make before the lease's first step
+    writer: str = ""  # the request's label; blocks without a label are not counted
+    # Blocks that this request is the first to find, by the label of their writer.
     first_reads: dict[str, int] = field(default_factory=dict)
     num_written: int = 0  # blocks that the lease put in the tree under its label
     released: bool = False
-    is_part: bool = False  # True if its sequence has another lease besides
-    loads: int = 0  # number of runs of blocks that are still loading
-    failed: bool = False  # a block that was being loaded has not arrived
+    is_part: bool = False  # whether its sequence has another lease too
+    loads: int = 0  # runs of blocks that are still loading
+    failed: bool = False  # whether a block failed to load
     first_added: int | None = None  # first position whose block this lease put in the tree
     duplicates: list[tuple[int, int]] = field(default_factory=list)  # [start, end) positions
-    states: LeaseStates | None = None  # None: the model has no recurrent layers
+    states: LeaseStates | None = None  # None without recurrent layers
 
     @property
     def blocks(self) -> BlockIds:
-        """The valid device slots, in order of position; a view."""
+        """A view of the valid device slots, in order of position."""
         return self.block_ids[: self.num_blocks]
 
     @property
@@ -101,18 +99,18 @@ class Lease:
         self.num_blocks = total
 
     def add_duplicates(self, start: int, end: int) -> None:
-        """Note that the blocks of positions [start, end) duplicate blocks of the tree."""
+        """Record that the blocks of positions [start, end) duplicate blocks of the tree."""
         if self.duplicates and self.duplicates[-1][1] == start:
             start = self.duplicates.pop()[0]
         self.duplicates.append((start, end))
 
     def note_added(self, position: int) -> None:
-        """Note that this lease put the block at `position` in the tree."""
+        """Record that this lease put the block at `position` in the tree."""
         if self.first_added is None or position < self.first_added:
             self.first_added = position
 
     def added(self) -> list[tuple[int, int]]:
-        """Return the runs [start, end) of positions whose blocks this lease put into the tree."""
+        """Return the runs [start, end) of positions whose blocks this lease put in the tree."""
         start, runs = self.first_added, []
         if start is None:
             return []
@@ -124,5 +122,5 @@ class Lease:
 
     @property
     def num_added(self) -> int:
-        """Upper bound on the number of blocks that this lease put in the tree."""
+        """An upper bound on the number of blocks that this lease put in the tree."""
         return 0 if self.first_added is None else self.num_shared - self.first_added

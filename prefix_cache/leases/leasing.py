@@ -1,12 +1,12 @@
-"""The opening and closing of leases over found, loading, partly copied and fresh blocks.
+"""The opening and closing of leases over found, loading, partly copied and fresh KV blocks.
 
     0 ...... found ...... at.num_blocks ...... all tokens
     | held in the tree;  | private blocks, for which room     |
     | loaded if lower    | is made; the first may begin with  |
     |                    | a copy of a block's leading tokens |
 
-Everything is decided before anything is changed, so an answer of "not now" changes nothing, except
-that copies may have been planned which will make room.
+Every method decides everything before it changes anything. So a result that means "not now" changes
+nothing, but copies that make room may have been planned.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class Leasing:
         load_blocks: int | None,
         match: PrefixMatch | None,
     ) -> Lease | None:
-        """Lease blocks for `token_ids`, of which the tree has at most `known`; None if no room now.
+        """Lease blocks for `token_ids`; return None if there is no room now.
 
-        `known` are the leading tokens that may come from the cache. `match`: an earlier match of
+        `known` are the leading tokens that may come from the cache. `match` is an earlier match of
         them.
         """
         match = self._tree.match(path, known, match)
@@ -85,13 +85,13 @@ class Leasing:
         if wanted > capacity.allocator.num_free and (
             wanted > capacity.obtainable - self._ref_counts.cost(at)
         ):
-            return None  # the request will not fit even after all copies have ended
+            return None  # not even after all copies have ended
         node = self._ref_counts.split_at(at)
         self._ref_counts.inc_ref(node)
         is_apart = capacity.is_partitioned(owner)
         is_room = is_apart and self._own_room(node, owner, missing)
         partial = None
-        if is_here:  # a lease that still waits for loads copies no partial block
+        if is_here:  # a lease that waits for loads copies no partial block
             partial = self._tree.partial(Position.after(node), path, known, stays=is_apart)
         if not is_apart:
             partial = capacity.keepable(partial, wanted)
@@ -108,10 +108,10 @@ class Leasing:
         return lease
 
     def pin(self, path: NamespacePath, token_ids: TokenIds, owner: str, now: float) -> Lease | None:
-        """Lease blocks that are all on the device and charge `owner`; None if any is elsewhere.
+        """Lease blocks that are all on the device, and charge them to `owner`.
 
-        Also None if the model needs a recurrent state at the blocks' end and no state is kept
-        there.
+        Returns None if a block is not on the device. Also returns None if the model needs a
+        recurrent state at the blocks' end and none is kept there.
         """
         at = self._tree.walk(path, token_ids)
         is_here = 0 < at.inside <= at.node.edge.num_device
@@ -124,7 +124,7 @@ class Leasing:
         node = self._ref_counts.split_at(at)
         self._ref_counts.inc_ref(node)
         lease = self._open(path, owner, node, now)
-        self._capacity.adopt(node, owner)  # until now the blocks were charged to their writers
+        self._capacity.adopt(node, owner)  # until now charged to their writers
         self._states.pin(lease)
         self._fill(lease, 0, None)
         return lease
@@ -138,9 +138,10 @@ class Leasing:
         *,
         with_state: bool = False,
     ) -> Lease | None:
-        """Lease the whole blocks on the device for reading; None if no block is there.
+        """Lease the whole blocks on the device for reading; return None if there is none.
 
-        `with_state`: lease the blocks up to the last state on the device, and that state.
+        With `with_state`, the lease ends at the last state checkpoint on the device and includes
+        it.
         """
         at = self._tree.walk(path, token_ids)
         at = at.cut(whereabouts(at).device)
@@ -163,7 +164,7 @@ class Leasing:
         return self._running[owner] > 0
 
     def in_use(self) -> Counter[str]:
-        """Count the blocks that each owner's open leases use, of those charged to the owner."""
+        """Count the blocks in use by open leases, by the owner who is charged for them."""
         used, seen = Counter[str](), set[int]()
         for lease in self.leases:
             used[lease.owner] += len(lease.own_blocks())
@@ -175,7 +176,10 @@ class Leasing:
         return used
 
     def lengthen(self, lease: Lease, blocks: int, now: float) -> bool:
-        """Add `blocks` private blocks, dropping other blocks if need be; False if no room now."""
+        """Add `blocks` private blocks, after dropping other blocks if needed.
+
+        Returns False if there is no room now.
+        """
         fresh = self._capacity.take_now(blocks, lease.owner)
         if fresh is None and self._is_alone(lease):
             is_room = self._capacity.make_room(blocks, lease.owner, None)
@@ -187,7 +191,7 @@ class Leasing:
         return True
 
     def take_back(self, lease: Lease, now: float) -> None:
-        """Free the lease's own blocks and its hold on tree nodes."""
+        """Free the lease's own blocks and release its hold on tree nodes."""
         lease.released = True
         self.leases.discard(lease)
         self._running[lease.owner] -= 1
@@ -202,7 +206,7 @@ class Leasing:
         needs[owner] = needs.get(owner, 0) + missing
         is_room = self._capacity.make_own_room(needs)
         if is_room and not self.is_busy(owner) and self._capacity.is_leaving(owner):
-            return False  # found blocks must not depend on how long the owner's copies take
+            return False  # the blocks that a lease finds must not depend on the duration of copies
         if is_room:
             return True
         return self._is_alone() and self._capacity.make_room(sum(needs.values()), owner, None)
@@ -210,8 +214,8 @@ class Leasing:
     def _is_alone(self, lease: Lease | None = None) -> bool:
         """Return whether tiers are partitioned, no other lease is open and no copy is under way.
 
-        Such a lease may take room in other owners' partitions, since its sequence would never run
-        else.
+        The lease may then take room in other owners' partitions, since it could never run
+        otherwise.
         """
         if not self._capacity.is_still or not self._capacity.is_partitioned(""):
             return False
@@ -219,7 +223,6 @@ class Leasing:
         return all(one.owner == PUBLISHED for one in others)
 
     def _open(self, path: NamespacePath, owner: str, node: Node, now: float) -> Lease:
-        """Open a lease of all blocks up to the end of `node`, which is held already."""
         way, shared = node.way_up(), node.end
         self._ref_counts.found(way, now)
         lease = Lease(
@@ -239,7 +242,6 @@ class Leasing:
         return lease
 
     def _fill(self, lease: Lease, missing: int, partial: Partial | None) -> None:
-        """Record the slots of the shared blocks, and append `missing` free slots."""
         fresh = self._capacity.take(missing, lease.owner)
         lease.block_ids = _block_ids(lease.node, fresh)
         lease.num_blocks += missing
@@ -249,7 +251,6 @@ class Leasing:
 
 
 def _block_ids(node: Node, fresh: BlockIds) -> BlockIds:
-    """Return the slots of all positions up to the node's end, followed by the slots `fresh`."""
     parts = [fresh]
     while node.parent is not None:
         parts.append(node.edge.block_ids)

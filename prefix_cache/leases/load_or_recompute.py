@@ -1,19 +1,17 @@
-"""The decision how many blocks of a prefix to load from lower tiers, and how many to recompute.
+"""The decision how many blocks of a prefix to load from lower tiers and how many to recompute.
 
-    time to the first token, had `n` blocks been loaded:
+    time to the first token, if `n` blocks are loaded:
 
         max(copies before these + copy of n blocks, tokens to be computed before this prompt)
             + computing the other tokens of the prompt
 
-The `n` with the least time is chosen; of equal times the largest `n`, since saved computing is
-time for other requests. The caller predicts the time of computing (`PrefillTimes`); the time of
-copies is measured, by the tier that they come from. Before anything is measured, loading is
-assumed to be quicker, because a rate that is never tried is never measured. For the same reason,
-a flow's blocks that would not be loaded from a tier are loaded now and then (`refusals.py`).
+The `n` with the least time is chosen, and the largest of equal ones. The caller predicts the time
+of computing (`PrefillTimes`). The time of copies is measured for each source tier. Until something
+is measured, loading is assumed to be quicker, because a rate that is never tried is never measured.
+For the same reason, refused loads are tried again now and then (`refusals.py`).
 
-Where a recurrent state is needed at the end, either all blocks up to the state are loaded with it,
-or no block is, and tokens after the last state on the device are computed. A state takes as long to
-load as blocks of the same bytes.
+If a recurrent state is needed at the end, all blocks up to the state are loaded with it, or no
+block. A state takes as long to load as blocks of the same bytes.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ from prefix_cache.names import Loads
 from prefix_cache.tree.match import Whereabouts
 from storage.move import Tier
 
-LOWER = (Tier.HOST, Tier.DISK)  # the order in which tiers follow along a prefix
-# Initial bytes a second of a copy to the device. The host's is a high guess: with a low guess
-# nothing would be loaded from the host, and so nothing measured.
+LOWER = (Tier.HOST, Tier.DISK)  # the order of tiers along a prefix
+# Initial bytes a second of a copy to the device. The host's is high, because otherwise nothing
+# would be loaded from the host and its rate never measured.
 FIRST_GUESS = {Tier.HOST: 2e10, Tier.DISK: 2e8}
 WEIGHT = 0.2  # share of a new measurement in the running mean
 
@@ -48,14 +46,14 @@ class PrefillTimes(Protocol):
 
 
 class CopyRate:
-    """Seconds to copy a block from one tier to the device: a guess, then a running mean."""
+    """The seconds to copy a block from one tier to the device: a guess, then a running mean."""
 
     def __init__(self, first_guess: float) -> None:
         self.per_block = first_guess
         self.is_measured = False
 
     def add(self, blocks: int, seconds: float) -> None:
-        """Measure a copy: `blocks` blocks came in `seconds` of copying."""
+        """Add a measured copy of `blocks` blocks in `seconds`."""
         weight = WEIGHT if self.is_measured else 1.0
         self.per_block += weight * (seconds / blocks - self.per_block)
         self.is_measured = True
@@ -63,7 +61,7 @@ class CopyRate:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The work queued before a request: tokens to compute, and blocks being loaded, by tier."""
+    """The work queued before a request: tokens to compute, and blocks being loaded by tier."""
 
     tokens: int = 0
     copies: Mapping[Tier, int] = field(default_factory=dict)
@@ -73,17 +71,19 @@ NO_QUEUE = Queue()
 
 
 class LoadOrRecompute:
-    """The load-or-recompute decision, its copy rates and its counts. Used by one thread only."""
+    """The decision between loading and recomputing. Used by one thread only.
+
+    It also keeps the rates of copies and the counts of decisions.
+    """
 
     def __init__(
         self, times: PrefillTimes, *, block_size: int, block_bytes: int, state_blocks: int = 0
     ) -> None:
-        """`state_blocks`: number of blocks that take as much room as a recurrent state."""
+        """`state_blocks` is the number of blocks that take as much room as a recurrent state."""
         self._times = times
         self.state_blocks = state_blocks
         self.copies = {tier: CopyRate(block_bytes / rate) for tier, rate in FIRST_GUESS.items()}
-        # Blocks that requests found in lower tiers: how many were loaded, how many recomputed, by
-        # tier.
+        # Blocks found in lower tiers that were loaded, and that were recomputed, by tier.
         self.chosen = dict.fromkeys(LOWER, 0)
         self.refused = dict.fromkeys(LOWER, 0)
         self.block_bytes = block_bytes
@@ -107,7 +107,7 @@ class LoadOrRecompute:
         if not self._times.is_measured:
             return lower
         host, disk = found.host, found.disk
-        # Try to load none, half or all of a tier's blocks: in between the time is nearly linear.
+        # Try none, half or all of a tier's blocks. In between, the time is nearly linear.
         loads = {0, host // 2, host, host + disk // 2, host + disk}
         quickest = min(loads, key=lambda n: (self.seconds(n, found, num_tokens, queue), -n))
         return max(quickest, self._on_trial(found, quickest, flow))
@@ -123,7 +123,7 @@ class LoadOrRecompute:
     ) -> bool:
         """Decide whether to load all of `found`, with its recurrent state.
 
-        If not all are loaded, the tokens after block `without` are computed.
+        Otherwise, the tokens after block `without` are computed.
         """
         if asked != "auto" or not self._times.is_measured:
             return asked != "never"
@@ -156,10 +156,9 @@ class LoadOrRecompute:
     def count(
         self, found: Whereabouts, loads: int, flow: str = "", *, has_state: bool = True
     ) -> None:
-        """Count that a request got a lease which loads `loads` of `found`'s lower-tier blocks.
+        """Count the decision for a lease that loads `loads` of `found`'s lower-tier blocks.
 
-        `has_state`: the lease also loads the recurrent state at their end, if it is in a lower
-        tier.
+        With `has_state`, the lease also loads the recurrent state at their end.
         """
         host = min(loads, found.host)
         loaded = {Tier.HOST: host, Tier.DISK: loads - host}
@@ -169,12 +168,11 @@ class LoadOrRecompute:
             chosen = loaded[tier]
             self.chosen[tier] += chosen
             self.refused[tier] += there - chosen
-            # A trial counts as well: its measured rate is used from now on.
+            # A trial counts too, because its measured rate is used from now on.
             if there > chosen or (chosen > 0 and self._refusals.is_due((tier, flow))):
                 self._refusals.add((tier, flow))
 
     def _there(self, found: Whereabouts) -> dict[Tier, int]:
-        """Count the blocks to load from each tier."""
         there = {Tier.HOST: found.host, Tier.DISK: found.disk}
         if found.state is not None:
             there[found.state] += self.state_blocks

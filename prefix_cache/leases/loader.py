@@ -1,18 +1,18 @@
 """The loader of a prefix's blocks that lie in lower tiers.
 
-A load is a run of blocks after a part that is on the device or being loaded. Its copies end in any
-order; when the last has ended, and the load before it is closed, the leading blocks that arrived
-are on the device and the slots of other blocks are free again. So the device never has a block
-without all blocks before it.
+A load is a run of blocks that follow blocks on the device or in an earlier load. Its copies end in
+any order. A load is closed when its last copy has ended and the load before it is closed. Then the
+leading blocks that arrived are on the device, and the other slots are free again. So the device
+never has a block without all blocks before it.
 
     load 1 |=====x=====|          the copy of x failed: blocks before x are loaded; later blocks
     load 2             |=======|  are not loaded, in this load and in the next
 
 A lease waits for every load of its blocks. If one of these blocks does not arrive, the lease has
-failed: it must be released, and its sequence starts over with the blocks that have arrived. A lease
-does not wait for a load that is released early: steps that read its blocks wait on the device
-for missing layers, which are sure to arrive. A load is released early once all its copies are
-released early, and the load before it is closed or released early.
+failed. It must be released, and its sequence starts over with the blocks that have arrived.
+
+A load can be released early if its copies are sure to arrive and the load before it is closed or
+released early. Then its leases wait no longer. Steps wait on the device for missing layers.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class PlannedLoad:
     unsure: set[Transfer] = field(default_factory=set)  # transfers that are not released early
     is_released: bool = False
     leases: list[Lease] = field(default_factory=list)
-    after: PlannedLoad | None = None  # the load of the blocks right before, if still open
+    after: PlannedLoad | None = None  # the open load of the blocks right before
     followers: list[PlannedLoad] = field(default_factory=list)
 
 
 def loads_by_owner(node: Node) -> dict[str, int]:
-    """Count, by owner, the blocks up to `node`'s end that are not on the device and not loading."""
+    """Count, by owner, the blocks up to `node`'s end that are neither on the device nor loading."""
     loads: dict[str, int] = {}
     for part, lower in _lower_parts(node):
         loads[part.owner] = loads.get(part.owner, 0) + len(lower)
@@ -65,9 +65,9 @@ class Loader:
         self._load_of: dict[Transfer, PlannedLoad] = {}
 
     def begin(self, node: Node, owner: str, lease: Lease | None = None) -> None:
-        """Load the missing blocks up to `node`; their device slots are free already.
+        """Load the missing blocks up to `node`, for which device slots are free.
 
-        `lease` waits for this load, and for its blocks that other loads bring.
+        `lease` waits for this load and for other loads of its blocks.
         """
         load, before = PlannedLoad(), dict[PlannedLoad, None]()
         for part, lower in _lower_parts(node):
@@ -89,7 +89,7 @@ class Loader:
                 lease.loads += not awaited.is_released
 
     def release_early(self, transfer: Transfer) -> None:
-        """Note that steps that read a load's blocks wait on the device for its copies."""
+        """Record that steps which read a transfer's blocks wait on the device for its copies."""
         load = self._load_of[transfer]
         load.unsure.discard(transfer)
         self._note_released(load)
@@ -97,15 +97,14 @@ class Loader:
     def complete(self, transfer: Transfer) -> list[tuple[Node, int]]:
         """Apply the end of all copies of a transfer to the device.
 
-        Returns the lost blocks, as nodes and positions, of the loads closed by this call. Lost
-        blocks are neither on the device nor being loaded.
+        Returns the lost blocks of the loads closed by this call, as nodes and positions.
         """
         load = self._load_of[transfer]
         load.open -= 1
         return self._close(load)
 
     def _note_released(self, load: PlannedLoad) -> None:
-        """Release the leases that wait for loads up to this load, which is released early."""
+        """Release the leases that wait for this load if it may be released early now."""
         if load.unsure or not load.open or load.is_released:
             return
         if load.after is not None and not load.after.is_released:
@@ -119,7 +118,7 @@ class Loader:
             self._note_released(follower)
 
     def _fetch(self, node: Node, lower: Places, owner: str) -> list[Transfer]:
-        """Start to copy the blocks at these places to the device, each from its fastest tier."""
+        """Start to copy the blocks at these indices to the device, each from its fastest tier."""
         in_host = node.edge.states[lower] & HOST != 0
         num_host = int(np.count_nonzero(in_host))  # blocks in the host come first
         transfers = []
@@ -133,7 +132,7 @@ class Loader:
         return transfers
 
     def _close(self, load: PlannedLoad) -> list[tuple[Node, int]]:
-        """Close a load whose copies have all ended, and the closable loads after it."""
+        """Close a load whose copies have all ended, and the loads after it where possible."""
         if load.open or load.after is not None:
             return []
         missed = min((min(one.missed) for one in load.transfers if one.missed), default=None)
@@ -183,7 +182,7 @@ class Loader:
 
 
 def _lower_parts(node: Node) -> list[tuple[Node, Places]]:
-    """Return, from the root, nodes up to `node` with blocks neither on the device nor loading."""
+    """Return nodes up to `node` with their blocks that are neither on the device nor loading."""
     lower = list(takewhile(lambda part: not part.edge.is_on_device, node.way_up()))
     return [
         (part, np.flatnonzero(part.edge.states & (DEVICE | COMING) == 0)) for part in lower[::-1]

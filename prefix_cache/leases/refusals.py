@@ -1,8 +1,6 @@
-"""Counts of loads refused in favour of recomputing, and the trials that become due.
+"""Counts of refused loads, and the trials that become due.
 
 A copy rate is measured only by loading. So every `RETRY`th load that would be refused is tried.
-
-Knows: counts by key. Does not know: what is refused, or why.
 """
 
 from __future__ import annotations
@@ -17,10 +15,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Refusals(Generic[K]):
-    """Counts of refused loads by key. Keys name flows, so flows do not affect each other."""
+    """The numbers of refused loads by key. Keys name flows, so flows do not affect each other."""
 
     def __init__(self, most: int = MOST_COUNTED) -> None:
-        """Count for `most` keys at a time: flows come and go as tenants do."""
+        """Count loads for at most `most` keys at a time."""
         self._most = most
         self._times: dict[K, int] = {}  # in order of the last refusal, oldest first
 
@@ -29,7 +27,7 @@ class Refusals(Generic[K]):
         return self._times.get(key, 0) % RETRY == RETRY - 1
 
     def add(self, key: K) -> None:
-        """Count a load that was refused, or tried because a trial was due."""
+        """Count a load that was refused, or that was tried because a trial was due."""
         self._times[key] = self._times.pop(key, 0) + 1
         if len(self._times) > self._most:
             del self._times[next(iter(self._times))]

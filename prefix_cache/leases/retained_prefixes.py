@@ -1,16 +1,13 @@
-"""The prefixes that owners have marked: retained for a time, listed, and forgettable.
+"""Marked prefixes of owners: retained for a time, listed, and forgettable.
 
     retain   until its time has passed, a prefix is evicted after the owner's other blocks; each
              use begins the time anew (`eviction/retention.py`)
-    lapse    the time has passed: the prefix is cached like any other, and not listed any more
+    lapse    the time has passed: the prefix is cached like any other, and no longer listed
     forget   the owner is done with it: blocks that no other listed prefix needs are dropped
 
-Only the owner's own blocks are retained, so a mark in a group's namespace costs nobody else; and
-only blocks of a path's last namespace, since earlier namespaces are shared by many owners.
-For each owner the `MOST` prefixes that were marked last are listed; other prefixes lapse in their
-time.
-
-Knows: owners, prefixes, nodes. Does not know: requests, or the order of eviction.
+Only the owner's own blocks in the path's last namespace are retained. So a mark in a namespace of
+many owners costs no other owner. For each owner, the `MOST` prefixes that were marked last are
+listed.
 """
 
 from __future__ import annotations
@@ -36,8 +33,8 @@ class RetainedPrefix:
     prefix_id: bytes  # the key of the prefix's last block
     num_blocks: int
     held: dict[Tier, int]  # blocks, by their fastest tier
-    retained_for: float  # retention in seconds, begun anew at each use
-    left: float  # seconds until the mark lapses without further use
+    retained_for: float  # retention in seconds, restarted at each use
+    left: float  # seconds until the mark lapses
 
 
 _Held = tuple[int, int, int]  # blocks on the device, in the host, on disk
@@ -45,7 +42,7 @@ _Held = tuple[int, int, int]  # blocks on the device, in the host, on disk
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    node: Node  # ends where the prefix ends, and never grows
+    node: Node  # ends where the prefix ends
     num_blocks: int
 
 
@@ -77,9 +74,9 @@ class RetainedPrefixes:
         self._by_owner[owner] = entries
 
     def listed(self, owner: str) -> list[RetainedPrefix]:
-        """List the owner's unlapsed prefixes, the last marked first.
+        """List the owner's unlapsed prefixes. The prefix that was marked last comes first.
 
-        Takes time in proportion to these prefixes' nodes.
+        Takes time proportional to the number of nodes of these prefixes.
         """
         held: dict[Node, _Held] = {}
         entries = reversed(self._swept(owner).items())
@@ -88,7 +85,7 @@ class RetainedPrefixes:
     def blocks(self) -> dict[str, int]:
         """Count the blocks in each owner's listed prefixes, each block once.
 
-        Takes time in proportion to these prefixes' nodes.
+        Takes time proportional to the number of nodes of these prefixes.
         """
         return {owner: self._retained_of(owner) for owner in list(self._by_owner)}
 
@@ -106,14 +103,14 @@ class RetainedPrefixes:
         )
 
     def forget(self, owner: str, prefix_id: bytes, *, is_listed: bool = True) -> int | None:
-        """Forget a listed prefix from its end up to the end of another listed prefix.
+        """Forget the blocks of a listed prefix that no other listed prefix needs.
 
-        Blocks built on the prefix are forgotten too. If a longer listed prefix builds on the
-        prefix, no block is forgotten. Returns how many blocks the tree forgot; None if there is no
-        such prefix.
+        Blocks that follow the prefix are forgotten too. If a longer listed prefix contains this
+        prefix, no block is forgotten. Returns the number of forgotten blocks, or None if there is
+        no such prefix.
 
-        With `is_listed` false a prefix of the owner's that is not listed is forgotten too, which
-        takes time in proportion to the owner's nodes.
+        With `is_listed` false, a prefix that is not listed is forgotten too. This takes time
+        proportional to the number of the owner's nodes.
         """
         entries = self._swept(owner)
         entry = entries.pop(prefix_id, None)
@@ -123,7 +120,7 @@ class RetainedPrefixes:
         return None if node is None else self._forget_up(owner, node, entries.values())
 
     def _ending_with(self, owner: str, key: bytes) -> Node | None:
-        """Find the owner's node whose last block has this key; may split a node there."""
+        """Return the owner's node whose last block has this key, after a split if needed."""
         for node in self._tree.owned.get(owner, ()):
             if (block := node.edge.place_of(key)) is not None:
                 return self._ref_counts.split_at(Position(node, block + 1, node.start + block + 1))
@@ -149,7 +146,8 @@ class RetainedPrefixes:
         self._by_owner.pop(owner, None)
 
     def _swept(self, owner: str) -> OrderedDict[bytes, _Entry]:
-        """Return the owner's entries; drop entries that lapsed or whose end node has gone."""
+        """Return the owner's entries, after dropping entries that lapsed or whose end node is
+        gone."""
         entries = self._by_owner.get(owner)
         if entries is None:
             return OrderedDict()
@@ -167,7 +165,7 @@ class RetainedPrefixes:
 
 
 def _way_up_to(end: Node, known: Container[Node]) -> list[Node]:
-    """Return a node and its ancestors below a known ancestor; never the root."""
+    """Return a node and its ancestors below the first known ancestor, without the root."""
     way, node = list[Node](), end
     while node.parent is not None and node not in known:
         way.append(node)
@@ -176,7 +174,7 @@ def _way_up_to(end: Node, known: Container[Node]) -> list[Node]:
 
 
 def _held_to(end: Node, known: dict[Node, _Held]) -> _Held:
-    """Count blocks up to the end of a node by their fastest tier; adds to `known`."""
+    """Count the blocks up to the end of a node by their fastest tier. Adds counts to `known`."""
     new = _way_up_to(end, known)
     above = new[-1].parent if new else end
     device, host, disk = (0, 0, 0) if above is None else known.get(above, (0, 0, 0))
@@ -190,5 +188,5 @@ def _held_to(end: Node, known: dict[Node, _Held]) -> _Held:
 
 
 def _is_own(node: Node, owner: str, below: Node | None) -> bool:
-    """Return whether `node` is the owner's and has no child but `below`, if given."""
+    """Return whether `node` is the owner's and has no child other than `below`."""
     return node.owner == owner and (below is None or len(node.children) == 1)

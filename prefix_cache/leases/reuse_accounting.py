@@ -1,17 +1,13 @@
-"""Counts, by owner, of the blocks written into the cache, and of those that no request has read.
+"""Counts, by owner, of the KV blocks written into the cache and of the blocks never read.
 
-A block counts as read once a request, of any owner, has found it in the tree; a sequence that
-resumes after a preemption reads its own blocks. It does not matter in which tier a block lies, or
-whether it was evicted since: so the counts tell an owner nothing about other owners' evictions.
+A block counts as read once a request of any owner has found it in the tree. A sequence that resumes
+after a preemption also reads its own blocks. The block's tier and later evictions do not matter. So
+the counts tell an owner nothing about other owners' evictions.
 
-A request may have a label, which is opaque here. The first request to hit a block receives the
-label of the request that wrote it. So the caller, who gives the labels, can count by label, also
-across restarts of this process.
+A request may have an opaque label. The first request that finds a block gets the label of the
+request that wrote it. So the caller can count by label, even across restarts of this process.
 
-Blocks that an earlier engine left on disk count as neither written nor read, and have no label.
-
-Knows: counts by owner, and for each node how many of its first blocks have been read. Does not
-know: by whom or when, or counts by label.
+Blocks that were on disk at the start count as neither written nor read, and have no label.
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ class ReuseAccounting:
     def found(self, way: Iterable[Node]) -> dict[str, int]:
         """Count all blocks of the nodes that a request has found as read.
 
-        Returns how many of these blocks no request had found before, by the label of their writer.
+        Returns the number of blocks that no request had found before, by the label of their writer.
         """
         first: dict[str, int] = {}
         for current in way:

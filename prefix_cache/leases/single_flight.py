@@ -1,8 +1,7 @@
-"""The blocks that sequences compute now, so that N cold requests wait for one prefill.
+"""The blocks being computed now, so that N cold requests wait for one prefill.
 
-The keys only delay sequences: a sequence whose key another sequence holds waits, until a deadline
-that the engine sets. No block is found or shared by these keys, so equal keys of different blocks
-do no harm.
+A sequence whose key another sequence holds waits until a deadline that the engine sets. The keys
+find and share no block, so equal keys of different blocks do no harm.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ H = TypeVar("H", bound=Hashable)
 
 
 class SingleFlight(Generic[H]):
-    """Keys of blocks being computed; each key is held by the sequence that claimed it first."""
+    """The keys of blocks being computed. The sequence that claimed a key first holds it."""
 
     def __init__(self) -> None:
         self._holder_of: dict[bytes, H] = {}
         self._keys_of: dict[H, set[bytes]] = {}
 
     def begin(self, holder: H, keys: Iterable[bytes]) -> None:
-        """Claim the keys of blocks that `holder` starts to compute, except keys already claimed."""
+        """Claim the unclaimed keys of blocks that `holder` starts to compute."""
         mine = {key for key in keys if self._holder_of.setdefault(key, holder) == holder}
         if mine:
             self._keys_of.setdefault(holder, set()).update(mine)
@@ -39,10 +38,10 @@ class SingleFlight(Generic[H]):
             del self._keys_of[holder]
 
     def end(self, holder: H) -> None:
-        """Free all keys of `holder`, if it has any."""
+        """Free all keys of `holder`."""
         for key in self._keys_of.pop(holder, ()):
             del self._holder_of[key]
 
     def holder_of(self, key: bytes) -> H | None:
-        """Return the sequence that is computing this block; None if no sequence is."""
+        """Return the sequence that is computing the block with this key, if any."""
         return self._holder_of.get(key)

@@ -1,12 +1,9 @@
-"""The changes of leases' recurrent states, and the checkpoints that leases give to the tree.
+"""Changes of leases' recurrent states, and the state checkpoints that leases give to the tree.
 
     open -> [loading] -> (launched, [left_out], committed)* -> [forget] -> end
 
-A checkpoint that lies below the device is copied to a slot there, and all leases that begin at
-the checkpoint wait for the copy. If the copy fails, these leases have failed, as after a failed
-load of a block.
-
-Knows: leases, checkpoints, nodes. Does not know: rows, or which positions deserve a checkpoint.
+If a checkpoint lies below the device, it is copied to a device slot. All leases that begin at the
+checkpoint wait for the copy, and fail if it fails.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ class StateLeasing:
     def __init__(
         self, ref_counts: RefCounts, capacity: Capacity, *, in_place: bool = False
     ) -> None:
-        """`in_place`: each state is a ring buffer (`lease_states`)."""
+        """Create it without leases. With `in_place`, each recurrent state is a ring buffer."""
         self._in_place = in_place
         self._ref_counts = ref_counts
         self._capacity = capacity
@@ -39,10 +36,10 @@ class StateLeasing:
         self._may_start_over: set[Lease] = set()
 
     def may_open(self, node: Node, owner: str) -> bool:
-        """Return whether a lease that starts from `node`'s state checkpoint can have its slots now.
+        """Make room for a lease that starts from `node`'s state checkpoint, if possible now.
 
-        If sequences hold too many slots, each sequence that may start over gives up one until it
-        ends: its decodes overwrite the state that they read.
+        If sequences hold too many slots, each sequence that may start over gives up one slot. From
+        then on, its decodes overwrite the state that they read.
         """
         checkpoint = node.checkpoint
         loads = checkpoint is not None and checkpoint.device_slot is None
@@ -53,7 +50,7 @@ class StateLeasing:
         return self._capacity.state_copies.make_room(SEQUENCE_SLOTS + loads, owner, node)
 
     def is_short(self) -> bool:
-        """Return whether leases hold too many slots for a new lease, and no lease will shrink."""
+        """Return whether leases leave too few slots for a new lease, and no lease will shrink."""
         if not self._checkpoints.are_leased():
             return False
         states = (lease.states for lease in self._may_start_over)
@@ -65,9 +62,9 @@ class StateLeasing:
             self._may_start_over.add(lease)
 
     def open(self, lease: Lease, matched: int) -> None:
-        """Give a lease its slots (`may_open`); it starts from its node's state checkpoint, if any.
+        """Give a lease its slots and let it start from its node's state checkpoint, if any.
 
-        `matched`: blocks of its tokens in the tree, also after that checkpoint.
+        `matched` is the number of the lease's blocks in the tree, even after that checkpoint.
         """
         node, checkpoints = lease.node, self._checkpoints
         self.refresh(node)
@@ -81,7 +78,7 @@ class StateLeasing:
             checkpoints.used(node)
             checkpoints.read(node)
         owned = checkpoints.take(SEQUENCE_SLOTS, lease.owner)
-        assert owned is not None  # `may_open`
+        assert owned is not None  # ensured by `may_open`
         more = [] if self._in_place else checkpoints.take_for_answer(lease.owner)
         size = self._block_size
         checkpoints.counts.cut_tokens += matched * size - first.position
@@ -91,7 +88,7 @@ class StateLeasing:
         lease.states.in_place = self._in_place
 
     def complete(self, transfer: Transfer) -> None:
-        """Apply the end of a state's copy; the leases that waited for it may start, or failed."""
+        """Apply the end of a state's copy. The leases that waited for it become ready or fail."""
         leases, node = self._waiting.pop(transfer, []), transfer.nodes[0]
         for lease in leases:
             lease.loads -= 1
@@ -114,7 +111,7 @@ class StateLeasing:
     def pin(self, lease: Lease) -> None:
         """Hold the state checkpoint at the end of a lease's blocks while the lease is open."""
         node = lease.node
-        if node.checkpoint is not None:  # on the device: `may_pin`
+        if node.checkpoint is not None:  # on the device, as `may_pin` ensures
             first = StateAt(node.end * self._block_size, self._begin_at(lease, node))
             read = {first.slot: node}
             size = self._block_size
@@ -123,7 +120,7 @@ class StateLeasing:
             self._checkpoints.read(node)
 
     def want(self, lease: Lease, positions: Iterable[int]) -> None:
-        """Make the tree keep the states at these positions, except positions already passed."""
+        """Ask for state checkpoints at these positions. Positions already passed are ignored."""
         states, size = lease.states, self._block_size
         if states is not None and lease.shares:
             ends = {position // size * size for position in positions}
@@ -132,7 +129,7 @@ class StateLeasing:
             }
 
     def launched(self, lease: Lease, end: int, slot: int) -> None:
-        """Move on to the state in `slot`, which a launched row writes, at position `end`."""
+        """Record that a launched row writes the state at position `end` to `slot`."""
         states = lease.states
         assert states is not None
         states.before, states.at = states.at, StateAt(end, slot)
@@ -146,8 +143,8 @@ class StateLeasing:
     def verified(self, lease: Lease, end: int) -> int:
         """Return the position of the newest recurrent state that is valid up to `end`.
 
-        If the newest row's state is after `end`, the row's tokens are computed again from the
-        state before it.
+        If the newest row's state is after `end`, the row's tokens are computed again from the state
+        before it.
         """
         states = lease.states
         assert states is not None
@@ -158,14 +155,14 @@ class StateLeasing:
         return states.at.position
 
     def left_out(self, lease: Lease) -> None:
-        """Return to the state before the newest launched row: it is to be computed again."""
+        """Return to the state before the newest launched row, which is computed again."""
         states = lease.states
         assert states is not None
         states.at = states.before
         states.coming = [one for one in states.coming if one.position <= states.at.position]
 
     def committed(self, lease: Lease, end: int) -> None:
-        """Keep the states up to position `end`: the lease's blocks up to there are committed."""
+        """Keep the wanted states up to position `end`, where the lease's blocks are committed."""
         states = lease.states
         if states is None:
             return
@@ -180,7 +177,8 @@ class StateLeasing:
                 states.kept = one
 
     def refresh(self, node: Node) -> None:
-        """Order the state checkpoints up to `node` anew, after its retention has changed."""
+        """Update the eviction order of the checkpoints up to `node` after its retention has
+        changed."""
         if not self._checkpoints.is_empty:
             for one in node.way_up():
                 self._checkpoints.offer(one)
@@ -190,7 +188,7 @@ class StateLeasing:
         states = lease.states
         if states is None:
             return
-        if states.holds:  # the checkpoint that the tree gets is charged to its node's owner
+        if states.holds:  # from now on the checkpoint is charged to its node's owner
             self._checkpoints.end_hold(lease.owner)
             states.holds = False
         if states.kept is not None and not lease.failed:
@@ -203,7 +201,7 @@ class StateLeasing:
             lease.states.wanted, lease.states.coming, lease.states.kept = set(), [], None
 
     def forget(self, lease: Lease) -> list[Node]:
-        """Drop the kept state; return the nodes that have a state checkpoint of this lease."""
+        """Drop the kept state. Return the nodes with a state checkpoint that this lease gave."""
         states = lease.states
         if states is None:
             return []
@@ -211,12 +209,13 @@ class StateLeasing:
         return [node for node in states.given if node.attached and node.checkpoint is not None]
 
     def _begin_at(self, lease: Lease, node: Node) -> int:
-        """Return the device slot of a node's state, which the lease waits for if need be."""
+        """Return the device slot of a node's state. The lease waits while the state is being
+        loaded."""
         checkpoint = checkpoint_of(node)
         if checkpoint.device_slot is None:
             self._capacity.state_copies.load(node, lease.owner)
         coming, slot = checkpoint.coming.get(DEVICE_TIER), checkpoint.device_slot
-        assert slot is not None  # `may_open`
+        assert slot is not None  # ensured by `may_open`
         if coming is not None:
             self._waiting.setdefault(coming, []).append(lease)
             lease.loads += 1
@@ -227,7 +226,7 @@ class StateLeasing:
         for waiting in self._waiting.values():
             if lease in waiting:
                 waiting.remove(lease)
-        if not states.owned:  # the lease is a pin, which owns no slots
+        if not states.owned:  # the lease is a pin and owns no slots
             self._checkpoints.num_pinned -= len(states.read)
         for node in states.read.values():
             self._checkpoints.unread(node)
@@ -238,11 +237,10 @@ class StateLeasing:
     def _give(
         self, lease: Lease, states: LeaseStates, one: StateAt, *, at_end: bool = False
     ) -> bool:
-        """Make a recurrent state the checkpoint of its node; return False if it is not kept.
+        """Make a recurrent state the checkpoint of the node that ends at its position.
 
-        Its node is the node that ends at the state's position.
-
-        The lease gets another slot in exchange, unless it ends (`at_end`).
+        Returns False if the state is not kept. The lease gets another slot in exchange, unless it
+        ends (`at_end`).
         """
         checkpoints = self._checkpoints
         node = self._node_at(lease, one.position // self._block_size)
@@ -267,23 +265,22 @@ class StateLeasing:
         return True
 
     def _node_at(self, lease: Lease, block: int) -> Node | None:
-        """Return the lease's node in the tree that ends at `block`, splitting one if need be."""
+        """Return the lease's node in the tree that ends at `block`, after a split if needed."""
         at = Position.after(lease.node).cut(block)
         if not block or at.num_blocks != block or not at.node.attached:
             return None
         return self._ref_counts.split_at(at)
 
     def _unread(self, states: LeaseStates) -> None:
-        """End the reads of state checkpoints that neither the next row nor a repeated row needs."""
         for slot in [one for one in states.read if one not in (states.at.slot, states.before.slot)]:
             self._checkpoints.unread(states.read.pop(slot))
 
 
 def _may_keep(lease: Lease, block: int) -> bool:
-    """Return whether the tree may keep this lease's recurrent state before block number `block`.
+    """Return whether the tree may keep this lease's recurrent state at the start of `block`.
 
-    In a namespace that other owners read too, states are kept only at the end of its blocks: a
-    state elsewhere would show a reader where other owners' requests parted or stopped.
+    In a namespace that other owners read too, states are kept only at its last block's end. A state
+    elsewhere would show readers where other owners' requests differed or stopped.
     """
     _, span_end = lease.path.span_at(max(block - 1, 0))
     return span_end is None or span_end == block

@@ -1,6 +1,7 @@
 """The capacity of the device tier: blocks come from the free list, then from eviction.
 
-Where there is a slower tier, evicted blocks are copied there. When the copy has ended (`complete`):
+Where there is a slower tier, evicted blocks are copied there. The end of a copy (`complete`) has
+one of these outcomes:
 
     arrived       the blocks lie in the slower tier as well
     failed        the slot there is free again; the node is not copied down again before it is used
@@ -33,25 +34,28 @@ from storage.move import DEVICE_TIER, Tier
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """Usage of the device pool, in blocks: total = free + used, used = evictable + leased."""
+    """The usage of the device pool in blocks.
+
+    total = free + used, and used = evictable + leased.
+    """
 
     total: int
     free: int
     used: int
-    evictable: int  # blocks that could be evicted
-    leased: int  # blocks held in the tree, private to a lease, or detached and still held
+    evictable: int
+    leased: int  # blocks in the tree, private to a lease, or detached, that a lease holds
 
 
 @dataclass(frozen=True, slots=True)
 class TierUse:
-    """Usage of a tier below the device, in blocks."""
+    """The usage of a tier below the device, in blocks."""
 
     total: int
     used: int  # slots that hold a block or are being filled
 
 
 class Capacity:
-    """The device allocator and the owners' charges, always changed together."""
+    """The device allocator and the owners' charges, which always change together."""
 
     def __init__(
         self,
@@ -78,11 +82,11 @@ class Capacity:
 
     @property
     def obtainable(self) -> int:
-        """Number of device blocks obtainable in the end: free and evictable blocks."""
+        """The number of device blocks that are free or evictable."""
         return self.allocator.num_free + self._ref_counts.evictable_blocks
 
     def pool(self) -> PoolUse:
-        """Return the present usage of the device pool."""
+        """Return the usage of the device pool."""
         total, free = self.allocator.total, self.allocator.num_free
         evictable = self._ref_counts.evictable_blocks
         return PoolUse(total, free, total - free, evictable, total - free - evictable)
@@ -93,7 +97,8 @@ class Capacity:
         return {tier: TierUse(a.total, a.total - a.num_free) for tier, a in lower}
 
     def owners(self) -> dict[str, OwnerUse]:
-        """Return counts for every owner who held a device block or caused an eviction."""
+        """Count the blocks and evictions of each owner who held a device block or caused an
+        eviction."""
         held, counts = self._device.held, self.removals.eviction_log
         return {
             owner: OwnerUse(held.get(owner, 0), counts.caused[owner], counts.suffered[owner])
@@ -101,13 +106,14 @@ class Capacity:
         }
 
     def take(self, count: int, owner: str) -> BlockIds:
-        """Return `count` free blocks; the caller has made room for them."""
+        """Take `count` free blocks. The caller has made room for them."""
         return self._pools.take(DEVICE_TIER, count, owner)
 
     def take_now(self, count: int, owner: str) -> BlockIds | None:
-        """Return `count` blocks, dropping cached blocks rather than waiting; None if too few.
+        """Take `count` blocks without waiting, after dropping cached blocks if needed.
 
-        Where the tiers are partitioned, blocks that the owner gives up for them are copied down.
+        Returns None if too few blocks can be freed. In partitioned tiers, the owner's evicted
+        blocks are copied down instead.
         """
         if count > self.obtainable:
             return None
@@ -118,7 +124,7 @@ class Capacity:
         return self.take(count, owner) if is_free else None
 
     def is_partitioned(self, owner: str) -> bool:
-        """Return whether `owner` is limited to a part of each tier."""
+        """Return whether `owner` is limited to a partition of each tier."""
         return bool(self._device.parts) and owner != PUBLISHED
 
     @property
@@ -132,14 +138,17 @@ class Capacity:
         return is_leaving or self.state_copies.is_copied_down(owner)
 
     def is_coming(self, count: int) -> bool:
-        """Return whether `count` device blocks are free, or will be once copies have ended."""
+        """Return whether `count` device blocks are free or become free once copies have ended."""
         free = self.allocator.num_free
         if self._device.parts:
             return count <= free + sum(self._in_flight.leaving.values())
         return count <= free + self._ref_counts.evictable_blocks
 
     def keepable(self, partial: Partial | None, count: int) -> Partial | None:
-        """Return the partial match; None if keeping its block leaves fewer than `count` blocks."""
+        """Return the partial match, or None if keeping its block leaves too little room.
+
+        The room needed is `count` blocks.
+        """
         if partial is None:
             return None
         kept = self._ref_counts.cost(Position.after(partial.node))
@@ -148,7 +157,7 @@ class Capacity:
     def make_room(self, count: int, owner: str, beside: Partial | None) -> bool:
         """Evict until `count` blocks are free, but keep `beside`; return whether they are free.
 
-        False: not now, but planned copies may free some blocks.
+        After False, planned copies may still free blocks.
         """
         if count <= self.allocator.num_free:
             return True
@@ -162,8 +171,8 @@ class Capacity:
     def make_own_room(self, needs: Mapping[str, int]) -> bool:
         """Evict owners' own blocks where their needs exceed their partitions.
 
-        Blocks are evicted even if other blocks are free, so that the blocks which an owner keeps do
-        not depend on other owners. Returns whether all needed blocks are free now.
+        Blocks are evicted even if other blocks are free. So the blocks that an owner keeps do not
+        depend on other owners. Returns whether all needed blocks are free now.
         """
         is_done = [self.offloader.trim(DEVICE_TIER, owner, more) for owner, more in needs.items()]
         return all(is_done) and sum(needs.values()) <= self.allocator.num_free
@@ -173,7 +182,7 @@ class Capacity:
         self._pools.give_back(DEVICE_TIER, ids, owner)
 
     def placed(self, node: Node, count: int, owner: str) -> None:
-        """Move the charge for new blocks of `node` from `owner` to the owner of the node."""
+        """Move the charge for new blocks of `node` from `owner` to the node's owner."""
         self._device.charge(owner, -count)
         self._device.charge(node.owner, count)
         self.landed(node)
@@ -181,8 +190,8 @@ class Capacity:
     def adopt(self, node: Node, owner: str) -> None:
         """Charge the blocks of `node` and of all its ancestors to `owner` from now on.
 
-        The blocks are all on the device, and none is being copied (`may_adopt`). Their records on
-        disk are sealed for their former owners and could not be read, so they are forgotten.
+        All blocks are on the device and not being copied (`may_adopt`). Their records on disk are
+        sealed for their former owners, so they are forgotten.
         """
         for current in node.way_up():
             if current.owner == owner:
@@ -197,30 +206,30 @@ class Capacity:
             before = current.owner
             self.checkpoints.withdraw(current)
             self._ref_counts.tree.give(current, owner)
-            current.retained_until = 0.0  # a mark belongs to its owner alone
+            current.retained_until = 0.0
             self.checkpoints.adopted(current, before)
             self._ref_counts.note_redundant(current)
 
     def may_adopt(self, node: Node, owner: str) -> bool:
-        """Return whether no other owner's block is being copied up to the end of `node`."""
+        """Return whether no other owner's block up to the end of `node` is being copied."""
         return not any(one.transfers and one.owner != owner for one in node.way_up())
 
     def took_on_disk(self, taken: Iterable[int], erased: Iterable[int]) -> None:
-        """Reserve disk slots that the tree uses after a start; plan to erase the `erased` slots."""
+        """Reserve the disk slots that the tree uses after a start, and plan to erase others."""
         slots = np.array(list(taken), dtype=np.int32)
         self.allocators[Tier.DISK].reserve(slots)
         self._in_flight.erase(erased)
 
     def complete(self, transfer: Transfer) -> list[tuple[Node, int]]:
-        """Apply the end of all copies of a transfer to a slower tier, arrived or not.
+        """Apply the end of all copies of a transfer to a slower tier.
 
-        Returns the blocks whose source was found to be damaged, as nodes and positions.
+        Returns the blocks whose source is damaged, as nodes and positions.
         """
         self._in_flight.close(transfer)
         if transfer.makes_room:
             owner, blocks = transfer.nodes[0].owner, transfer.end - transfer.start
             self.quota_usages[transfer.source].leaving(owner, -blocks)
-        for node, start, end in reversed(transfer.parts()):  # from the tail, as eviction goes
+        for node, start, end in reversed(transfer.parts()):  # from the tail, as in eviction
             node.transfers.remove(transfer)
             self._land(transfer, node, start, end)
             self._ref_counts.note_redundant(node)
@@ -231,7 +240,7 @@ class Capacity:
         return [(transfer.node_at(position), position) for position in sorted(transfer.lost)]
 
     def landed(self, node: Node) -> None:
-        """Update the node after copies of some of its blocks, up or down, have ended."""
+        """Update the node after copies of some of its blocks have ended."""
         self._ref_counts.note_redundant(node)
         self._stands_still(node)
 
@@ -241,7 +250,7 @@ class Capacity:
             self.removals.free_nodes([node])
 
     def _land(self, transfer: Transfer, node: Node, start: int, end: int) -> None:
-        """Note which blocks arrived in the target tier; free the target slots of other blocks."""
+        """Record the blocks that arrived in the target tier, and free the slots of the others."""
         log = self.removals.eviction_log
         if not transfer.missed:
             node.edge.change(slice(start, end), LAND, transfer.target)
@@ -260,9 +269,9 @@ class Capacity:
             node.kept = False
 
     def _vacate(self, transfer: Transfer, node: Node, start: int, end: int) -> bool:
-        """Forget blocks [start, end) in the source tier, unless they are used or copied again.
+        """Forget blocks [start, end) in the source tier unless they are used or copied again.
 
-        False: nothing was forgotten.
+        Returns False if nothing was forgotten.
         """
         source, owner = transfer.source, transfer.for_owner
         comes_back = any(one.target is DEVICE_TIER for one in node.transfers)

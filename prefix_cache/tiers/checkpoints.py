@@ -1,19 +1,16 @@
-"""State checkpoints: which tiers have copies of kept recurrent states, and which give up slots.
+"""State checkpoints: recurrent states that the tree keeps, and their slots in each tier.
 
-    device slot 0   never holds a state: rows of a first token and padding rows name it
+    device slot 0   never holds a state; rows that need no state name it
     from 1 on       free, a running sequence's (`leases.lease_states`), or a node's checkpoint
-    below           free, a node's checkpoint, or being filled with one
+    lower tiers     free, a node's checkpoint, or being filled
 
-A checkpoint lasts as long as its node's last block lies in any tier and one tier has its state.
-Where a slot is needed on the device (for a sequence, or for a checkpoint of an owner that has its
-share already), the checkpoint that is worth least gives up its slot. Checkpoints that a lease may
-still read or that are being copied (`state_copies`) keep theirs.
+A checkpoint lasts while its node's last block is in some tier and some tier has its state. When a
+slot is needed on the device, the checkpoint of least worth gives up its slot. A checkpoint that a
+lease may read or that is being copied keeps its slot.
 
-Where tiers are partitioned, sequences have at most half of the device's slots, and each owner has a
-partition of the others, and takes the slots for its answers' ends from it. So the states that an
-owner finds again do not depend on how many sequences others run.
-
-Knows: nodes, tiers, owners. Does not know: what is in a slot, or which states deserve a slot.
+Where tiers are partitioned, sequences get at most half of the device's slots. Each owner has a
+partition of the other half. So the states that an owner finds do not depend on how many sequences
+other owners run.
 """
 
 from __future__ import annotations
@@ -34,10 +31,10 @@ from prefix_cache.tree.match import last_checkpoint
 from prefix_cache.tree.node import Checkpoint, Node, Position
 from storage.move import DEVICE_TIER, DISK_TIER, FIRST_SLOT
 
-SEQUENCE_SLOTS = 2  # slots that a running sequence needs
-# slots of a running sequence that also keeps the state at its answer's end
+SEQUENCE_SLOTS = 2
+# slots of a running sequence that also keeps the recurrent state at its answer's end
 ANSWER_SLOTS = SEQUENCE_SLOTS + 1
-# slots of a running sequence, and one for the checkpoint that it starts from
+# slots of a running sequence and of the checkpoint that it starts from
 LEAST_SLOTS = SEQUENCE_SLOTS + 1
 
 
@@ -52,11 +49,11 @@ class CheckpointCounts:
     refused: int = 0  # states that were not kept for lack of a slot
     copied_down: int = 0
     loaded: int = 0  # checkpoints copied back to the device
-    failed: int = 0  # copies of checkpoints that failed
+    failed: int = 0
 
 
 class Checkpoints:
-    """The state slots of one cache in all tiers. Used by one thread only."""
+    """The state slots of a cache in all tiers. Used by one thread only."""
 
     def __init__(
         self,
@@ -66,10 +63,10 @@ class Checkpoints:
         in_flight: InFlight,
         max_running: int = 0,
     ) -> None:
-        """Divide `num_states` state slots; 0: the model has no recurrent layers.
+        """Divide `num_states` state slots, which are 0 for a model without recurrent layers.
 
-        `max_running`: sequences that may run at once; 0: unknown.
-        Raises ValueError for fewer than one sequence needs.
+        `max_running` is the maximum number of sequences that run at once, or 0 if unknown. Raises
+        ValueError if the slots are too few for one sequence.
         """
         if 0 < num_states < FIRST_SLOT + LEAST_SLOTS:
             raise ValueError(f"{num_states} state slots are too few for one sequence")
@@ -78,7 +75,7 @@ class Checkpoints:
         self.device = self.tiers[DEVICE_TIER]
         self.counts = CheckpointCounts()
         self.num_pinned = 0  # checkpoints of pinned prefixes
-        self.grown: set[str] = set()  # owners with new copies in any tier since last cleared
+        self.grown: set[str] = set()  # owners with new copies since the last clearing
         self._sizes = tiers
         # Slots outside all owners' partitions, where tiers are partitioned.
         half = self.device.usage.total - self.device.usage.total // 2
@@ -87,7 +84,7 @@ class Checkpoints:
 
     @property
     def num_leased(self) -> int:
-        """Number of device slots that sequences hold, not counting slots of owners' partitions."""
+        """The number of device slots that sequences hold outside all owners' partitions."""
         device = self.device
         return device.usage.total - device.allocator.num_free - device.num_used - device.num_held
 
@@ -105,31 +102,32 @@ class Checkpoints:
         """Return whether `count` device slots can be freed now while `beside` keeps its state."""
         free, candidates = self.device.allocator.num_free, self.device.candidates
         if self.is_partitioned and self.num_leased:
-            # other owners' parts are taken only for a sequence that else would never run
+            # A sequence takes slots of other owners' partitions only if it could never run
+            # otherwise.
             return free >= count and self.num_leased + count <= self._for_sequences
         if free >= count:
             return True
         return free + len(candidates) - (beside is not None and beside in candidates) >= count
 
     def are_leased(self) -> bool:
-        """Return whether sequences hold so many device slots that no other sequence has room."""
+        """Return whether running sequences leave too few device slots for another sequence."""
         if self.is_partitioned:
             return self.num_leased + SEQUENCE_SLOTS > self._for_sequences
         return not self.can_take(SEQUENCE_SLOTS)
 
     def take(self, count: int, owner: str) -> list[int] | None:
-        """Return `count` device slots for `owner`, evicting if need be; None: too few for now.
+        """Take `count` device slots for `owner`, after evictions if needed.
 
-        After None, nothing has changed.
+        Returns None if too few slots can be freed now. Then nothing has changed.
         """
         return self.device.take(count) if self.free(count, owner) else None
 
     def take_for_answer(self, owner: str) -> list[int]:
-        """Return one more slot for the recurrent state at an answer's end, or no slot.
+        """Take one more slot for the recurrent state at an answer's end, or none.
 
-        Gives a slot only while sequences have less than half of the slots, so that no sequence
-        waits. Where tiers are partitioned, the slot is charged to the owner's partition
-        (`end_hold`) in any case.
+        Only while sequences have less than half of the slots, so that no sequence waits for this
+        one. Where tiers are partitioned, the slot is charged to the owner's partition until
+        `end_hold`.
         """
         if not self.is_partitioned:
             is_rich = 2 * self.num_leased < self.device.usage.total
@@ -139,11 +137,12 @@ class Checkpoints:
         return [self.device.hold(owner)]
 
     def end_hold(self, owner: str) -> None:
-        """Stop charging a slot of `take_for_answer` to the owner's partition; it stays taken."""
+        """Stop charging a slot of `take_for_answer` to the owner's partition. The slot stays
+        taken."""
         self.device.end_hold(owner)
 
     def free(self, count: int, owner: str) -> bool:
-        """Free `count` device slots for `owner`, like `take`; False: impossible now."""
+        """Free `count` device slots for `owner`; return False if that is impossible now."""
         if not self.can_take(count):
             return False
         while self.device.allocator.num_free < count:
@@ -154,20 +153,28 @@ class Checkpoints:
         return True
 
     def take_in_exchange(self, owner: str) -> list[int] | None:
-        """Return a device slot in exchange for one that `owner` gives the tree; None: not now."""
+        """Take a device slot in exchange for one that `owner` gives to the tree.
+
+        Returns None if no slot is free now.
+        """
         if not self.is_partitioned:
             return self.take(1, owner)
-        # The sequence holds no more than before, and the tree's part has room: `may_put`.
+        # The sequence holds no more slots than before, and the owner's partition has room
+        # (`may_put`).
         return self.device.take(1) if self.device.allocator.num_free else None
 
     def may_put(self, owner: str) -> bool:
-        """Return whether `owner` may have a further state checkpoint, after evicting own ones."""
+        """Make room for one more state checkpoint of `owner` within its share.
+
+        Returns False if its other checkpoints cannot be evicted now.
+        """
         return self.device.is_exempt(owner) or self._trim(self.device, owner, 1)
 
     def put(self, node: Node, slot: int, *, parts: bool = False) -> None:
-        """Make the recurrent state in a sequence's `slot` the checkpoint of `node` in the tree.
+        """Make the recurrent state in a sequence's `slot` the checkpoint of `node`.
 
-        `parts`: whether another sequence's tokens differ from this sequence's after `node`.
+        `parts` means that another sequence's tokens differ from this sequence's tokens after
+        `node`.
         """
         if node.checkpoint is None:
             node.checkpoint = Checkpoint(starts=int(parts))
@@ -178,7 +185,7 @@ class Checkpoints:
             self.offer(last_checkpoint(Position.after(node.parent)).node)
 
     def drop(self, node: Node) -> None:
-        """Free all slots of a node's state checkpoint, if any; no slot of these is in use."""
+        """Free all slots of a node's state checkpoint, none of which is in use."""
         checkpoint = node.checkpoint
         if checkpoint is None:
             return
@@ -188,29 +195,29 @@ class Checkpoints:
             self.forget(self.tiers[tier], node)
 
     def read(self, node: Node) -> None:
-        """Note that one more lease may read the node's state checkpoint."""
+        """Count one more lease that may read the node's state checkpoint."""
         checkpoint_of(node).readers += 1
         self.device.candidates.discard(node)
 
     def unread(self, node: Node) -> None:
-        """Note that a lease cannot read the node's state checkpoint any more."""
+        """Count one lease fewer that may read the node's state checkpoint."""
         checkpoint_of(node).readers -= 1
         self.offer(node)
 
     def used(self, node: Node) -> None:
-        """Note a use of the node's state checkpoint, which is then evicted later."""
+        """Record a use of the node's state checkpoint, which delays its eviction."""
         checkpoint_of(node).kept = True
         for tier in checkpoint_of(node).copies:
             self.tiers[tier].used(node)
 
     def offer(self, node: Node) -> None:
-        """Make a node's state checkpoint, if any, a candidate at its present place in each tier."""
+        """Make the node's state checkpoint a candidate for eviction in each tier that has it."""
         if node.checkpoint is not None:
             for tier in node.checkpoint.copies:
                 self.tiers[tier].offer(node)
 
     def withdraw(self, node: Node) -> None:
-        """Withdraw a node that leaves the tree, or changes its owner, from the candidates."""
+        """Remove the node's state checkpoint from the candidates for eviction."""
         if node.checkpoint is not None:
             for at in self.tiers.values():
                 at.candidates.discard(node)
@@ -242,13 +249,13 @@ class Checkpoints:
             at.partition(parts, self._for_sequences if at is self.device else 0)
 
     def trim(self, owner: str) -> None:
-        """Evict states until `owner` keeps to its share in every tier, except for states in use."""
+        """Evict `owner`'s states until it keeps to its share in every tier. States in use stay."""
         for at in self.tiers.values():
             if not at.is_exempt(owner):
                 self._trim(at, owner)
 
     def trim_exceeding(self) -> None:
-        """Evict recurrent states of owners that may be over their share, as `trim` does."""
+        """Evict recurrent states of owners that may exceed their share, as `trim` does."""
         over = set[str]()
         for at in self.tiers.values():
             over |= at.usage.exceeding
@@ -257,39 +264,38 @@ class Checkpoints:
             self.trim(owner)
 
     def may_pin(self) -> bool:
-        """Return whether one more state checkpoint may be pinned beside what sequences need."""
+        """Return whether pinning one more state checkpoint leaves sequences enough slots."""
         return self.device.usage.total - self.num_pinned > self._for_sequences
 
     def restored(self, node: Node, slot: int) -> None:
-        """Make the recurrent state in a disk slot the checkpoint of a node that is on disk too."""
+        """Make the recurrent state in a disk slot the checkpoint of a node on disk."""
         node.checkpoint = Checkpoint()
         self.tiers[DISK_TIER].allocator.reserve(np.array([slot], dtype=np.int32))
         self.tiers[DISK_TIER].put(node, slot)
 
     def evict(self, at: TierStates, node: Node) -> None:
-        """Give up a copy because its slot is needed."""
+        """Evict a copy of the node's state checkpoint because its slot is needed."""
         at.policy_of(node.owner).evicted(node)
         self.counts.evicted += at is self.device
         self.forget(at, node)
 
     def forget(self, at: TierStates, node: Node) -> None:
-        """Free the slot of one copy; with its last copy, the state checkpoint is removed."""
+        """Free the slot of one copy. The state checkpoint is removed with its last copy."""
         self.erase(at, at.forget(node))
         self.clear(node)
 
     def clear(self, node: Node) -> None:
-        """Remove the node's state checkpoint unless a tier has its state or a copy is under way."""
+        """Remove the node's state checkpoint if no tier has its state and no copy is under way."""
         checkpoint = node.checkpoint
         if checkpoint is not None and not (checkpoint.copies or checkpoint.coming):
             node.checkpoint = None
 
     def erase(self, at: TierStates, slot: int) -> None:
-        """Plan to erase the recurrent state in a freed slot, if the slot is on disk."""
+        """Plan to erase a freed slot on disk. Slots of other tiers need no erasure."""
         if at.tier is DISK_TIER:
             self._in_flight.erase(self._sizes.erased_with(slot))
 
     def _trim(self, at: TierStates, owner: str, more: int = 0) -> bool:
-        """Evict until `owner` keeps to its share with `more` copies; False: some are in use."""
         while at.usage.excess(owner, more):
             node = at.own_victim(owner)
             if node is None:

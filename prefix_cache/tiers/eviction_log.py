@@ -1,6 +1,6 @@
 """Counts of copies between tiers and of evictions, in blocks, and the last evictions.
 
-The last evictions between different owners are listed: whose block, for whom, from which tier, why.
+The last evictions between different owners are listed with tier and reason.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from typing import NamedTuple
 
 from storage.move import DEVICE_TIER, Tier
 
-MAX_EVICTIONS = 4096  # maximum number of kinds that are counted by owner
+MAX_EVICTIONS = 4096  # maximum number of kinds of eviction that are counted by owner
 LOG_LENGTH = 1000
 
 
 class Reason(Enum):
-    """Reasons why a copy of a block was given up."""
+    """The reasons why a copy of a block was given up."""
 
     COPIED = "copied"  # a copy remains in a slower tier
     DOUBLE = "double"  # a copy remains in a faster tier
     NO_ROOM = "no_room"  # the last copy; the tier below had no room or does not exist
-    UNEARNED = "unearned"  # the last copy; the block was never reused, so it does not go to disk
+    UNEARNED = "unearned"  # the last copy; a block that was never reused does not go to disk
     BUSY = "busy"  # the last copy; the disk had too many writes under way
     UNKEPT = "unkept"  # the last copy; an earlier copy to the tier below had failed
     URGENT = "urgent"  # the last copy; a running sequence needed the room at once
-    BEHIND = "behind"  # the last copy; the block built on a dropped block
-    LOST = "lost"  # a copy of this block, or of a block before it, was damaged
-    TIER_GONE = "tier_gone"  # a tier lost all of its blocks
+    BEHIND = "behind"  # the last copy; the block followed a dropped block
+    LOST = "lost"  # a copy of this block or of a block before it was damaged
+    TIER_GONE = "tier_gone"  # the tier lost all its blocks
 
-    __hash__ = object.__hash__  # members are singletons, and Enum's hash is far slower
+    __hash__ = object.__hash__  # faster than Enum's own hash, for singletons
 
 
-COPIED, DOUBLE, NO_ROOM = Reason.COPIED, Reason.DOUBLE, Reason.NO_ROOM  # the frequent reasons
+COPIED, DOUBLE, NO_ROOM = Reason.COPIED, Reason.DOUBLE, Reason.NO_ROOM
 
 
 class Eviction(NamedTuple):
-    """A kind of eviction: tier, reason, the blocks' owner, and the owner served ("": none)."""
+    """A kind of eviction. `for_owner` needed the room, or is "" if no owner did."""
 
     tier: Tier
     reason: Reason
@@ -53,16 +53,16 @@ class EvictionEntry(NamedTuple):
 
 
 class EvictionLog:
-    """Counts of evictions by tier, and the last evictions between owners. Read for reports.
+    """Counts of evictions by tier, and the last evictions between owners.
 
-    Equal evictions in a row are one entry, at the last time that a caller passed to the cache.
+    Equal evictions in a row form one entry with the time of the last.
     """
 
     def __init__(self) -> None:
         self.now = 0.0  # monotonic seconds, set by the cache
         self.written = dict.fromkeys(Tier, 0)  # blocks copied into each lower tier
         self.loaded = dict.fromkeys(Tier, 0)  # blocks copied up from each tier
-        self.failed = dict.fromkeys(Tier, 0)  # failed copies into each tier
+        self.failed = dict.fromkeys(Tier, 0)
         self.evicted: Counter[Eviction] = Counter()
         # Device blocks evicted for an owner (caused), and of that owner (suffered).
         self.caused: Counter[str] = Counter()
@@ -70,7 +70,7 @@ class EvictionLog:
         self._last: deque[EvictionEntry] = deque(maxlen=LOG_LENGTH)
 
     def evict(self, eviction: Eviction, blocks: int) -> None:
-        """Count evicted copies; past MAX_EVICTIONS kinds, count new kinds without owners."""
+        """Count evicted copies. After MAX_EVICTIONS kinds, new kinds are counted without owners."""
         tier, _, of_owner, for_owner = eviction
         if tier is DEVICE_TIER:
             self.caused[for_owner or of_owner] += blocks
@@ -90,7 +90,7 @@ class EvictionLog:
         return dict(counts)
 
     def entries(self) -> list[EvictionEntry]:
-        """List the last evictions of one owner's blocks for another owner, newest first."""
+        """List the last evictions between different owners, newest first."""
         return list(reversed(self._last))
 
     def _note(self, eviction: Eviction, blocks: int) -> None:

@@ -20,26 +20,26 @@ NOTHING = Plan()
 
 
 class CopyOutcome(Enum):
-    """Outcomes of one block's move."""
+    """The outcomes of one block's move."""
 
     DONE = "done"
-    FAILED = "failed"  # the block stays where it was
-    LOST = "lost"  # the source copy is damaged
+    FAILED = "failed"  # the block stays in the source tier
+    LOST = "lost"
 
 
 class InFlight:
     """The copies under way, and the plan that the engine has not fetched yet."""
 
     def __init__(self) -> None:
-        # Transfers by their first move while no move has ended: the moves of a transfer usually end
-        # together. If only some have ended, all moves of the transfer are in `_apart`.
+        # Transfers by their first move while no move has ended. Usually the moves of a transfer end
+        # together. Otherwise, all moves of the transfer are in `_apart`.
         self._whole: dict[Move, Transfer] = {}
         self._apart: dict[Move, Transfer] = {}
         self._transfers: dict[Transfer, None] = {}
         self._moves: list[Move] = []
         self._records: dict[Move, BlockRecord] = {}
         self._erase: list[int] = []
-        # By tier, read only: copies under way that free room in the tier, and copies into the tier.
+        # By tier: copies under way that free room in the tier, and copies into the tier.
         self.leaving = dict.fromkeys(Tier, 0)
         self.arriving = dict.fromkeys(Tier, 0)
         self.disk_writes: Counter[str] = Counter()  # copies to disk under way, by owner
@@ -49,15 +49,15 @@ class InFlight:
 
     @property
     def plans_loads(self) -> bool:
-        """True if the next plan copies blocks to the device. Goes through the whole plan."""
+        """True if the next plan copies blocks to the device. Reads the whole plan."""
         return any(move.target_tier is DEVICE_TIER for move in self._moves)
 
     def transfers(self) -> list[Transfer]:
-        """Return the incomplete transfers; for checks."""
+        """Return the incomplete transfers. Used by checks."""
         return list(self._transfers)
 
     def open_moves(self) -> list[tuple[Move, Transfer, int]]:
-        """Return the copies under way with their blocks' positions; for checks."""
+        """Return the copies under way with their blocks' positions. Used by checks."""
         whole = [(move, transfer) for transfer in self._whole.values() for move in transfer.moves]
         moves = [*whole, *self._apart.items()]
         return [(move, transfer, _position(transfer, move)) for move, transfer in moves]
@@ -72,7 +72,7 @@ class InFlight:
         for_owner: str,
         makes_room: bool = False,
     ) -> Transfer:
-        """Plan to copy blocks of `node`, from place `start` on, to `slots` of another tier."""
+        """Plan to copy blocks of `node`, from index `start` on, to `slots` of another tier."""
         (source, target), count, first = ends, len(slots), node.start + start
         froms = node.edge.begin(start, ends, slots)
         moves = list(map(Move, repeat(source), froms, repeat(target), slots.tolist()))
@@ -111,7 +111,7 @@ class InFlight:
         return transfer
 
     def transfers_of(self, moves: Sequence[Move]) -> Iterator[Transfer]:
-        """Yield the transfers of these moves, except transfers of which some moves have ended."""
+        """Yield the transfers of these moves for which no move has ended."""
         at = 0
         while at < len(moves):
             transfer = self._whole.get(moves[at])
@@ -122,7 +122,7 @@ class InFlight:
             at += len(transfer.moves)
 
     def end(self, moves: Iterable[Move], outcome: CopyOutcome) -> Iterator[Transfer]:
-        """Note that these copies have ended; yield each transfer when its last copy has ended.
+        """Record that these copies have ended. Yield each transfer whose last copy has ended.
 
         Raises UnknownMove at the first move that is not under way.
         """
@@ -142,7 +142,8 @@ class InFlight:
                 yield transfer
 
     def _ending(self, ended: list[Move], at: int) -> tuple[Transfer, int]:
-        """Return the transfer of the move at `at`, and how many moves from `at` on it has."""
+        """Return the transfer of the move at index `at`, and how many moves from there on are its
+        own."""
         move = ended[at]
         transfer = self._whole.get(move)
         if transfer is not None and ended[at : at + len(transfer.moves)] == transfer.moves:
@@ -163,7 +164,7 @@ class InFlight:
         del self._transfers[transfer]
 
     def void(self, tier: Tier) -> None:
-        """Fail all copies under way to `tier`, whatever their reports say."""
+        """Count all copies under way to `tier` as failed, whatever their reports say."""
         for transfer in self._transfers:
             if transfer.target is tier:
                 last = max(transfer.end, transfer.start + 1)  # a state has no run of blocks
@@ -174,7 +175,7 @@ class InFlight:
         self._erase += slots
 
     def take_plan(self) -> Plan:
-        """Return and clear the plan of copies and erasures requested since the last call."""
+        """Return the copies and erasures planned since the last call."""
         if not self._moves and not self._erase:
             return NOTHING
         plan = Plan(tuple(self._moves), self._records, tuple(dict.fromkeys(self._erase)))
@@ -183,7 +184,7 @@ class InFlight:
 
 
 def _miss(transfer: Transfer, moves: list[Move], outcome: CopyOutcome) -> None:
-    """Note that the blocks of these moves have not arrived, and are damaged if LOST."""
+    """Record that the blocks of these moves have not arrived, and are damaged if LOST."""
     positions = [_position(transfer, move) for move in moves]
     transfer.missed.update(positions)
     if outcome is CopyOutcome.LOST:

@@ -1,4 +1,4 @@
-"""The offloader: moves blocks from device to host, from host to disk, or out of the cache.
+"""The offloader: moves KV blocks from device to host, from host to disk, or out of the cache.
 
     the next victims of a tier                  what is done with them
     ------------------------------------------------------------------------------------
@@ -10,16 +10,11 @@
       and never more at once than it writes
     else                                        dropped, with all blocks that build on them
 
-Where tiers are partitioned, an owner's blocks are evicted only because of blocks that this owner
-holds and needs (`trim`), however many blocks are free. So the blocks that an owner finds depend on
-its own requests alone.
+Where tiers are partitioned, an owner's blocks are evicted only to make room for the same owner. So
+the blocks that an owner finds depend on its own requests alone.
 
-Victims come from the tail of the tree's leaves, so the remaining blocks are always a whole prefix.
-A lower tier first gives up copies of blocks that also lie in a faster tier: these copies have no
-use as long as the faster ones are there.
-
-Knows: which blocks are offloaded, and where to. Does not know: leases, what a removal changes
-(`removals`), what follows when a copy has ended (`capacity`), or loads (`loader`).
+Victims come from the ends of the tree's leaves, so the remaining blocks are always a whole prefix.
+A lower tier first gives up copies of blocks that also lie in a faster tier.
 """
 
 from __future__ import annotations
@@ -41,7 +36,8 @@ from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
 
 class Offloader:
-    """Offloader of blocks to make room in a tier. Used by one thread only."""
+    """A component that makes room in a tier by moving or dropping blocks. Used by one thread
+    only."""
 
     def __init__(
         self,
@@ -84,7 +80,7 @@ class Offloader:
         return device.num_free >= count
 
     def make_room_now(self, count: int, owner: str, reason: Reason = Reason.URGENT) -> bool:
-        """Free `count` device blocks like `make_room`, but drop blocks instead of copying them."""
+        """Free `count` device blocks by dropping blocks instead of copying them."""
         while (short := count - self._device.num_free) > 0:
             chosen = self._ref_counts.candidates.choose(owner, short, count)
             if chosen is None:
@@ -98,33 +94,34 @@ class Offloader:
         return True
 
     def make_ahead(self) -> None:
-        """Start copies so that some device blocks are free before any request needs them.
+        """Start copies so that some device blocks are free before a request needs them.
 
-        Where the device is partitioned, some blocks are outside of all partitions.
+        Where the device is partitioned, some blocks are outside all partitions anyway.
         """
         if self._has_lower and self._tiers.ahead and not self._quota_usages[DEVICE_TIER].parts:
             self.make_room(min(self._tiers.ahead, self._device.total), "")
 
     def trim(self, tier: Tier, owner: str, more: int = 0) -> bool:
-        """Start to evict the blocks by which `owner` exceeds its ceiling with `more` blocks.
+        """Start to evict the blocks by which `owner` would exceed its ceiling with `more` blocks.
 
-        Blocks that sequences use stay. Returns False while copies have to end first. Then no
-        later leaf is evicted either, so that the choice does not depend on the time of copies.
+        Blocks that sequences use stay. Returns False while copies have to end first. No later leaf
+        is evicted before they end, so the choice does not depend on how long copies take.
         """
         leaves, quota_usage = self._ref_counts.leaves[tier], self._quota_usages[tier]
         while over := quota_usage.excess(owner, more):
             node = leaves.own(owner)
-            if node is None:  # the remaining blocks are used by sequences or being copied
+            if node is None:  # the other blocks are in use or being copied
                 return not (quota_usage.parts and quota_usage.is_leaving(owner))
             if self._push_down(tier, node, over, owner):
                 return False
         return True
 
     def save(self, node: Node, blocks: int) -> int:
-        """Start to copy up to `blocks` blocks of `node` to disk, the first blocks not on disk.
+        """Start to copy up to `blocks` blocks of `node` to disk.
 
-        The blocks also keep their other copies. To make room, only blocks are evicted that lie on
-        disk alone and that the policy values less. Returns how many copies were planned.
+        The copied blocks are the first that are not on disk, and keep their other copies. Room is
+        made only by evicting blocks that lie on disk alone and that the policy values less. Returns
+        the number of planned copies.
         """
         allocator, leaves = self._allocators[DISK_TIER], self._ref_counts.leaves[DISK_TIER]
         states = node.edge.states
@@ -137,7 +134,7 @@ class Offloader:
         alike = places - places[0] == np.arange(len(places))
         run = int(np.count_nonzero(np.logical_and.accumulate(alike & (in_host == in_host[0]))))
         is_apart, wanted = bool(self._quota_usages[DISK_TIER].parts), min(blocks, run)
-        if not (is_apart and node.owner == PUBLISHED):  # tenants' blocks build on published blocks
+        if not (is_apart and node.owner == PUBLISHED):  # tenants' blocks follow published blocks
             wanted = self._within_ceiling(DISK_TIER, wanted, node, False)
         while (short := wanted - allocator.num_free) > 0:
             chosen = None if is_apart else leaves.spare(node.owner, short, wanted)
@@ -154,7 +151,7 @@ class Offloader:
     def _choose(
         self, wanted: int, count: int, owner: str, skipped: list[Node]
     ) -> tuple[Node, int] | None:
-        """Choose the next victim on the device; wait for copies before breaking floors."""
+        """Choose the next victim on the device. Wait for copies before breaking owners' floors."""
         leaves = self._ref_counts.leaves[DEVICE_TIER]
         chosen = leaves.spare(owner, wanted, count)
         waits = skipped or self._in_flight.leaving[DEVICE_TIER]
@@ -163,10 +160,10 @@ class Offloader:
         return chosen
 
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str, awaited: int = 0) -> int:
-        """Free slots of the node's last blocks in `tier` or start copies that will; return 0 then.
+        """Free slots of the node's last blocks in `tier`, or start copies that will free them.
 
-        Else the node stays as it is, and waits for the returned number of slots that are being
-        vacated in the tier below. Other nodes already wait for `awaited` of these.
+        Returns 0 then. Otherwise the node waits for slots that are being vacated in the tier below,
+        and the result is their number. Other nodes already wait for `awaited` of these slots.
         """
         below = self._below[tier]
         if below is None:
@@ -185,7 +182,7 @@ class Offloader:
                 return 0
             if coming:
                 return coming
-        if node.transfers:  # the node's copies under way make room for these blocks
+        if node.transfers:
             return wanted
         self._removals.lose(tier, node, wanted, owner, refusal or NO_ROOM)
         return 0
@@ -193,7 +190,6 @@ class Offloader:
     def _begin(
         self, node: Node, places: tuple[int, int], ends: tuple[Tier, Tier], owner: str
     ) -> None:
-        """Start to copy the blocks [start, end) down a tier, to make room for `owner`."""
         (start, end), (source, target) = places, ends
         slots = self._pools.take(target, end - start, node.owner)
         self._quota_usages[source].leaving(node.owner, end - start)
@@ -201,12 +197,9 @@ class Offloader:
         self._ref_counts.withdraw(node)
 
     def _refusal(self, below: Tier, node: Node, must: bool) -> Reason | None:
-        """Return why a node may not be copied to `below`; None: it may.
+        """Return why a node may not be copied to `below`, or None if it may.
 
-        `must`: without the copy, blocks in lower tiers would be lost.
-
-        The host takes any block; the disk takes blocks that were asked for twice or are retained,
-        and only while it has few writes under way.
+        `must` means that blocks in lower tiers would be lost without the copy.
         """
         if not node.kept:
             return Reason.UNKEPT
@@ -218,7 +211,7 @@ class Offloader:
         return None if must or is_asked_for else Reason.UNEARNED
 
     def _disk_writes_left(self, owner: str) -> int:
-        """Return how many more disk writes may start, within `owner`'s part if it has one."""
+        """Return how many more disk writes may start, within `owner`'s partition if it has one."""
         most, parts = self._tiers.max_disk_writes, self._quota_usages[DISK_TIER].parts
         if parts:
             most = math.ceil(most * parts.get(owner, 0.0)) - self._in_flight.disk_writes[owner]
@@ -229,7 +222,7 @@ class Offloader:
     def _room(
         self, tier: Tier, wanted: int, node: Node, must: bool, owner: str, awaited: int
     ) -> tuple[int, int]:
-        """Return how many slots of `tier`, up to `wanted`, `node` may take now, and how many later.
+        """Return how many slots of `tier` `node` may take now, and how many later.
 
         Of the slots that become free later, `awaited` are for other nodes.
         """
@@ -258,9 +251,9 @@ class Offloader:
         return min(wanted, allocator.num_free), min(coming, wanted)
 
     def _own_room(self, tier: Tier, wanted: int, node: Node, must: bool) -> tuple[int, int]:
-        """Make room like `_room`, where only the owner's own blocks yield to `node`.
+        """Make room like `_room`, but only by evicting blocks of the node's owner.
 
-        The owner's leaving blocks count until they have left, so all partitions together never
+        The owner's leaving blocks count until they have left. So all partitions together never
         exceed the tier, and an owner waits only for its own copies.
         """
         quota_usage = self._quota_usages[tier]
@@ -272,7 +265,10 @@ class Offloader:
         return min(wanted, free), 0
 
     def _within_ceiling(self, tier: Tier, wanted: int, node: Node, must: bool) -> int:
-        """Return how many of `wanted` slots `node`'s owner may take after evicting own blocks."""
+        """Evict blocks of `node`'s owner until `wanted` slots fit its ceiling.
+
+        Returns how many of the slots fit.
+        """
         leaves, quota_usage = self._ref_counts.leaves[tier], self._quota_usages[tier]
         while over := quota_usage.excess(node.owner, wanted):
             if quota_usage.parts and self._removals.forget_redundant(tier, over, node.owner):

@@ -1,12 +1,12 @@
 """The owners' quotas, their enforcement, and each owner's usage.
 
-Until the first quota is set the policy alone chooses what is evicted. From then on every owner has
-a quota: its own or the default.
+Until the first quota is set, the policy alone chooses what is evicted. From then on, every owner
+has its own quota or the default quota.
 
-A request is never refused because of a quota: blocks that its owner holds over its ceiling are
-evicted as soon as no sequence uses them.
+A quota refuses no request. Blocks that an owner holds over its ceiling are evicted once no sequence
+uses them.
 
-`partition` turns quotas into partitions: each owner's part of a tier is its own alone.
+`partition` turns quotas into partitions, which no other owner can use.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from storage.move import DEVICE_TIER, Tier
 
 
 class TierShare(NamedTuple):
-    """An owner's usage and quota in one tier, in blocks. Thousands are made at once."""
+    """An owner's usage and quota in one tier, in blocks.
+
+    A tuple, because thousands are made at once.
+    """
 
     held: int
-    floor: int  # the promised blocks; less than the quota if not all floors fit
+    floor: int  # less than the quota if not all floors fit
     ceiling: int
     fair: float  # the owner's blocks if every owner wanted more
 
@@ -43,7 +46,7 @@ class Evictions:
 
 
 class Quotas:
-    """The quotas of one cache. Used by one thread only."""
+    """The quotas of a cache's owners. Used by one thread only."""
 
     def __init__(self, ref_counts: RefCounts, capacity: Capacity) -> None:
         self._ref_counts = ref_counts
@@ -51,23 +54,25 @@ class Quotas:
         self._traffic = capacity.removals.eviction_log
         self._quota_usages = {tier: capacity.quota_usages[tier] for tier in ref_counts.leaves}
         self._by_owner: dict[str, Quota] = {}
-        self._parts: dict[str, float] = {}  # by owner; empty: tiers are not partitioned
+        self._parts: dict[str, float] = {}  # by owner, if tiers are partitioned
         self._longest: Mapping[str, int] = {}  # blocks of each owner's longest request
 
     @property
     def are_partitions(self) -> bool:
-        """True if every owner has its own part of each tier."""
+        """True if every owner has its own partition of each tier."""
         return bool(self._parts)
 
     def partition(
         self, quotas: Mapping[str, Quota], longest: Mapping[str, int] | None = None
     ) -> None:
-        """Divide each tier among these owners permanently; no owners: share the tiers again.
+        """Divide each tier into partitions of these owners, or share the tiers again without
+        owners.
 
-        An owner's part is its fair share while all owners want more blocks than there are. An owner
-        that is not listed has no part. A working area of the device is outside of all parts, as
-        are published prefixes: each owner can run its longest request, of so many blocks, in its
-        part and the area (`working_area`). Takes time in proportion to the number of owners.
+        An owner's partition is its fair share while all owners want more blocks than there are. An
+        owner that is not listed has no partition. Published prefixes and a working area of the
+        device are outside all partitions. The working area is so large that each owner can run its
+        longest request, of `longest` blocks, in its partition and the area. Takes time proportional
+        to the number of owners.
         """
         parts, longest = partition(quotas), longest or {}
         if (parts, longest) == (self._parts, self._longest):
@@ -95,14 +100,13 @@ class Quotas:
         self.keep(owner)
 
     def forget(self, owner: str) -> None:
-        """Reset `owner`'s quota to the default one."""
         if owner in self._by_owner:
             self.set(owner, DEFAULT)
 
     def keep(self, owner: str) -> None:
         """Start to evict the blocks by which `owner` exceeds its ceiling in any tier."""
         if self._parts and owner == PUBLISHED:
-            return  # a prefix that was just computed will be pinned when `keep_again` runs
+            return  # a new prefix is pinned by the time `keep_again` runs
         if self._by_owner or self._parts:
             self._trim(owner)
 
@@ -115,19 +119,19 @@ class Quotas:
                 quota_usage.exceeding.add(owner)
 
     def part(self, owner: str) -> int:
-        """Return the device blocks that are promised to `owner`: its partition, or its floor."""
+        """Return the device blocks that are promised to `owner`: its partition or its floor."""
         return self._quota_usages[DEVICE_TIER].floor(owner)
 
     def runs_alone(self, owner: str, blocks: int) -> bool:
-        """Return whether a sequence of so many blocks only fits in others' partitions."""
+        """Return whether a sequence of this many blocks needs room in others' partitions."""
         return self._quota_usages[DEVICE_TIER].is_too_much(owner, blocks)
 
     def is_kept(self, owner: str, is_busy: Callable[[str], bool]) -> bool:
-        """Return whether `owner` keeps to its partitions, apart from its sequences' blocks.
+        """Return whether `owner` is within its partitions, apart from its sequences' blocks.
 
-        False: some of its blocks are leaving a tier, and its requests wait until these have left:
-        the blocks that a request finds must not depend on how long copies take. A busy owner always
-        has leaving blocks, and waits only for the blocks over its part.
+        If False, some of its blocks are leaving a tier, and its requests wait until they have left.
+        So the blocks that a request finds do not depend on how long copies take. A busy owner waits
+        only for the blocks over its partition.
         """
         if not self._parts:
             return True
@@ -135,7 +139,8 @@ class Quotas:
         return all(is_done) and (is_busy(owner) or not self._capacity.is_leaving(owner))
 
     def keep_again(self) -> None:
-        """Try again to evict blocks of owners over their ceilings, which could not move before."""
+        """Try again to evict blocks of owners over their ceilings that could not be evicted
+        before."""
         self._capacity.checkpoints.trim_exceeding()
         over: set[str] = set()
         for quota_usage in self._quota_usages.values():
@@ -150,11 +155,11 @@ class Quotas:
 
     @property
     def floors_scale(self) -> dict[Tier, float]:
-        """The factor of all floors in each tier: 1, or less where the floors do not all fit."""
+        """The factor of all floors in each tier, below 1 if the floors do not all fit."""
         return {tier: quota_usage.scale for tier, quota_usage in self._quota_usages.items()}
 
     def shares(self) -> dict[str, dict[Tier, TierShare]]:
-        """Return each owner's blocks and share by tier, for owners with blocks or a quota.
+        """Return the usage by tier of each owner that has blocks or a quota.
 
         The owner of published prefixes is left out.
         """
@@ -170,7 +175,7 @@ class Quotas:
         return dict(found)
 
     def evictions(self) -> dict[str, Evictions]:
-        """Return each owner's evictions: those it caused, and those it suffered."""
+        """Return the evictions that each owner caused and suffered."""
         found: defaultdict[str, Evictions] = defaultdict(Evictions)
         for eviction, blocks in self._traffic.evicted.items():
             sort = (eviction.tier, eviction.reason)

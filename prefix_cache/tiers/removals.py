@@ -2,12 +2,12 @@
 
     forget     one tier's copy is given up; the block has copies in other tiers
     lose       the last copy of a block is given up, with all blocks that build on it
-    free       blocks that are not in the tree any more are given up, with all their copies
+    free       blocks that have left the tree are given up, with all their copies
     prune      a branch is taken out of the tree on request, held or not: leased blocks stay valid
                for their holders and are freed with the last of their leases
 
-In each case the slot is freed, its owner is no longer charged for it, and the eviction is counted
-by reason and by the owner that it was for.
+Each removal frees the slot, ends the owner's charge and counts the eviction. The count is by reason
+and by the owner that needed the room.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)  # not 
 
 
 class Removals:
-    """Removals of blocks, which free their slots. Used by one thread only."""
+    """The removals of blocks. Used by one thread only."""
 
     def __init__(
         self, ref_counts: RefCounts, pools: Pools, in_flight: InFlight, checkpoints: Checkpoints
@@ -44,13 +44,13 @@ class Removals:
         self._in_flight = in_flight
 
     def free(self, node: Node, start: int = 0) -> None:
-        """Free all slots, in every tier, of the node's state and its blocks at or after `start`."""
+        """Free all slots of the node's state and of its blocks from index `start` on."""
         self._checkpoints.drop(node)
         for tier, slots in node.edge.held_slots(start):
             self.free_slots(tier, slots, node.owner)
 
     def free_nodes(self, nodes: Iterable[Node]) -> None:
-        """Free the blocks of unheld detached nodes; of nodes being copied, after the copy."""
+        """Free the blocks of unheld detached nodes. A node being copied is freed after the copy."""
         for node in nodes:
             if not node.transfers:
                 self.free(node)
@@ -92,9 +92,10 @@ class Removals:
         self._forget(tier, node, slice(start, end), COPIED, owner)
 
     def forget_redundant(self, tier: Tier, wanted: int, owner: str = "") -> bool:
-        """Forget up to `wanted` of a tier's copies that faster tiers have too; False: no such copy.
+        """Forget up to `wanted` of a tier's copies that faster tiers have too.
 
-        Where owners are apart, only copies of `owner`'s blocks are forgotten.
+        Returns False if there is no such copy. Where owners are set apart, only copies of `owner`'s
+        blocks are forgotten.
         """
         found = self._ref_counts.redundant[tier].choose(wanted, owner)
         if found is None:
@@ -103,17 +104,17 @@ class Removals:
         return True
 
     def forget_below(self, node: Node, tier: Tier, reason: Reason) -> None:
-        """Forget the lower-tier copies of the node's blocks that also lie in a faster tier."""
+        """Forget the copies in `tier` of the node's blocks that also lie in a faster tier."""
         states = node.edge.states
         places = np.flatnonzero((states & BIT[tier] != 0) & (states & ABOVE[tier] != 0))
         if len(places):
             self._forget(tier, node, places, reason)
 
     def prune(self, namespace: bytes | None, owner: str | None, tally: Tally | None = None) -> int:
-        """Forget nodes of namespaces and an owner (None: any owner), and all nodes below them.
+        """Forget the nodes of namespaces and an owner, with all nodes below them.
 
-        The namespaces are those that begin with `namespace`. Returns how many blocks the tree
-        forgot, as the methods below do; `tally` counts their copies.
+        The namespaces are all that begin with the bytes `namespace`. None means all namespaces, or
+        any owner. Returns the number of blocks that the tree forgot. `tally` counts their copies.
         """
         tree = self._ref_counts.tree
         nodes = tree.nodes() if owner is None else tree.owned.get(owner, ())
@@ -127,13 +128,14 @@ class Removals:
         return blocks
 
     def prune_all(self, found: Iterable[tuple[Node, int]], reason: Reason) -> int:
-        """Forget several blocks, each like `prune_from`."""
+        """Forget several blocks, as `prune_from` does. Return the number that the tree forgot."""
         return sum(self.prune_from(node, position, reason) for node, position in found)
 
     def prune_from(self, node: Node, position: int, reason: Reason | None = None) -> int:
-        """Forget the block at `position` on the path to `node`, and all blocks built on it.
+        """Forget the block at `position` on the path to `node`, and all blocks that follow it.
 
-        Does nothing if the block was forgotten before. With a reason the blocks count as evicted.
+        Does nothing if the block was forgotten before. With a reason, the blocks count as evicted.
+        Returns the number of blocks that the tree forgot.
         """
         return self._detach(self._from_block(node, position), reason) if node.attached else 0
 
@@ -160,7 +162,8 @@ class Removals:
         return blocks
 
     def _from_block(self, node: Node, block: int) -> Node:
-        """Return the node on the path to `node` that begins with `block`; may split a node."""
+        """Return the node on the path to `node` that begins with `block`, after a split if
+        needed."""
         while node.start > block and node.parent is not None:
             node = node.parent
         if node.start < block:
@@ -170,7 +173,6 @@ class Removals:
     def _forget(
         self, tier: Tier, node: Node, places: slice | Places, reason: Reason, owner: str = ""
     ) -> None:
-        """Drop one tier's copies of blocks that other tiers have too."""
         slots = node.edge.slots(tier)[places]
         count = len(slots)
         self._count(tier, reason, node, count, owner)
@@ -184,22 +186,22 @@ class Removals:
         self._ref_counts.changed(node)
 
     def _count_from(self, node: Node, start: int, reason: Reason, owner: str) -> None:
-        """Count the blocks at or after place `start` as evicted, each from its fastest tier."""
+        """Count the blocks from index `start` on as evicted, each from its fastest tier."""
         for tier in self._pools.allocators:
             first, last = node.edge.run_in(tier)
             if last > max(first, start):
                 self._count(tier, reason, node, last - max(first, start), owner)
 
     def _count(self, tier: Tier, reason: Reason, node: Node, count: int, owner: str) -> None:
-        """Log `count` evicted blocks; `owner` caused the eviction ("": the blocks' own owner)."""
+        """Log `count` evicted blocks. An empty `owner` means the owner of the blocks."""
         self.eviction_log.evict(Eviction(tier, reason, node.owner, owner), count)
 
 
 def last_run(tier: Tier, node: Node, wanted: int) -> tuple[bool, int, int]:
-    """Return whether the last run in `tier` has usable slower copies, and the run's places.
+    """Return whether the last run in `tier` has usable slower copies, and the run's range.
 
-    No block before one that lies in the host may lie on disk alone. So a device block before such a
-    block may not be forgotten while its only other copy is on disk.
+    No block before a block in the host may lie on disk alone. So a device block before a block in
+    the host is kept while its only other copy is on disk.
     """
     edge = node.edge
     start, end = edge.run_in(tier)

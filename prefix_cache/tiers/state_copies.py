@@ -1,11 +1,9 @@
-"""The copies of state checkpoints between tiers: down before their slots are needed, up for leases.
+"""Copies of state checkpoints between tiers: down before eviction, and up for leases.
 
-States that leave a tier next are copied to the tier below beforehand (`copy_ahead`), so that
-little is lost. A request whose slots would cost states that can still be copied down waits for the
-copies (`make_room`); a running sequence does not. Only states that were found again or are retained
-go to disk, and few at once, so that a slow disk delays no request.
-
-Knows: checkpoints and the copies of them. Does not know: leases, or how a copy is made.
+The recurrent states that are evicted next are first copied to the tier below (`copy_ahead`). A new
+request waits for these copies if it would otherwise cost states (`make_room`). A running sequence
+does not wait. Only states that were found again or are retained go to disk, and few at once, so a
+slow disk delays no request.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ from prefix_cache.tiers.tier_states import TierStates
 from prefix_cache.tree.node import Node, Transfer
 from storage.move import DEVICE_TIER, DISK_TIER, Tier
 
-AHEAD = 2 * SEQUENCE_SLOTS  # slots of a tier that are free, or can be without losing a state
-DISK_WRITES = 2  # maximum number of states being written to disk; per owner if partitioned
+AHEAD = 2 * SEQUENCE_SLOTS  # slots of a tier to keep free or obtainable without a loss
+DISK_WRITES = 2  # maximum number of states being written to disk (of each owner, if partitioned)
 
 
 class StateCopies:
@@ -38,8 +36,7 @@ class StateCopies:
         self._ref_counts = ref_counts
         self._in_flight = in_flight
         self._below = dict(pairwise(self._tiers.values()))
-        # States being copied down: by the tier they come from, by the tier they go to, and by
-        # owner.
+        # States being copied down: by source tier, by target tier, and by owner.
         self._from: Counter[Tier] = Counter()
         self._to: Counter[Tier] = Counter()
         self._of: Counter[str] = Counter()
@@ -51,8 +48,8 @@ class StateCopies:
     def make_room(self, count: int, owner: str, beside: Node) -> bool:
         """Return whether `count` device slots can be freed without losing a state worth a copy.
 
-        `beside` keeps its copies. Returns False if copies under way have to free slots first, or
-        if sequences hold too many.
+        `beside` keeps its copies. Returns False if copies under way must free slots first, or if
+        sequences hold too many.
         """
         if not self._checkpoints.can_take(count, beside):
             return False
@@ -62,10 +59,10 @@ class StateCopies:
         return is_saved or not self._from[DEVICE_TIER]
 
     def copy_ahead(self) -> None:
-        """Start to copy down the next recurrent states to evict, also of owners at their bounds.
+        """Start to copy down the recurrent states that are evicted next.
 
-        Where tiers are partitioned, only states of owners at their bounds are copied: the states
-        that an owner keeps must not depend on others.
+        Where tiers are partitioned, only states of owners at their bounds are copied. So the states
+        that an owner keeps do not depend on others.
         """
         grown, self._checkpoints.grown = self._checkpoints.grown, set()
         for at in self._below:
@@ -77,7 +74,7 @@ class StateCopies:
                     self._copy_down(node, at)
 
     def save(self, node: Node) -> bool:
-        """Start to copy the node's recurrent state to disk before a stop; False: not now."""
+        """Start to copy the node's recurrent state to disk before a stop, if possible now."""
         disk, checkpoint = self._tiers.get(DISK_TIER), node.checkpoint
         if disk is None or checkpoint is None or DISK_TIER in checkpoint.coming:
             return False
@@ -88,20 +85,20 @@ class StateCopies:
         return True
 
     def load(self, node: Node, owner: str) -> Transfer | None:
-        """Copy the node's recurrent state from a lower tier to a device slot; None: no free slot.
+        """Start to copy the node's recurrent state from a lower tier to a device slot.
 
-        The device does not have the state, and no copy to the device is under way.
+        Returns None if no slot is free. The device has no copy of the state, and none is under way.
         """
         source = checkpoint_of(node).lower_tier
         if source is None:
             raise InvariantBroken("a state is to be loaded that no tier has")
-        self._checkpoints.may_put(node.owner)  # evicts states over the owner's share, now or later
+        self._checkpoints.may_put(node.owner)  # evicts states over the owner's share
         if not self._checkpoints.free(1, owner):
             return None
         return self._begin(node, self._tiers[source], self._device)
 
     def complete(self, transfer: Transfer) -> bool:
-        """Apply the end of a recurrent state's copy; return whether it has arrived."""
+        """Apply the end of a recurrent state's copy. Return whether the state has arrived."""
         self._in_flight.close(transfer)
         [node], [move] = transfer.nodes, transfer.moves
         checkpoint, target = checkpoint_of(node), self._tiers[transfer.target]
@@ -129,7 +126,7 @@ class StateCopies:
     def _offload(self, at: TierStates, wanted: int, owner: str = "") -> bool:
         """Copy down the next victims until `wanted` slots are free or can be freed without a loss.
 
-        False: for some of these slots, copies that this call has begun have to end first.
+        Returns False if copies begun by this call must end first.
         """
         if at not in self._below:
             return True
@@ -138,7 +135,7 @@ class StateCopies:
             if self._copy_down(node, at):
                 begun += 1
                 continue
-            ready += 1  # the tier below has the state, or cannot take it
+            ready += 1  # the tier below has the state or cannot take it
             at.candidates.discard(node)
             passed.append(node)
         for node in passed:
@@ -146,7 +143,7 @@ class StateCopies:
         return not begun
 
     def _copy_down(self, node: Node, at: TierStates) -> bool:
-        """Start to copy the node's recurrent state from `at` to the tier below; False: not now."""
+        """Start to copy the node's recurrent state from `at` to the tier below, if possible now."""
         below, checkpoint = self._below[at], checkpoint_of(node)
         order = list(self._tiers)
         is_there = any(one in checkpoint.copies for one in order[order.index(at.tier) + 1 :])
@@ -163,7 +160,7 @@ class StateCopies:
         return bool(node.hits or node.seen or self._ref_counts.retention.keeps(node))
 
     def _room(self, at: TierStates, node: Node) -> bool:
-        """Return whether tier `at` has, or can free, a slot for the node's recurrent state."""
+        """Return whether tier `at` has or can free a slot for the node's recurrent state."""
         under_way = self._of[node.owner] if at.usage.parts else self._to[DISK_TIER]
         if at.tier is DISK_TIER and under_way >= DISK_WRITES:
             return False
@@ -179,7 +176,6 @@ class StateCopies:
         return at.allocator.num_free > 0
 
     def _begin(self, node: Node, source: TierStates, target: TierStates) -> Transfer:
-        """Start to copy the node's recurrent state to a slot that is free."""
         ends = source.tier, target.tier
         slots = checkpoint_of(node).copies[source.tier].slot, target.begin(node)
         transfer = self._in_flight.begin_state(node, ends, slots)

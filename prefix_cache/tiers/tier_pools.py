@@ -15,51 +15,52 @@ from storage.move import DEVICE_TIER, Tier
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """Sizes of the tiers below the device, in blocks; 0: the tier does not exist.
+    """The sizes of the tiers below the device in blocks, with 0 for a tier that does not exist.
 
-    Slots of recurrent states lie after those of blocks: each takes `state_blocks` of them.
+    Slots of recurrent states lie after the slots of blocks. Each state takes `state_blocks` of
+    them.
     """
 
     host_blocks: int = 0
     disk_blocks: int = 0
-    max_disk_writes: int = 64  # maximum number of writes under way; a stalled disk delays all
-    ahead: int = 0  # free device blocks that a plan keeps, so that few requests wait for copies
+    max_disk_writes: int = 64  # maximum number of writes under way
+    ahead: int = 0  # device blocks that a plan keeps free for the next requests
     host_states: int = 0
     disk_states: int = 0
     state_blocks: int = 1
 
     def sizes(self, device_blocks: int) -> dict[Tier, int]:
-        """Return the number of blocks of each tier, the device among them."""
+        """Return the number of blocks of each tier, with the device."""
         return dict(zip(Tier, (device_blocks, self.host_blocks, self.disk_blocks), strict=True))
 
     def states(self, device_states: int) -> dict[Tier, int]:
-        """Return the number of state slots of each tier that has any, the device among them."""
+        """Return the number of state slots of each tier that has any, with the device."""
         sizes = zip(Tier, (device_states, self.host_states, self.disk_states), strict=True)
         return {tier: states for tier, states in sizes if states or tier is DEVICE_TIER}
 
     def erased_with(self, disk_state: int) -> range:
-        """Return the slots of blocks on disk that one state takes, which are erased together."""
+        """Return the block slots on disk that one recurrent state takes."""
         start = self.disk_blocks + disk_state * self.state_blocks
         return range(start, start + self.state_blocks)
 
     def present(self) -> tuple[Tier, ...]:
-        """Return the tiers that exist, the device among them."""
+        """Return the tiers that exist, with the device."""
         return tuple(tier for tier, blocks in self.sizes(1).items() if blocks)
 
 
 class BlockAllocator:
-    """A stack of free slots: the slot freed last is taken first. Initially they are 0, 1, 2, ..."""
+    """A stack of free slots. The slot that was freed last is taken first."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.num_free = total
-        # The stack's top comes first, so ids are in the order of allocation. Machine words: they
-        # index an array in a fourth of the time that int32 takes.
+        # The top of the stack comes first. Machine words index an array in a fourth of the time
+        # that int32 takes.
         self._stack = np.arange(total, dtype=np.intp)
         self._is_free = np.ones(total, dtype=np.bool_)
 
     def allocate(self, count: int) -> BlockIds:
-        """Allocate `count` ids, (count,) int32. The caller has checked `num_free` first."""
+        """Allocate `count` ids, (count,) int32. The caller has checked `num_free`."""
         if count > self.num_free:
             raise InvariantBroken(f"{count} blocks asked for, {self.num_free} free")
         top = self.total - self.num_free
@@ -69,7 +70,7 @@ class BlockAllocator:
         return ids.astype(np.int32)
 
     def reserve(self, ids: BlockIds) -> None:
-        """Allocate exactly these ids, or none: raise InvariantBroken if any of them is not free."""
+        """Allocate exactly these ids. Raises InvariantBroken if any of them is not free."""
         if not self._is_free[ids].all():
             raise InvariantBroken(f"a block of {ids.tolist()} is taken twice")
         self._is_free[ids] = False
@@ -78,7 +79,7 @@ class BlockAllocator:
         self._stack[self.total - len(free) :] = free
 
     def free(self, ids: BlockIds) -> None:
-        """Free ids; an id that is free already raises InvariantBroken, and no id is freed."""
+        """Free ids. Raises InvariantBroken, and frees none, if any of them is already free."""
         places, top = ids.astype(np.intp), self.total - self.num_free
         below = top - len(ids)
         if below < 0 or 1 in self._is_free[places].tobytes():
@@ -88,12 +89,12 @@ class BlockAllocator:
         self.num_free += len(ids)
 
     def free_ids(self) -> BlockIds:
-        """Return a copy of the free ids; for checks."""
+        """Return a copy of the free ids. Used by checks."""
         return self._stack[self.total - self.num_free :].astype(np.int32)
 
 
 class Pools:
-    """The slots of all tiers, and the owners' charges for them; at first all slots are free."""
+    """The slots of all tiers, and the owners' charges for them. Initially all slots are free."""
 
     def __init__(self, num_blocks: int, tiers: Tiers) -> None:
         sizes = tiers.sizes(num_blocks)
@@ -104,7 +105,7 @@ class Pools:
         }
 
     def take(self, tier: Tier, count: int, owner: str) -> BlockIds:
-        """Return `count` slots and charge `owner`; the caller has made room for them."""
+        """Take `count` slots and charge `owner`. The caller has made room for them."""
         self.quota_usages[tier].charge(owner, count)
         return self.allocators[tier].allocate(count)
 

@@ -1,9 +1,8 @@
-"""The slots of recurrent states in one tier: which are free, who is charged, who goes first.
+"""The slots of recurrent states in one tier: which are free, and who is charged.
 
-The owner who gives up a checkpoint is chosen as for blocks (`eviction.victim_queue`), and the
-checkpoint by the tokens it saves (`eviction.checkpoint_worth`), marked prefixes' checkpoints last.
-
-Knows: slots, nodes, owners of one tier. Does not know: copies between tiers, or leases.
+The owner who gives up a state checkpoint is chosen as for blocks (`eviction.victim_queue`). The
+checkpoint is chosen by the tokens that it saves (`eviction.checkpoint_worth`). Checkpoints of
+marked prefixes go last.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from storage.move import DEVICE_TIER, FIRST_SLOT, Tier
 
 
 class TierStates:
-    """The state slots of one tier, and the state checkpoints in them. Used by one thread only."""
+    """The state slots of one tier and their checkpoints. Used by one thread only."""
 
     def __init__(self, tier: Tier, num_slots: int, retention: Retention) -> None:
         """Start with all slots free, except the device's slot 0, which is never used."""
@@ -34,67 +33,69 @@ class TierStates:
         self.allocator = BlockAllocator(num_slots)
         self.allocator.reserve(np.arange(nobodys, dtype=np.int32))
         self.usage = QuotaUsage(num_slots - nobodys)
-        self.num_kept = 0  # copies of checkpoints
+        self.num_kept = 0
         self.num_coming = 0  # slots that copies under way fill
         self.num_held = 0  # slots of owners' partitions that sequences hold
         self._retention = retention
         self._policy = CheckpointWorth(tier)
-        self._policies: dict[str, CheckpointWorth] | None = None  # by owner, if they are set apart
-        self.candidates: Candidates = Candidates(self._policy, retention)  # neither read nor copied
+        self._policies: dict[str, CheckpointWorth] | None = None  # by owner, after `partition`
+        # copies that are neither being read nor being copied
+        self.candidates: Candidates = Candidates(self._policy, retention)
 
     @property
     def num_used(self) -> int:
-        """Number of slots that hold a state checkpoint or are being filled with one."""
+        """The number of slots that hold a state checkpoint or are being filled with one."""
         return self.num_kept + self.num_coming
 
     def policy_of(self, owner: str) -> CheckpointWorth:
-        """Return the policy of `owner`'s state checkpoints: its own if owners are set apart."""
+        """Return the policy that orders `owner`'s state checkpoints."""
         if self._policies is None:
             return self._policy
         return self._policies.setdefault(owner, self._policy.fresh())
 
     def is_exempt(self, owner: str) -> bool:
-        """Return whether `owner` may exceed its share: published prefixes, if partitioned."""
+        """Return whether `owner` may exceed its share, as published prefixes may in partitions."""
         return bool(self.usage.parts) and owner == PUBLISHED
 
     def take(self, count: int) -> list[int]:
-        """Return `count` slots; the caller knows that they are free."""
+        """Take `count` slots, which the caller knows to be free."""
         slots: list[int] = self.allocator.allocate(count).tolist()
         return slots
 
     def give_back(self, slots: list[int]) -> None:
-        """Free slots that are charged to nobody."""
+        """Free slots that are charged to no owner."""
         self.allocator.free(np.array(slots, dtype=np.int32))
 
     def put(self, node: Node, slot: int) -> None:
-        """Note that `slot` has a whole copy of the node's recurrent state; charge its owner."""
+        """Record that `slot` has the node's whole recurrent state, and charge the node's owner."""
         self.usage.charge(node.owner, 1)
         self._add(node, slot)
 
     def hold(self, owner: str) -> int:
-        """Take a free slot for a sequence of `owner`, charge `owner`, and return the slot."""
+        """Take a free slot for a sequence of `owner`, and charge `owner`."""
         self.num_held += 1
         self.usage.charge(owner, 1)
         return self.take(1)[0]
 
     def end_hold(self, owner: str) -> None:
-        """Stop charging one held slot to `owner`; its sequence keeps the slot."""
+        """Stop charging one held slot to `owner`. Its sequence keeps the slot."""
         self.num_held -= 1
         self.usage.charge(owner, -1)
 
     def begin(self, node: Node) -> int:
-        """Return a free slot for a copy of the node's recurrent state; charge the node's owner."""
+        """Take a free slot for a copy of the node's recurrent state, and charge the node's
+        owner."""
         self.num_coming += 1
         self.usage.charge(node.owner, 1)
         return self.take(1)[0]
 
     def land(self, node: Node, slot: int) -> None:
-        """Note that the copy to `slot` is whole."""
+        """Record that the copy to `slot` is whole."""
         self.num_coming -= 1
         self._add(node, slot)
 
     def fail(self, node: Node, slot: int) -> None:
-        """Note that no copy arrived in `slot`, and free it."""
+        """Record that the copy to `slot` failed, and free the slot."""
         self.num_coming -= 1
         self.usage.charge(node.owner, -1)
         self.give_back([slot])
@@ -109,12 +110,12 @@ class TierStates:
         return slot
 
     def used(self, node: Node) -> None:
-        """Note that the node's state checkpoint was of use."""
+        """Record a use of the node's state checkpoint."""
         self.policy_of(node.owner).used(node)
         self.offer(node)
 
     def offer(self, node: Node) -> None:
-        """Make the node's copy in this tier a candidate at its present place, unless in use."""
+        """Make the node's copy in this tier a candidate for eviction, unless it is in use."""
         checkpoint = checkpoint_of(node)
         is_read = self.tier is DEVICE_TIER and checkpoint.readers
         if is_read or checkpoint.coming or not node.attached:
@@ -124,9 +125,9 @@ class TierStates:
             self.candidates.add(node)
 
     def victim(self, owner: str, *, spares: bool = False) -> Node | None:
-        """Return the node whose copy goes first for `owner`; None: all are in use.
+        """Return the node whose copy is evicted first for `owner`; None if all are in use.
 
-        `spares`: owners below their floors give up nothing. Renews outdated priorities.
+        With `spares`, owners below their floors give up no copy. Updates outdated priorities.
         """
         choose = self.candidates.spare if spares else self.candidates.choose
         while (chosen := choose(owner, 1, int(spares))) is not None:
@@ -135,7 +136,7 @@ class TierStates:
         return None
 
     def own_victim(self, owner: str) -> Node | None:
-        """Return the node of `owner` whose copy goes first; None: all are in use."""
+        """Return the node of `owner` whose copy is evicted first; None if all are in use."""
         while (node := self.candidates.own(owner)) is not None:
             if self._is_up_to_date(node):
                 return node
@@ -149,7 +150,7 @@ class TierStates:
             self._divide()
 
     def partition(self, parts: Mapping[str, float], beside: int) -> None:
-        """Give each owner a partition of all slots except `beside` slots, and its own policy."""
+        """Give each owner its own policy, and a partition of all slots except `beside` slots."""
         self.usage.partition(parts, beside)
         self._policies = {}
         self._divide()
@@ -167,7 +168,7 @@ class TierStates:
         )
 
     def _is_up_to_date(self, node: Node) -> bool:
-        """Return whether the node is at the right place in the order; else put it there."""
+        """Return whether the node is at the right place in the order. If not, move it there."""
         priority = checkpoint_of(node).copies[self.tier].priority
         if self.policy_of(node.owner).priority(node) <= priority:
             return True

@@ -1,4 +1,1 @@
-"""The radix tree of cached blocks, and the tiers in which each block lies.
-
-Knows: tokens, nodes, residency. Does not know: why a block is kept or who holds it.
-"""
+"""The radix tree of cached KV blocks, and the tiers in which each block lies."""

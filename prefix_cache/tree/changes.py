@@ -1,9 +1,7 @@
 """Changes of the tree as data: keys of blocks that entered it, changed tier, or left.
 
-A block counts in the fastest tier that has a copy of it. Only the blocks of attached nodes count:
-blocks that the tree has forgotten have left, also while a lease still holds them.
-
-Knows: keys and tiers. Does not know: tokens, namespaces, or who asks.
+A block counts in its fastest tier. Only the blocks of attached nodes count. So a block that the
+tree has forgotten has left, even while a lease holds it.
 """
 
 from __future__ import annotations
@@ -15,11 +13,11 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.tree.edge import Edge
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
-MOST_KEYS = 1 << 16  # maximum kept until `take`: 1 MiB; a step changes a few thousand keys
+MOST_KEYS = 1 << 16  # maximum number of keys kept until `take`, 1 MiB
 
 
 class Kind(Enum):
-    """Kinds of change to blocks."""
+    """The kinds of change to blocks."""
 
     ADDED = "added"
     MOVED = "moved"
@@ -27,10 +25,10 @@ class Kind(Enum):
 
 
 class TreeChange(NamedTuple):
-    """A run of consecutive blocks that have changed alike."""
+    """A run of consecutive blocks with the same change."""
 
     kind: Kind
-    tier: Tier | None  # the blocks' tier now; None: not in the tree
+    tier: Tier | None  # the blocks' new tier, if they are in the tree
     keys: bytes
 
 
@@ -43,8 +41,8 @@ class ChangeLog:
         self._changes: list[tuple[Kind, Tier | None, list[bytes]]] = []
 
     def added(self, edge: Edge, start: int = 0) -> None:
-        """Log the blocks of `edge` from place `start` on as added to the tree."""
-        if edge.is_on_device:  # usually
+        """Log the blocks of `edge` from index `start` on as added to the tree."""
+        if edge.is_on_device:
             self._note(Kind.ADDED, DEVICE_TIER, edge.keys_of(start, edge.num_blocks))
             return
         for tier in Tier:
@@ -52,7 +50,7 @@ class ChangeLog:
             self._note(Kind.ADDED, tier, edge.keys_of(max(first, start), end))
 
     def moved(self, edge: Edge, num_device: int, num_upper: int) -> None:
-        """Log blocks of `edge` that changed tiers; the counts are those before the change."""
+        """Log the blocks of `edge` that changed tiers. The counts are from before the change."""
         device, upper = edge.num_device, edge.num_upper
         self._note(Kind.MOVED, DEVICE_TIER, edge.keys_of(num_device, device))
         self._note(Kind.MOVED, HOST_TIER, edge.keys_of(device, min(num_device, upper)))
@@ -63,7 +61,7 @@ class ChangeLog:
         self._note(Kind.REMOVED, None, keys)
 
     def take(self) -> list[TreeChange] | None:
-        """Return the changes since the last call; None if too many changes had to be kept."""
+        """Return the changes since the last call, or None if there were too many to keep."""
         changes, is_known = self._changes, self._num_keys <= self._most_keys
         self._changes, self._num_keys = [], 0
         if not is_known:

@@ -1,13 +1,11 @@
-"""The tokens that the tree holds below a prefix, which followed the prefix before.
+"""Continuations: the tokens that follow a prefix in the tree.
 
-Drafts read these tokens, which does not count as a use of blocks: no node is split, refreshed,
-counted or held. At each block the search goes on in the path's namespace for that block or in the
-namespace of the node where it stands, as `RadixTree.partial` does. So the search reads only tokens
-that a request with this path could read. The choice must not show how often others used shared
-nodes. So only nodes of the path's last namespace, the reader's own, are compared by use; among
-published nodes the first by content is chosen.
-
-Knows: nodes, tokens. Does not know: what a draft is.
+They serve as drafts. Reading them is no use of blocks, so no node is split, refreshed, counted or
+held. At each block, the search continues in the path's namespace for that block, or in the
+namespace of the node (as `RadixTree.partial` does). So it reads only tokens that a request with
+this path could read. The result must not show how often other tenants used shared nodes. So only
+nodes of the path's last namespace are compared by use. Among published nodes, the first by content
+is chosen.
 """
 
 from __future__ import annotations
@@ -28,12 +26,11 @@ MOST_CHILDREN = 32  # maximum number of a node's children that are compared
 def continuation(
     tree: RadixTree, path: NamespacePath, tokens: TokenIds, start: Node, most: int
 ) -> tuple[TokenIds, Node] | None:
-    """Return up to `most` tokens that followed `tokens`, int32, and the node of the last of them.
+    """Return up to `most` tokens that follow `tokens` in the tree, int32, and their last node.
 
-    While that node is attached and not trimmed, all of these tokens are in the tree.
-    `start` is an attached node on the way, as in `RadixTree.walk`. Where a node has several
-    children, the reader's own child that was used most is followed. None if the tree has no token
-    after `tokens`.
+    While that node is attached and not trimmed, all of these tokens are in the tree. `start` is an
+    attached node on the path, as in `RadixTree.walk`. Of several children, the reader's own child
+    with the most uses is followed. Returns None if the tree has no token after `tokens`.
     """
     at = tree.walk(path, tokens, start)
     size = tree.block_size

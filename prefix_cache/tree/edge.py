@@ -1,14 +1,14 @@
-"""A run of whole blocks of one namespace: their tokens, keys, and tiers.
+"""A run of whole KV blocks of one namespace, with their tokens, keys and tiers.
 
     tokens   int32, as raw bytes: compared and looked up without any array
     states   n bytes  in which tiers each block has a copy, or gets one (`residency`)
     slots    (3, n)   its slot in each tier; valid only where the state says so
 
-Along a path from the root a block's fastest tier never gets faster. So in a run the blocks on the
-device come first (`num_device`), then the blocks whose fastest copy is in the host (up to
-`num_upper`), then the blocks that are on disk alone.
+Along a path from the root, a block's fastest tier is never faster than its predecessor's. So a run
+starts with the blocks on the device (`num_device`). The blocks whose fastest copy is in the host
+follow (up to `num_upper`), and then the blocks on disk alone.
 
-Every method takes a few array operations, however long the run is, and loops over no blocks.
+Every method takes a few array operations, whatever the length of the run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from prefix_cache.tree.residency import (
 )
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
-BlockIds = npt.NDArray[np.int32]  # slots in one tier
+BlockIds = npt.NDArray[np.int32]
 
 Places = npt.NDArray[np.intp]
 ROW = {DEVICE_TIER: 0, HOST_TIER: 1, DISK_TIER: 2}
@@ -42,7 +42,7 @@ NO_SLOTS: BlockIds = np.empty(0, np.int32)
 
 
 def common_prefix(left: TokenIds, right: TokenIds) -> int:
-    """Return how many leading tokens are equal."""
+    """Count the leading tokens that are equal."""
     length = min(len(left), len(right))
     differs = left[:length] != right[:length]
     first = int(differs.argmax()) if length else 0
@@ -50,7 +50,7 @@ def common_prefix(left: TokenIds, right: TokenIds) -> int:
 
 
 class Edge:
-    """A tree edge, which owns its arrays; appends in amortised constant time per block."""
+    """A tree edge, which owns its arrays. An append takes amortised constant time per block."""
 
     __slots__ = (
         "_block_size",
@@ -83,7 +83,6 @@ class Edge:
         self.num_upper = 0 if tier is DISK_TIER else len(block_ids)
 
     def __len__(self) -> int:
-        """Return the number of blocks."""
         return self.num_blocks
 
     @property
@@ -98,7 +97,8 @@ class Edge:
 
     @property
     def states(self) -> States:
-        """A view of the blocks' residency states, (n,); the edge cannot grow while one is kept."""
+        """A view of the blocks' residency states, (n,). The edge cannot grow while the view
+        exists."""
         return np.frombuffer(self._states, np.uint8)
 
     def states_of(self, start: int, end: int) -> bytearray:
@@ -119,11 +119,11 @@ class Edge:
         return bytes(self._keys[index * KEY_BYTES : (index + 1) * KEY_BYTES])
 
     def place_of(self, key: bytes) -> int | None:
-        """Return the place of the block with this key; None if no block has it."""
+        """Return the index of the block with this key, or None."""
         return index_of(self._keys, key)
 
     def keys_of(self, start: int, end: int) -> bytes:
-        """Copy the keys of the blocks [start, end); no keys if end is before start."""
+        """Copy the keys of the blocks [start, end), or none if end is before start."""
         return bytes(self._keys[start * KEY_BYTES : end * KEY_BYTES])
 
     @property
@@ -137,7 +137,7 @@ class Edge:
         return self.num_device == self.num_blocks
 
     def num_copies(self, tier: Tier) -> int:
-        """Count the blocks that have a whole copy in `tier`, whatever their fastest tier is."""
+        """Count the blocks that have a whole copy in `tier`."""
         return len(self._states.translate(None, WITHOUT[BIT[tier]]))
 
     def slots(self, tier: Tier) -> BlockIds:
@@ -145,15 +145,21 @@ class Edge:
         return self._slots[ROW[tier], : self.num_blocks]
 
     def held_slots(self, start: int = 0) -> list[tuple[Tier, BlockIds]]:
-        """Return, by tier, the slots that blocks at or after `start` take up or are copied to."""
+        """Return, by tier, the slots held by blocks from index `start` on.
+
+        A slot that is being filled counts as held.
+        """
         states, end = self._states[start:], self.num_blocks
-        if states.count(states[:1]) == len(states):  # usually all blocks are in the same tiers
+        if states.count(states[:1]) == len(states):  # the usual case
             return [(tier, self._slots[ROW[tier], start:end]) for tier in TAKEN[states[0]]]
         held = [(tier, self.held_slots_in(tier, start)) for tier in Tier]
         return [(tier, some) for tier, some in held if len(some)]
 
     def held_slots_in(self, tier: Tier, start: int = 0) -> BlockIds:
-        """Return the slots of `tier` that blocks at or after `start` take up or are copied to."""
+        """Return the slots of `tier` held by blocks from index `start` on.
+
+        A slot that is being filled counts as held.
+        """
         bits = BIT[tier] | IN_FLIGHT * BIT[tier]
         held = len(self._states[start:].translate(None, WITHOUT[bits]))
         if not held:
@@ -185,16 +191,16 @@ class Edge:
         return bytes(self._tokens[start * TOKEN_BYTES : (start + count) * TOKEN_BYTES])
 
     def common_blocks(self, tokens: memoryview) -> int:
-        """Count the whole leading blocks equal to `tokens`, given as bytes."""
+        """Count the leading whole blocks that are equal to `tokens`, given as bytes."""
         mine = self._tokens
         if len(tokens) >= len(mine) and mine.startswith(tokens[: len(mine)]):
-            return self.num_blocks  # the usual case, found without making an array
+            return self.num_blocks  # the usual case, without an array
         length = min(len(mine), len(tokens)) // TOKEN_BYTES
         left, right = (np.frombuffer(one, np.int32, length) for one in (mine, tokens))
         return common_prefix(left, right) // self._block_size
 
     def change(self, places: slice | Places, event: Change, tier: Tier) -> None:
-        """Apply `event` to the blocks in these places. Raises IllegalTransition."""
+        """Apply `event` to the blocks at these indices. Raises IllegalTransition."""
         if isinstance(places, slice):
             self._states[places] = change(self._states[places], event, tier)
         else:
@@ -205,10 +211,10 @@ class Edge:
             self.recount()
 
     def begin(self, start: int, ends: tuple[Tier, Tier], slots: BlockIds) -> list[int]:
-        """Note that copies of blocks to `slots` have begun; return the blocks' source slots.
+        """Record that copies of blocks to `slots` have begun; return the source slots.
 
-        `start`: place of the first copied block. `ends`: (source tier, target tier). Raises
-        IllegalTransition.
+        `start` is the index of the first copied block. `ends` are the source tier and the target
+        tier. Raises IllegalTransition.
         """
         source, target = ends
         places = slice(start, start + len(slots))
@@ -237,7 +243,7 @@ class Edge:
         self.num_upper += run.num_upper
 
     def trim(self, count: int) -> bytes:
-        """Drop the last `count` blocks; return their keys."""
+        """Drop the last `count` blocks and return their keys."""
         self.num_blocks = left = self.num_blocks - count
         keys = bytes(self._keys[left * KEY_BYTES :])
         del self._keys[left * KEY_BYTES :], self._states[left:]
@@ -249,7 +255,7 @@ class Edge:
         return keys
 
     def split(self, at: int) -> Edge:
-        """Cut off and return the first `at` blocks; this edge keeps the later blocks."""
+        """Cut off and return the first `at` blocks. This edge keeps the later blocks."""
         head_bytes = at * TOKEN_BYTES * self._block_size
         head = Edge(
             np.frombuffer(bytes(self._tokens[:head_bytes]), np.int32),

@@ -1,12 +1,11 @@
-"""The match of a prompt with the tree: its length, and the tiers of its blocks.
+"""The match of a prompt with the tree: its length, and the tiers of its KV blocks.
 
 A match is made once and extended later. While its last node is attached and has not become shorter,
-so is every node before it (a node with children is neither evicted nor trimmed), and the walk
-continues from the match's end. Otherwise the walk begins at the root again.
+all nodes before it are in place too. Then the walk continues from the match's end. Otherwise the
+walk begins at the root again.
 
-A recurrent layer's state cannot be cut back as KV can. So for a model with such layers a prompt can
-use the matched blocks up to the last state checkpoint within them, and no part of a block after
-that.
+A recurrent state cannot be cut back as KV can. So for a model with recurrent layers, a prompt can
+use the matched blocks only up to their last state checkpoint.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ COMING = IN_FLIGHT * DEVICE
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Blocks of a prefix by tier, in their order along the prefix from position 0."""
+    """The blocks of a prefix by tier, in their order along the prefix."""
 
-    device: int  # blocks on the device
-    coming: int  # blocks being copied to the device
-    host: int  # blocks in the host, not in a faster tier
-    disk: int  # blocks on disk only
-    # The lower tier from which the state at the blocks' end is to be loaded; None: no state is
-    # needed, or the state is on the device or being copied there.
+    device: int
+    coming: int  # being copied to the device
+    host: int  # in the host and not in a faster tier
+    disk: int
+    # The lower tier from which the recurrent state at the blocks' end must be loaded. None if no
+    # state is needed, or if the device has or gets it.
     state: Tier | None = None
 
     @property
     def total(self) -> int:
-        """Number of blocks in the tree."""
+        """The number of blocks in the tree."""
         return self.device + self.coming + self.host + self.disk
 
 
 def whereabouts(at: Position) -> Whereabouts:
-    """Count the blocks up to `at` by their fastest tier, and apart the loading blocks."""
+    """Count the blocks up to `at` by their fastest tier. Loading blocks are counted apart."""
     if at.inside <= at.node.edge.num_device:
         return Whereabouts(at.num_blocks, 0, 0, 0, _state_below(at))
     states = np.frombuffer(_states_to(at), np.uint8)
@@ -63,22 +62,23 @@ def _state_below(at: Position) -> Tier | None:
 class PrefixMatch:
     """A prompt's leading whole blocks in the tree, at the time of the match."""
 
-    at: Position  # end of the blocks that can be used
+    at: Position  # end of the usable blocks
     found: Whereabouts  # tiers of the blocks up to `at`
-    known: Position  # end of the matched blocks: after `at` where no state is kept there
+    known: Position  # end of all matched blocks
     trims: int  # `Node.trims` of the last matched node
     needs_state: bool
 
     @classmethod
     def of(cls, known: Position, *, needs_state: bool = False) -> PrefixMatch:
-        """Return the match up to `known`; `needs_state`: usable up to the last state checkpoint."""
+        """Return the match up to `known`. With `needs_state`, it ends at the last state
+        checkpoint."""
         at = last_checkpoint(known) if needs_state else known
         return cls(at, whereabouts(at), known, known.node.trims, needs_state)
 
     def loading(self, load_blocks: int | None) -> PrefixMatch:
-        """Shorten the match to the part usable with at most `load_blocks` loads (None: any number).
+        """Shorten the match to the part usable with at most `load_blocks` loaded blocks.
 
-        With `load_blocks` 0 no recurrent state is loaded either.
+        None means any number. With 0, no recurrent state is loaded either.
         """
         if load_blocks is None:
             return self
@@ -108,9 +108,10 @@ class PrefixMatch:
 
 
 def last_checkpoint(at: Position, *, on_device: bool = False) -> Position:
-    """Return the end of the last node up to `at` that has a state checkpoint; else the root's.
+    """Return the end of the last node up to `at` that has a state checkpoint.
 
-    `on_device`: only checkpoints on the device, or on their way there, count.
+    Without a checkpoint, this is the root's end. With `on_device`, only checkpoints that the device
+    has or gets count.
     """
     node = at.node
     if at.within and node.parent is not None:
@@ -124,9 +125,9 @@ def last_checkpoint(at: Position, *, on_device: bool = False) -> Position:
 
 
 def reachable(at: Position, load_blocks: int | None) -> int:
-    """Count the blocks up to `at` that a lease may use, with at most `load_blocks` loads.
+    """Count the blocks up to `at` that a lease may use with at most `load_blocks` loads.
 
-    `load_blocks` None: any number of loads.
+    None means any number of loads.
     """
     if at.inside <= at.node.edge.num_device:
         return at.num_blocks
@@ -139,14 +140,14 @@ def reachable(at: Position, load_blocks: int | None) -> int:
     loadable = ~there & (states & MOVING == 0)
     if load_blocks is not None:
         loadable &= np.cumsum(loadable) <= load_blocks
-    # Loads end in order, so a loading block after a block that is not loading will not arrive.
+    # Loads end in order. So a loading block that follows a block not being loaded will not arrive.
     gap = there & ~np.logical_and.accumulate(there)
     wrong = np.flatnonzero(~(there | loadable) | gap)
     return int(wrong[0]) if len(wrong) else len(states)
 
 
 def blocks_before_coming(at: Position) -> int:
-    """Count the blocks up to `at` before the first block that is loading."""
+    """Count the blocks up to `at` before the first block that is being loaded."""
     if at.inside <= at.node.edge.num_device:
         return at.num_blocks
     coming = np.flatnonzero(np.frombuffer(_states_to(at), np.uint8) & COMING)
@@ -154,18 +155,16 @@ def blocks_before_coming(at: Position) -> int:
 
 
 def to_load(at: Position) -> int:
-    """Count the blocks up to `at` that are neither on the device nor loading."""
+    """Count the blocks up to `at` that are neither on the device nor being loaded."""
     if at.inside <= at.node.edge.num_device:
         return 0
     return at.num_blocks - _there(_states_to(at))
 
 
 def _there(states: bytes) -> int:
-    """Count the blocks that are on the device or loading."""
     return len(states.translate(None, WITHOUT[DEVICE | COMING]))
 
 
 def _states_to(at: Position) -> bytes:
-    """Return the residency states of the blocks up to `at`, in order."""
     before = [node.edge.states_of(0, node.edge.num_blocks) for node in at.node.way_up()][1:]
     return b"".join([*reversed(before), at.node.edge.states_of(0, at.inside)])

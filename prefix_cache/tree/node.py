@@ -1,7 +1,6 @@
 """The parts of the tree: nodes, their children, copies under way, and positions.
 
-A node carries data that other modules keep up to date: the leases on it, its uses, and the tiers
-in which its children begin.
+Other modules keep a node's data up to date: its leases, its uses, and the tiers of its children.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ FEW = 8  # maximum number of children that are searched unsorted
 
 
 class Children(dict[bytes, "Node"]):
-    """A node's children, by namespace and first KV block; sorted once their order is needed."""
+    """A node's children, by namespace and first KV block. They are sorted when first needed."""
 
     _order: SortedList[bytes] | None = None
 
@@ -35,7 +34,7 @@ class Children(dict[bytes, "Node"]):
         self[key] = child
 
     def remove(self, key: bytes) -> None:
-        """Forget the child with this key."""
+        """Remove the child with this key."""
         del self[key]
         if self._order is not None:
             self._order.remove(key)
@@ -43,7 +42,7 @@ class Children(dict[bytes, "Node"]):
     def neighbours(self, key: bytes) -> list[Node]:
         """Return the children on either side of `key`'s place in byte order.
 
-        No other child has more leading bytes in common with `key` than one of these two.
+        One of these two children has the most leading bytes in common with `key`.
         """
         if not self:
             return []
@@ -52,8 +51,9 @@ class Children(dict[bytes, "Node"]):
         return [self[near] for near in order[max(at - 1, 0) : at + 1]]
 
     def beginning(self, start: bytes) -> Iterator[Node]:
-        """Yield the children whose key begins with `start`; not to be used across a change."""
-        if len(self) <= FEW:  # usually
+        """Yield the children whose key begins with `start`. Do not change the children
+        meanwhile."""
+        if len(self) <= FEW:
             yield from (child for key, child in self.items() if key.startswith(start))
             return
         for key in self._in_order().irange(start):
@@ -71,10 +71,10 @@ class Children(dict[bytes, "Node"]):
 class Transfer:
     """The copying of a run of KV blocks from one tier to another, while it is under way.
 
-    No block of the run leaves its node before all copies have ended; then all complete at once.
-    Positions are counted from the prompt's block 0.
+    No block of the run leaves its node before all copies have ended. Then all copies complete
+    together. Positions are counted from the prompt's block 0.
 
-    A transfer can also be the copy of the state at the end of a node. Then `nodes` has only this
+    A transfer can also copy the recurrent state at the end of a node. Then `nodes` has only this
     node, the run is empty, and there is one copy.
     """
 
@@ -82,21 +82,21 @@ class Transfer:
     target: Tier
     start: int
     end: int
-    # Nodes of the blocks, in order of position; a split adds a node.
+    # Nodes of the blocks, in order of position. A split adds a node.
     nodes: list[Node] = field(repr=False)
-    for_owner: str  # the owner that needs the freed slots, or the blocks
-    makes_room: bool  # the blocks leave `source` as soon as they lie in `target`
-    moves: list[Move]  # copies in order of position
+    for_owner: str  # owner that needs the freed slots or the blocks
+    makes_room: bool  # whether the blocks leave `source` once they lie in `target`
+    moves: list[Move]  # in order of position
     open: int  # copies that have not ended
     of_state: bool = False
-    # Copies to the device whose blocks steps may read: steps wait for missing layers themselves.
+    # Whether steps may read the blocks before the copies end. The steps wait for missing layers.
     is_released: bool = False
     missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
     lost: set[int] = field(default_factory=set)  # missed blocks whose source copy is damaged
 
     def parts(self) -> list[tuple[Node, int, int]]:
-        """Return each node with the places [start, end) of its blocks in this transfer."""
-        if len(self.nodes) == 1:  # usually
+        """Return each node with the range [start, end) of its blocks in this transfer."""
+        if len(self.nodes) == 1:
             start = self.nodes[0].start
             return [(self.nodes[0], self.start - start, self.end - start)]
         return [
@@ -105,7 +105,7 @@ class Transfer:
         ]
 
     def node_at(self, position: int) -> Node:
-        """Return the node in which the block at `position` lies."""
+        """Return the node that has the block at `position`."""
         return next(node for node in self.nodes if position < node.end)
 
 
@@ -120,18 +120,18 @@ class StateCopy:
 
 @dataclass(slots=True, eq=False)
 class Checkpoint:
-    """A recurrent state at a node's end: its copies in each tier, and the copies being written."""
+    """A state checkpoint: the recurrent state at a node's end, with its copies in each tier."""
 
     copies: dict[Tier, StateCopy] = field(default_factory=dict)
     coming: dict[Tier, Transfer] = field(default_factory=dict)
-    readers: int = 0  # leases that may still read the device's copy: it stays for them
-    kept: bool = True  # False: copying it down has failed since its last use
-    # leases that began at this checkpoint, or that made it where two sequences parted
+    readers: int = 0  # leases that may still read the copy on the device
+    kept: bool = True  # False after a failed copy down, until the next use
+    # leases that began at this checkpoint, or that made it where two sequences diverged
     starts: int = 0
 
     @property
     def device_slot(self) -> int | None:
-        """Slot of the device that has the state, or gets it; None: only lower tiers have it."""
+        """The device slot that has the state or is being filled with it, or None."""
         if DEVICE_TIER in self.copies:
             return self.copies[DEVICE_TIER].slot
         coming = self.coming.get(DEVICE_TIER)
@@ -139,47 +139,47 @@ class Checkpoint:
 
     @property
     def lower_tier(self) -> Tier | None:
-        """The fastest tier below the device that has a copy; None: no tier has."""
+        """The fastest tier below the device that has a copy, or None."""
         return next((tier for tier in LOWER_TIERS if tier in self.copies), None)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Node:
-    """A run of blocks after its parent's blocks; equal only to itself."""
+    """A run of KV blocks after its parent's blocks. It is equal only to itself."""
 
     namespace: Namespace
     edge: Edge
-    owner: str  # the owner that computed these blocks
-    start: int  # position of the first block from the prompt's block 0
-    parent: Node | None = field(repr=False)  # None for the root alone
+    owner: str  # computed these blocks
+    start: int
+    parent: Node | None = field(repr=False)  # None for the root
     last_used: float
     children: Children = field(default_factory=Children, repr=False)
-    leases: int = 0  # leases whose deepest node is this node
-    held_children: int = 0  # children that are held, detached children too
-    attached: bool = True  # False: flushed or discarded; no match finds it any more
+    leases: int = 0
+    held_children: int = 0  # held children, with detached children
+    attached: bool = True  # False once flushed or discarded: no match finds it
     hits: int = 0  # requests that found the node since it was added
-    trims: int = 0  # times that blocks were removed from the node's end
+    trims: int = 0
     num_read: int = 0  # leading blocks that a request has found since they were added
-    writer: str = ""  # the label of the request that wrote the blocks; "": no label
-    # uses of the blocks before those that `hits` counts, as far as the policy remembers
+    writer: str = ""  # label of the request that wrote the blocks, or ""
+    # uses of the blocks before their last eviction or a restart, if remembered
     seen: int = 0
-    priority: float = 0.0  # the eviction policy's number, set when a request uses the node
-    kept: bool = True  # False: copying it down has failed since its last use
-    retained_until: float = 0.0  # evicted after other nodes until then; 0: never marked
+    priority: float = 0.0  # set by the eviction policy when a request uses the node
+    kept: bool = True  # False after a failed copy down, until the next use
+    retained_until: float = 0.0  # time until which other nodes are evicted first; 0: never marked
     retained_for: float = 0.0  # retention in seconds from each use on
     transfers: list[Transfer] = field(default_factory=list)
     device_children: int = 0  # children whose first block is on the device
     upper_children: int = 0  # children whose first block is on the device or in the host
-    # Whether the parent counts this node in `device_children` and `upper_children`. None: the node
-    # is not among its parent's children.
+    # Whether the parent counts this node in `device_children` and in `upper_children`. None if the
+    # node is not among its parent's children.
     counted_in_parent: tuple[bool, bool] | None = None
-    candidate_tiers: tuple[Tier, ...] = NO_TIERS  # the tiers in which the node is a candidate
-    first_key: bytes = b""  # namespace and tokens of the first block; its key in the parent
-    checkpoint: Checkpoint | None = None  # the state after the last block, where one is kept
+    candidate_tiers: tuple[Tier, ...] = NO_TIERS  # in which the node is a candidate for eviction
+    first_key: bytes = b""  # namespace and tokens of the first block
+    checkpoint: Checkpoint | None = None  # the recurrent state after the last block
 
     @property
     def end(self) -> int:
-        """Position of the first block after this node."""
+        """The position of the first block after this node."""
         return self.start + self.edge.num_blocks
 
     @property
@@ -196,7 +196,7 @@ class Node:
         return way
 
     def tails(self) -> tuple[Tier, ...]:
-        """Return the tiers in which the node is a leaf: it has blocks there, and no child has."""
+        """Return the tiers in which the node has blocks and no child has, so it is a leaf there."""
         edge = self.edge
         device, upper = edge.num_device, edge.num_upper
         on_device = device > 0 and not self.device_children
@@ -205,7 +205,7 @@ class Node:
 
     @property
     def last_key(self) -> bytes:
-        """The key of the last block on the path to here; for the root the key of no block."""
+        """The key of the last block on the path to this node, or the root key."""
         return self.edge.last_key if self.edge.num_blocks else ROOT_KEY
 
 
@@ -213,8 +213,8 @@ class Node:
 class Position:
     """A point in the tree that a walk reached."""
 
-    node: Node  # the deepest node reached
-    inside: int  # matched blocks of its edge; all its blocks unless the walk ended within
+    node: Node  # the deepest node that was reached
+    inside: int  # matched blocks of the node's edge
     num_blocks: int  # blocks matched from position 0
 
     @classmethod
@@ -224,7 +224,7 @@ class Position:
 
     @property
     def within(self) -> bool:
-        """True if the walk ended inside the node's edge, not at its end."""
+        """True if the walk ended inside the node's edge."""
         return self.inside < self.node.edge.num_blocks
 
     def cut(self, num_blocks: int) -> Position:

@@ -1,4 +1,4 @@
-"""Residency of a block: the tiers that hold it and the tier it is being copied to, in one byte.
+"""The residency of a KV block: its tiers and the tier it is being copied to, in one byte.
 
     bit  1 DEVICE     2 HOST     4 DISK         a whole copy lies there
     bit  8 DEVICE    16 HOST    32 DISK         a copy is being written there
@@ -13,13 +13,11 @@ All legal changes, for a tier T and a block in the tree:
     forget(DISK)    ... or one in flight, while a faster copy is there              none on disk
     (drop)      none in flight                                                      no block
 
-So a slower copy is whole before the faster copy is forgotten, and the last copy is forgotten only
-with the block itself. The source of a copy stays until that copy is complete, since blocks are read
-from the fastest tier that has a copy.
+So the last copy is forgotten only with the block itself. The source of a copy stays until that copy
+is complete.
 
-The states of a run of blocks are bytes. Runs are short (a few blocks, seldom a thousand), and the
-methods of `bytes` (translate, rfind, rstrip) take a tenth of the time of numpy's operations on
-arrays of this size, and no more time on long ones.
+The states of a run of blocks are `bytes`. Runs are short, and the methods of `bytes` take a tenth
+of the time of numpy's operations at this size.
 """
 
 from __future__ import annotations
@@ -36,17 +34,17 @@ States = npt.NDArray[np.uint8]
 
 DEVICE, HOST, DISK = 1, 2, 4
 BIT = {Tier.DEVICE: DEVICE, Tier.HOST: HOST, Tier.DISK: DISK}
-IN_FLIGHT = 8  # times a tier's bit: a copy into that tier is under way
+IN_FLIGHT = 8  # factor of a tier's bit while a copy into that tier is under way
 MOVING = IN_FLIGHT * (DEVICE | HOST | DISK)
 RESIDENT = DEVICE | HOST | DISK
-# The tiers from which a copy to each tier may read. Device blocks are copied down to the host, or
-# to disk without a host tier. Blocks on disk are read to the device, never to the host.
+# The tiers from which a copy to each tier may read. Device blocks are copied to the host, or to
+# disk without a host tier. Blocks on disk are read to the device, never to the host.
 SOURCES = {Tier.DEVICE: HOST | DISK, Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
 ILLEGAL = 255
 
 
 class Change(Enum):
-    """Events in a block's residency."""
+    """The events in a block's residency."""
 
     BEGIN = "begin"
     LAND = "land"
@@ -54,14 +52,14 @@ class Change(Enum):
     PLACE = "place"
     FORGET = "forget"
 
-    __hash__ = object.__hash__  # members are singletons, and Enum's own hash is far slower
+    __hash__ = object.__hash__  # faster than Enum's own hash, for singletons
 
 
-BEGIN, LAND, FAIL, PLACE, FORGET = Change  # fast names: `Change.LAND` is slower
+BEGIN, LAND, FAIL, PLACE, FORGET = Change  # `Change.LAND` is slower to look up
 
 
-# Any other event leaves the fastest copy as it is: below the device copies only arrive, and a
-# disk copy is forgotten only if a faster copy exists.
+# Other events leave the fastest copy in place. Below the device, copies only arrive. A disk copy is
+# forgotten only if a faster copy exists.
 CHANGES_FASTEST = frozenset(
     {(LAND, Tier.DEVICE), (PLACE, Tier.DEVICE), (FORGET, Tier.DEVICE), (FORGET, Tier.HOST)}
 )
@@ -77,7 +75,7 @@ def is_legal(state: int) -> bool:
 
 
 def after(event: Change, tier: Tier, state: int) -> int | None:
-    """Return the state after `event`; None if `event` is not legal in `state`."""
+    """Return the state after `event`, or None if the event is not legal in `state`."""
     bit, in_flight_bit = BIT[tier], IN_FLIGHT * BIT[tier]
     if event is BEGIN:
         allowed = not state & (MOVING | bit) and bool(state & SOURCES[tier])
@@ -94,7 +92,6 @@ def after(event: Change, tier: Tier, state: int) -> int | None:
 
 
 def _table(event: Change, tier: Tier) -> bytes:
-    """Tabulate each state's successor, for `bytes.translate`."""
     follow = [after(event, tier, state) if is_legal(state) else None for state in range(64)]
     legal = bytes(ILLEGAL if state is None else state for state in follow)
     return legal.ljust(256, bytes([ILLEGAL]))
@@ -110,7 +107,7 @@ WITHOUT = [bytes(state for state in range(64) if not state & bits) for bits in r
 
 
 def change(states: bytes | bytearray, event: Change, tier: Tier) -> bytes | bytearray:
-    """Return the successors of `states` after `event`. Raises IllegalTransition."""
+    """Return the states after `event`. Raises IllegalTransition."""
     follow = states.translate(_TABLES[event, tier])
     if ILLEGAL in follow:
         wrong = sorted(

@@ -1,8 +1,8 @@
-"""A snapshot of all KV blocks of the tree, taken a piece at a time while the tree changes.
+"""A snapshot of all KV blocks of the tree, taken in pieces while the tree changes.
 
-A reader that applies the pieces and all changes (`changes`) in their order has the tree's blocks
-once the last piece is applied. A block that was in the tree when the snapshot began is in a piece,
-unless a change has since reported that the block left; every later block is in the changes.
+A reader applies the pieces and all changes (`changes`) in their order. After the last piece it has
+the tree's blocks. A block that was in the tree at the start is in a piece, unless a change has
+reported that it left. Every later block is in the changes.
 
 A node is looked up from the position where its parent ended when the parent was visited. So nodes
 that were split off since then are in the piece too.
@@ -16,12 +16,12 @@ from prefix_cache.tree.changes import ChangeLog, TreeChange
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.tree import RadixTree
 
-NODE_COST = 8  # visiting a node takes as long as copying the keys of 8 blocks
+NODE_COST = 8  # the cost of visiting a node, in blocks whose keys are copied
 
 
 @dataclass(slots=True)
 class _Siblings:
-    """The children of one parent, and how many of them were visited."""
+    """The children of one parent, and the number of visited children."""
 
     nodes: list[Node]
     start: int  # position of the siblings' first blocks when the parent was visited
@@ -29,7 +29,7 @@ class _Siblings:
 
 
 class Snapshot:
-    """One pass over a tree, parents first. Used by one thread only."""
+    """A pass over a tree, parents first. Used by one thread only."""
 
     def __init__(self, tree: RadixTree) -> None:
         self._way = [_Siblings(list(tree.root.children.values()), 0)]
@@ -40,7 +40,8 @@ class Snapshot:
         return not self._way
 
     def take(self, blocks: int) -> list[TreeChange]:
-        """Return the next piece: about `blocks` blocks, of whole nodes, as added to their tiers."""
+        """Return the next piece: whole nodes with about `blocks` blocks, as added to their
+        tiers."""
         piece, left = ChangeLog(most_keys=1 << 62), blocks
         while self._way and left > 0:
             siblings = self._way[-1]

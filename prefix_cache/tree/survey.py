@@ -1,17 +1,14 @@
-"""A survey of the whole tree, counted some nodes at a time so that no request waits for it.
+"""A survey of the whole tree, made a few nodes at a time so that no request waits for it.
 
     begin -> advance, advance, ... -> `last`, until the next survey
 
-A survey looks at each node once. The tree changes meanwhile, and the survey does not see nodes that
-enter parts of the tree already surveyed. So its sums describe no single moment. Each list has
-LISTED nodes at most.
+A survey looks at each node once. The tree changes meanwhile, so the sums describe no single moment.
+Each list has at most LISTED nodes.
 
     hot       most hit tokens: requests that found the node, times the tokens that it has now
     wasteful  most blocks for each use: blocks that it has, divided by 1 + requests that found it
 
-Both parts of a node that was split count its requests, since the requests found both.
-
-Knows: nodes, and which namespace they are in. Does not know: when to look, or tenants.
+Both parts of a split node keep its number of requests, since the requests found both.
 """
 
 from __future__ import annotations
@@ -26,12 +23,12 @@ from prefix_cache.tree.node import Node
 from prefix_cache.tree.tree import RadixTree
 
 LISTED = 200
-NAMESPACES = 4096  # maximum number counted separately; nodes of others are counted together
+NAMESPACES = 4096  # maximum number of namespaces counted separately
 
 
 @dataclass(slots=True)
 class NamespaceUse:
-    """Blocks in one namespace, by their fastest tier."""
+    """The blocks in one namespace, by their fastest tier."""
 
     device: int = 0
     host: int = 0
@@ -41,22 +38,22 @@ class NamespaceUse:
 
     @property
     def blocks(self) -> int:
-        """Blocks in all tiers."""
+        """The number of blocks in all tiers."""
         return self.device + self.host + self.disk
 
 
 def hit_blocks(node: Node) -> int:
-    """Rate how hot a node is: blocks that requests found in the node."""
+    """Return how hot a node is: the number of blocks that requests found in it."""
     return node.hits * node.edge.num_blocks
 
 
 def waste(node: Node) -> float:
-    """Rate how wasteful a node is: blocks per use, counting its computing as the first use."""
+    """Return the node's blocks per use. The request that computed the blocks counts as a use."""
     return node.edge.num_blocks / (1 + node.hits)
 
 
 class Largest:
-    """The nodes with the highest score among all nodes offered."""
+    """The nodes with the highest score among all offered nodes."""
 
     def __init__(self, score: Callable[[Node], float]) -> None:
         self._score = score
@@ -111,7 +108,7 @@ class Surveyed:
 
 @dataclass(slots=True)
 class _Level:
-    """Sibling nodes, and how many of them were visited."""
+    """Sibling nodes, and the number of visited siblings."""
 
     nodes: list[Node]
     done: int = 0
@@ -121,11 +118,11 @@ class Survey:
     """Surveys of one tree, taken one after another by the thread that owns the tree."""
 
     def __init__(self, tree: RadixTree) -> None:
-        self.last: Surveyed | None = None  # the last complete survey
+        self.last: Surveyed | None = None
         self.began = float("-inf")  # start of the last survey, by its caller's clock
         self._tree = tree
         self._under_way = Surveyed()
-        self._way: list[_Level] = []  # levels from the root to the current node
+        self._way: list[_Level] = []  # from the root to the current node
 
     @property
     def is_under_way(self) -> bool:
@@ -138,14 +135,14 @@ class Survey:
         return self._under_way if self.last is None else self.last
 
     def begin(self, now: float) -> None:
-        """Start a survey, unless a survey is under way."""
+        """Start a survey unless a survey is under way."""
         if not self._way:
             self.began = now
             self._under_way = Surveyed()
             self._way = [_Level(list(self._tree.root.children.values()))]
 
     def advance(self, count: int) -> None:
-        """Survey `count` more nodes; does nothing if no survey is under way."""
+        """Survey `count` more nodes, if a survey is under way."""
         way, surveyed = self._way, self._under_way
         if not way:
             return

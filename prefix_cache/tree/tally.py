@@ -1,6 +1,6 @@
 """A count of the copies that nodes have, by tier, before a flush gives up these copies.
 
-A block has a copy in each tier that holds it, so the copies are more than the blocks.
+A block has a copy in each tier that holds it, so there are more copies than blocks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from storage.move import Tier
 
 
 class Tally:
-    """The whole copies of blocks and states in each tier."""
+    """The numbers of whole copies of blocks and recurrent states in each tier."""
 
     def __init__(self) -> None:
         self.blocks: Counter[Tier] = Counter()

@@ -1,4 +1,4 @@
-"""The radix tree over blocks; its edges carry the namespace, which decides who may read them.
+"""The radix tree over KV blocks. Its edges carry the namespace, which decides who may read them.
 
     root
      |- published: system prompt           edges of one path may run published -> group
@@ -6,11 +6,10 @@
      |   `- tenant b: the same tokens      one namespace into another
      `- tenant a: a prompt of its own
 
-Tokens decide: a child is found by its namespace and the tokens of its first block, and the rest
-of its edge is compared token by token, whole arrays at a time.
+A child is found by its namespace and the tokens of its first block. The rest of its edge is
+compared token by token, as whole arrays.
 
-Knows: structure, and which children begin in which tier. Does not know: which blocks are free, or
-what is evicted when. Leases and copies under way matter here only when a node is split.
+The tree does not know which blocks are free or which are evicted next.
 """
 
 from __future__ import annotations
@@ -37,7 +36,10 @@ class RadixTree:
     """A radix tree: finds, splits, adds and removes nodes."""
 
     def __init__(self, block_size: int, *, needs_state: bool = False) -> None:
-        """`needs_state`: matched blocks are of use only up to their last state checkpoint."""
+        """Create an empty tree.
+
+        With `needs_state`, matched blocks are useful only up to their last state checkpoint.
+        """
         self.block_size = block_size
         self.needs_state = needs_state
         self.root = Node(
@@ -48,18 +50,18 @@ class RadixTree:
             parent=None,
             last_used=0.0,
         )
-        self.num_nodes = 0  # number of nodes, without the root
-        # The log of changes to the tree; None until somebody reads it.
+        self.num_nodes = 0  # without the root
+        # The log of changes to the tree, or None until somebody reads it.
         self.changes: ChangeLog | None = None
-        # The first nodes of each namespace: their parents are the root or in another namespace.
+        # The first nodes of each namespace. Their parents are the root or in another namespace.
         self.tops: dict[Namespace, dict[Node, None]] = {}
         self.owned: dict[str, dict[Node, None]] = {}  # all nodes, by owner
-        # Called with a node that has left the tree, or has lost blocks at its end.
+        # Called with a node that has left the tree or has lost blocks at its end.
         self.when_shorter: Callable[[Node], None] = _nothing
 
     @property
     def depth(self) -> int:
-        """Nodes on the longest path; walks the whole tree."""
+        """The number of nodes on the longest path. Walks the whole tree."""
         deepest, level = -1, [self.root]
         while level:
             deepest += 1
@@ -67,7 +69,8 @@ class RadixTree:
         return deepest
 
     def nodes(self, top: Node | None = None) -> Iterator[Node]:
-        """Yield `top` and the nodes below it (or all except the root), parents first."""
+        """Yield `top` and the nodes below it, parents first. Without `top`, yield all except the
+        root."""
         waiting = list(self.root.children.values()) if top is None else [top]
         while waiting:
             node = waiting.pop()
@@ -77,7 +80,7 @@ class RadixTree:
     def walk(self, path: NamespacePath, tokens: TokenIds, start: Node | None = None) -> Position:
         """Follow the whole blocks of `tokens` from position 0 as far as the tree has them.
 
-        `start` is a node known to lie on the way; the walk begins after it.
+        `start` is a node that is known to lie on the path. The walk begins after it.
         """
         node = self.root if start is None else start
         step, same = TOKEN_BYTES * self.block_size, node.edge.num_blocks
@@ -102,14 +105,13 @@ class RadixTree:
     ) -> PrefixMatch:
         """Return the leading whole blocks of `tokens` that are in the tree.
 
-        `before` is an earlier match of the same path and of tokens with the same beginning: where
-        it still holds, the walk goes on from its end.
+        `before` is an earlier match of the same path and of tokens with the same beginning. If it
+        still holds, the walk starts at its end.
         """
         known = self._known(path, tokens, before)
         return PrefixMatch.of(known, needs_state=self.needs_state)
 
     def _known(self, path: NamespacePath, tokens: TokenIds, before: PrefixMatch | None) -> Position:
-        """Return the end of the matched blocks, followed on from `before` where it holds."""
         if before is None or not before.holds:
             return self.walk(path, tokens)
         most = len(tokens) // self.block_size
@@ -125,15 +127,15 @@ class RadixTree:
     ) -> Partial | None:
         """Return the block after `at` that shares the most leading tokens, at least one.
 
-        With `stays` a block that is being copied down is not returned. None where a state is needed
-        at the block's end.
+        With `stays`, a block that is being copied down is not returned. Returns None if the model
+        needs a recurrent state at the block's end.
 
-        The block is in the namespace in which the path goes on, or in the namespace that ends
-        there: so the last tokens of a published prefix are found too, though they do not fill a
-        block. In the namespace that ends, tokens from the path's `switch` on count as different.
+        The block is in the namespace in which the path continues or in the namespace that ends
+        there. So the last tokens of a published prefix are found even if they do not fill a block.
+        In the namespace that ends, tokens from the path's `switch` on count as different.
         """
         if self.block_size == 1 or self.needs_state:
-            return None  # a block of one token is cached whole or not at all
+            return None
         wanted = tokens[at.num_blocks * self.block_size :][: self.block_size]
         if not len(wanted):
             return None
@@ -167,12 +169,12 @@ class RadixTree:
         The lower part stays the same object, so references to `node` stay valid.
         """
         parent = node.parent
-        upper = copy(node)  # hits, writer and priority are those of `node`
+        upper = copy(node)  # copies hits, writer and priority
         upper.edge, upper.children, upper.transfers = node.edge.split(at), Children(), []
         upper.num_read, upper.candidate_tiers = min(node.num_read, at), NO_TIERS
         upper.leases, upper.held_children = 0, int(node.is_held)
         upper.device_children = upper.upper_children = 0
-        upper.checkpoint = None  # the checkpoint belongs to the end of the lower part
+        upper.checkpoint = None  # the checkpoint is at the end of the lower part
         if parent is not None:
             parent.children.put(upper.first_key, upper)
             if node in self.tops.get(node.namespace, ()):
@@ -199,7 +201,7 @@ class RadixTree:
         now: float,
         writer: str = "",
     ) -> Node:
-        """Add a new leaf below `parent`, which has no child that begins with the same block."""
+        """Add a leaf below `parent`, which has no child that begins with the same block."""
         node = Node(
             namespace,
             edge,
@@ -222,7 +224,7 @@ class RadixTree:
         return node
 
     def left(self, node: Node) -> None:
-        """Remove a node that left the tree from the indexes."""
+        """Remove a node that has left the tree from the indexes."""
         _take_out(self.tops, node.namespace, node)
         _take_out(self.owned, node.owner, node)
         self.when_shorter(node)
@@ -242,18 +244,18 @@ class RadixTree:
     def tell(self, node: Node) -> bool:
         """Update the parent's counts after a node's blocks have changed tiers.
 
-        Returns whether the counts have changed: the parent may have become a tail, or ceased to be.
+        Returns whether the counts have changed. The parent may then be a new leaf of a tier, or no
+        longer one.
         """
         edge = node.edge
         now = (edge.num_device > 0, edge.num_upper > 0)
         return now != node.counted_in_parent and self._count_in(node, now)
 
     def unlink(self, node: Node) -> None:
-        """Remove a node and all nodes below it from its parent's children.
+        """Remove a node, with all nodes below it, from its parent's children.
 
         The node keeps its link to its parent, whose blocks come before the node's. Does nothing if
-        the node is not the parent's child, also where an equal node has its place. The caller
-        corrects `num_nodes`.
+        the node is not its parent's child. The caller corrects `num_nodes`.
         """
         if node.parent is not None and node.parent.children.get(node.first_key) is node:
             node.parent.children.remove(node.first_key)
@@ -283,7 +285,6 @@ def _take_out(index: dict[K, dict[Node, None]], key: K, node: Node) -> None:
 
 
 def _divide_transfers(upper: Node, lower: Node) -> None:
-    """Divide a node's transfers between its two halves."""
     upper.transfers = [transfer for transfer in lower.transfers if transfer.start < upper.end]
     for transfer in upper.transfers:
         at = transfer.nodes.index(lower)
