@@ -1,5 +1,6 @@
-"""The client APIs (dialects), a folder each; `startup/composition.py` lists the served ones.
+"""The client APIs (dialects), a folder each.
 
-A dialect reads bodies, makes a `GenerationRequest` of each, and renders the events of its answer.
-Dialects know nothing of each other; the code that they share is here.
+A dialect reads bodies, makes a `GenerationRequest` of each, and renders its answer. Dialects do not
+import each other. The files here are common to several dialects. `startup/composition.py` lists the
+dialects that are served.
 """

@@ -1,11 +1,8 @@
-"""The rules for breakpoints in Anthropic's form (`cache_control`), in all dialects that take them.
+"""The rules for breakpoints in Anthropic's form (`cache_control`), for all dialects.
 
-A request has at most four breakpoints, and breakpoints for an hour come before breakpoints for five
-minutes. A breakpoint covers the tools, then the system, then the turns, up to the content block
-that has the breakpoint.
-
-Knows: number, order and lifetimes of breakpoints. Does not know: where a dialect has breakpoints,
-or the prefix that each covers.
+A request has at most four breakpoints. Breakpoints for an hour come before breakpoints for five
+minutes. A breakpoint covers the prompt up to its content block: tools first, then the system, then
+turns.
 """
 
 from collections.abc import Sequence
@@ -14,7 +11,7 @@ from typing import NamedTuple
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import CacheControl
 
-MOST = 4  # maximum number of breakpoints of a request
+MOST = 4  # maximum number of breakpoints in a request
 FIVE_MINUTES, AN_HOUR = 300.0, 3600.0
 _SECONDS = {None: FIVE_MINUTES, "5m": FIVE_MINUTES, "1h": AN_HOUR}
 
@@ -27,7 +24,7 @@ class Marked(NamedTuple):
 
 
 def seconds_of(control: CacheControl) -> float:
-    """Return for how many seconds the prefix up to a breakpoint is retained after each use."""
+    """Return how many seconds a breakpoint's prefix stays in the cache after each use."""
     return _SECONDS[control.ttl]
 
 

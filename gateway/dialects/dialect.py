@@ -1,10 +1,7 @@
-"""The protocol of a dialect: its paths, routes, errors, and error events of streams.
+"""The protocol of a dialect: its paths, routes, errors, and error events of streams."""
 
-Knows: the parts that a dialect uses and the methods that it must have. Does not know: any dialect.
-"""
-
-# No `from __future__ import annotations`: FastAPI evaluates the annotations of `permit`, which
-# name `authenticate`, a local variable.
+# `from __future__ import annotations` would break FastAPI: it evaluates the annotations of
+# `permit`, which name the local variable `authenticate`.
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -30,9 +27,7 @@ Permitted = Callable[[Caller], AsyncIterator[Permit]]
 
 
 class NamedModel(NamedTuple):
-    """The model or adapter that a request names: the name for the answer, and the
-    adapter, if any.
-    """
+    """The name of a model or adapter in the answer, and the adapter, if any."""
 
     name: str
     adapter: TenantAdapter | None
@@ -40,7 +35,7 @@ class NamedModel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """The one model that this gateway serves, and the callers' adapters for the model."""
+    """The served model, and the callers' adapters for it."""
 
     name: str
     engine: Engine
@@ -50,13 +45,13 @@ class ModelCard:
 
     @property
     def max_model_len(self) -> int | None:
-        """The context length of the model's engine, in tokens; None while there is no engine."""
+        """The context length of the model's engine in tokens, or None without an engine."""
         welcome = self.engine.welcome
         return None if welcome is None else welcome.max_model_len
 
     @property
     def fingerprint(self) -> str:
-        """The id of the served weights, which changes with the weights, their format and shape."""
+        """An id of the served weights, their format and their shape."""
         welcome = self.engine.welcome
         return "" if welcome is None else f"fp_{welcome.fingerprint.hex()[:12]}"
 
@@ -76,8 +71,8 @@ class ModelCard:
 class RouteParts:
     """The gateway's parts that the routes of a dialect use.
 
-    Each route calls `authenticate` before reading a body; a route that needs the engine or much
-    computing also takes a permit.
+    Each route calls `authenticate` before it reads a body. A route that needs the engine or much
+    processor time also takes a permit.
     """
 
     answering: Answering
@@ -89,7 +84,7 @@ class RouteParts:
     adapters: TenantAdapters
 
     def guard(self) -> Guard[Caller, Permit]:
-        """Return a guard that authenticates and takes permits, for routes that bypass FastAPI."""
+        """Make a guard that authenticates and takes permits, for routes that bypass FastAPI."""
         return Guard(self.authenticate, lambda caller: self.permits.taken(caller))
 
     def permitted(self) -> Permitted:
@@ -104,8 +99,9 @@ class RouteParts:
 
 
 class Dialect(ErrorDialect, Protocol):
-    """The interface of a dialect to `gateway/startup/composition.py`."""
+    """The interface between a dialect and `gateway/startup/composition.py`."""
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """Return a router of the dialect's routes, below `prefixes` unless it is the default."""
+        """Return a router of the dialect's routes. They are below `prefixes` unless it is the
+        default."""
         ...

@@ -1,8 +1,4 @@
-"""The answering of a parsed request in any dialect, whole or as a stream.
-
-Knows: the order in which a request is answered, rendered and released. Does not know: how a body is
-read, or what an answer looks like (`Rendering`, which each dialect has).
-"""
+"""The answering of a parsed request in any dialect, whole or as a stream."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
@@ -34,30 +30,28 @@ from gateway.tenant_limits import RateStatus
 T = TypeVar("T", bound=msgspec.Struct)
 
 BYTES_PER_CHARACTER = 16  # JSON bytes that take as long to parse as one character takes to tokenise
-_FLAT_BYTES_PER_CHARACTER = 64  # for flat JSON: 256 KiB are parsed in at most 3 ms
+_FLAT_BYTES_PER_CHARACTER = 64  # for flat JSON: 256 KiB take at most 3 ms to parse
 
 
 class Rendering(Protocol):
     """A dialect's renderer of one answer."""
 
-    last: ClassVar[bytes]  # bytes that end a stream without failure; may be empty
+    last: ClassVar[bytes]  # bytes that end a complete stream; may be empty
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
         """Write the answer's headers, which show the tenant's remaining rate limits."""
         ...
 
     def begin(self, usage: Usage) -> bytes | None:
-        """Write the bytes before the first event; `usage` already holds the prompt's
-        token counts.
-        """
+        """Write the bytes before the first event; `usage` has the prompt's token counts."""
         ...
 
     def frame(self, event: Event) -> bytes | None:
-        """Write the frame for `event`; None if there is nothing to send."""
+        """Write the frame for `event`, or return None if there is nothing to send."""
         ...
 
     def usage_frame(self, usage: Usage) -> bytes | None:
-        """Write the frame after the last event; None if there is nothing to send."""
+        """Write the frame after the last event, or return None if there is nothing to send."""
         ...
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> msgspec.Struct:
@@ -75,13 +69,13 @@ async def read_wire(
 ) -> T:
     """Parse the body and free its bytes; raise GatewayError for a bad body.
 
-    `bulk` removes the parts of the body that stay unparsed (`Raw`), so that the values in them are
-    not counted.
+    `bulk` removes the parts of the body that stay unparsed (`Raw`). The values in these parts do
+    not count toward limits.
     """
     body = await read_body(request, bounds.max_body_bytes, permit.body)
     size = work_in(body)
     work = parse_steps(decoder, body, bounds.max_json_depth, bulk)
-    del body  # `work` keeps the body until the body is parsed
+    del body  # `work` keeps the body until it is parsed
     return await admission.off_the_loop(permit.caller, work, size)
 
 
@@ -92,7 +86,7 @@ def work_in(spelled: Body) -> int:
 
 
 def work_with(prompt: Body, body_bytes: int) -> int:
-    """Estimate the work of parsing a body of `body_bytes` bytes that contains the JSON `prompt`."""
+    """Estimate the work of parsing a body that contains the JSON `prompt`."""
     return work_in(prompt) + max(body_bytes - len(prompt), 0) // BYTES_PER_CHARACTER
 
 
@@ -103,10 +97,10 @@ Ending = Callable[[Sequence[FinishedChoice], Usage], Awaitable[None]]
 class DialectRequest:
     """A parsed request: its generation request, and the renderer of its answer.
 
-    `ending` is awaited before the end of the answer is rendered; it is called with the choices of a
-    whole answer, and with no choices for a stream. `around` is entered before the answer and left
-    after the answer; an error that `around` raises is sent as the answer. `error_event` writes the
-    last event of a stream that fails; without `error_event` the dialect writes that event.
+    `ending` is awaited before the end of the answer is rendered. Its argument is the choices of a
+    whole answer, or no choices for a stream. `around` is entered before the answer and left after
+    it. An error that `around` raises is sent as the answer. `error_event` writes the last event of
+    a stream that fails. By default the dialect writes that event.
     """
 
     generation_request: GenerationRequest | None
@@ -118,7 +112,7 @@ class DialectRequest:
     ending: Ending | None = None
     around: AbstractAsyncContextManager[None] | None = None
     error_event: Callable[[GatewayError], bytes] | None = None
-    # work of encoding the prompts that the answer echoes, in characters to tokenise
+    # work of encoding the echoed prompts, in characters to tokenise
     echoed: int = 0
 
     async def respond(self, answering: Answering, *, stream: bool) -> Response:
@@ -141,7 +135,7 @@ class DialectRequest:
     async def _pieces(
         self, choices: Sequence[FinishedChoice], usage: Usage, admission: Admission
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the JSON of a whole answer in pieces; encode a large answer off the event loop."""
+        """Yield the JSON of a whole answer in pieces. Large answers are encoded off the event loop."""
         spelled = self._spelled(choices, usage)
         work = self.echoed + sum(choice.work for choice in choices)
         caller = self.permit.caller
@@ -175,7 +169,7 @@ class DialectRequest:
                 yield last
 
     async def _first_frame(self, event: Delta, admission: Admission) -> bytes:
-        """Write the frame of `event`; off the event loop if the frame has a large prompt."""
+        """Write the frame of `event`. A frame with a large prompt is encoded off the event loop."""
 
         size = self.echoed + (0 if event.prompt is None else event.prompt.work)
         return await admission.spell(
@@ -189,9 +183,7 @@ class DialectRequest:
     def _answer(
         self, answering: Answering, *, is_whole: bool = False
     ) -> AbstractAsyncContextManager[Answer]:
-        """Start the answer (at most once), and drop the generation request so that its memory is
-        freed early.
-        """
+        """Start the answer and drop the generation request, to free its memory early."""
         generation_request, self.generation_request = self.generation_request, None
         assert generation_request is not None
         scope = self.request.scope
@@ -208,7 +200,6 @@ class DialectRequest:
         return aclosing(with_pauses(answer.events, self.keep_alive.every_s))
 
     def _usage(self, answer: Answer) -> Usage:
-        """Return the usage, without cache tiers if the caller may not see them."""
         used = answer.request_metrics.usage()
         return used if self.permit.caller.sees_tiers else replace(used, tiers=None)
 

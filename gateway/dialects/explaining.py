@@ -1,10 +1,7 @@
 """The extension `ratoon` of all dialects: cache misses, prompt modules, ignored fields, and drafts.
 
-A request may ask why its prompt missed the cache. Fields that have an effect only at other servers
-are reported as ignored.
-
-Knows: the fields of requests and answers. Does not know: how a dialect names a prompt's parts, or
-how prompts are compared.
+A request may ask why its prompt missed the cache. The answer also lists the request's fields that
+have no effect here.
 """
 
 from __future__ import annotations
@@ -25,10 +22,10 @@ AnswerId = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
 class RatoonOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Ratoon's request fields: they ask why the prompt missed the cache, or name prompt modules.
+    """Ratoon's request fields. They ask why the prompt missed the cache, or name prompt modules.
 
-    The prompt is compared with the prompt of the answer `previous_id`, or else with the tenant's
-    most similar recent prompt.
+    The prompt is compared with the prompt of the answer `previous_id`. Without `previous_id` it is
+    compared with the tenant's most similar recent prompt.
     """
 
     explain: bool | None = None
@@ -37,9 +34,7 @@ class RatoonOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RatoonReply(Struct, frozen=True, kw_only=True):
-    """Ratoon's answer fields: why the prompt missed the cache, its prompt modules, the ignored
-    request fields.
-    """
+    """Ratoon's answer fields: the cache miss, the prompt modules, the ignored request fields."""
 
     modules: ModulesReply | UnsetType = UNSET
     cache_miss: CacheMiss | UnsetType = UNSET
@@ -47,9 +42,10 @@ class RatoonReply(Struct, frozen=True, kw_only=True):
 
 
 class ModulesReply(Struct, frozen=True, kw_only=True):
-    """The prompt modules used; all attended to the head, those listed `together` to each other.
+    """The prompt modules that a request used.
 
-    Of the modules' `tokens`, the `cached_tokens` were not computed for this request.
+    All modules attend to the head, and the modules in `together` also attend to each other. Of the
+    modules' `tokens`, the cache had `cached_tokens`.
     """
 
     schema: str
@@ -60,7 +56,7 @@ class ModulesReply(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, usage: Usage) -> ModulesReply | UnsetType:
-        """Return the prompt modules that a request used; UNSET if the request used none."""
+        """Return the prompt modules that a request used, or UNSET without modules."""
         found = usage.modules
         if found is None:
             return UNSET
@@ -74,20 +70,20 @@ class ModulesReply(Struct, frozen=True, kw_only=True):
 
 
 class DraftedTokens(Struct, frozen=True, kw_only=True):
-    """The number of tokens drafted from one source, and the number of these that were accepted."""
+    """The number of tokens drafted from one source, and how many of them were accepted."""
 
     drafted_tokens: int
     accepted_tokens: int
 
 
 class DraftUsage(Struct, frozen=True):
-    """Drafts of the answer by source: `own`, `tree`, `answers`, `prediction`, `grammar`, `mtp`."""
+    """The draft tokens by source: `own`, `tree`, `answers`, `prediction`, `grammar`, `mtp`."""
 
     drafts: dict[str, DraftedTokens]
 
     @classmethod
     def of(cls, usage: Usage) -> DraftUsage | UnsetType:
-        """Count the drafted tokens of a request; UNSET if nothing was drafted."""
+        """Count the draft tokens of a request, or return UNSET without drafts."""
         if not usage.drafts:
             return UNSET
         return cls(
@@ -99,7 +95,7 @@ class DraftUsage(Struct, frozen=True):
 
 
 def modules_of(options: RatoonOptions | None) -> ModulesOption | None:
-    """Return the prompt modules that `options` name; None if they name none."""
+    """Return the prompt modules that `options` name, or None."""
     return None if options is None else options.modules
 
 
@@ -107,10 +103,10 @@ def explain_of(
     options: RatoonOptions | None,
     parts: Callable[[], Iterable[PromptPart]] | None,
 ) -> Explain | None:
-    """Return the comparison of prompts that `options` ask for; None if they ask for none.
+    """Return the comparison of prompts that `options` ask for, or None.
 
-    `parts`, called only for a comparison, names the prompt's parts; without `parts` the prompt is
-    compared as one part.
+    `parts` returns the named parts of the prompt; it is called only for a comparison. Without
+    `parts` the prompt is compared as one part.
     """
     if options is None or not options.explain:
         return None
@@ -121,9 +117,7 @@ def explain_of(
 def ratoon_reply(
     usage: Usage | None, ignored: tuple[PassedOver, ...] = ()
 ) -> RatoonReply | UnsetType:
-    """Write the cache miss and prompt modules of `usage`, and the `ignored` fields; UNSET if all
-    are absent.
-    """
+    """Write the cache miss, the prompt modules and the `ignored` fields; UNSET without any."""
     miss = None if usage is None else usage.cache_miss
     modules = UNSET if usage is None else ModulesReply.of(usage)
     if miss is None and not ignored and modules is UNSET:

@@ -1,7 +1,4 @@
-"""The choices of a whole answer: each choice's text, reasoning and calls, joined from deltas.
-
-Knows: events and pieces. Does not know: how they are rendered.
-"""
+"""The choices of a whole answer: each choice's text, reasoning and calls, joined from deltas."""
 
 from __future__ import annotations
 
@@ -21,15 +18,15 @@ from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, Reaso
 
 @dataclass(frozen=True, slots=True)
 class FinishedCall:
-    """A finished call; its arguments are a JSON object, unless the answer was cut off in them."""
+    """A finished call. Its arguments are a JSON object, unless the answer ended within them."""
 
     name: str
     arguments: str
 
     def object(self) -> dict[str, Any]:
-        """Decode the arguments; return an empty object if the answer was cut off in them.
+        """Decode the arguments, or return an empty object if the answer ended within them.
 
-        Raises BadRequest for arguments that are nested too deeply.
+        Raises BadRequest for too deeply nested arguments.
         """
         try:
             value = msgspec.json.decode(self.arguments)
@@ -76,7 +73,7 @@ class FinishedChoice:
 
     @property
     def work(self) -> int:
-        """The work of encoding the choice as JSON, in characters that take as long to tokenise."""
+        """The work of encoding the choice as JSON, in characters to tokenise."""
         scored = 0 if self.prompt is None else self.prompt.work
         logprobs = 0 if self.logprobs is None else self.logprobs.nbytes
         said = sum(map(_size_of, self.pieces)) + len(self.token_ids)
@@ -90,9 +87,9 @@ def _size_of(piece: FinishedPiece) -> int:
 async def gather(
     events: AsyncIterable[Event], grew: Callable[[int], None] = lambda _: None
 ) -> list[FinishedChoice]:
-    """Gather all choices of an answer, in the order of their index.
+    """Collect all choices of an answer, in the order of their index.
 
-    `grew` is called with the bytes that each event adds to the choices; the number is negative if a
+    Each event calls `grew` with the number of bytes that it adds. The number is negative if a
     choice restarts and drops its pieces.
     """
     gathering: dict[int, _Gathering] = {}
@@ -114,7 +111,7 @@ async def gather(
 
 @dataclass(slots=True)
 class _Gathering:
-    """The tokens and pieces of one choice so far, packed to save memory."""
+    """The tokens and pieces of an unfinished choice, packed to save memory."""
 
     nbytes: int = 0
     turn: JoinedPieces = field(default_factory=lambda: JoinedPieces())
@@ -142,7 +139,7 @@ class _Gathering:
 
 
 def pieces_of(delta: Delta) -> tuple[Piece, ...]:
-    """List the pieces of `delta`; the delta's text is one piece if the turn was not parsed."""
+    """Return the pieces of `delta`; an unparsed text is one piece."""
     if delta.pieces is not None:
         return delta.pieces
     return (TextPiece(delta.text),) if delta.text else ()
@@ -153,11 +150,11 @@ class JoinedPieces:
 
     def __init__(self) -> None:
         self._closed: list[FinishedPiece] = []
-        self._open: Piece | None = None  # the first of the pieces being joined
+        self._open: Piece | None = None  # first of the pieces that are being joined
         self._text = StringIO()
 
     def add(self, piece: Piece) -> int:
-        """Append a piece; return an upper bound on the bytes that the piece takes in memory."""
+        """Append a piece; return an upper bound on its bytes in memory."""
         begins = self._begins(piece)
         if begins:
             self._close()
@@ -167,7 +164,7 @@ class JoinedPieces:
         return begins * _PIECE_BYTES + _CHARACTER_BYTES * len(text)
 
     def finished(self) -> tuple[FinishedPiece, ...]:
-        """Return the joined pieces; no piece may be added afterwards."""
+        """Return the joined pieces. Later calls of `add` are not allowed."""
         self._close()
         return tuple(self._closed)
 

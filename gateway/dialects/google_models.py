@@ -1,7 +1,7 @@
 """The served model and a caller's adapters, as Gemini's API lists models.
 
-Google's and OpenAI's clients both ask for `/v1/models`; the header that carries the key tells the
-clients apart.
+Google's and OpenAI's clients both ask for `/v1/models`. The header with the key tells the clients
+apart.
 """
 
 from fastapi import Request
@@ -32,12 +32,12 @@ class GeminiModelList(Struct, frozen=True, kw_only=True):
 
 
 def is_googles(request: Request) -> bool:
-    """Tell whether a request comes from a client of Google's API."""
+    """Return whether a request comes from a client of Google's API."""
     return "x-goog-api-key" in request.headers
 
 
 def models_of(card: ModelCard, caller: Caller) -> list[GeminiModel]:
-    """List the models that a caller may use; the model itself first."""
+    """List the models that a caller may use, with the served model first."""
     return [_model(card, name) for name in (card.name, *(one.name for one in caller.adapters))]
 
 

@@ -1,11 +1,8 @@
-"""The keep-alive frames that a stream sends before its first event, so that no client gives up.
+"""The keep-alive frames that a stream sends before its first event.
 
-Proxies and clients may give up on a silent connection before a long prompt is computed. Only the
-wait for the first event has a timeout: later events follow closely, and a timeout for each would
-cost a task per event.
-
-Knows: when to send a frame. Does not know: a frame's bytes, which a dialect gives
-(`KeepAlive.frame`).
+While a long prompt is computed, proxies and clients may give up on a silent connection. Only the
+wait for the first event has a timeout. Later events follow closely, and a timeout for each event
+would cost a task.
 """
 
 import asyncio
@@ -25,9 +22,8 @@ class KeepAlive(NamedTuple):
 async def with_pauses(
     events: AsyncGenerator[Event, None], pause_s: float
 ) -> AsyncGenerator[Event | None, None]:
-    """Yield the `events` (at least one); before the first event, yield None every `pause_s`
-    seconds.
-    """
+    """Yield the `events` (at least one). Before the first event, yield None every `pause_s`
+    seconds."""
     first = asyncio.ensure_future(anext(events))
     try:
         while not first.done():

@@ -1,9 +1,7 @@
-"""JSON encoding, in fragments, of answers that are too large to encode at once.
+"""The encoding of large answers as JSON, one fragment at a time.
 
-A `LazyList` takes the place of a list in a Struct. The list's items are made, encoded and dropped a
-few at a time, once all JSON before them has been consumed.
-
-Knows: JSON. Does not know: what the JSON says, or on which CPU thread it is encoded.
+A `LazyList` takes the place of a list in a Struct. Its items are made, encoded and dropped a few at
+a time, after all JSON before them has been consumed.
 """
 
 import secrets
@@ -15,7 +13,7 @@ import msgspec
 from gateway.processes.fair_executor import Steps
 
 PIECE_BYTES = 128 << 10
-_STEP_BYTES = 16 << 10  # bytes of the JSON of log-probabilities that are encoded in a millisecond
+_STEP_BYTES = 16 << 10  # bytes of log-probabilities' JSON that are encoded in a millisecond
 
 T = TypeVar("T")
 Fragments = Iterator[bytes]  # parts of one JSON text; each takes at most a millisecond to encode
@@ -24,11 +22,11 @@ Fragments = Iterator[bytes]  # parts of one JSON text; each takes at most a mill
 class LazyList(Sequence[T]):
     """A list that makes its items anew on each access.
 
-    Encoding accesses each item once, in order.
+    The encoder accesses each item once, in order.
     """
 
     def __init__(self, length: int, item: Callable[[int], T], at_once: int = 16) -> None:
-        """Make a list of `length` items; `at_once` are encoded together, in about a millisecond."""
+        """Make a list of `length` items, of which `at_once` are encoded together."""
         self.at_once = at_once
         self._length = length
         self._item = item
@@ -70,7 +68,7 @@ def fragments(value: object) -> Fragments:
         nonlocal mark
         if not isinstance(found, LazyList):
             raise TypeError(f"{type(found).__name__} cannot be spelled as JSON")
-        # Encoded JSON has no byte 0, but a client's JSON that is passed on as `Raw` may have.
+        # The encoder writes no byte 0, but a client's `Raw` JSON may have one.
         mark = mark or b"\0" + secrets.token_bytes(16)
         lists.append(found)
         return msgspec.Raw(mark)
@@ -87,7 +85,7 @@ def fragments(value: object) -> Fragments:
 
 
 def piece(spelled: Fragments) -> Steps[bytes]:
-    """Join the next fragments until they have `PIECE_BYTES` bytes; b"" if no fragment is left."""
+    """Join the next fragments up to `PIECE_BYTES` bytes; return b"" if no fragment is left."""
     taken, size, step = [], 0, 0
     for fragment in spelled:
         taken.append(fragment)
@@ -110,7 +108,7 @@ def _items(found: LazyList[Any]) -> Fragments:
 
 
 def _without_brackets(spelled: Fragments) -> Fragments:
-    """Yield the JSON of a list without its brackets; the list must not be empty."""
+    """Yield the JSON of a non-empty list without its brackets."""
     last = next(spelled)[1:]
     for fragment in spelled:
         yield last

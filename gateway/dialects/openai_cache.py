@@ -4,13 +4,11 @@
     prompt_cache_options     the prompt is retained for `ttl`, by default half an hour; in the mode
                              "explicit" it is retained only up to its breakpoints
     prompt_cache_breakpoint  on a content block: the prompt up to the block is retained, for the
-    breakpoint's own `ttl` if that is set prompt_cache_key         chooses among OpenAI's machines;
-    the key has no effect here
+                             breakpoint's own `ttl` if that is set
+    prompt_cache_key         chooses among OpenAI's machines; the key has no effect here
 
 Clients written for Anthropic's models send `cache_control` in OpenAI's chats
 (`openai/requests/marks.py`).
-
-Knows: names, values, and how many breakpoints a request may have. Does not know: turns or items.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,22 +26,18 @@ _SECONDS: dict[Lifetime, float] = {"5m": 300.0, "30m": 1800.0, "1h": 3600.0, "12
 
 Retention = Literal["in_memory", "in-memory", "24h"]
 Place = TypeVar("Place")  # a breakpoint's place, in a dialect's own terms
-CacheKey = Annotated[str, Meta(max_length=64)]  # OpenAI's bound
+CacheKey = Annotated[str, Meta(max_length=64)]  # OpenAI's limit
 
 
 class PromptCacheOptions(Struct, frozen=True, kw_only=True):
-    """The option to retain the whole prompt, or its prefixes up to breakpoints, and for
-    how long.
-    """
+    """The option to retain the whole prompt or its prefixes up to breakpoints."""
 
     mode: Literal["implicit", "explicit"] | None = None
     ttl: Lifetime | None = None
 
 
 class Breakpoint(NamedTuple):
-    """The chat up to a breakpoint (None: the whole chat), and the breakpoint's own lifetime, if
-    any.
-    """
+    """The chat up to a breakpoint (None: the whole chat), and the breakpoint's lifetime, if any."""
 
     chat: ChatPrompt | None
     ttl: Lifetime | None
@@ -54,8 +48,9 @@ def marks_of(
     options: PromptCacheOptions | None,
     breakpoints: Sequence[Breakpoint] = (),
 ) -> tuple[CacheMark, ...]:
-    """Return the prefixes to retain, in order; if there are too many `breakpoints`, only the last
-    count.
+    """Return the prefixes to retain, in order.
+
+    Of too many `breakpoints`, only the last are used.
     """
     ttl = None if options is None else options.ttl
     is_explicit = options is not None and options.mode == "explicit"
@@ -68,7 +63,7 @@ def marks_of(
 
 
 def _seconds(retention: Retention | None, ttl: Lifetime | None) -> float:
-    """Return the longer lifetime, in seconds: OpenAI takes `ttl` as a minimum for `retention`."""
+    """Return the longer lifetime in seconds. OpenAI reads `ttl` as a minimum."""
     asked = [] if retention is None else [_RETENTION[retention]]
     if ttl is not None:
         asked.append(_SECONDS[ttl])
@@ -82,10 +77,10 @@ def with_controls(
     *,
     has_breakpoints: bool,
 ) -> tuple[CacheMark, ...]:
-    """Put the breakpoints in `controls` before `marks`; raise BadRequest for breakpoints of both
-    kinds, or for too many breakpoints.
+    """Put the breakpoints in `controls` before `marks`.
 
-    `covered` returns the chat up to a breakpoint's place; None: the whole chat.
+    `covered` returns the chat up to a breakpoint's place, or None for the whole chat. Raises
+    BadRequest for breakpoints of both kinds, or for too many breakpoints.
     """
     if not controls:
         return marks

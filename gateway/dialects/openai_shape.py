@@ -1,7 +1,4 @@
-"""The common part of OpenAI's APIs: errors, headers, tiers of service, and details of usage.
-
-Knows: field names and headers. Does not know: which API answers.
-"""
+"""The common part of OpenAI's APIs: errors, headers, tiers of service, and details of usage."""
 
 from __future__ import annotations
 
@@ -17,7 +14,8 @@ from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import Allowance, RateStatus
 from gateway.views import TokensByTier
 
-# OpenAI's tiers, and Groq's `on_demand` and `performance`: Groq's clients call other servers, too.
+# OpenAI's tiers, and Groq's `on_demand` and `performance`, since Groq's clients call other servers,
+# too.
 ServiceTier = Literal[
     "auto", "default", "flex", "scale", "priority", "fast", "ultrafast", "on_demand", "performance"
 ]
@@ -27,14 +25,14 @@ _TYPES = {403: "permission_error", 429: "requests"}  # error types by HTTP statu
 
 
 def cached_by_tier(usage: Usage) -> TokensByTier | UnsetType:
-    """Count the cached tokens by cache tier; UNSET if the caller may not see tiers."""
+    """Count the cached tokens by cache tier; return UNSET if the caller may not see tiers."""
     return UNSET if usage.tiers is None else TokensByTier.of(usage.tiers, usage.state_tier)
 
 
 class CacheWrites(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens written to the cache, by the time for which they are retained after each use.
 
-    OpenAI has the first two counts; each other count is left out if it is 0.
+    OpenAI has the first two counts. The other counts are left out if they are 0.
     """
 
     ttl_30m_tokens: int
@@ -45,9 +43,7 @@ class CacheWrites(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, usage: Usage) -> CacheWrites | UnsetType:
-        """Count the tokens that a request wrote to the cache; UNSET if the request has no
-        breakpoint.
-        """
+        """Count the tokens that a request wrote to the cache; UNSET without a breakpoint."""
         if not usage.written:
             return UNSET
         written = usage.written_by_seconds()
@@ -61,7 +57,7 @@ class CacheWrites(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """An error's fields; `code` is stable, `message` is for people."""
+    """An error's fields. `code` is stable, and `message` is for people."""
 
     message: str
     type: str
@@ -76,14 +72,13 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
 
 def error_reply(error: GatewayError, param: str | None) -> RenderedError:
-    """Write the answer for `error`, with the tenant's remaining limits if the error is a reached
-    limit.
+    """Write the answer for `error`. After a limit is hit, its headers show the remaining limits.
 
-    `param` is the dialect's name of the field at fault.
+    `param` is the dialect's name of the wrong field.
     """
     headers = limit_headers(error.standing) if isinstance(error, LimitReached) else {}
     if error.status == 429 and error.retry_after_s is None:
-        # if this header is missing, OpenAI's clients retry every 429
+        # without this header, OpenAI's clients retry every 429
         headers["x-should-retry"] = "false"
     return RenderedError(error.status, headers, msgspec.json.encode(error_body(error, param)))
 
@@ -126,7 +121,7 @@ def _left_of(what: str, allowance: Allowance | None) -> dict[str, str]:
 
 
 def _duration(seconds: float) -> str:
-    """Write seconds as `120ms`, `7s` or `6m0s`, rounded up, so that the wait is never too short."""
+    """Write seconds as `120ms`, `7s` or `6m0s`, rounded up."""
     if seconds < 1:
         return f"{math.ceil(seconds * 1000)}ms"
     whole = math.ceil(seconds)

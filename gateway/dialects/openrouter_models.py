@@ -1,7 +1,6 @@
 """The served model and a caller's adapters, as OpenRouter lists models.
 
-OpenRouter's clients ask for the list below a prefix of their own; OpenAI's route answers these
-requests.
+OpenRouter's clients ask for the list below `/api/v1`. OpenAI's route answers these requests.
 """
 
 from fastapi import Request
@@ -36,7 +35,7 @@ class RoutedPrices(Struct, frozen=True):
 
 
 class RoutedProvider(Struct, frozen=True):
-    """The bounds of the one provider, this server."""
+    """The limits of the one provider, this server."""
 
     context_length: int | None
     is_moderated: bool = False
@@ -49,7 +48,7 @@ class RoutedLinks(Struct, frozen=True):
 
 
 class RoutedModel(Struct, frozen=True, kw_only=True):
-    """A model that requests can name; lengths are None while no engine is connected."""
+    """A model that requests can name. Lengths are None while no engine is connected."""
 
     id: str
     canonical_slug: str
@@ -81,12 +80,12 @@ class RoutedModelList(Struct, frozen=True, kw_only=True):
 
 
 def is_openrouters(request: Request) -> bool:
-    """Tell whether a request comes from a client of OpenRouter's API."""
+    """Return whether a request comes from a client of OpenRouter's API."""
     return PREFIX in dialect_of(request.scope).prefixes
 
 
 def routed_models(card: ModelCard, caller: Caller) -> RoutedModelList:
-    """List the models that a caller may use; the model itself first."""
+    """List the models that a caller may use, with the served model first."""
     adapters = ((one.name, int(one.created_at)) for one in caller.adapters)
     models = [_model(card, *named) for named in ((card.name, card.created), *adapters)]
     return RoutedModelList(data=models, total_count=len(models))

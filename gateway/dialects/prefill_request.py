@@ -1,8 +1,8 @@
 """Requests that compute prompts and generate nothing: sizes, names in errors, and embeddings.
 
-An embedding is the hidden state of the last token after the final norm, scaled to length 1, as
-published for Qwen3-Embedding. A shorter embedding is the first numbers of the whole embedding,
-scaled again (Matryoshka representation learning, Kusupati et al., 2022).
+An embedding is the hidden state of the last token after the final norm, scaled to length 1.
+Qwen3-Embedding was published this way. A shorter embedding is the first numbers of the whole
+embedding, scaled again (Matryoshka representation learning, Kusupati et al., 2022).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,19 +24,19 @@ from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.requests.answering import Answering
 from gateway.requests.request_metrics import Usage
 
-# Maximum number of bytes of a request's prompts: each prompt has a copy of the shared text, so a
-# small body may make much larger prompts.
+# Maximum number of bytes of a request's prompts. Each prompt repeats the shared text, so the
+# prompts may be much larger than the body.
 MOST_BYTES = 60_000_000
 _TWO_BYTES = "utf-16-le"
 # Templates have two names for thinking. Thinking is off, since the answer's first token is read.
 WITHOUT_THOUGHTS: Mapping[str, Scalar] = {"enable_thinking": False, "thinking": False}
 _PROMPT_PARAMS = ("prompt", "messages")  # names of a prompt in errors of admission
-_SMALLEST = 1e-12  # maximum length of a vector that is not scaled
-_DIGITS = 9  # number of decimals of a number, more than a float32 of at most 1 has
+_SMALLEST = 1e-12  # minimum divisor, for a hidden state of zeros
+_DIGITS = 9  # number of decimals, more than a float32 up to 1 has
 
 
 class NoStream:
-    """The base of renderers of answers without a stream; choice i belongs to prompt i."""
+    """The base of renderers of answers without a stream. Choice i belongs to prompt i."""
 
     __slots__ = ()
 
@@ -70,7 +70,7 @@ def prefill_request(
 ) -> PrefillRequest:
     """Make a request that computes `prompts`, each once, and generates nothing.
 
-    `candidates` has packed token ids for each prompt; their logits after the prompt are the answer.
+    `candidates` has packed token ids for each prompt. The answer is their logits after the prompt.
     """
     asked = GenerationRequest(
         request_id=request_id,
@@ -87,7 +87,7 @@ def prefill_request(
 
 
 def check_size(size: int, param: str) -> int:
-    """Return `size`; raise BadRequest that names the field `param` for more than MOST_BYTES."""
+    """Return `size`; raise BadRequest for the field `param` if it exceeds MOST_BYTES."""
     if size > MOST_BYTES:
         raise BadRequest(
             f"the prompts take {size} bytes of memory together, at most {MOST_BYTES} are allowed",
@@ -97,9 +97,7 @@ def check_size(size: int, param: str) -> int:
 
 
 def bytes_of(prompts: Sequence[str | TokenIds], shared: str = "") -> int:
-    """Count the bytes that the prompts take in memory; each text also contains the text
-    `shared`.
-    """
+    """Count the bytes of the prompts in memory; each text also contains the text `shared`."""
     length, width = len(shared), _width(shared)
     return sum(
         one.nbytes if isinstance(one, np.ndarray) else (length + len(one)) * max(width, _width(one))
@@ -108,7 +106,7 @@ def bytes_of(prompts: Sequence[str | TokenIds], shared: str = "") -> int:
 
 
 def _width(text: str) -> int:
-    """Return the bytes that each character of a text takes, which its widest character decides."""
+    """Return the bytes of each character of a text in memory."""
     if text.isascii():
         return 1
     return 2 if len(text.encode(_TWO_BYTES)) == 2 * len(text) else 4
@@ -125,17 +123,13 @@ def check_dimensions(asked: int | None, hidden_size: int, name: str, param: str)
 def scaled(
     state: npt.NDArray[np.float32], dimensions: int | None = None
 ) -> npt.NDArray[np.float64]:
-    """Scale the first `dimensions` numbers (None: all numbers) of a hidden state (H,)
-    to length 1.
-    """
+    """Scale the first `dimensions` numbers (None: all) of a hidden state (H,) to length 1."""
     values = state[:dimensions].astype(np.float64)
     return values / max(float(np.linalg.norm(values)), _SMALLEST)
 
 
 def numbers(state: bytes, dimensions: int | None = None) -> list[float]:
-    """List an embedding's rounded numbers; `state` is the unscaled hidden state, float32 in little
-    endian.
-    """
+    """List an embedding's rounded numbers; `state` is unscaled, in little endian float32."""
     listed: list[float] = scaled(np.frombuffer(state, "<f4"), dimensions).round(_DIGITS).tolist()
     return listed
 
@@ -154,7 +148,7 @@ def naming(param: str) -> Iterator[None]:
 async def answered(
     asked: DialectRequest, num_bytes: int, answering: Answering, param: str
 ) -> Response:
-    """Answer a request; until its end, its prompts take `num_bytes` of the memory for answers.
+    """Answer a request, and count `num_bytes` of answer memory until its end.
 
     Errors in the prompts name the field `param`.
     """

@@ -7,10 +7,10 @@ from gateway.errors import BadRequest
 
 
 def checked_stops(stops: Sequence[str], bounds: Bounds, param: str) -> tuple[str, ...]:
-    """Return the stop strings without repeats; raise BadRequest for too many strings, or an empty
-    or too long string.
+    """Return the stop strings without repeats.
 
-    `param` names the request's field of stop strings.
+    `param` names the request's field of stop strings. Raises BadRequest for too many strings, or
+    for an empty or too long string.
     """
     if len(stops) > bounds.max_stops:
         raise BadRequest(f"at most {bounds.max_stops} stop sequences are allowed", param=param)

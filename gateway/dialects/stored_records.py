@@ -1,9 +1,7 @@
 """The records that dialects keep in the store of responses: cached contents, threads, responses.
 
-All these records are a tenant's own prompts and answers, stored for a time, so they share the
-bounds on stored bytes.
-
-Knows: these bounds, and the memory that reading a record takes. Does not know: what a record holds.
+All these records are a tenant's own prompts and answers, stored for a time. They share the limits
+on stored bytes.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +20,7 @@ from gateway.state.store_errors import missing_response
 
 @dataclass(frozen=True, slots=True)
 class StoredRecords:
-    """Stores and finds the records of all tenants; `clock` returns seconds since the epoch."""
+    """A store of all tenants' records. `clock` returns seconds since the epoch."""
 
     store: ResponseStore
     bounds: Bounds
@@ -40,9 +38,9 @@ class StoredRecords:
     ) -> list[StoredResponse]:
         """Find the tenant's records with these ids; skip ids without a record.
 
-        Before the records are read, the memory counted for `body` grows by the maximum size of the
-        records; then it shrinks to their real size. Raises TooManyRequests or Unavailable if there
-        is no room.
+        Before the read, the memory counted for `body` grows by the maximum size of the records.
+        Then it shrinks to their real size. Raises TooManyRequests or Unavailable if there is no
+        room.
         """
         before = body.size
         most = before + len(record_ids) * self.bounds.max_response_bytes
@@ -67,9 +65,9 @@ class StoredRecords:
     async def keep(
         self, tenant_id: str, record_id: str, content: bytes, created_at: float, seconds: float
     ) -> StoredResponse | None:
-        """Store `content` for `seconds`; return None if the content does not fit within the bounds.
+        """Store `content` for `seconds`; return None if the content exceeds the limits.
 
-        Raises Conflict if the id has a record, NotFound if there is no such tenant.
+        Raises Conflict if the id has a record, and NotFound if there is no such tenant.
         """
         bounds = self.bounds
         record = StoredResponse(

@@ -1,7 +1,4 @@
-"""The restriction of a request's callable tools by its tool choice, common to all dialects.
-
-Knows: names of tools. Does not know: how a dialect writes the choice.
-"""
+"""The restriction of a request's callable tools by its tool choice, common to all dialects."""
 
 from collections.abc import Collection
 from dataclasses import replace

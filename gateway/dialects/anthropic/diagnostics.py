@@ -3,10 +3,8 @@
     diagnostics: {previous_message_id: "msg_..."}     in a request
     diagnostics: {cache_miss_reason: {...}} | null    in the message, in streams in `message_start`
 
-`null` means that the prompt missed nothing, or that the request names no previous message. A reason
-that Anthropic has no word for is `unavailable`; `ratoon` names every reason.
-
-Knows: both fields, and the names of a request's parts. Does not know: how prompts are compared.
+`null` means that the prompt missed nothing, or that the request names no previous message. If
+Anthropic has no name for a reason, the reason is `unavailable`. `ratoon` names every reason.
 """
 
 from __future__ import annotations
@@ -37,10 +35,10 @@ from gateway.requests.request_metrics import Usage
 
 @dataclass(frozen=True, slots=True)
 class CacheQuestions:
-    """The request's questions about its cache misses, which decide the fields of the answer."""
+    """The questions that a request asks about its cache misses."""
 
     wants_diagnostics: bool = False
-    has_previous: bool = False  # `diagnostics` names a previous message
+    has_previous: bool = False  # whether `diagnostics` names a previous message
     wants_ratoon: bool = False
 
     @classmethod
@@ -67,7 +65,7 @@ def _is_told(own: RatoonOptions | None) -> bool:
 
 
 def explain_of_messages(wire: MessagesRequest) -> Explain | None:
-    """Return the comparison of prompts that `wire` asks for in either field; else None."""
+    """Return the comparison of prompts that `wire` asks for, or None."""
     own = wire.ratoon
     wants_all = own is not None and own.explain is True
     named = own.previous_id if own is not None and wants_all else None

@@ -1,7 +1,4 @@
-"""The Anthropic dialect's implementation of the protocol `Dialect`.
-
-Knows: the dialect's paths and parts. Does not know: the dialect's fields or answers.
-"""
+"""The Anthropic dialect's implementation of the protocol `Dialect`."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -27,21 +24,19 @@ class Anthropic:
     error_schema: ClassVar[type[msgspec.Struct]] = errors.MessagesError
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """Return a router with all routes of the dialect."""
         return messages_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
-        """Write the answer for `error`, with the tenant's remaining limits after a limit is hit."""
+        """Write the answer for `error`. After a limit is hit, its headers show the remaining
+        limits."""
         standing = limit_headers(error.standing) if isinstance(error, LimitReached) else {}
         headers = standing | errors.retry_headers(error)
         body = msgspec.json.encode(errors.messages_error(error, request_id))
         return RenderedError(errors.status_of(error), headers, body)
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:
-        """Write the body for `error` as the last event of a stream."""
         return event(errors.messages_error(error, request_id))
 
     def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
-        """Write the header with the request's id, under Anthropic's name."""
         del spent_ms
         return [(b"request-id", request_id.encode())]

@@ -1,8 +1,4 @@
-"""The errors in Anthropic's shape: `{"type": "error", "error": {...}, "request_id": ...}`.
-
-Knows: how each error of the gateway is rendered, its status, and after which errors a client must
-not retry. Does not know: where an error came from.
-"""
+"""The errors in Anthropic's shape: `{"type": "error", "error": {...}, "request_id": ...}`."""
 
 import msgspec
 
@@ -19,7 +15,7 @@ _TYPES = {
     429: "rate_limit_error",
     503: "overloaded_error",
 }
-# OpenAI's names of fields, which shared code uses, to Anthropic's names.
+# Anthropic's names of request fields, by OpenAI's names, which shared code uses.
 _PARAMS = {"continue_final_message": "messages"}
 
 
@@ -30,9 +26,7 @@ class ErrorCode(msgspec.Struct, frozen=True):
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
-    """An error; `code` and `param`, as in OpenAI's dialect, are Ratoon's
-    extension.
-    """
+    """An error. `code` and `param` are extensions, named as in OpenAI's API."""
 
     type: str
     message: str
@@ -63,7 +57,7 @@ def status_of(error: GatewayError) -> int:
 
 
 def retry_headers(error: GatewayError) -> dict[str, str]:
-    """Write the headers that keep clients from retrying a 429 if every retry would fail."""
+    """Write headers that stop clients from retrying a 429 if every retry would fail."""
     if isinstance(error, BudgetSpent):
         return {"anthropic-ratelimit-unified-status": "rejected", "x-should-retry": "false"}
     if isinstance(error, LimitReached) and error.retry_after_s is None:
@@ -72,7 +66,7 @@ def retry_headers(error: GatewayError) -> dict[str, str]:
 
 
 def _message(error: GatewayError) -> str:
-    # agents compact the chat when they read these words
+    # agents compact the chat when the error has these words
     if error.code == "context_length_exceeded":
         return f"prompt is too long: {error.message}"
     return error.message

@@ -1,7 +1,4 @@
-"""A tenant's remaining rate limits as Anthropic's `anthropic-ratelimit-*` headers.
-
-Knows: names of headers, and how a time is written. Does not know: where the numbers come from.
-"""
+"""A tenant's remaining rate limits as Anthropic's `anthropic-ratelimit-*` headers."""
 
 from datetime import UTC, datetime, timedelta
 

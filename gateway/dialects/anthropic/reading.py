@@ -1,7 +1,6 @@
 """The parsing of request bodies in Anthropic's dialect into generation requests.
 
-Knows: the sampling fields and their defaults. Does not know: how blocks become messages
-(`turns.py`), or how a request is answered (`routes.py`).
+`chats` converts the conversation, and `routes.py` answers.
 """
 
 from __future__ import annotations
@@ -47,17 +46,15 @@ _PROMPT = msgspec.json.Decoder(PromptRequest)
 
 
 class _Understood(NamedTuple):
-    """A Messages request after its conversion into a generation request."""
-
     wanted: GenerationRequest
     passed_over: tuple[PassedOver, ...]
-    # JSON of the conversation to store (`HeldConversation`); None if the request has no thread
+    # the conversation to store, as JSON of a `HeldConversation`; None if the request has no thread
     asked: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
 class MessagesReader:
-    """A reader of request bodies; it checks the model that a body names.
+    """A reader of request bodies. It checks the model that a body names.
 
     `held` counts the memory of each thread's conversation until the request's answer ends.
     """
@@ -99,7 +96,7 @@ class MessagesReader:
     async def generation_request(
         self, wire: MessagesRequest, permit: Permit, request_id: str
     ) -> GenerationRequest:
-        """Convert a parsed request, after the turns of the thread that the request continues."""
+        """Convert a parsed request, with the earlier turns of its thread."""
         return (await self._understood(wire, permit, request_id)).wanted
 
     async def prompt(
@@ -139,7 +136,6 @@ class MessagesReader:
         return await self.threads.before(wire.thread, permit.caller.tenant_id, permit.body)
 
     async def _hold(self, request: Request, permit: Permit, asked: bytes) -> None:
-        """Reserve memory for the conversation until the request is over."""
         at_end = running_request(request.scope).at_end
         await at_end.enter_context(self.held.lease(permit.caller.tenant_id)).grow(len(asked))
 
@@ -155,9 +151,9 @@ def generation_request(
     bounds: Bounds,
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
 ) -> GenerationRequest:
-    """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
+    """Convert `wire` into a generation request; raise BadRequest for a wrong field.
 
-    Admission cuts `max_tokens` to the room that the context leaves, as Anthropic does.
+    Admission lowers `max_tokens` to the room that the context leaves, as Anthropic does.
     """
     wire = with_shown_turns(wire)
     prompt, form = chat_prompt(wire, bounds.max_messages)

@@ -1,11 +1,9 @@
 """The rendering of one answer in Anthropic's shape, whole or as stream events.
 
-A stream is: the message without content, then each block from its start to its stop, then the stop
-reason and the usage. One block is open at a time: text after a call begins a new block. The message
-says how many prompt tokens were cached, so the message is sent only with the first token; before
-the first token a stream has pings.
-
-Knows: the order of events, and which block is open. Does not know: how calls are found in a text.
+A stream begins with the message without content. Each block follows, from its start to its stop,
+and then the stop reason and the usage. Only one block is open at a time. The first event reports
+the cached prompt tokens, so it waits for the first token of the answer. Until then the stream has
+pings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,7 +63,7 @@ class MessageRendering:
     shows_thinking: bool = True
     asked: CacheQuestions = field(default_factory=CacheQuestions)
     ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
-    heard: JoinedPieces | None = None  # joiner of a stream's pieces, if a thread stores the answer
+    heard: JoinedPieces | None = None  # joined pieces of a stream whose thread stores the answer
     is_open: type[Piece] | None = None  # kind of the open content block
     blocks: int = 0  # number of content blocks begun
     calls: int = 0
@@ -77,11 +75,10 @@ class MessageRendering:
         return f"msg_{self.request_id}"
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Write the answer's rate limit headers."""
         return limit_headers(standing)
 
     def begin(self, usage: Usage) -> bytes:
-        """Write `message_start` (the message without content, its cached tokens) and a ping."""
+        """Write `message_start` and a ping."""
         message = self._message([], None, usage)
         return event(MessageStart(message)) + PING
 
@@ -103,7 +100,6 @@ class MessageRendering:
         return event(MessageDeltaEvent(stop, self._usage(usage))) + event(MessageStop())
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> MessageReply:
-        """Write the whole answer as one message."""
         [choice] = choices
         content = [self._content(piece) for piece in choice.pieces]
         return self._message(content, choice.end, usage)
@@ -146,9 +142,7 @@ class MessageRendering:
                 return self._delta(InputJsonDelta(text))
 
     def _within(self, kind: type[Piece], empty: Content) -> bytes:
-        """Close the open content block and open a block of `kind`; b"" if a block of `kind` is open
-        already.
-        """
+        """Make sure that a block of `kind` is open; return the events that this takes."""
         if self.is_open is kind:
             return b""
         closed = self._closed()
@@ -174,7 +168,7 @@ class MessageRendering:
         return "tool_use" if self.calls else "end_turn"
 
     def _usage(self, usage: Usage) -> MessageUsage:
-        """Write the usage; `input_tokens` leaves out tokens read from or written to the cache."""
+        """Write the usage. `input_tokens` excludes tokens read from or written to the cache."""
         written = usage.written_by_seconds()
         for_less, for_an_hour = written.get(FIVE_MINUTES, 0), written.get(AN_HOUR, 0)
         created = for_an_hour + for_less
@@ -195,7 +189,7 @@ class MessageRendering:
 
 
 def call_id(request_id: str, place: int) -> str:
-    """Return the id of the call at `place` among an answer's calls."""
+    """Make the id of the call at index `place` among an answer's calls."""
     return f"toolu_{request_id[:20]}{place:02x}"
 
 

@@ -1,7 +1,4 @@
-"""Anthropic's answers as Structs: whole messages and the events of a stream.
-
-Knows: field names and their order. Does not know: where the values come from.
-"""
+"""Anthropic's answers as Structs: whole messages and the events of a stream."""
 
 from typing import Any, Literal
 
@@ -15,28 +12,28 @@ StopReason = Literal[
 
 
 class CacheCreation(Struct, frozen=True, kw_only=True):
-    """Numbers of tokens written to the cache for breakpoints, by the breakpoints' time to live."""
+    """Numbers of tokens written to the cache for breakpoints, by the breakpoints' lifetime."""
 
     ephemeral_5m_input_tokens: int = 0
     ephemeral_1h_input_tokens: int = 0
 
 
 class ThinkingDetails(Struct, frozen=True):
-    """The number of thinking tokens; `ratoon` as in chat completions."""
+    """The number of thinking tokens. `ratoon` has the same fields as in chat completions."""
 
     thinking_tokens: int
     ratoon: DraftUsage | UnsetType = UNSET
 
 
 class ServerToolUse(Struct, frozen=True, kw_only=True):
-    """The number of requests that server tools made: always 0, since the gateway runs no tools."""
+    """The number of server tool calls, which is always 0 here."""
 
     web_search_requests: int = 0
     web_fetch_requests: int = 0
 
 
 class MessageUsage(Struct, frozen=True, kw_only=True):
-    """Token counts of one request; the input counts add up to the prompt's tokens."""
+    """Token counts of one request. The input counts add up to the prompt's tokens."""
 
     input_tokens: int
     cache_creation_input_tokens: int
@@ -47,7 +44,7 @@ class MessageUsage(Struct, frozen=True, kw_only=True):
     server_tool_use: ServerToolUse = ServerToolUse()
     service_tier: Literal["standard"] = "standard"
     speed: Literal["standard"] = "standard"
-    inference_geo: None = None  # the server's region is not known
+    inference_geo: None = None  # the server does not know its region
 
 
 class TextContent(Struct, frozen=True, tag_field="type", tag="text"):
@@ -57,9 +54,7 @@ class TextContent(Struct, frozen=True, tag_field="type", tag="text"):
 
 
 class ThinkingContent(Struct, frozen=True, tag_field="type", tag="thinking"):
-    """A block of the model's thinking; the text is empty if not shown, and the signature always
-    empty.
-    """
+    """A block of the model's thinking. The text may be hidden; the signature is always empty."""
 
     thinking: str
     signature: str = ""
@@ -79,7 +74,7 @@ Content = TextContent | ThinkingContent | ToolUseContent
 class CacheMissReason(Struct, frozen=True):
     """The cause of a cache miss, and the number of prompt tokens that missed because of it.
 
-    With the last two types the cause is unknown, so the number of tokens is left out.
+    The last two types mean that the cause is unknown; they have no number.
     """
 
     type: Literal[
@@ -94,15 +89,13 @@ class CacheMissReason(Struct, frozen=True):
 
 
 class Diagnostics(Struct, frozen=True):
-    """The reason why the prompt does not continue the previous message's
-    prompt.
-    """
+    """The reason why the prompt does not continue the previous message's prompt."""
 
     cache_miss_reason: CacheMissReason
 
 
 class MessageReply(Struct, frozen=True, kw_only=True):
-    """A whole answer; at a stream's start the content is empty."""
+    """A whole answer. At a stream's start the content is empty."""
 
     id: str
     type: Literal["message"] = "message"

@@ -1,9 +1,6 @@
-"""The routes of Anthropic's dialect.
-
-Knows: paths. Does not know: how a request is read (`reading.py`) or answered (`rendering.py`).
-"""
-# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
-# they name `permitted`, which is a local variable.
+"""The routes of Anthropic's dialect."""
+# `from __future__ import annotations` would break FastAPI: it evaluates the handlers' annotations,
+# which name the local variable `permitted`.
 
 from typing import Annotated
 

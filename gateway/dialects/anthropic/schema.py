@@ -1,10 +1,8 @@
 """Anthropic's requests as Structs: field names, types and ranges.
 
-Fields that are not here are ignored; `None` means the same as an absent field. `Raw` fields are
-known but unsupported: a value that would have an effect is refused. `docs/reference/http-api.md`
-lists the ignored fields, with reasons.
-
-Knows: names, types, ranges. Does not know: what a field does (`prompts.py`, `reading.py`).
+Unknown fields are ignored. `None` means the same as an absent field. `Raw` fields are known but not
+supported: a value that would have an effect is refused. `docs/reference/http-api.md` lists the
+ignored fields, with reasons.
 """
 
 from typing import Annotated, Any, Literal
@@ -17,7 +15,7 @@ from gateway.dialects.explaining import AnswerId, RatoonOptions
 from gateway.prompts.chats.chat_json import CacheControl
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-# maximum number of tokens of an answer; 0: only the prompt is computed
+# maximum number of tokens of an answer; at 0 only the prompt is computed
 Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
@@ -25,7 +23,7 @@ MAX_TOOLS = 512  # agents with many MCP servers have hundreds of tools
 
 
 class ToolChoice(Struct, frozen=True, kw_only=True):
-    """The choice of which tools must or may be called; `name` goes with type `tool`."""
+    """The choice of which tools must or may be called. The type `tool` needs a `name`."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -33,9 +31,7 @@ class ToolChoice(Struct, frozen=True, kw_only=True):
 
 
 class Thinking(Struct, frozen=True, kw_only=True):
-    """The options to think, and to show the
-    thinking.
-    """
+    """The options to think, and to show the thinking."""
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: Count | None = None
@@ -50,7 +46,7 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
 
 
 class OutputConfig(Struct, frozen=True, kw_only=True):
-    """The form of the answer; chat templates get `effort` as their variable `reasoning_effort`."""
+    """The form of the answer. Chat templates get `effort` as their variable `reasoning_effort`."""
 
     effort: Effort | None = None
     format: OutputFormat | None = None
@@ -63,7 +59,7 @@ class Metadata(Struct, frozen=True, kw_only=True):
 
 
 class DiagnosticsOptions(Struct, frozen=True, kw_only=True):
-    """The request to say why the prompt does not continue an earlier message's prompt."""
+    """The option to report why the prompt does not continue an earlier message's prompt."""
 
     previous_message_id: AnswerId | None = None
 
@@ -73,7 +69,7 @@ class CreatedThread(Struct, frozen=True, tag_field="type", tag="create"):
 
 
 class ContinuedThread(Struct, frozen=True, kw_only=True, tag_field="type", tag="continue"):
-    """The option to continue the conversation of an earlier answer's id."""
+    """The option to continue the conversation that is stored under an answer's id."""
 
     previous_message_id: AnswerId
 
@@ -111,4 +107,4 @@ class MessagesRequest(PromptRequest, frozen=True, kw_only=True):
     top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     metadata: Metadata | None = None
     diagnostics: DiagnosticsOptions | None = None
-    drafts: bool | None = None  # see `ChatRequest`
+    drafts: bool | None = None  # as in `ChatRequest`

@@ -1,10 +1,7 @@
 """The conversation that a thread holds, and the request that continues it.
 
-A thread holds the fields that a client would send again: model, system, tools and turns, with the
-answers. The breakpoints of its turns are not held: each request sets its own breakpoints, since a
-request may have only a few.
-
-Knows: fields. Does not know: where a thread is stored (`threads.py`).
+A thread holds the model, the system, the tools and the turns, with the answers. It does not hold
+breakpoints. Each request sets its own breakpoints, since a request may have only a few.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +46,7 @@ class HeldTurn(Struct, frozen=True, kw_only=True):
 
 
 def conversation_of(wire: PromptRequest, model: str) -> HeldConversation:
-    """Return the conversation that a thread holds for the request `wire` to `model`."""
+    """Return the conversation that a thread stores for the request `wire` to `model`."""
     return HeldConversation(
         model=model,
         system=wire.system,
@@ -59,9 +56,9 @@ def conversation_of(wire: PromptRequest, model: str) -> HeldConversation:
 
 
 def continued(wire: Wire, held: HeldTurn, model: str) -> Wire:
-    """Put the held conversation before the turns of `wire`, which names the model `model`.
+    """Put the stored conversation before the turns of `wire`, a request to `model`.
 
-    Raises BadRequest that names the fields that differ from the thread's.
+    Raises BadRequest with the names of fields that differ from the thread's fields.
     """
     asked = held.asked
     changed = [*_changed(wire, asked, model)]
@@ -83,7 +80,7 @@ def continued(wire: Wire, held: HeldTurn, model: str) -> Wire:
 
 
 def answer_of(pieces: Sequence[FinishedPiece], request_id: str) -> list[Block]:
-    """Write an answer as blocks of the assistant's turn, with the ids that the client was given."""
+    """Write an answer as blocks of the assistant's turn, with the ids that the client received."""
     blocks: list[Block] = []
     calls = 0
     for piece in pieces:
@@ -100,9 +97,7 @@ def answer_of(pieces: Sequence[FinishedPiece], request_id: str) -> list[Block]:
 
 
 def _changed(wire: PromptRequest, asked: HeldConversation, model: str) -> Iterator[str]:
-    """Yield the names of fields of `wire` that differ from the thread's fields, though they must be
-    equal.
-    """
+    """Yield the fields of `wire` that must equal the thread's fields but differ."""
     if model != asked.model:
         yield "model"
     if wire.system is not None and system_of(wire.system) != system_of(asked.system):

@@ -1,12 +1,9 @@
-"""The threads of tenants: conversations that the server holds between a client's turns.
+"""The threads of tenants: conversations that the server stores between a client's turns.
 
 A turn is stored under its answer's id until a request continues the turn, for an hour at most. A
-request that continues the turn first stores a claim, which only one request can store. Once the
-request's own turn is stored, the continued turn is removed. If the request fails, the claim is
-removed, so that the client may try again.
-
-Knows: which records there are, and the order in which they are stored. Does not know: what a turn
-holds (`thread_turns.py`).
+request that continues a turn first stores a claim. Only one request can claim a turn. Once the
+request has stored its own turn, the continued turn is removed. If the request fails, the claim is
+removed, so the client may try again.
 """
 
 import logging
@@ -38,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class _SpelledTurn(Struct, frozen=True, kw_only=True):
-    """A `HeldTurn` to be encoded, whose conversation is JSON already."""
+    """A `HeldTurn` whose conversation is already JSON."""
 
     asked: Raw
     answer: list[object]
@@ -55,7 +52,7 @@ class Threads:
 
     @property
     def seconds(self) -> float:
-        """Seconds for which a turn is stored; 0: turns are not stored."""
+        """The time in seconds for which a turn is stored; 0 if turns are not stored."""
         return min(_LONGEST_S, self.records.bounds.response_ttl_s)
 
     async def before(
@@ -63,9 +60,9 @@ class Threads:
     ) -> HeldTurn | None:
         """Find the turn that a request continues; return None for a new conversation.
 
-        The memory counted for `body` grows by the turn's bytes. Raises BadRequest if this server
-        stores no threads or another request has continued the turn, NotFound if the tenant has no
-        such turn.
+        The memory counted for `body` grows by the turn's bytes. Raises NotFound if the tenant has
+        no such turn. Raises BadRequest if threads are not stored here, or if another request has
+        continued the turn.
         """
         if thread is not None and not self.seconds:
             raise unsupported("this server stores no conversations")
@@ -82,15 +79,13 @@ class Threads:
         return _TURN.decode(found.content)
 
     def check_size(self, asked: bytes) -> None:
-        """Raise BadRequest for a conversation that is too large to be held."""
+        """Raise BadRequest if a conversation is too large to store."""
         most = self.records.bounds.max_response_bytes
         if len(asked) > most:
             raise unsupported(f"the conversation has more than {most} bytes")
 
     async def claim(self, tenant_id: str, previous_id: str) -> None:
-        """Claim a turn for one request; raise BadRequest if the turn is claimed already, or the
-        store is full.
-        """
+        """Claim a turn for one request; raise BadRequest if it is claimed or the store is full."""
         now = self.records.clock()
         try:
             kept = await self.records.keep(tenant_id, _CLAIM + previous_id, b"{}", now, _LONGEST_S)
@@ -101,14 +96,14 @@ class Threads:
             raise unsupported("this server has no room for conversations")
 
     async def keep(self, tenant_id: str, message_id: str, content: bytes) -> None:
-        """Store a turn; if the store has no room, log that the turn cannot be continued."""
+        """Store a turn. If the store has no room, log that the turn cannot be continued."""
         now = self.records.clock()
         kept = await self.records.keep(tenant_id, message_id, content, now, self.seconds)
         if kept is None:
             _LOG.info("a thread's turn is not stored: it has %d bytes", len(content))
 
     async def forget(self, tenant_id: str, message_id: str) -> None:
-        """Remove a turn that was continued."""
+        """Remove a continued turn."""
         with suppress(NotFound):
             await self.records.drop(tenant_id, message_id)
 
@@ -124,7 +119,7 @@ class Threads:
 
 @dataclass(slots=True)
 class ThreadTurn:
-    """A turn of a thread that is being answered; `asked` is the JSON of its `HeldConversation`."""
+    """A thread's turn while it is answered; `asked` is the JSON of its `HeldConversation`."""
 
     threads: Threads
     thread: Thread
@@ -176,7 +171,7 @@ class ThreadTurn:
 
 @contextmanager
 def _logged(failure: str) -> Iterator[None]:
-    """Log an error of the state instead of raising it: the answer does not depend on the state."""
+    """Log an error of the store; the answer is sent in spite of the error."""
     try:
         yield
     except GatewayError as error:
@@ -184,7 +179,7 @@ def _logged(failure: str) -> Iterator[None]:
 
 
 def unsupported(why: str) -> BadRequest:
-    """Make the error upon which clients send the whole conversation without `thread`."""
+    """Make the error that causes clients to send the whole conversation without `thread`."""
     return BadRequest(
         f"{why}: send all messages, without `thread`",
         code="thread_unsupported_request",

@@ -1,10 +1,8 @@
 """The cached contents, stored under their names until they expire.
 
-Cached contents and responses share a store and its bounds, since both are prompts of a tenant that
-are stored for a time. The KV of a cached content is retained like the prefix of a breakpoint. If
-the KV has left the cache, the next request that names the content computes the KV again.
-
-Knows: the stored fields. Does not know: prompts, or the cache.
+Cached contents and responses share one store and its limits. The KV of a cached content is retained
+like the prefix of a breakpoint. If the KV has left the cache, the next request that names the
+content computes the KV again.
 """
 
 import secrets
@@ -60,11 +58,11 @@ class NamedContent:
         return self.record.id
 
     def prefix(self) -> GeminiPrefix:
-        """Parse the fields of a prompt that the client has stored."""
+        """Parse the stored fields of the prompt."""
         return _PREFIX.decode(self.stored.prefix)
 
     def shown(self) -> CachedContent:
-        """Write the cached content as clients are shown it."""
+        """Write the cached content as an answer."""
         return CachedContent(
             name=self.name,
             model=f"models/{self.stored.model}",
@@ -114,9 +112,7 @@ class CachedContents:
         return CachedContentList(cached_contents=shown, next_page_token=more)
 
     def seconds(self, expiry: Expiry | CachedContentRequest) -> float:
-        """Return for how many seconds to store a content from now on; raise BadRequest for a time
-        out of bounds.
-        """
+        """Return the seconds until a content expires; raise BadRequest for a time out of bounds."""
         most = self.records.bounds.response_ttl_s
         if not most:
             raise BadRequest("this server stores no cached contents", code="not_allowed")

@@ -1,9 +1,6 @@
-"""The routes of `cachedContents`, which create, show, renew and delete cached contents.
-
-Knows: paths. Does not know: how a content is computed (`creating.py`) or stored (`cached.py`).
-"""
-# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
-# they name `permitted`, which is a local variable.
+"""The routes of `cachedContents`, which create, show, renew and delete cached contents."""
+# `from __future__ import annotations` would break FastAPI: it evaluates the handlers' annotations,
+# which name the local variable `permitted`.
 
 from typing import Annotated
 
@@ -29,7 +26,7 @@ from gateway.requests.permits import Permit
 def add_cached_contents(
     router: APIRouter, parts: RouteParts, reader: GeminiReader, path: str
 ) -> None:
-    """Serve cached contents at `path` and below it."""
+    """Add the routes of cached contents at `path` and below it."""
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
     contents = reader.contents
     writer = CachedContentWriter(parts, reader, contents)

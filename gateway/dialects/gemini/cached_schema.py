@@ -1,7 +1,4 @@
-"""The bodies and answers of `cachedContents` as Structs.
-
-Knows: names and types. Does not know: what is stored (`cached.py`), or how a time is read.
-"""
+"""The bodies and answers of `cachedContents` as Structs."""
 
 from datetime import datetime
 from typing import Annotated, Any, ClassVar
@@ -15,7 +12,7 @@ Instant = Annotated[datetime, Meta(tz=True)]
 
 
 class Expiry(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The time at which a cached content expires, or a duration such as `300s`, from now on."""
+    """The time at which a cached content expires, or its remaining duration, such as `300s`."""
 
     BEYOND_TYPES: ClassVar[dict[str, Any]] = {
         "anyOf": [{"required": ["ttl"]}, {"required": ["expireTime"]}]
@@ -35,7 +32,7 @@ class CachedContentRequest(GeminiPrefix, frozen=True, kw_only=True, rename="came
 
 
 class Creation(Struct, frozen=True):
-    """A request that creates a cached content, and the JSON of the fields that it caches."""
+    """A request that creates a cached content, and the JSON of the fields to cache."""
 
     wire: CachedContentRequest
     prefix: Raw
@@ -48,7 +45,7 @@ class CachedUsage(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CachedContent(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A cached content; requests send its `name` in place of its fields."""
+    """A cached content. Requests send its `name` in place of its fields."""
 
     name: str
     model: str

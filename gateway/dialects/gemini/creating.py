@@ -1,10 +1,8 @@
-"""The creation of a cached content: the content's prompt is computed into the cache.
+"""The creation of a cached content, whose prompt is computed into the cache.
 
-A user's turn is put after the content before the prompt is computed. Requests that name the content
-also have a user's turn after the content, so the template renders the content to the same text in
-all these prompts.
-
-Knows: the order of reading, computing, storing. Does not know: paths, or how contents are stored.
+The computed prompt ends with a user's turn after the content. The prompts of later requests also
+have a user's turn there. The template therefore renders the content to the same text in all
+prompts.
 """
 
 from contextlib import suppress
@@ -70,9 +68,7 @@ class CachedContentWriter:
         return await self.contents.keep(permit.caller.tenant_id, stored, seconds)
 
     async def renew(self, request: Request, permit: Permit, name: str) -> NamedContent:
-        """Make a content expire at the time that the body sets; compute the content's evicted KV
-        again.
-        """
+        """Set the time at which a content expires; compute its KV again if the KV was evicted."""
         admission = self.parts.answering.admission
         wire = await read_wire(request, permit, _EXPIRY, self.parts.bounds, admission)
         if wire.ttl is None and wire.expire_time is None:
@@ -90,7 +86,7 @@ class CachedContentWriter:
         """Delete a content, and its KV except the prefix that another breakpoint retains."""
         found = await self.contents.find(permit.caller.tenant_id, name, permit.body)
         stored = found.stored
-        # KV of a model that is no longer served is evicted in time
+        # the KV of a model that is no longer served is evicted in time
         with suppress(NotFound, BadRequest):
             asked = await self._asked(
                 request, permit, stored.model, found.prefix(), stored.salt, 1.0
@@ -150,7 +146,6 @@ class CachedContentWriter:
             await self.parts.card.engine.ask(ForgetMarked(flow=caller.tenant_id, prefix_id=key))
 
     def _check(self, read: Creation) -> None:
-        """Raise BadRequest for a content that is empty, or too large to be stored."""
         wire, most = read.wire, self.parts.bounds.max_response_bytes
         if not contents_of(wire.contents) and wire.system_instruction is None and not wire.tools:
             raise BadRequest("there is nothing to cache", param="contents")

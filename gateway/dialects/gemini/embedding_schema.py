@@ -1,6 +1,6 @@
 """Requests and answers of Gemini's embeddings as Structs.
 
-Fields that are not here, such as `taskType` and `title`, are ignored: no prompt contains them.
+Unknown fields are ignored. So are `taskType` and `title`, which no prompt contains.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class EmbedContentRequest(Struct, frozen=True, kw_only=True, rename="camel"):
     """The body of `:embedContent`, and an item of `:batchEmbedContents`."""
 
     content: GeminiContent
-    model: str | None = None  # the model of the path, if given
+    model: str | None = None  # the path's model, if given
     output_dimensionality: Count | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     ratoon: Raw = field(default_factory=Raw)  # not supported

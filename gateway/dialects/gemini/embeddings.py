@@ -1,9 +1,7 @@
-"""Embeddings at Gemini's methods: from contents to prompts, from hidden states to embeddings.
+"""Embeddings in Gemini's shape: from contents to prompts, from hidden states to embeddings.
 
 All texts of a content are one prompt. Each request of a batch sets the length of its embedding.
-
-Knows: fields and answers. Does not know: paths (`routes.py`), or how a hidden state is scaled
-(`prefill_request.py`).
+`prefill_request.py` scales the hidden states.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,18 +47,18 @@ _BATCH = EitherDecoder(BatchEmbedContentsRequest)
 class EmbeddingRendering(NoStream):
     """A renderer of embeddings."""
 
-    dimensions: Sequence[int | None]  # how many numbers each embedding has; None: all
+    dimensions: Sequence[int | None]  # length of each embedding; None: the hidden size
     is_batch: bool
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Return no headers: Google's API has no headers for rate limits."""
+        """Return no headers, because Google's API has none for rate limits."""
         del standing
         return {}
 
     def whole(
         self, choices: Sequence[FinishedChoice], usage: Usage
     ) -> EmbedContentResponse | BatchEmbedContentsResponse:
-        """Write the embedding, or a batch's embeddings; each embedding is made when encoded."""
+        """Write the embedding, or a batch's embeddings. Each is made when it is encoded."""
         del usage
         if not self.is_batch:
             return EmbedContentResponse(self._embedding(choices[0]))
@@ -76,7 +74,7 @@ async def embedding_request(
 ) -> tuple[DialectRequest, int]:
     """Read a request for embeddings of the model `name`; return it with its texts' bytes.
 
-    Raises BadRequest that names the wrong field.
+    Raises BadRequest for a wrong field.
     """
     model = reader.card.named(name, permit.caller)
     if is_batch:

@@ -1,7 +1,4 @@
-"""The errors in Google's shape: `{"error": {"code", "message", "status", "details"}}`.
-
-Knows: how each error of the gateway is rendered. Does not know: where an error came from.
-"""
+"""The errors in Google's shape: `{"error": {"code", "message", "status", "details"}}`."""
 
 from typing import Literal
 
@@ -19,7 +16,7 @@ _STATUSES = {
     429: "RESOURCE_EXHAUSTED",
     503: "UNAVAILABLE",
 }
-# OpenAI's names of fields, which shared code uses, to Gemini's names.
+# Gemini's names of request fields, by OpenAI's names, which shared code uses.
 _PARAMS = {
     "cache_salt": "cacheSalt",
     "continue_final_message": "contents",
@@ -33,7 +30,7 @@ def _typed(name: str) -> str:
 
 
 class _Detail(Struct, frozen=True, kw_only=True, rename="camel", tag_field="@type", tag=_typed):
-    """The base of an error's details; `@type` names the Google message of the detail."""
+    """The base of an error's details; `@type` names Google's message type."""
 
 
 class ErrorInfo(_Detail, frozen=True, kw_only=True):
@@ -44,7 +41,7 @@ class ErrorInfo(_Detail, frozen=True, kw_only=True):
 
 
 class FieldViolation(Struct, frozen=True):
-    """The field that is at fault, and why."""
+    """A wrong field of the request, and the reason."""
 
     field: str
     description: str
@@ -53,7 +50,7 @@ class FieldViolation(Struct, frozen=True):
 class FieldViolations(
     _Detail, frozen=True, kw_only=True, tag="type.googleapis.com/google.rpc.BadRequest"
 ):
-    """The fields that are at fault."""
+    """The wrong fields of the request."""
 
     field_violations: list[FieldViolation]
 
@@ -93,7 +90,7 @@ def gemini_error(error: GatewayError) -> GeminiError:
 
 
 def _message(error: GatewayError) -> str:
-    if error.code == "context_length_exceeded":  # clients know Google's words
+    if error.code == "context_length_exceeded":  # clients recognise Google's words
         words = "the input token count exceeds the maximum number of tokens allowed"
         return f"{words}: {error.message}"
     return error.message

@@ -1,8 +1,4 @@
-"""The joining of a request with the cached content that it names.
-
-Knows: the fields that a request with a cached content may not have. Does not know: where contents
-are stored.
-"""
+"""The joining of a request with the cached content that it names."""
 
 from dataclasses import replace
 from typing import TypeVar
@@ -21,9 +17,7 @@ _CACHED_ALONE = ("system_instruction", "tools", "tool_config")
 
 
 def joined(wire: Wire, prefix: GeminiPrefix) -> Wire:
-    """Put `prefix` before the contents of `wire`; raise BadRequest if `wire` also sets a field that
-    `prefix` sets.
-    """
+    """Put `prefix` before the contents of `wire`; raise BadRequest if both set a field."""
     for field in structs.fields(wire):
         if field.name in _CACHED_ALONE and getattr(wire, field.name) is not None:
             raise BadRequest(

@@ -1,7 +1,7 @@
 """The contents of a conversation as Structs: turns and their parts.
 
-Fields that are not here are ignored, and so are signatures of thoughts. `Raw` fields are known but
-unsupported: a value that would have an effect is refused.
+Unknown fields are ignored, and so are signatures of thoughts. `Raw` fields are known but not
+supported: a value that would have an effect is refused.
 """
 
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from msgspec import Meta, Raw, Struct, field
 
 
 class GeminiCall(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A call of a function; the API may leave out its id."""
+    """A call of a function. Its id may be absent."""
 
     name: Annotated[str, Meta(min_length=1)]
     args: dict[str, Any] | None = None
@@ -18,9 +18,7 @@ class GeminiCall(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The result of a call: of the call `id`, or else of the first call of this name that has no
-    result yet.
-    """
+    """The result of the call `id`. Without `id` it answers the first open call of this name."""
 
     name: str
     response: dict[str, Any] | None = None
@@ -44,11 +42,11 @@ class GeminiPart(Struct, frozen=True, kw_only=True, rename="camel"):
     tool_response: Raw = field(default_factory=Raw)
 
 
-Parts = list[GeminiPart] | GeminiPart  # the API takes one part in place of a list
+Parts = list[GeminiPart] | GeminiPart  # the API also takes one part in place of a list
 
 
 class GeminiContent(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A turn: the assistant's turn has the role `model`, the user's turn `user` or no role.
+    """A turn. The role is `model` for the assistant, and `user` or absent for the user.
 
     Results of calls may be in a turn of the older role `function`.
     """

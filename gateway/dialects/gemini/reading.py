@@ -1,7 +1,6 @@
 """The parsing of request bodies in Gemini's dialect into generation requests.
 
-Knows: the sampling fields and their defaults. Does not know: how parts become messages
-(`turns.py`), or how a request is answered (`routes.py`).
+`chats` converts the conversation, and `routes.py` answers.
 """
 
 from collections.abc import Callable
@@ -43,16 +42,16 @@ from gateway.requests.permits import Permit
 T = TypeVar("T")
 
 _CONFIG = "generationConfig"
-# minimum seconds for which a named content is retained, even if the content expires before
+# minimum seconds for which a named content is retained, even if the content expires earlier
 _LEAST_S = 1.0
-_LEAST = 1e-6  # the smallest `top_p`: the engine needs a value above 0, but Google also accepts 0
+_LEAST = 1e-6  # smallest `top_p`: Google accepts 0, but the engine needs a value above 0
 _GENERATE = EitherDecoder(GenerateContentRequest)
 _COUNT = EitherDecoder(CountTokensRequest)
 
 
 @dataclass(frozen=True, slots=True)
 class GeminiReader:
-    """A reader of request bodies; it checks the model that a path names."""
+    """A reader of request bodies. It checks the model that a path names."""
 
     card: ModelCard
     bounds: Bounds
@@ -135,9 +134,9 @@ def generation_request(
     defaults: SamplingDefaults,
     cached: int = 0,
 ) -> GenerationRequest:
-    """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
+    """Convert `wire` into a generation request; raise BadRequest for a wrong field.
 
-    Admission cuts `maxOutputTokens` to the room that the context leaves. The first `cached`
+    Admission lowers `maxOutputTokens` to the room that the context leaves. The first `cached`
     contents of `wire` come from a cached content.
     """
     refuse_unsupported(wire)
@@ -168,14 +167,15 @@ def generation_request(
 
 
 def check_model(given: str | None, name: str, param: str) -> None:
-    """Raise BadRequest if a body names another model than its path; `name` is the path's model."""
+    """Raise BadRequest if a body names another model than the path's model `name`."""
     if given is not None and given.removeprefix("models/") != name:
         raise BadRequest("the model is not the one of the path", param=param)
 
 
 def check_use(found: NamedContent, model: str, salt: str | None) -> None:
-    """Raise BadRequest if the content belongs to another model, NotFound if it belongs to another
-    salt.
+    """Check that a cached content belongs to `model` and `salt`.
+
+    Raises BadRequest for another model, and NotFound for another salt.
     """
     if found.stored.salt != salt:
         raise missing()
@@ -187,7 +187,7 @@ def check_use(found: NamedContent, model: str, salt: str | None) -> None:
 
 
 def shows_thoughts(config: GeminiGenerationConfig | None) -> bool:
-    """Tell whether the answer has the model's thoughts."""
+    """Return whether the answer has the model's thoughts."""
     thinking = None if config is None else config.thinking_config
     return thinking is not None and thinking.include_thoughts is True
 
@@ -220,7 +220,7 @@ def _sampling(
 
 
 def _num_logprobs(config: GeminiGenerationConfig, bounds: Bounds) -> int | None:
-    """Return how many likeliest tokens to list at each step; None for no log-probabilities."""
+    """Return how many likeliest tokens to list at each step, or None without log-probabilities."""
     if not config.response_logprobs:
         return None
     wanted = config.logprobs or 0

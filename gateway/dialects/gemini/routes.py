@@ -1,9 +1,6 @@
-"""The routes of Gemini's dialect.
-
-Knows: paths. Does not know: how a request is read (`reading.py`) or answered.
-"""
-# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
-# they name `permitted`, which is a local variable.
+"""The routes of Gemini's dialect."""
+# `from __future__ import annotations` would break FastAPI: it evaluates the handlers' annotations,
+# which name the local variable `permitted`.
 
 from typing import Annotated
 
@@ -48,7 +45,7 @@ _MODEL = "/models/{model:path}"
 def gemini_router(parts: RouteParts) -> APIRouter:
     """Return a router with all routes of the dialect.
 
-    Clients use paths below `/v1beta` and `/v1`. Both are served; only `/v1beta` is in OpenAPI.
+    Clients use paths below `/v1beta` or `/v1`. OpenAPI lists only the paths below `/v1beta`.
     """
     contents = CachedContents(parts.records)
     reader = GeminiReader(parts.card, parts.bounds, parts.answering.admission, contents)

@@ -1,10 +1,8 @@
 """Gemini's requests as Structs: field names, types and ranges.
 
-Fields that are not here are ignored; `None` means the same as an absent field. `Raw` fields are
-known but unsupported: a value that would have an effect is refused. Tools of Google's servers are
-passed over instead.
-
-Knows: names, types, ranges. Does not know: what a field does (`prompts.py`, `reading.py`).
+Unknown fields are ignored. `None` means the same as an absent field. `Raw` fields are known but not
+supported: a value that would have an effect is refused. Tools of Google's servers are ignored
+instead.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -22,7 +20,7 @@ MAX_TOOLS = 512  # maximum number of functions that a request declares
 
 
 class FunctionDeclaration(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A function that the model may call; its parameters as Gemini's schema or as JSON Schema."""
+    """A function that the model may call. Its parameters are Gemini's schema or JSON Schema."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)]
     description: str | None = None
@@ -101,10 +99,10 @@ class GeminiPrefix(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiPrompt(GeminiPrefix, frozen=True, kw_only=True, rename="camel"):
-    """The fields of a prompt; `cachedContent` names a cached content, whose fields come first."""
+    """The fields of a prompt. `cachedContent` names a cached content, whose fields come first."""
 
     contents: list[GeminiContent] | GeminiContent
-    model: str | None = None  # the model of the path, if given
+    model: str | None = None  # the path's model, if given
     generation_config: GeminiGenerationConfig | None = None
     cached_content: str | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None

@@ -1,10 +1,8 @@
-"""The spellings of names: Google's API takes both `systemInstruction` and `system_instruction`.
+"""The spelling of names: Google's API takes both `systemInstruction` and `system_instruction`.
 
-A body without names in snake case, such as most clients send, is parsed directly. In any other body
-the known names are first changed to camel case. Names within arguments, results and schemas are the
-caller's own and stay as they are.
-
-Knows: names. Does not know: what a field means.
+Most clients send camel case, which is parsed directly. In a body with snake case, the known names
+are first changed to camel case. Names within arguments, results and schemas are the caller's own
+and stay as they are.
 """
 
 import re
@@ -57,21 +55,19 @@ class EitherDecoder(Generic[T]):
         self._decoder = msgspec.json.Decoder(kind)
 
     def decode(self, spelled: Body, /) -> T:
-        """Decode a body; raise msgspec's DecodeError, or its ValidationError."""
+        """Decode a body; raise msgspec's DecodeError or ValidationError."""
         return self._decoder.decode(_in_camel_case(spelled))
 
 
 class CreationDecoder:
-    """A decoder of bodies that create a cached content; the decoder also returns the content as
-    JSON.
-    """
+    """A decoder of bodies that create a cached content. It also returns the content as JSON."""
 
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(cached_schema.CachedContentRequest)
         self._members = msgspec.json.Decoder(dict[str, Raw])
 
     def decode(self, spelled: Body, /) -> cached_schema.Creation:
-        """Decode a body; raise msgspec's DecodeError, or its ValidationError."""
+        """Decode a body; raise msgspec's DecodeError or ValidationError."""
         spelled = _in_camel_case(spelled)
         wire, members = self._decoder.decode(spelled), self._members.decode(spelled)
         content = {name: one for name, one in members.items() if name in _CONTENT}

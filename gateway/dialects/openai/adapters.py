@@ -1,6 +1,7 @@
-"""The routes by which a tenant loads and drops its LoRA adapters, with the paths of vLLM's routes.
+"""The routes by which a tenant loads and drops its LoRA adapters, at the paths of vLLM's routes.
 
-The operator sets how many adapters a tenant may load. Their folders are below the tenant's folder.
+The operator limits the number of a tenant's adapters. The adapters' folders are below the tenant's
+folder.
 """
 
 from typing import Annotated
@@ -20,7 +21,7 @@ AdapterName = Annotated[str, Meta(pattern=NAME_PATTERN)]
 
 
 class LoadAdapterRequest(msgspec.Struct, frozen=True):
-    """Body of `/v1/load_lora_adapter`; the path is below the tenant's own folder."""
+    """Body of `/v1/load_lora_adapter`. The path is below the tenant's own folder."""
 
     lora_name: AdapterName
     lora_path: Annotated[str, Meta(min_length=1, max_length=1024)]

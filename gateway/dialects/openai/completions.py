@@ -42,7 +42,7 @@ def request_of_completion(
     context: int,
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
 ) -> GenerationRequest:
-    """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
+    """Convert `wire` into a generation request; raise BadRequest for a wrong field.
 
     A list of token ids that does not fit into `context` is refused before it is parsed.
     """
@@ -64,7 +64,6 @@ def request_of_completion(
 
 
 def _refuse(wire: CompletionRequest) -> None:
-    """Raise BadRequest for fields that text completions do not support."""
     refuse_unsupported(wire)
     if wire.best_of is not None and wire.best_of != (wire.n or 1):
         raise unsupported("best_of")
@@ -104,7 +103,7 @@ class CompletionReply(ReplyFormat):
         )
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Completion:
-        """Write the whole answer; each choice is made when the choice is encoded."""
+        """Write the whole answer. Each choice is made when it is encoded."""
         made = LazyList(len(choices), lambda at: self._choice(choices[at]), at_once=1)
         reply = self.reply(made, usage_reply(usage))
         return msgspec.structs.replace(reply, ratoon=ratoon_reply(usage))
@@ -121,7 +120,6 @@ class CompletionReply(ReplyFormat):
         )
 
     def _echo(self, index: int) -> str:
-        """Return the text before a choice: its prompt if the answer echoes prompts, else ""."""
         if not self.echoed:
             return ""
         prompt = self.echoed[index // self.choices]
@@ -152,10 +150,10 @@ class CompletionReply(ReplyFormat):
 def _with_stop(
     end: ChoiceEnded, token_ids: Sequence[int], reported: Sequence[TokenLogprobs]
 ) -> tuple[Sequence[int], Sequence[TokenLogprobs]]:
-    """Add the token that stopped a choice, and its log-probabilities, after the choice's tokens.
+    """Append the token that stopped a choice, and its log-probabilities, to the choice's tokens.
 
-    Clients that score an echoed prompt drop the last token: lm-eval asks for one token, and takes
-    all tokens except the last as the tokens of the prompt.
+    Clients that score an echoed prompt drop the last token. lm-eval asks for one token and reads
+    all tokens before it as the prompt.
     """
     if end.stop_logprobs is None or not isinstance(end.stopped_by, int):
         return token_ids, reported

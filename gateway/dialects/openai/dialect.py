@@ -16,7 +16,7 @@ from gateway.http.error_dialect import RenderedError
 
 
 class OpenAI:
-    """The default dialect, which also serves paths of no dialect, such as the operator's."""
+    """The default dialect. It also serves paths of no dialect, such as the operator's."""
 
     prefixes: ClassVar[tuple[str, ...]] = (
         "/v1",
@@ -27,7 +27,7 @@ class OpenAI:
         "/rerank",
     )
     suffixes: ClassVar[tuple[str, ...]] = ()
-    # Groq's clients use the paths below `/openai/v1`, Azure's clients use all three forms.
+    # Groq's clients use the paths below `/openai/v1`, and Azure's clients use all three forms.
     elsewhere: ClassVar[Mapping[str, str]] = {
         BEGINNING: "/v1",
         r"/openai(?:/v1)?(?=/)(?!/deployments/)": "/v1",
@@ -35,11 +35,11 @@ class OpenAI:
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """Return a router with all routes of the dialect."""
         return openai_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:  # noqa: ARG002
-        """Write the answer for `error`, with the tenant's remaining limits after a limit is hit."""
+        """Write the answer for `error`. After a limit is hit, its headers show the remaining
+        limits."""
         return openai_shape.error_reply(error, error.param)
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002

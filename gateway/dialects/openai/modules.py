@@ -1,10 +1,8 @@
 """The routes `/v1/modules`, which store, show and delete a tenant's module schemas.
 
-A request names a module schema in `ratoon.modules`. The schema's id is computed from its content,
-so equal content is stored once, and changed content is another schema.
-
-Knows: paths, bodies and answers. Does not know: how a prompt is made of modules
-(`gateway.prompts.modules`).
+A request names a module schema in `ratoon.modules`. The schema's id is computed from its content.
+Equal content is stored once, and changed content is another schema. `gateway.prompts.modules` makes
+prompts of modules.
 """
 
 import asyncio
@@ -61,7 +59,7 @@ class PlacedModuleView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModulesView(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored module schema; `schema` is its JSON, left out in lists."""
+    """A stored module schema. `schema` is its JSON, which lists leave out."""
 
     id: str
     object: Literal["modules"] = "modules"
@@ -80,7 +78,7 @@ class ModulesList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModulesDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """A deleted module schema: its KV blocks are dropped, and no request can reach them."""
+    """A deleted module schema. Its KV blocks are dropped, and no request can reach them."""
 
     id: str
     object: Literal["modules.deleted"] = "modules.deleted"
@@ -121,7 +119,7 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
             with suppress(NotFound):  # another request has deleted the schema meanwhile
                 stored = await stored_schema(permit, schema_id)
                 shown.append((stored.record.created_at, _view(stored)))
-            permit.body.release()  # only one schema at a time is in memory
+            permit.body.release()  # frees the body before the next schema is read
         shown.sort(key=lambda one: (one[0], one[1].id))
         return await _replied(ModulesList(data=[view for _, view in shown]), permit)
 
@@ -144,8 +142,9 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
 
 
 def _raise_unexpected(found: Sequence[object]) -> None:
-    """Raise the first error that is not an engine's error, since KV blocks left in an engine are
-    unreachable.
+    """Raise the first error that is not an engine's error.
+
+    An engine's error is harmless: the schema's KV blocks stay there, but no request can reach them.
     """
     for one in found:
         if isinstance(one, BaseException) and not isinstance(one, EngineError):

@@ -1,8 +1,4 @@
-"""The routes that generate nothing: each reads a body, admits its prompts and answers whole.
-
-Knows: paths, and the order of reading, understanding and answering. Does not know: fields
-(`schema`), or what is computed from a prompt.
-"""
+"""The routes that generate nothing. Each reads a body, admits its prompts and answers whole."""
 
 from dataclasses import replace
 
@@ -25,7 +21,7 @@ from gateway.http.request_head import request_id_of
 from gateway.requests.answering import Answering
 from gateway.requests.permits import Permit
 
-# The paths of Jina and Cohere's v1, of Cohere's v2, and of other servers.
+# The paths of Jina and of Cohere's v1, of Cohere's v2, and of other servers.
 RERANK = ("/v1/rerank", "/v2/rerank", "/rerank")
 
 _DECISIONS = msgspec.json.Decoder(DecisionRequest)

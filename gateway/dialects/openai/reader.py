@@ -1,10 +1,7 @@
-"""The reading of bodies: they are parsed and converted off the event loop, and freed early.
+"""The reading of bodies, which are parsed and converted off the event loop.
 
-A body is freed as soon as it is parsed; the parsed fields are freed as soon as the
+A body is freed as soon as it is parsed. The parsed fields are freed as soon as the
 `GenerationRequest` is made.
-
-Knows: the order of reading, parsing and converting. Does not know: fields (`schema`), or what the
-fields mean (`chat`, `completions`).
 """
 
 import time
@@ -67,7 +64,7 @@ _COMPLETION = msgspec.json.Decoder(CompletionRequest)
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A reader of request bodies; it checks the model that a body names."""
+    """A reader of request bodies. It checks the model that a body names."""
 
     card: ModelCard
     bounds: Bounds
@@ -98,9 +95,7 @@ class Reader:
         return DialectRequest(wanted, reply, request, permit), bool(wire.stream)
 
     async def completion(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """Read a text completion request; return the request, and whether its answer is
-        a stream.
-        """
+        """Read a completion request; return the request, and whether its answer is a stream."""
         wire, model = await self.read(request, permit, _COMPLETION, prompt_in)
         request_id = request_id_of(request.scope)
         context = (await self.admission.engine()).max_model_len
@@ -134,8 +129,8 @@ class Reader:
     ) -> tuple[T, NamedModel]:
         """Parse the body and find its model; raise GatewayError for a bad body or unknown model.
 
-        `bulk` removes the parts of the body that stay unparsed (`Raw`), so that the values in them
-        are not counted.
+        `bulk` removes the parts of the body that stay unparsed (`Raw`). The values in these parts
+        do not count toward limits.
         """
         wire = await read_wire(request, permit, decoder, self.bounds, self.admission, bulk)
         return wire, self.card.named(model_of(request, wire.model), permit.caller)
@@ -143,9 +138,7 @@ class Reader:
     async def understood(
         self, permit: Permit, size: int, understand: Callable[[Bounds], Understood]
     ) -> Understood:
-        """Run `understand` in another thread; `size` is the work, in characters that take as long
-        to tokenise.
-        """
+        """Run `understand` in another thread; `size` is the work in characters to tokenise."""
         bounds = self.bounds
         if permit.caller.is_operator:  # an operator's request may always set `cache.load`
             bounds = msgspec.structs.replace(bounds, allow_cache_load=True)
@@ -171,7 +164,6 @@ class Reader:
 
 
 def _served_tier(wire: ChatRequest) -> ServedTier | UnsetType:
-    """Name the service tier that is served; UNSET if the request names no tier."""
     if wire.service_tier is None:
         return UNSET
     return "flex" if wire.service_tier == "flex" else "default"

@@ -1,10 +1,6 @@
-"""The routes of OpenAI's dialect: each reads, converts, admits and answers a request.
-
-Knows: paths. Does not know: how a body is read (`reader`), its fields (`schema`), or what they mean
-(`chat`, `completions`, `tokenize`, `prefill`).
-"""
-# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
-# they name `authenticate`, which is a local variable.
+"""The routes of OpenAI's dialect. Each reads, converts, admits and answers a request."""
+# `from __future__ import annotations` would break FastAPI: it evaluates the handlers' annotations,
+# which name the local variable `authenticate`.
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -71,8 +67,6 @@ def openai_router(parts: RouteParts) -> APIRouter:
 def _add_generation(
     router: APIRouter, reader: Reader, answering: Answering, guard: Guard[Caller, Permit]
 ) -> None:
-    """Serve chat and text completions."""
-
     @direct(
         router,
         "/v1/chat/completions",
@@ -95,7 +89,6 @@ def _add_generation(
 
 
 def _add_tokens(router: APIRouter, reader: Reader, permitted: Permitted) -> None:
-    """Serve `/tokenize` and `/detokenize`."""
     PermitOf = Annotated[Permit, Depends(permitted)]
 
     @router.post("/tokenize", openapi_extra=described(Tokenized, TokenizeRequest))
@@ -115,8 +108,6 @@ def _add_tokens(router: APIRouter, reader: Reader, permitted: Permitted) -> None
 
 
 def _add_tokenizer(router: APIRouter, card: ModelCard, authenticate: Authenticate) -> None:
-    """Serve `/tokenizer_info`."""
-
     @router.get("/tokenizer_info", openapi_extra=described(TokenizerInfo))
     async def show_tokenizer(caller: Annotated[Caller, Depends(authenticate)]) -> Response:
         del caller
@@ -124,7 +115,6 @@ def _add_tokenizer(router: APIRouter, card: ModelCard, authenticate: Authenticat
 
 
 def _add_models(router: APIRouter, card: ModelCard, authenticate: Authenticate) -> None:
-    """Serve `/v1/models`."""
     CallerOf = Annotated[Caller, Depends(authenticate)]
 
     @router.get("/v1/models", openapi_extra=described(ModelList))

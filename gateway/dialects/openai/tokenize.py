@@ -95,9 +95,7 @@ async def detokenize(wire: DetokenizeRequest, caller: Caller, admission: Admissi
 
 
 def _detokenized(raw: msgspec.Raw, tokenizer: Tokenizer, welcome: Welcome) -> Steps[bytes]:
-    """Decode the token ids in `raw`; count the ids first, since parsing millions of ids takes
-    seconds.
-    """
+    """Decode the token ids in `raw`. First count the ids, since parsing millions takes seconds."""
     spelled = bytes(raw)
     if spelled.count(b",") >= welcome.max_model_len:
         raise BadRequest(

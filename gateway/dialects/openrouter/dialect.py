@@ -27,20 +27,17 @@ class OpenRouter:
     error_schema: ClassVar[type[msgspec.Struct]] = RouterError
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """Return an empty router: the routes are in OpenAI's dialect."""
+        """Return an empty router, because the routes are in OpenAI's dialect."""
         del parts
         return APIRouter()
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
-        """Write the answer for `error`, with OpenAI's headers."""
         del request_id
         headers = openai_shape.error_reply(error, error.param).headers
         return RenderedError(error.status, headers, msgspec.json.encode(router_error(error)))
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:
-        """Write the chunk for `error` as the last event of a stream, without `[DONE]`."""
         return b"data: " + msgspec.json.encode(last_chunk(error, request_id)) + b"\n\n"
 
     def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
-        """Write the headers with the request's id and time, as OpenAI does."""
         return openai_shape.head_fields(request_id, spent_ms)

@@ -10,7 +10,7 @@ from gateway.errors import GatewayError
 
 
 class RouterMetadata(msgspec.Struct, frozen=True):
-    """The stable name of an error, and the field at fault."""
+    """The stable name of an error, and the wrong field."""
 
     error_type: str
     param: str | None
@@ -48,6 +48,6 @@ def router_error(error: GatewayError) -> RouterError:
 
 
 def last_chunk(error: GatewayError, request_id: str) -> RouterLastChunk:
-    """Write the last chunk of a stream that `error` ends."""
+    """Write the last chunk of a stream that ends with `error`."""
     body = router_error(error).error
     return RouterLastChunk(id=request_id, created=int(time.time()), error=body)

@@ -3,10 +3,8 @@
     prompt_cache_options: {comparison_response_id: "resp_..."}    in a request
     prompt_cache_diagnostics: {type: "cache_miss", ...}           in the response, at its end
 
-The field is null if the request asks for no comparison. A reason that OpenAI has no word for is
-`unavailable`; `ratoon` names every reason.
-
-Knows: both fields. Does not know: how prompts are compared, or what the parts of prompts are.
+The field is null if the request asks for no comparison. If OpenAI has no name for a reason, the
+reason is `unavailable`. `ratoon` names every reason.
 """
 
 from __future__ import annotations
@@ -35,28 +33,28 @@ class CacheMissed(Struct, frozen=True, kw_only=True, tag_field="type", tag="cach
 
 
 class CacheHit(Struct, frozen=True, tag_field="type", tag="cache_hit"):
-    """A cache hit: the prompt missed less than a KV block."""
+    """A cache hit: the prompt missed less than one KV block."""
 
 
 class ComparisonNotFound(
     Struct, frozen=True, tag_field="type", tag="comparison_response_not_found"
 ):
-    """The result when the gateway does not remember the named response."""
+    """The result if the gateway does not remember the named response."""
 
 
 class DiagnosticsUnavailable(Struct, frozen=True, tag_field="type", tag="unavailable"):
-    """The result when the cause is unknown, or OpenAI has no word for it."""
+    """The result if the cause is unknown, or if OpenAI has no name for it."""
 
 
 CacheDiagnostics = CacheMissed | CacheHit | ComparisonNotFound | DiagnosticsUnavailable
 
 
 class MissQuestions(Struct, frozen=True):
-    """The request's questions about its cache misses, which decide the response's fields."""
+    """The questions that a request asks about its cache misses."""
 
-    compared_with: str | None = None  # id of a response, from `comparison_response_id`
+    compared_with: str | None = None  # a response's id, from `comparison_response_id`
     wants_ratoon: bool = False
-    # id of an answer, from `ratoon`; it takes precedence over `compared_with`
+    # an answer's id, from `ratoon`; takes precedence over `compared_with`
     previous_id: str | None = None
     has_modules: bool = False
 
@@ -70,9 +68,7 @@ class MissQuestions(Struct, frozen=True):
         return cls(compared_with, wants_ratoon=True, previous_id=own.previous_id)
 
     def explain(self, parts: Callable[[], Iterable[PromptPart]]) -> Explain | None:
-        """Return the comparison of prompts that either field asks for; None if neither field asks
-        for a comparison.
-        """
+        """Return the comparison of prompts that either field asks for, or None."""
         if self.compared_with is None and not self.wants_ratoon:
             return None
         return Explain(self.previous_id or self.compared_with, tuple(parts()))

@@ -1,7 +1,4 @@
-"""The Responses API's implementation of the protocol `Dialect`.
-
-Knows: the dialect's paths and parts. Does not know: the dialect's fields or answers.
-"""
+"""The Responses API's implementation of the protocol `Dialect`."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -15,7 +12,7 @@ from gateway.dialects.responses.routes import responses_router
 from gateway.errors import GatewayError
 from gateway.http.error_dialect import RenderedError
 
-# Names of a chat's fields, which shared code uses, to this dialect's names.
+# This dialect's names of request fields, by the chat's names, which shared code uses.
 _NAMES = {"messages": "input", "response_format": "text.format", "max_tokens": "max_output_tokens"}
 
 
@@ -28,7 +25,6 @@ class Responses:
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """Return a router with all routes of the dialect."""
         return responses_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:  # noqa: ARG002
@@ -47,7 +43,6 @@ class Responses:
         return b"event: error\ndata: %b\n\n" % msgspec.json.encode(body)
 
     def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
-        """Write the headers with the request's id and time, under OpenAI's names."""
         return openai_shape.head_fields(request_id, spent_ms)
 
 

@@ -1,7 +1,4 @@
-"""The events of a streamed response, each named by its `type` and numbered without a gap.
-
-Knows: names and fields. Does not know: their order (`output.py`, `rendering.py`).
-"""
+"""The events of a streamed response, each named by its `type` and numbered without a gap."""
 
 import msgspec
 from msgspec import Struct

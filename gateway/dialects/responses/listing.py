@@ -1,7 +1,4 @@
-"""A page of the list of a response's input items.
-
-Knows: how lists are paged. Does not know: what an item is.
-"""
+"""A page of the list of a response's input items."""
 
 from collections.abc import Sequence
 from typing import Any, Literal

@@ -1,7 +1,4 @@
-"""The items of an answer as they are generated; one item at a time is open.
-
-Knows: the order of an item's events. Does not know: the response around them (`rendering.py`).
-"""
+"""The items of an answer while they are generated. Only one item at a time is open."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -65,7 +62,7 @@ class Output:
     """The items of one answer, and the events that report them."""
 
     request_id: str
-    first: int  # number of the first output item, counted on from the input items
+    first: int  # number of the first output item, after the input items
     numbers: Iterator[int]  # numbers of the events
     # the form of each tool's calls, by the name that the model knows
     calls: Mapping[str, Called] = field(default_factory=dict)
@@ -94,7 +91,7 @@ class Output:
         yield from self._more(text)
 
     def end(self, status: ItemStatus) -> Iterator[ResponseEvent]:
-        """Close the open item and yield its events; an empty answer becomes an empty message."""
+        """Close the open item and yield its events. An empty answer becomes an empty message."""
         if self._open is None and not self.items:
             yield from self._begin(self._message())
         yield from self._close(status)
@@ -109,7 +106,7 @@ class Output:
             yield PartAdded(part=part, **self._place())
 
     def _more(self, text: str) -> Iterator[ResponseEvent]:
-        """Yield a delta of the open item; an item whose arguments are an object has no deltas."""
+        """Yield a delta of the open item. An item whose arguments are an object has no deltas."""
         self._texts.append(text)
         if text and not isinstance(self._open, OutputSearchCall | OutputClientCall):
             yield self._delta(text)

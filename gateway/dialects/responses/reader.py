@@ -1,8 +1,4 @@
-"""The conversion of a parsed request, including the stored items that it names.
-
-Knows: the order: a request is checked, its stored items are found, and the request is converted.
-Does not know: routes, or which fields of an answer are stored (`routes.py`).
-"""
+"""The conversion of a parsed request, including the stored items that it names."""
 
 from dataclasses import dataclass, replace
 
@@ -18,7 +14,7 @@ from gateway.requests.permits import Permit
 
 @dataclass(frozen=True, slots=True)
 class ResponsesReader:
-    """A converter of requests, which finds the stored responses that the requests name."""
+    """A converter of requests. It finds the stored responses that a request names."""
 
     parts: RouteParts
     stored: StoredResponses

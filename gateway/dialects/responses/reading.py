@@ -1,8 +1,4 @@
-"""The conversion of a request's body into a generation request and the begun response.
-
-Knows: fields and their defaults. Does not know: how items become messages (`turns.py`), or how a
-request is answered (`routes.py`).
-"""
+"""The conversion of a request's body into a generation request and an empty response."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +40,7 @@ from gateway.prompts.generation_request import (
 from gateway.prompts.pipeline.explaining import tool_parts
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 
-# Accepted values of `include`; no value adds anything to an answer here.
+# Accepted values of `include`. None of them adds anything to an answer here.
 _INCLUDABLE = {
     "reasoning.encrypted_content",  # reasoning is shown as text, never encrypted
     "code_interpreter_call.outputs",  # results of hosted tools, which nothing here runs
@@ -62,14 +58,14 @@ class Understood:
 
     generation_request: GenerationRequest
     begun: ResponseReply  # the response, without output
-    # form of each tool's calls for the client, by the name that the model knows
+    # the form of each tool's calls, by the name that the model knows
     calls: Mapping[str, Called]
     items: bytes  # the input's items as JSON
     count: int  # number of the input's items
 
 
 def check_fields(wire: ResponsesRequest) -> None:
-    """Raise BadRequest for fields that are unsupported, or exclude each other."""
+    """Raise BadRequest for unsupported fields, or fields that exclude each other."""
     refuse_unsupported(msgspec.structs.replace(wire, tools=Raw(), tool_choice=Raw()))
     if wire.truncation == "auto":
         raise unsupported("truncation", unless='it is "disabled"')
@@ -89,9 +85,7 @@ def understood(
     bounds: Bounds,
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
 ) -> Understood:
-    """Convert `wire`, which continues the items `before`; raise BadRequest that names the wrong
-    field.
-    """
+    """Convert `wire`, which continues the items `before`; raise BadRequest for a wrong field."""
     placed = [Placed(item, STORED) for item in before]
     placed += [Placed(item, f"input[{place}]") for place, item in enumerate(items)]
     if not placed:
@@ -180,9 +174,7 @@ def _texts(item: Item) -> Iterator[str]:
 
 
 def _variables(wire: ResponsesRequest) -> dict[str, Scalar]:
-    """Write the effort for templates that take an effort, and whether to think for
-    other templates.
-    """
+    """Write the template variables for the effort and for thinking."""
     effort = None if wire.reasoning is None else wire.reasoning.effort
     if effort is None:
         return {}
@@ -227,6 +219,6 @@ def _begun(
 
 
 def _given(raw: Raw, default: bytes) -> Raw:
-    """Copy the field's JSON, since a reference to the JSON would keep the whole body in memory."""
+    """Copy the field's JSON, since a reference would keep the whole body in memory."""
     sent = bytes(raw)
     return Raw(default if sent in (b"", b"null") else sent)

@@ -1,10 +1,8 @@
 """The rendering of one answer in the Responses API's shape, whole or as events.
 
-A stream is: two events with the response without output; then the events of each item; then an
-event with the whole response. A whole answer has the same items.
-
-Knows: the order of events, and the response's fields in each. Does not know: an item's events
-(`output.py`), or where a response is stored (`stored.py`).
+A stream begins with two events with the response without output. The events of each item follow.
+The last event has the whole response. A whole answer has the same items. `output.py` writes the
+events of items.
 """
 
 import itertools
@@ -49,9 +47,9 @@ from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece
 class ResponseRendering:
     """A renderer of the answer to one request; `begun` is the response without output.
 
-    The last event sends `is_stored` as `store`. At first `is_stored` tells whether the request asks
-    to store the response, at the end whether the response was stored. If `has_output` is false,
-    nothing is generated, and the empty response counts as complete.
+    The last event sends `is_stored` as `store`. It first means that the request asks to store the
+    response, and later that the response was stored. If `has_output` is false, nothing is
+    generated, and the empty response counts as complete.
     """
 
     last: ClassVar[bytes] = b""
@@ -75,7 +73,6 @@ class ResponseRendering:
         self._end: ChoiceEnded | None = None
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Write the answer's rate limit headers."""
         return limit_headers(standing)
 
     def begin(self, usage: Usage) -> bytes:
@@ -87,7 +84,7 @@ class ResponseRendering:
         )
 
     def frame(self, told: Event) -> bytes | None:
-        """Write the events for the answer's event `told`, whose end also closes the open item."""
+        """Write the events for the answer's event `told`. The last event closes the open item."""
         return b"".join(map(event, self._events(told))) or None
 
     def usage_frame(self, usage: Usage) -> bytes:
@@ -98,7 +95,6 @@ class ResponseRendering:
         return event(ResponseCompleted(sequence_number=number, response=reply))
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> ResponseReply:
-        """Write the whole response."""
         self.take(choices)
         return self.finished(usage)
 
@@ -135,7 +131,7 @@ class ResponseRendering:
         )
 
     def _ratoon(self, usage: Usage) -> RatoonReply | UnsetType:
-        """Write the ignored fields, and why the prompt missed the cache if the request asked."""
+        """Write the ignored fields, and the cache miss if the request asked for it."""
         missed, begun = self._asked.ratoon(usage), self._begun.ratoon
         if missed is UNSET or begun is UNSET:
             return begun if missed is UNSET else missed

@@ -1,7 +1,4 @@
-"""The Responses API's answers as Structs.
-
-Knows: field names. Does not know: where the values come from.
-"""
+"""The Responses API's answers as Structs."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ class AppliedCacheOptions(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, asked: ResponseCacheOptions | None) -> AppliedCacheOptions | None:
-        """Read the options of a request, with defaults; None if the request has none."""
+        """Read the options of a request, with defaults; return None without options."""
         if asked is None:
             return None
         return cls(
@@ -75,7 +72,7 @@ class OutputReasoning(Struct, frozen=True, kw_only=True, tag_field="type", tag="
 
 
 class OutputCall(Struct, frozen=True, kw_only=True, tag_field="type", tag="function_call"):
-    """A call of a function; `arguments` are JSON, unless the answer was cut off in them."""
+    """A call of a function. `arguments` are JSON, unless the answer ended within them."""
 
     id: str
     status: ItemStatus
@@ -97,7 +94,7 @@ class OutputCustomCall(Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class OutputSearchCall(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool_search_call"):
-    """A search for tools that the client makes; without arguments if the answer was cut off."""
+    """A search for tools that the client makes. It has no arguments if the answer was cut off."""
 
     id: str
     status: ItemStatus
@@ -107,7 +104,7 @@ class OutputSearchCall(Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class OutputLocalShell(Struct, frozen=True, kw_only=True, tag_field="type", tag="local_shell_call"):
-    """A command that the client runs; without the command if the answer was cut off there."""
+    """A command that the client runs. It has no command if the answer was cut off."""
 
     id: str
     status: ItemStatus
@@ -125,7 +122,7 @@ class OutputShell(Struct, frozen=True, kw_only=True, tag_field="type", tag="shel
 
 
 class OutputPatch(Struct, frozen=True, kw_only=True, tag_field="type", tag="apply_patch_call"):
-    """A call to create, update or delete a file, which the client runs."""
+    """A call to create, update or delete a file. The client runs it."""
 
     id: str
     status: ItemStatus
@@ -146,7 +143,10 @@ OutputPart = OutputText | ReasoningText
 
 
 class InputDetails(Struct, frozen=True, kw_only=True):
-    """The input tokens read from and written to the cache; `ratoon` as in chat completions."""
+    """The input tokens read from and written to the cache.
+
+    `ratoon` has the same fields as in chat completions.
+    """
 
     cached_tokens: int
     cache_write_tokens: int  # written to the cache
@@ -155,14 +155,17 @@ class InputDetails(Struct, frozen=True, kw_only=True):
 
 
 class OutputDetails(Struct, frozen=True):
-    """The output's reasoning tokens; `ratoon` as in chat completions."""
+    """The output's reasoning tokens.
+
+    `ratoon` has the same fields as in chat completions.
+    """
 
     reasoning_tokens: int
     ratoon: DraftUsage | UnsetType = UNSET
 
 
 class ResponseUsage(Struct, frozen=True, kw_only=True):
-    """Token counts of one response; `input_tokens` includes the cached tokens."""
+    """Token counts of one response. `input_tokens` includes the cached tokens."""
 
     input_tokens: int
     input_tokens_details: InputDetails
@@ -185,7 +188,7 @@ class IncompleteDetails(Struct, frozen=True):
 
 
 class ResponseReply(Struct, frozen=True, kw_only=True):
-    """A response; `store` tells whether the response is really stored."""
+    """A response. `store` tells whether the response is really stored."""
 
     id: str
     object: Literal["response"] = "response"

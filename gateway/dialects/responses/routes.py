@@ -1,10 +1,6 @@
-"""The routes of the Responses API.
-
-Knows: paths, and the order of reading, answering and storing. Does not know: fields (`reading.py`),
-or which fields are stored (`stored.py`).
-"""
-# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
-# they name `permitted`, which is a local variable.
+"""The routes of the Responses API."""
+# `from __future__ import annotations` would break FastAPI: it evaluates the handlers' annotations,
+# which name the local variable `permitted`.
 
 import asyncio
 import time
@@ -68,7 +64,7 @@ def responses_router(parts: RouteParts) -> APIRouter:
 
 @dataclass(frozen=True, slots=True)
 class ResponsesCreation:
-    """A reader of request bodies; `held` counts each response's memory until the response ends."""
+    """A reader of request bodies. `held` counts each response's memory until the response ends."""
 
     reader: ResponsesReader
     held: BodyMemory
@@ -119,13 +115,12 @@ class ResponsesCreation:
     async def _hold(
         self, request: Request, permit: Permit, begun: ResponseReply, items: bytes
     ) -> None:
-        """Reserve memory for the input items and the response until the request is over."""
         at_end = running_request(request.scope).at_end
         lease = at_end.enter_context(self.held.lease(permit.caller.tenant_id))
         await lease.grow(len(items) + len(msgspec.json.encode(begun)))
 
     def _begun(self, asked: Understood) -> ResponseReply:
-        """Return the response without output; `store` is false if the response cannot be stored."""
+        """Return the response without output. `store` is false if the response cannot be stored."""
         bounds = self.reader.parts.bounds
         is_too_large = len(asked.items) > bounds.max_response_bytes
         if is_too_large or not bounds.response_ttl_s:
@@ -135,7 +130,7 @@ class ResponsesCreation:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """A keeper of responses, which stores each response before sending its end to the client."""
+    """A keeper of responses. It stores each response before its end is sent to the client."""
 
     stored: StoredResponses
     caller: Caller
@@ -183,7 +178,7 @@ def _add_counting(router: APIRouter, parts: RouteParts, creation: ResponsesCreat
 
     @router.post("/compact", include_in_schema=False)
     async def compact(permit: PermitOf) -> Response:
-        del permit  # unused: the permit only makes FastAPI refuse callers without a key
+        del permit  # the permit only makes FastAPI refuse callers without a key
         raise NotFound(
             "nothing here compacts a conversation; ask for a summary of it with /v1/responses",
             code="unknown_url",

@@ -1,10 +1,8 @@
 """The Responses API's requests as Structs: field names, types and ranges.
 
-One Struct has the fields of all kinds of items, because an item may lack the `type` by which
-Structs are told apart; `items.py` tells the kinds apart. `Raw` fields are known, but not supported.
-Fields that are not here are ignored; `None` means the same as an absent field.
-
-Knows: names, types, ranges. Does not know: what a field does.
+One Struct has the fields of all kinds of items. An item may lack the `type` by which Structs are
+told apart. `items.py` tells the kinds apart. `Raw` fields are known but not supported. Unknown
+fields are ignored. `None` means the same as an absent field.
 """
 
 from typing import Annotated, Any, Literal
@@ -47,8 +45,7 @@ class ItemPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One input item: a message, a call, its output, reasoning, or a reference to an item.
 
-    An item may also bring tools (`additional_tools`, or a search's results), or be another server's
-    call with its result.
+    An item may also bring tools, or be another server's call with its result.
     """
 
     type: str | None = None
@@ -81,7 +78,7 @@ class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TextFormat(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The format of the answer's text; a schema is followed whether it is `strict` or not."""
+    """The format of the answer's text. The answer follows a schema even if `strict` is false."""
 
     type: Annotated[str, Meta(extra_json_schema={"enum": ["text", "json_object", "json_schema"]})]
     name: str | None = None
@@ -91,21 +88,21 @@ class TextFormat(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TextOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The options for the answer's text; `verbosity` has no effect."""
+    """The options for the answer's text. `verbosity` has no effect."""
 
     format: TextFormat | None = None
     verbosity: str | None = None
 
 
 class ReasoningOptions(Struct, frozen=True, kw_only=True):
-    """The effort of reasoning; there are no summaries, since reasoning is shown as it is."""
+    """The effort of reasoning. There are no summaries, since reasoning is shown as it is."""
 
     effort: Effort | None = None
     summary: str | None = None
 
 
 class ResponseCacheOptions(PromptCacheOptions, frozen=True, kw_only=True):
-    """The prompt cache options; `prewarm` computes the prompt, and generates nothing.
+    """The prompt cache options. `prewarm` computes the prompt, and generates nothing.
 
     `comparison_response_id` asks why the prompt does not continue that response's prompt.
     """
@@ -146,11 +143,11 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     prompt_cache_options: ResponseCacheOptions | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     ratoon: RatoonOptions | None = None
-    drafts: bool | None = None  # see `ChatRequest`
+    drafts: bool | None = None  # as in `ChatRequest`
 
     @property
     def prewarms(self) -> bool:
-        """Tell whether the request only computes its prompt into the cache."""
+        """Whether the request only computes its prompt into the cache."""
         options = self.prompt_cache_options
         return self.generate is False or (options is not None and options.prewarm is True)
 

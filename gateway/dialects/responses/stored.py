@@ -1,10 +1,7 @@
 """The stored responses: how they are stored, found, referred to, continued and deleted.
 
-A response is stored with its whole input, including the items of the responses that it continued.
-So a request can continue a response even after the responses before it have expired.
-
-Knows: the stored fields of a response. Does not know: where responses are stored (`gateway/state`),
-or how items become a prompt.
+A response is stored with its whole input, including the items of the responses that it continued. A
+request can therefore continue a response after the earlier responses have expired.
 """
 
 import logging
@@ -83,7 +80,7 @@ class StoredResponses:
     async def referred(
         self, tenant_id: str, items: Sequence[Item], body: BodyLease
     ) -> list[Content]:
-        """Find the stored responses with the items that references in `items` name.
+        """Find the stored responses whose items the references in `items` name.
 
         Missing responses are skipped. Raises BadRequest for references to items of too many
         responses, or for two references to one item.

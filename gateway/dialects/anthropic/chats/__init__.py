@@ -1,1 +1,1 @@
-"""The conversion of a request's turns, tools and breakpoints into the chat that the model reads."""
+"""The conversion of a Messages request into the chat that the model reads."""

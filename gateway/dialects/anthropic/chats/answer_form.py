@@ -1,7 +1,4 @@
-"""The form of an answer: which tools may or must be called, and the schema of the text.
-
-Knows: `tool_choice` and the schema of an answer. Does not know: what a tool is (`tools.py`).
-"""
+"""The form of an answer: the tools that may or must be called, and the text's schema."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +14,7 @@ from gateway.turn_formats.turn_format import ToolSpec
 
 
 def answer_form(wire: PromptRequest, specs: Sequence[ToolSpec]) -> AnswerForm:
-    """Return the form that the answer to `wire` may take; raise BadRequest for a contradiction."""
+    """Return the form of the answer to `wire`; raise BadRequest for contradicting fields."""
     choice = wire.tool_choice or ToolChoice(type="auto")
     format_, field = _format(wire)
     form = AnswerForm(
@@ -38,7 +35,6 @@ def answer_form(wire: PromptRequest, specs: Sequence[ToolSpec]) -> AnswerForm:
 
 
 def _format(wire: PromptRequest) -> tuple[OutputFormat | None, str]:
-    """Find the schema of the answer's text, and the request field that holds it."""
     if wire.output_config is not None and wire.output_config.format is not None:
         return wire.output_config.format, "output_config.format"
     return wire.output_format, "output_format"

@@ -1,9 +1,7 @@
 """Anthropic's own tools that the client runs: a shell, an editor, a memory.
 
-A request names such a tool by its type alone, since Anthropic's models know the tool. Other models
-are shown the description and the schema that Anthropic documents.
-
-Knows: types, names and schemas. Does not know: which tools a request has (`tools.py`).
+A request names a tool of this kind only by its type, since Anthropic's models know the tool. Other
+models are shown the description and the schema that Anthropic documents.
 """
 
 import re
@@ -70,7 +68,7 @@ _KNOWN: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def described(tool: ToolParam) -> ToolParam | None:
-    """Complete `tool` with its name and schema; return None if the client does not run the tool."""
+    """Add the known name and schema to `tool`; return None if the client does not run the tool."""
     if tool.type in OWN:
         return tool
     found = _VERSIONED.fullmatch(tool.type or "")

@@ -1,11 +1,8 @@
-"""A request's breakpoints, `cache_control`, as the prompt prefixes to retain in the cache.
+"""A request's breakpoints (`cache_control`) and the prompt prefixes that they retain in the cache.
 
-A breakpoint covers the tools, then the system, then the turns, up to the content block that has the
-breakpoint. `cache_control` beside the turns is a breakpoint at the end of the prompt; the field has
-no effect if the last block has a breakpoint with the same `ttl`.
-
-Knows: where breakpoints may be, and the prefix that each covers. Does not know: tokens, or the
-cache.
+A breakpoint covers the prompt up to its content block: tools first, then the system, then turns.
+`cache_control` beside the turns is a breakpoint at the end of the prompt. That field has no effect
+if the last block has a breakpoint with the same `ttl`.
 """
 
 from collections.abc import Iterator
@@ -36,21 +33,20 @@ from gateway.prompts.generation_request import CacheMark, ChatPrompt
 class _Place(NamedTuple):
     param: str  # the field's name in errors
     control: CacheControl
-    tools: int | None = None  # number of tools that the breakpoint covers, if it is on a tool
-    # number of system blocks that the breakpoint covers, if it is on a system block
+    tools: int | None = None  # number of tools that a breakpoint on a tool covers
+    # number of system blocks that a breakpoint on a system block covers
     system: int | None = None
-    # number of whole turns that the breakpoint covers, if it is on neither a tool nor a system
-    # block
+    # number of whole turns that a breakpoint within the turns covers
     turn: int = 0
-    # number of content blocks of the next turn that the breakpoint covers; None: it is at the
-    # prompt's end
+    # number of content blocks of the next turn that the breakpoint covers; None: the breakpoint is
+    # at the prompt's end
     blocks: int | None = None
 
 
 def marks_of(wire: PromptRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:
     """Read the breakpoints of `wire`, in order, each with the chat that it covers.
 
-    Raises BadRequest for a forbidden breakpoint.
+    Raises BadRequest if a breakpoint breaks the API's rules.
     """
     places = [*_places(wire)]
     if wire.cache_control is not None:
@@ -64,7 +60,7 @@ def marks_of(wire: PromptRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:
 def _with_automatic(
     places: list[_Place], control: CacheControl, wire: PromptRequest
 ) -> list[_Place]:
-    """Add a breakpoint at the prompt's end, unless the last block has a breakpoint of this `ttl`.
+    """Add a breakpoint at the prompt's end, unless the last block has an equal breakpoint.
 
     Raises BadRequest if the last block has a breakpoint with another `ttl`.
     """
@@ -107,11 +103,8 @@ def _places(wire: PromptRequest) -> Iterator[_Place]:
 
 
 def _mark(block: Block, where: str) -> CacheControl | None:
-    """Read the breakpoint on a content block or on a result's text; raise BadRequest if no
-    breakpoint may be there.
-    """
     if isinstance(block, ForeignBlock):
-        return None  # `turns.py` refuses the whole block
+        return None
     control = block.cache_control
     if control is None and isinstance(block, ToolResultBlock) and isinstance(block.content, list):
         texts = [one for one in block.content if isinstance(one, TextBlock)]
@@ -127,7 +120,7 @@ def _mark(block: Block, where: str) -> CacheControl | None:
 
 
 def _covered(place: _Place, wire: PromptRequest, prompt: ChatPrompt) -> ChatPrompt | None:
-    """Return the chat up to the breakpoint; None if the breakpoint is at the chat's end."""
+    """Return the chat up to the breakpoint, or None for a breakpoint at the chat's end."""
     if place.tools is None and place.system is None:
         if place.blocks is None or _is_last(place, wire):
             return None

@@ -1,7 +1,6 @@
 """The conversion of a request's fields into a chat prompt and the form of its answer.
 
-Knows: the fields of a prompt. Does not know: blocks (`turns.py`), sampling (`reading.py`),
-templates.
+`turns.py` converts the turns, and `reading.py` reads the sampling fields.
 """
 
 import msgspec
@@ -24,7 +23,7 @@ _NOTHING = (Text(""),)
 
 
 def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, AnswerForm]:
-    """Read the prompt and the form of its answer; raise BadRequest that names the wrong field."""
+    """Read the prompt and the form of its answer; raise BadRequest for a wrong field."""
     refuse_unsupported(wire)
     if not wire.messages:
         raise BadRequest("there is nothing to answer", param="messages")
@@ -53,16 +52,15 @@ def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, Ans
 
 
 def thinking_is_shown(wire: PromptRequest) -> bool:
-    """Tell whether the answer's thinking blocks carry their text."""
+    """Return whether the answer's thinking blocks carry their text."""
     return wire.thinking is None or wire.thinking.display != "omitted"
 
 
 def system_of(system: str | list[TextBlock] | None) -> list[Message]:
-    """Write the system prompt as a list of one message; an empty prompt gives an empty list.
+    """Return the system prompt as a list of one message, or [] for an empty prompt.
 
-    Claude Code's first block is a header that names the release, not an instruction. The header
-    differs between sessions, so a header at the beginning of the prompt would keep each session
-    from reusing the blocks that another session computed. A header at the beginning of a text is
+    Claude Code's first text begins with a header that names the release. The header differs between
+    sessions. If the prompt had the header, sessions could not share cached blocks, so the header is
     left out.
     """
     texts = [system] if isinstance(system, str) else [block.text for block in system or ()]
@@ -72,7 +70,7 @@ def system_of(system: str | list[TextBlock] | None) -> list[Message]:
 
 
 def _continues(messages: list[Message], last: int) -> bool:
-    """Tell whether the answer continues the assistant's last turn; drop an empty last turn."""
+    """Return whether the answer continues the assistant's last turn; remove an empty last turn."""
     if messages[-1].role != "assistant":
         return False
     if messages[-1].parts == _NOTHING:
@@ -89,7 +87,6 @@ def _continues(messages: list[Message], last: int) -> bool:
 
 
 def _variables(wire: PromptRequest) -> dict[str, Scalar]:
-    """Write the template variables for thinking and effort; other templates ignore them."""
     variables: dict[str, Scalar] = {}
     if wire.thinking is not None:
         variables["enable_thinking"] = wire.thinking.type not in ("disabled", "between_tools")

@@ -1,12 +1,9 @@
-"""The turns that the model is shown, without system messages that were meant for an earlier turn.
+"""The turns that the model is shown, without expired system messages.
 
     {"role": "system", "clear_at": "next_user_message", "content": "3,200 tokens are left."}
 
-The client sends this message again in each request. Once a later turn of the user follows, the
-model is no longer shown the message. The prompt before the message stays the same; the prompt after
-the message is computed again.
-
-Knows: fields of turns. Does not know: which messages a turn becomes (`turns.py`).
+The client sends this message again in each request. The model is shown the message until a later
+turn of the user follows. Then the prompt after the message is computed again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,16 +19,14 @@ Wire = TypeVar("Wire", bound=PromptRequest)
 
 
 def with_shown_turns(wire: Wire) -> Wire:
-    """Clear the system messages meant for an earlier turn; raise BadRequest for wrong fields."""
+    """Remove the expired system messages of `wire`; raise BadRequest for wrong fields."""
     for place, turn in enumerate(wire.messages):
         _check(turn, f"messages[{place}]")
     return structs.replace(wire, messages=[*_shown(wire.messages)])
 
 
 def effort_of(turns: Sequence[InputMessage]) -> str | None:
-    """Return the effort set by the latest system message since the last answer; None if no message
-    sets an effort.
-    """
+    """Return the effort that the latest system message since the last answer sets, or None."""
     *before, last = turns
     prefill = last.role == "assistant"
     for turn in reversed(before if prefill else turns):
@@ -52,9 +47,6 @@ def _shown(turns: Sequence[InputMessage]) -> Iterator[InputMessage]:
 
 
 def _without_text(turn: InputMessage) -> list[object] | None:
-    """Return the content blocks that change tools, without texts; None if no block
-    changes tools.
-    """
     if not isinstance(turn.content, list):
         return None
     return [block for block in turn.content if not isinstance(block, TextBlock)] or None

@@ -1,12 +1,9 @@
 """The conversion of Anthropic's tools into template tools and callable tools.
 
-A request declares tools, and system messages in the conversation add and remove tools. The template
-shows all declared tools, also tools that are removed later, so that the beginning of the prompt
-does not change. Each change is shown as a text in its place. The model may call the tools that are
-in force at the end of the conversation.
-
-Knows: `tools`, and their changes. Does not know: `tool_choice` (`answer_form.py`), or how a model
-writes calls (`gateway/turn_formats`).
+A request declares tools, and system messages add and remove tools during the conversation. The
+template always shows all declared tools, so that the beginning of the prompt does not change. A
+text in the conversation tells the model of each change. The model may call only the tools that
+remain at the end of the conversation.
 """
 
 from __future__ import annotations
@@ -37,19 +34,18 @@ _STAYS_TEXT = "what is said between calls comes as text, not as thinking"
 
 @dataclass(frozen=True, slots=True)
 class RequestTools:
-    """A request's declared tools, the tools that may be called, and the tools that its turns
-    define.
-    """
+    """The tools that a request declares, may call, or defines in its turns."""
 
-    declared: tuple[tuple[int, ToolParam], ...]  # tools that the model is shown, with their indices
-    in_force: tuple[ToolSpec, ...]  # tools that may be called
-    later: tuple[ToolSpec, ...]  # tools that the conversation has defined
+    declared: tuple[tuple[int, ToolParam], ...]  # shown tools, each with its index in the request
+    in_force: tuple[ToolSpec, ...]  # callable tools at the end of the conversation
+    later: tuple[ToolSpec, ...]  # tools that turns have defined
     passed_over: tuple[PassedOver, ...]
 
     @classmethod
     def of(cls, wire: PromptRequest) -> RequestTools:
-        """Read the tools of `wire`; raise BadRequest for a tool without a name, with another tool's
-        name, or unknown.
+        """Read the tools of `wire`.
+
+        Raises BadRequest for an unknown tool, a missing name, or a repeated name.
         """
         shown, passed_over = [], [*_servers(wire), *_updates(wire)]
         for place, tool in enumerate(wire.tools or ()):
@@ -67,21 +63,19 @@ class RequestTools:
         return cls(tuple(shown), in_force, tuple(changes.defined), tuple(passed_over))
 
     def forms(self, before: int | None = None) -> list[Tool] | None:
-        """Write the first `before` tools (None: all) for chat templates; None if there are no
-        tools.
-        """
+        """Write the first `before` tools (None: all) for chat templates; None without tools."""
         tools = [one for place, one in self.declared if before is None or place < before]
         return [form_of(one) for one in tools] or None
 
 
 def form_of(tool: ToolParam) -> Tool:
-    """Write a tool in OpenAI's form, which chat templates take."""
+    """Write a tool in OpenAI's form, which chat templates expect."""
     function = {"name": tool.name, "description": tool.description or ""}
     return {"type": "function", "function": {**function, "parameters": tool.input_schema}}
 
 
 def change_text(block: Change) -> str | None:
-    """Write the text of a tool change for the model; None if the client cannot run the tool."""
+    """Write a tool change as text for the model; return None if the client cannot run the tool."""
     match block.tool:
         case ToolReference(name=name) if isinstance(block, ToolAdditionBlock):
             return f'The tool "{name}" is available from here on.'
@@ -100,9 +94,6 @@ def _servers(wire: PromptRequest) -> Iterator[PassedOver]:
 
 
 def _updates(wire: PromptRequest) -> Iterator[PassedOver]:
-    """If the request asks for `thinking` of the type `between_tools`, yield a note that it is
-    ignored.
-    """
     if wire.thinking is not None and wire.thinking.type == "between_tools":
         yield PassedOver("thinking.type", "between_tools", _STAYS_TEXT)
 
@@ -137,8 +128,6 @@ def _changes_in(wire: PromptRequest) -> Iterator[tuple[str, Change]]:
 
 
 class _Changes:
-    """The tools in force, to which the conversation's additions and removals are applied."""
-
     def __init__(self, declared: dict[str, ToolSpec]) -> None:
         self.known = dict(declared)
         self.in_force = dict(declared)
@@ -146,7 +135,7 @@ class _Changes:
         self.passed_over: list[PassedOver] = []
 
     def apply(self, block: Change, where: str) -> None:
-        """Apply a tool change; raise BadRequest for an undefined tool, and for too many tools."""
+        """Apply a tool change; raise BadRequest for an undefined tool, or for too many tools."""
         match block.tool:
             case ToolReference(name=name):
                 if name not in self.known:

@@ -1,10 +1,7 @@
 """The conversion of Anthropic's turns into chat messages.
 
-Adjacent turns of one role are one turn. A turn of blocks becomes one message or several: each
-result of a call is a message of its own, and adjacent texts are one text.
-
-Knows: content blocks, and the message that each becomes. Does not know: the other fields
-(`prompts.py`).
+Adjacent turns of one role become one turn. Each result of a call becomes a message. Adjacent texts
+of a turn become one text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,17 +36,17 @@ from gateway.errors import BadRequest
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from gateway.prompts.chats.offered_tools import PassedOver
 
-_FAILED = "Error: "  # prefix of a failed call's result; templates have no field for a failure
+_FAILED = "Error: "  # templates have no field for a failed call
 
 
 class _Placed(NamedTuple):
     block: Block
-    where: str  # the block's place, for an error's `param`
+    where: str  # the block's request field, for errors
 
 
 def messages_of(turns: Sequence[InputMessage]) -> Iterator[Message]:
-    """Yield the messages of the turns; raise BadRequest that names a misplaced block."""
-    names: dict[str, str] = {}  # names of called tools, by the call's id
+    """Convert the turns into messages; raise BadRequest for a misplaced block."""
+    names: dict[str, str] = {}  # names of called tools, by call id
     for role, blocks in _by_role(turns):
         if role == "assistant":
             called = [one for one, _ in blocks if isinstance(one, ToolUseBlock | HostedUse)]
@@ -60,7 +57,7 @@ def messages_of(turns: Sequence[InputMessage]) -> Iterator[Message]:
 
 
 def hosted_passed_over(turns: Sequence[InputMessage]) -> Iterator[PassedOver]:
-    """Yield the blocks of hosted tools that the model is not shown."""
+    """Yield notes on the blocks of hosted tools that the model is not shown."""
     for _, blocks in _by_role(turns):
         shown = shown_calls([block for block, _ in blocks])
         for block, where in blocks:
@@ -74,7 +71,7 @@ def joined(texts: Sequence[TextBlock]) -> str:
 
 
 def _by_role(turns: Sequence[InputMessage]) -> Iterator[tuple[str, list[_Placed]]]:
-    """Group adjacent turns of one role: yield the role, and the blocks of all these turns."""
+    """Yield each run of turns of one role, as the role and the blocks of the run."""
     said = [(place, turn) for place, turn in enumerate(turns) if turn.content is not None]
     for role, same in groupby(said, key=lambda one: one[1].role):
         yield role, [placed for place, turn in same for placed in _blocks(turn, place)]
@@ -104,7 +101,6 @@ def _assistants(blocks: Sequence[_Placed], names: dict[str, str]) -> Iterator[Me
 
 
 def _parted(blocks: Sequence[_Placed]) -> Iterator[list[_Placed]]:
-    """Split a turn after each run of hosted tools' results."""
     part: list[_Placed] = []
     for one in blocks:
         ends = part and isinstance(part[-1].block, HostedResult)
@@ -148,7 +144,7 @@ def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iter
             case TextBlock():
                 texts.append(block)
             case ContainerUploadBlock() if role == "user":
-                pass  # the answer reports the block as ignored
+                pass
             case ToolAdditionBlock() | ToolRemovalBlock() if role == "system":
                 told = change_text(block)
                 texts += [] if told is None else [TextBlock(text=told)]
@@ -165,7 +161,6 @@ def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iter
 
 
 def _param(blocks: Sequence[_Placed]) -> str:
-    """Name the request field of the first block."""
     return blocks[0].where if blocks else "messages"
 
 

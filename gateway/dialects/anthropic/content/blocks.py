@@ -1,6 +1,6 @@
-"""The content blocks of a turn as Structs, told apart by their `type`.
+"""The content blocks of a turn as Structs, each with its `type`.
 
-Fields that are not here are ignored. A block's `cache_control` is not passed to templates.
+Unknown fields are ignored. Chat templates do not see a block's `cache_control`.
 """
 
 from typing import Annotated, Any, Literal
@@ -45,7 +45,7 @@ class ToolUseBlock(_Block, frozen=True, kw_only=True, tag="tool_use"):
 
 
 class ToolReferenceBlock(_Block, frozen=True, kw_only=True, tag="tool_reference"):
-    """A tool that the client's search has found; the prompt shows every tool in any case."""
+    """A tool that the client's search has found. The prompt shows every tool in any case."""
 
     tool_name: str
 
@@ -59,13 +59,13 @@ class ToolResultBlock(_Block, frozen=True, kw_only=True, tag="tool_result"):
 
 
 class ToolAdditionBlock(_Block, frozen=True, kw_only=True, tag="tool_addition"):
-    """A block of a system message: the tool may be called from this turn on."""
+    """A block of a system message that allows calls of a tool from this turn on."""
 
     tool: Added
 
 
 class ToolRemovalBlock(_Block, frozen=True, kw_only=True, tag="tool_removal"):
-    """A block of a system message: the tool may no longer be called."""
+    """A block of a system message that forbids calls of a tool from this turn on."""
 
     tool: Removed
 
@@ -87,15 +87,15 @@ Effort = Annotated[str, Meta(max_length=64)]
 
 
 class TurnConfig(Struct, frozen=True, kw_only=True):
-    """The settings of a system message for the answer that follows."""
+    """A system message's settings for the next answer."""
 
     effort: Effort | None = None
 
 
 class InputMessage(Struct, frozen=True, kw_only=True):
-    """One turn of the conversation; system turns may stand between other turns.
+    """One turn of the conversation. System turns may stand between other turns.
 
-    A system message with `clear_at` is shown for one turn of the user; a system message with an
+    A system message with `clear_at` is shown until the next user turn. A system message with an
     `output_config` may have no content.
     """
 

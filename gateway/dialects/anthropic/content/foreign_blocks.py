@@ -1,14 +1,14 @@
-"""Content blocks that are known but unsupported, so that they are refused by name.
+"""The known content blocks that Ratoon does not support and refuses by name.
 
-No served model sees pictures or reads files, and a summary that another server wrote cannot be read
-here.
+No served model sees pictures or reads files. A summary that another server encrypted cannot be
+read.
 """
 
 from msgspec import Struct
 
 
 class ForeignBlock(Struct, frozen=True, tag_field="type"):
-    """The base of unsupported blocks; their fields are not read."""
+    """The base of unsupported blocks. Their fields are not read."""
 
 
 class ImageBlock(ForeignBlock, frozen=True, tag="image"):

@@ -1,10 +1,8 @@
-"""Blocks of tools that another server ran, shown to the model if their results are present.
+"""The blocks of hosted tools, which another server has run.
 
-An agent that used another server before has hosted blocks in its history. If a call and its result
-are in the same turn of the assistant, the model is shown both. Any other hosted block is left out,
-and the answer reports the omission.
-
-Knows: fields of these blocks. Does not know: turns.
+An agent that used another server before has these blocks in its history. The model is shown a call
+and its result if both are in one turn of the assistant. The other blocks are left out, and the
+answer reports the omission.
 """
 
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ from gateway.prompts.chats.offered_tools import PassedOver
 
 _NOT_THERE = "the hosted tool's call and what it returned are not both in the turn"
 _NO_FILES = "no file is kept here, so the model is not shown it"
-_DEEP = 5  # depth in a result down to which unreadable parts are left out
+_DEEP = 5  # maximum depth in a result at which unreadable parts are left out
 
 
 class HostedBlock(Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -100,7 +98,7 @@ Hosted = (
 
 
 def shown_calls(blocks: Sequence[object]) -> frozenset[str]:
-    """Collect the ids of a turn's hosted calls that have a name and a later result."""
+    """Return the ids of hosted calls in a turn that have a name and a later result."""
     called: set[str] = set()
     returned: set[str] = set()
     for block in blocks:
@@ -112,7 +110,7 @@ def shown_calls(blocks: Sequence[object]) -> frozenset[str]:
 
 
 def is_passed_over(block: object, shown: frozenset[str]) -> bool:
-    """Tell whether `block` belongs to a hosted tool, and to none of the `shown` calls."""
+    """Return whether `block` is a hosted tool's block that belongs to none of the `shown` calls."""
     match block:
         case HostedUse():
             return block.id not in shown
@@ -122,7 +120,7 @@ def is_passed_over(block: object, shown: frozenset[str]) -> bool:
 
 
 def passed_over(block: HostedBlock, where: str) -> PassedOver:
-    """Make the answer's note that the model is not shown `block`."""
+    """Make the note that the model is not shown `block`."""
     reason = _NO_FILES if isinstance(block, ContainerUploadBlock) else _NOT_THERE
     return PassedOver(where, str(type(block).__struct_config__.tag), reason)
 
@@ -144,7 +142,7 @@ def _is_text(part: Any) -> bool:
 
 
 def _readable(value: Any, deep: int) -> Any:
-    """Return `value` without encrypted fields and bytes of files, down to `deep` levels."""
+    """Return `value` without encrypted fields and bytes of files."""
     if deep and isinstance(value, list):
         return [_readable(one, deep - 1) for one in value]
     if deep and isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""The Structs of tools that a request declares or that its conversation changes.
+"""The Structs of tools that a request declares or that its turns change.
 
-Fields that are not here are ignored.
+Unknown fields are ignored.
 """
 
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ from gateway.prompts.chats.chat_json import CacheControl
 
 
 class ToolParam(Struct, frozen=True, kw_only=True):
-    """A tool: callers' tools have a JSON schema, Anthropic's a known `type`."""
+    """A tool. A caller's own tool has a JSON schema; Anthropic's tool has a known `type`."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     type: str | None = None
@@ -30,7 +30,7 @@ class ToolReference(Struct, frozen=True, kw_only=True, tag_field="type", tag="to
 class McpToolReference(
     Struct, frozen=True, kw_only=True, tag_field="type", tag="mcp_tool_reference"
 ):
-    """A reference to a tool of an MCP server; the gateway has no MCP servers."""
+    """A reference to a tool of an MCP server. The gateway connects to no MCP servers."""
 
     server_name: str
     name: str

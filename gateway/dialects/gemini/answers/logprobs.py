@@ -1,7 +1,4 @@
-"""Log-probabilities in Gemini's shape: the chosen tokens, and the likeliest at each step.
-
-Knows: the shape. Does not know: which tokens a chunk has.
-"""
+"""Log-probabilities in Gemini's shape: the chosen tokens, and the likeliest at each step."""
 
 from collections.abc import Sequence
 
@@ -11,7 +8,7 @@ from engine.link.messages import TokenLogprobs
 from gateway.dialects.lazy_json import Listed
 from gateway.prompts.tokens.tokenizer import Tokenizer
 
-_IMPOSSIBLE = -9999.0  # log-probability sent in place of minus infinity, which JSON does not have
+_IMPOSSIBLE = -9999.0  # sent in place of minus infinity, which JSON cannot express
 
 
 class LogprobsCandidate(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -29,9 +26,7 @@ class TopCandidates(Struct, frozen=True, kw_only=True):
 
 
 class LogprobsResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The log-probabilities of the chosen tokens, and, if requested, of the likeliest
-    tokens.
-    """
+    """The log-probabilities of the chosen tokens and, if requested, of the likeliest tokens."""
 
     chosen_candidates: Sequence[LogprobsCandidate]
     top_candidates: Sequence[TopCandidates] | UnsetType = UNSET
@@ -43,9 +38,7 @@ def logprobs_result(
     logprobs: Sequence[TokenLogprobs],
     listed: Listed,
 ) -> LogprobsResult:
-    """Write the log-probabilities of tokens; `listed` makes the result's lists, at once
-    or lazily.
-    """
+    """Write the log-probabilities of tokens. `listed` makes the lists, at once or lazily."""
 
     def chosen(at: int) -> LogprobsCandidate:
         return _candidate(tokenizer, token_ids[at], logprobs[at].chosen)
@@ -62,7 +55,7 @@ def logprobs_result(
 
 
 def average(logprobs: Sequence[TokenLogprobs]) -> float:
-    """Return the mean log-probability of the chosen tokens; 0 if there are none."""
+    """Return the mean log-probability of the chosen tokens; 0 without tokens."""
     return sum(max(one.chosen, _IMPOSSIBLE) for one in logprobs) / max(len(logprobs), 1)
 
 

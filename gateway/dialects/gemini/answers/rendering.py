@@ -1,10 +1,8 @@
 """The rendering of one answer in Gemini's shape, whole or as stream events.
 
-Each event of a stream has the form of an answer, with only the new parts. A call is sent when it is
-whole. Before a long prompt's first token the stream has events with an empty text, to keep the
-connection alive; comments cannot keep it alive, since clients read comments as data.
-
-Knows: the order of events, and which call is open. Does not know: how calls are found in a text.
+Each event of a stream has the form of an answer, with only the new parts. A call is sent once it is
+complete. Before the first token of a long prompt, events with an empty text keep the connection
+alive. Comments would not do, since clients read them as data.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +35,7 @@ from gateway.tenant_limits import RateStatus
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 
 _EMPTY = AnswerPart(text="")
-# Keeps a connection alive: clients read this event as the beginning of an answer.
+# Keeps a connection alive. Clients read this event as the beginning of an answer.
 PAUSE = b'data: {"candidates":[{"content":{"parts":[{"text":""}],"role":"model"},"index":0}]}\n\n'
 
 
@@ -63,16 +61,16 @@ class GeminiRendering:
     ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
     explains: bool = False
     calls: int = 0
-    is_open: dict[int, _OpenCall] = field(default_factory=dict)  # by candidate
-    ends: dict[int, ChoiceEnded] = field(default_factory=dict)  # by candidate
+    is_open: dict[int, _OpenCall] = field(default_factory=dict)  # by candidate index
+    ends: dict[int, ChoiceEnded] = field(default_factory=dict)  # by candidate index
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Return no headers: Google's API has no headers for rate limits."""
+        """Return no headers, because Google's API has none for rate limits."""
         del standing
         return {}
 
     def begin(self, usage: Usage) -> None:
-        """Write nothing, since the last event will say why the prompt missed the cache."""
+        """Write nothing. The last event says why the prompt missed the cache."""
         del usage
 
     def frame(self, told: Event) -> bytes | None:
@@ -93,20 +91,17 @@ class GeminiRendering:
         token_ids: Sequence[int],
         logprobs: Sequence[TokenLogprobs],
     ) -> bytes:
-        """Write an event with the tokens' log-probabilities; the event's text is empty if the
-        tokens' text is held back.
-        """
+        """Write an event with log-probabilities. The text is empty if it is still held back."""
         result = logprobs_result(self.tokenizer, token_ids, logprobs, listed_now)
         candidate = self._candidate(index, parts or [_EMPTY])
         return event(self._reply([structs.replace(candidate, logprobs_result=result)]))
 
     def usage_frame(self, usage: Usage) -> bytes:
-        """Write the last event: why each candidate ended, and the usage."""
+        """Write the last event, with the ends of all candidates and the usage."""
         ended = [self._candidate(index, [_EMPTY], end) for index, end in sorted(self.ends.items())]
         return event(self._reply(ended, usage))
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> GenerateContentResponse:
-        """Write the whole answer."""
         candidates = []
         for choice in choices:
             parts = [part for piece in choice.pieces for part in self._part(piece)]
@@ -158,7 +153,6 @@ class GeminiRendering:
                 yield from self._part(piece)
 
     def _closed(self, index: int) -> Iterator[AnswerPart]:
-        """Close the candidate's open call, and yield the finished call as a part."""
         call = self.is_open.pop(index, None)
         if call is not None:
             yield from self._part(call.finished())

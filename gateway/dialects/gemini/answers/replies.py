@@ -1,7 +1,4 @@
-"""Gemini's answers as Structs, both whole answers and a stream's chunks.
-
-Knows: field names and their order. Does not know: where the values come from.
-"""
+"""Gemini's answers as Structs, both whole answers and a stream's chunks."""
 
 from typing import Any, Literal
 
@@ -37,7 +34,7 @@ class AnswerContent(Struct, frozen=True, kw_only=True):
 
 
 class AnswerCandidate(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One answer; `finish_reason` is set once the answer has ended."""
+    """One answer. `finish_reason` is set once the answer has ended."""
 
     content: AnswerContent
     finish_reason: FinishReason | UnsetType = UNSET
@@ -47,16 +44,16 @@ class AnswerCandidate(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ModalityTokenCount(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The number of tokens of one modality; all tokens here are text."""
+    """The number of tokens of one modality. All tokens here are text."""
 
     modality: Literal["TEXT"] = "TEXT"
     token_count: int
 
 
 class GeminiUsage(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Token counts; prompt tokens include cached tokens, candidates' tokens exclude thoughts.
+    """Token counts. Prompt tokens include cached tokens; candidates' tokens exclude thoughts.
 
-    `ratoon` as in chat completions.
+    `ratoon` has the same fields as in chat completions.
     """
 
     prompt_token_count: int
@@ -69,7 +66,7 @@ class GeminiUsage(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GenerateContentResponse(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A whole answer, or a chunk of a stream; the last chunk has the usage."""
+    """A whole answer, or a chunk of a stream. The last chunk has the usage."""
 
     candidates: list[AnswerCandidate]
     usage_metadata: GeminiUsage | UnsetType = UNSET

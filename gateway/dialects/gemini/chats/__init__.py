@@ -1,1 +1,1 @@
-"""The conversion of a request's contents, tools and schemas into the chat that the model reads."""
+"""The conversion of Gemini's requests into the chat that the model reads."""

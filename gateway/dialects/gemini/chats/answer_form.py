@@ -1,7 +1,4 @@
-"""The form of an answer: which functions may or must be called, and the schema of the text.
-
-Knows: `toolConfig`, and the fields of the text's format. Does not know: tools (`tools.py`).
-"""
+"""The form of an answer: the functions that may or must be called, and the text's schema."""
 
 import json
 from collections.abc import Sequence
@@ -26,7 +23,7 @@ _ANY_JSON: dict[str, Any] = {"anyOf": [{"type": "object"}, {"type": "array"}]}
 
 
 def answer_form(wire: GeminiPrompt, specs: Sequence[ToolSpec]) -> AnswerForm:
-    """Return the form that the answer to `wire` may take; raise BadRequest for a contradiction."""
+    """Return the form of the answer to `wire`; raise BadRequest for contradicting fields."""
     config = wire.generation_config or GeminiGenerationConfig()
     text, param = _text(config)
     form = AnswerForm(tuple(specs), text=text, text_param=param)
@@ -57,7 +54,7 @@ def _called(form: AnswerForm, calling: FunctionCalling) -> AnswerForm:
 
 
 def _text(config: GeminiGenerationConfig) -> tuple[Grammar | None, str | None]:
-    """Read the grammar of the answer's text, and the request field of the grammar."""
+    """Read the grammar of the answer's text, and the grammar's request field."""
     mime = (config.response_mime_type or "").partition(";")[0].strip().lower()
     schema, param = _schema(config)
     if mime == "text/x.enum":
@@ -73,7 +70,7 @@ def _text(config: GeminiGenerationConfig) -> tuple[Grammar | None, str | None]:
 
 
 def _schema(config: GeminiGenerationConfig) -> tuple[dict[str, Any] | bool | None, str]:
-    """Return the answer's JSON schema and its request field; None if the request has no schema."""
+    """Return the answer's JSON schema (or None) and its request field."""
     if config.response_json_schema is not None:
         return config.response_json_schema, f"{_CONFIG}.responseJsonSchema"
     if config.response_schema is not None:

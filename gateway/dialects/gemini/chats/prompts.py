@@ -1,7 +1,6 @@
 """The conversion of a request's fields into a chat prompt and the form of its answer.
 
-Knows: the fields of a prompt. Does not know: parts (`turns.py`), sampling (`reading.py`),
-templates.
+`turns.py` converts the turns, and `reading.py` reads the sampling fields.
 """
 
 import msgspec
@@ -21,7 +20,7 @@ _NOTHING = (Text(""),)
 def chat_prompt(
     wire: GeminiPrompt, tools: DeclaredTools, max_messages: int, cached: int = 0
 ) -> tuple[ChatPrompt, AnswerForm]:
-    """Read the prompt and the form of its answer; raise BadRequest that names the wrong field.
+    """Read the prompt and the form of its answer; raise BadRequest for a wrong field.
 
     The first `cached` contents of `wire` come from a cached content.
     """
@@ -48,7 +47,7 @@ def chat_prompt(
 
 
 def _continues(messages: list[Message]) -> bool:
-    """Tell whether the answer continues the model's last turn; drop an empty last turn."""
+    """Return whether the answer continues the model's last turn; remove an empty last turn."""
     if not messages or messages[-1].role != "assistant":
         return False
     if messages[-1].parts == _NOTHING:
@@ -63,7 +62,6 @@ def _continues(messages: list[Message]) -> bool:
 
 
 def _variables(thinking: GeminiThinking | None) -> dict[str, Scalar]:
-    """Write the template variables for thinking; other templates ignore the variables."""
     variables: dict[str, Scalar] = {}
     if thinking is None:
         return variables

@@ -1,9 +1,8 @@
-"""The conversion of Gemini's schemas, a form of OpenAPI's, to JSON Schema.
+"""The conversion of Gemini's schemas to JSON Schema.
 
-In Gemini's schemas types are in capitals, `nullable` adds the type null, counts may be strings of
-digits, and `propertyOrdering` gives the order of properties. Keywords may be in snake case.
-
-Knows: the keywords of Gemini's schemas. Does not know: which keywords a grammar can follow.
+Gemini uses a form of OpenAPI's schemas. Types are in capitals. `nullable` adds the type null.
+Counts may be strings of digits. `propertyOrdering` gives the order of properties. Keywords may be
+in snake case.
 """
 
 from typing import Any
@@ -35,9 +34,7 @@ _CAMEL = {
 
 
 def json_schema(schema: dict[str, Any], where: str) -> dict[str, Any]:
-    """Convert the schema in the field `where` to JSON Schema; raise BadRequest that names a wrong
-    keyword.
-    """
+    """Convert the schema in the field `where` to JSON Schema; raise BadRequest for wrong keywords."""
     given = {_CAMEL.get(name, name): value for name, value in schema.items() if value is not None}
     made: dict[str, Any] = {name: given[name] for name in _KEPT if name in given}
     if (kind := _type(given.get("type"), f"{where}.type")) is not None:
@@ -73,7 +70,7 @@ def _type(given: object, where: str) -> str | list[str] | None:
 
 
 def _count(given: object, where: str) -> int:
-    """Read a count; Google's JSON writes 64-bit numbers as strings of digits."""
+    """Read a count, which Google's JSON may write as a string of digits."""
     if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) < 20:
         return int(given)
     if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
@@ -88,7 +85,7 @@ def _listed(given: object, where: str) -> list[Any]:
 
 
 def _reference(given: object, where: str) -> str:
-    """Read a reference, with Gemini's `defs` renamed to `$defs`, as in JSON Schema."""
+    """Read a reference, and rename Gemini's `defs` to JSON Schema's `$defs`."""
     if not isinstance(given, str):
         raise BadRequest("this is not a reference", param=where)
     return given.replace("#/defs/", "#/$defs/", 1)

@@ -1,8 +1,4 @@
-"""The conversion of Gemini's tools into template tools and callable tools.
-
-Knows: `tools`. Does not know: `toolConfig` (`answer_form.py`), or how a model writes calls
-(`gateway/turn_formats`).
-"""
+"""The conversion of Gemini's tools into template tools and callable tools."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTools:
-    """The tools of a request: forms for templates, specs for calls, and the tools passed over."""
+    """The tools of a request: forms for templates, specs for calls, and the ignored tools."""
 
     forms: tuple[Tool, ...]
     specs: tuple[ToolSpec, ...]
@@ -35,7 +31,7 @@ class DeclaredTools:
 
     @classmethod
     def of(cls, tools: Sequence[GeminiTool] | None) -> DeclaredTools:
-        """Read the tools; raise BadRequest for too many, a name given twice, or a wrong schema."""
+        """Read the tools; raise BadRequest for too many, a repeated name, or a wrong schema."""
         declared = [*_declared(tools or ())]
         if len(declared) > MAX_TOOLS:
             raise BadRequest(f"there are more than {MAX_TOOLS} functions", param="tools")
@@ -66,7 +62,6 @@ def _parameters(function: FunctionDeclaration, where: str) -> dict[str, Any]:
 
 
 def _hosted(tools: Sequence[GeminiTool]) -> Iterator[PassedOver]:
-    """Yield the tools that Google's servers run."""
     for place, tool in enumerate(tools):
         for field in msgspec.structs.fields(tool):
             if field.type is Raw and asks_something(getattr(tool, field.name)):

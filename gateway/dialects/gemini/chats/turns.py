@@ -1,11 +1,8 @@
 """The conversion of Gemini's turns into chat messages.
 
 Adjacent turns of one role are one turn, since clients send each chunk of a stream back as a turn.
-Each result of a call is a message of its own. Calls without ids are numbered. A result without an
-id belongs to the first call of its name that has no result yet.
-
-Knows: the parts of a turn, and the message that each part becomes. Does not know: the other fields
-(`prompts.py`).
+Each result of a call becomes a message. Calls without ids get numbers. A result without an id
+belongs to the first call of its name that still lacks a result.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,31 +16,31 @@ from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import asks_something, refuse_unsupported, unsupported
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 
-_FAILED = "Error: "  # prefix of a failed call's result; templates have no field for a failure
+_FAILED = "Error: "  # templates have no field for a failed call
 _USERS = (None, "user", "function")
 
 
 class _Placed(NamedTuple):
     part: GeminiPart
-    where: str  # the part's field in the request, for errors
+    where: str  # the part's request field, for errors
 
 
 class _Calls:
-    """The function calls of a conversation, of which some have no result so far."""
+    """The function calls of a conversation that still lack a result."""
 
     def __init__(self) -> None:
         self._made = 0
         self._open: list[tuple[str, str]] = []  # ids and names
 
     def made(self, name: str, given: str | None) -> str:
-        """Add a call; return its id: the given id, or an id made of the call's number."""
+        """Add a call; return the given id, or an id made from the call's number."""
         self._made += 1
         call_id = given or f"call_{self._made}"
         self._open.append((call_id, name))
         return call_id
 
     def answered(self, result: GeminiResult) -> str:
-        """Close the call that has this result, and return its id."""
+        """Close the call that `result` answers, and return its id."""
         for place, (call_id, name) in enumerate(self._open):
             if call_id == result.id if result.id else name == result.name:
                 del self._open[place]
@@ -52,12 +49,12 @@ class _Calls:
 
 
 def contents_of(given: list[GeminiContent] | GeminiContent | None) -> list[GeminiContent]:
-    """List the turns of a field; the API takes one turn in place of a list."""
+    """Return a field's turns as a list, also if the field is one turn."""
     return [given] if isinstance(given, GeminiContent) else given or []
 
 
 def messages_of(contents: Sequence[GeminiContent], cached: int = 0) -> Iterator[Message]:
-    """Yield the messages of the turns; raise BadRequest that names a misplaced part.
+    """Convert the turns into messages; raise BadRequest for a misplaced part.
 
     The first `cached` turns come from the request's cached content.
     """
@@ -72,9 +69,7 @@ def messages_of(contents: Sequence[GeminiContent], cached: int = 0) -> Iterator[
 
 
 def text_of(given: GeminiContent, where: str) -> str:
-    """Join the texts of a content (field `where`) with line ends; raise BadRequest for
-    other parts.
-    """
+    """Join the texts of the content in the field `where`; raise BadRequest for other parts."""
     texts = []
     for part, place in _parts(given, where):
         if part.text is None:
@@ -84,7 +79,7 @@ def text_of(given: GeminiContent, where: str) -> str:
 
 
 def system_of(given: GeminiContent | None) -> list[Message]:
-    """Write the system instruction as a list of one message; an empty list if there is no text."""
+    """Return the system instruction as a list of one message, or [] without text."""
     text = "" if given is None else text_of(given, "systemInstruction")
     return [Message("system", (Text(text),), param="systemInstruction")] if text else []
 
@@ -133,7 +128,6 @@ def _assistant(parts: Sequence[_Placed], calls: _Calls) -> Message:
 
 
 def _users(parts: Sequence[_Placed], calls: _Calls) -> Iterator[Message]:
-    """Yield the messages of the user's turns: results of calls, and texts."""
     texts: list[str] = []
     for part, where in parts:
         if part.function_call is not None:
@@ -152,7 +146,6 @@ def _users(parts: Sequence[_Placed], calls: _Calls) -> Iterator[Message]:
 
 
 def _param(parts: Sequence[_Placed]) -> str:
-    """Name the request field of the first part."""
     return parts[0].where if parts else "contents"
 
 

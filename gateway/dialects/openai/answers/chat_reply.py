@@ -1,7 +1,4 @@
-"""The rendering of a chat's answer, whole or in chunks: its text, its reasoning, its calls.
-
-Knows: OpenAI's messages and their pieces. Does not know: how calls are found in a text.
-"""
+"""The rendering of a chat's answer, whole or in chunks: its text, its reasoning, its calls."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -48,15 +45,15 @@ class ChatReply(ReplyFormat):
     # number of candidates for each prompt token, in vLLM's form; None: no log-probabilities
     prompt_logprobs: int | None = None
     free: frozenset[str] = frozenset()  # names of tools that take free text
-    # index of the last tool call that has begun, by choice
+    # index of the last started tool call, by choice
     calls: dict[int, int] = field(default_factory=dict)
     texts: dict[int, FreeInput] = field(default_factory=dict)  # readers of free text, by choice
-    prompt: list[int] | UnsetType = UNSET  # the prompt's token ids, to be sent in the next chunk
+    prompt: list[int] | UnsetType = UNSET  # the prompt's token ids, for the next chunk
     # indices of the choices whose first tokens were sent
     told: set[int] = field(default_factory=set)
 
     def frame(self, event: Event) -> bytes | None:
-        """Write the chunks for `event`; None if there is nothing to send."""
+        """Write the chunks for `event`, or return None if there is nothing to send."""
         if self.prompt_ids(event):
             self.prompt = self.prompt_ids(event)
         if isinstance(event, Delta) and event.pieces is not None:
@@ -67,7 +64,7 @@ class ChatReply(ReplyFormat):
         return b"".join([*chunks, ReplyFormat.frame(self, event) or b""]) or None
 
     def piece(self, event: Event) -> ChatChunkChoice | None:
-        """Write the choice of a chunk for `event`; None if there is nothing to send."""
+        """Write the choice of a chunk for `event`, or return None if there is nothing to send."""
         if not isinstance(event, Delta):
             ids = self.token_ids(event)
             return ChatChunkChoice(event.index, MessageDelta(), None, self._reason(event), ids)
@@ -95,7 +92,7 @@ class ChatReply(ReplyFormat):
         )
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> ChatCompletion:
-        """Write the whole answer; each choice is made when the choice is encoded."""
+        """Write the whole answer. Each choice is made when it is encoded."""
         return ChatCompletion(
             id=self.id,
             created=self.created,
@@ -112,9 +109,8 @@ class ChatReply(ReplyFormat):
         )
 
     def _parsed(self, event: Delta) -> Iterator[ChatChunkChoice]:
-        """Yield a choice for each piece of `event`; the first choice has the log-probabilities and
-        token ids.
-        """
+        """Yield a choice for each piece of `event`. The first has the log-probabilities and token
+        ids."""
         deltas = [one for piece in event.pieces or () for one in self._deltas(event.index, piece)]
         if event.index not in self.begun:
             self.begun.add(event.index)
@@ -152,9 +148,6 @@ class ChatReply(ReplyFormat):
         return ToolCallDelta(number, call_id, "function", FunctionDelta(name, ""))
 
     def _rest_of_text(self, index: int) -> Iterator[MessageDelta]:
-        """Yield the rest of the free text of the choice's last call, now that the call
-        has ended.
-        """
         reader = self.texts.pop(index, None)
         if reader is not None:
             yield from self._text(index, reader.end())

@@ -15,8 +15,7 @@ PREFIX = "/openai/v1/"  # beginning of all of Groq's paths, and of some of Azure
 
 @dataclass(slots=True, kw_only=True)
 class GroqReply(ChatReply):
-    """A renderer of chunks; the last chunk with a choice also has the usage, even if the request
-    asks for none.
+    """A renderer of chunks. The last chunk with a choice always has the usage.
 
     The end of a choice is held back until the next choice ends or the usage is known.
     """
@@ -24,9 +23,7 @@ class GroqReply(ChatReply):
     held: ChatChunkChoice | None = None
 
     def piece(self, event: Event) -> ChatChunkChoice | None:
-        """Write a chunk's choice for `event`; at a choice's end, write the end that was held back
-        before.
-        """
+        """Write a chunk's choice for `event`. At a choice's end, write the end held back before."""
         choice = ChatReply.piece(self, event)  # `super()` fails in a dataclass with slots
         if isinstance(event, Delta):
             return choice
@@ -34,9 +31,7 @@ class GroqReply(ChatReply):
         return held
 
     def usage_frame(self, usage: Usage) -> bytes:
-        """Write the held end of a choice with the usage, and then the usage chunk of
-        OpenAI's form.
-        """
+        """Write the held end of a choice with the usage, then OpenAI's usage chunk."""
         asked = ReplyFormat.usage_frame(self, usage) or b""
         if self.held is None:
             return asked

@@ -14,7 +14,7 @@ from gateway.generation.choice import ScoredPrompt
 from gateway.generation.detokenizer import Detokenizer
 from gateway.prompts.tokens.tokenizer import Tokenizer
 
-_IMPOSSIBLE = -9999.0  # OpenAI's value for minus infinity, which JSON does not have
+_IMPOSSIBLE = -9999.0  # OpenAI's value for minus infinity, which JSON cannot express
 
 
 def chat_logprobs(
@@ -25,7 +25,7 @@ def chat_logprobs(
     begins: bool,
     listed: Listed = listed_now,
 ) -> ChatLogprobs:
-    """Write each token's text, bytes and log-probability, and the token's likeliest alternatives.
+    """Write each token's text, bytes and log-probability, and its likeliest alternatives.
 
     `begins` is true if the first of `token_ids` is the choice's first token.
     """
@@ -52,7 +52,7 @@ def _top(tokenizer: Tokenizer, token_id: int, logprob: float, *, first: bool) ->
 class Offsets:
     """The offsets of a choice's tokens in the shown text, in characters.
 
-    A token that is not shown, or that does not complete a character, has no width.
+    A token that is hidden or does not complete a character has no width.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool) -> None:
@@ -75,11 +75,10 @@ def completion_logprobs(
     *,
     listed: Listed = listed_now,
 ) -> CompletionLogprobs:
-    """Write the log-probabilities as parallel lists; `offsets` must have been given all earlier
-    tokens.
+    """Write the log-probabilities as parallel lists.
 
-    The tokens of an echoed prompt come first. No token precedes the prompt's first token, so that
-    token has no log-probability.
+    `offsets` must have been given all earlier tokens. The tokens of an echoed prompt come first.
+    The first prompt token has no log-probability, since no token precedes it.
     """
     prompt = () if echoed is None else echoed.token_ids
     scores = () if echoed is None else echoed.logprobs
@@ -119,7 +118,7 @@ def _top_names(
 
 
 def token_name(tokenizer: Tokenizer, token_id: int) -> str:
-    """Name the token by its text, or by its bytes if these are not whole characters."""
+    """Name the token by its text, or by its bytes if they are not whole characters."""
     spelled = tokenizer.bytes_of(token_id)
     try:
         return spelled.decode()
@@ -128,5 +127,5 @@ def token_name(tokenizer: Tokenizer, token_id: int) -> str:
 
 
 def finite(logprob: float) -> float:
-    """Return `logprob`, or OpenAI's value for minus infinity if `logprob` is below that value."""
+    """Return `logprob`, or OpenAI's value for minus infinity if `logprob` is lower."""
     return max(logprob, _IMPOSSIBLE)

@@ -6,7 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 
 class Model(Struct, frozen=True, kw_only=True):
-    """A model that requests can name; `max_model_len` is None while no engine is connected.
+    """A model that requests can name. `max_model_len` is None while no engine is connected.
 
     The last fields are for Anthropic's clients, which list models at the same path.
     """
@@ -25,7 +25,7 @@ class Model(Struct, frozen=True, kw_only=True):
 
 
 class ModelList(Struct, frozen=True, kw_only=True):
-    """The list of served models; its last three fields are for Anthropic's clients."""
+    """The list of served models. Its last three fields are for Anthropic's clients."""
 
     object: Literal["list"] = "list"
     data: list[Model]

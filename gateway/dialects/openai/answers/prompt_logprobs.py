@@ -13,9 +13,7 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 def prompt_logprobs(
     tokenizer: Tokenizer, prompt: ScoredPrompt | None, most: int | None
 ) -> PromptLogprobs | UnsetType:
-    """Write each prompt token and the `most` likeliest candidates; UNSET if the request asks for no
-    log-probabilities.
-    """
+    """Write each prompt token and its `most` likeliest candidates; UNSET if not requested."""
     if prompt is None or most is None:
         return UNSET
     token_ids, logprobs = prompt.token_ids, prompt.logprobs

@@ -21,40 +21,37 @@ from gateway.tenant_limits import RateStatus
 
 @dataclass(slots=True, kw_only=True)
 class ReplyFormat(ABC):
-    """A renderer of one request's answer; all chunks of the answer have the same `id` and
-    `created`.
-    """
+    """A renderer of one request's answer. All its chunks have the same `id` and `created`."""
 
     last: ClassVar[bytes] = b"data: [DONE]\n\n"
 
     id: str
     created: int  # seconds since the epoch
     model: str
-    fingerprint: str  # `ModelCard.fingerprint`
+    fingerprint: str  # from `ModelCard.fingerprint`
     include_usage: bool
     tokenizer: Tokenizer
     ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
-    shows_ids: bool = False  # whether chunks have token ids
+    shows_ids: bool = False
     begun: set[int] = field(default_factory=set)  # indices of the choices that have begun
-    # Ratoon's answer fields, to be sent in the next chunk
+    # Ratoon's answer fields, for the next chunk
     ratoon: RatoonReply | msgspec.UnsetType = UNSET
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Write the answer's rate limit headers."""
         return limit_headers(standing)
 
     def begin(self, usage: Usage) -> None:
-        """Write nothing; the first chunk will say why the prompt missed the cache."""
+        """Write nothing. The first chunk says why the prompt missed the cache."""
         self.ratoon = ratoon_reply(usage, self.ignored)
 
     def usage_frame(self, usage: Usage) -> bytes | None:
-        """Write the last chunk, with the usage, as bytes; None if usage was not asked for."""
+        """Write the last chunk, with the usage; return None if the usage was not requested."""
         return sse(self.reply([], usage_reply(usage))) if self.include_usage else None
 
     def frame(self, event: Event) -> bytes | None:
-        """Write the chunk for `event` as bytes; None when there is nothing to send.
+        """Write the chunk for `event`, or return None if there is nothing to send.
 
-        `usage` is null in this chunk if the last chunk has the usage, and else left out.
+        If the last chunk has the usage, `usage` is null in this chunk.
         """
         choice = self.piece(event)
         return None if choice is None else self._chunk(choice)
@@ -63,9 +60,7 @@ class ReplyFormat(ABC):
         return sse(self.chunk_of(choice))
 
     def chunk_of(self, choice: msgspec.Struct) -> msgspec.Struct:
-        """Write the chunk with `choice`; the answer's first chunk also has the fields that are sent
-        once.
-        """
+        """Write the chunk with `choice`. The first chunk also has the fields that are sent once."""
         reply = self.reply([choice], None if self.include_usage else UNSET)
         if self.ratoon is not UNSET:
             reply = msgspec.structs.replace(reply, ratoon=self.ratoon)
@@ -88,7 +83,7 @@ class ReplyFormat(ABC):
 
     @abstractmethod
     def piece(self, event: Event) -> msgspec.Struct | None:
-        """Write the choice of a chunk for `event`; None if there is nothing to send."""
+        """Write the choice of a chunk for `event`, or return None if there is nothing to send."""
 
     @abstractmethod
     def reply(

@@ -17,7 +17,7 @@ ServedTier = Literal["default", "flex"]
 class PromptDetails(Struct, frozen=True):
     """The numbers of prompt tokens read from the cache, and written to the cache.
 
-    `ratoon` is an extension, sent to callers that the operator allows.
+    `ratoon` is an extension for callers that the operator allows.
     """
 
     cached_tokens: int
@@ -29,8 +29,8 @@ class PromptDetails(Struct, frozen=True):
 class CompletionDetails(Struct, frozen=True, kw_only=True):
     """The completion's reasoning tokens, and the tokens drafted from its `prediction`.
 
-    `completion_tokens` includes all these tokens, even rejected tokens, which the text lacks.
-    `ratoon` is an extension.
+    `completion_tokens` includes all these tokens, also the rejected tokens. `ratoon` is an
+    extension.
     """
 
     reasoning_tokens: int
@@ -40,7 +40,7 @@ class CompletionDetails(Struct, frozen=True, kw_only=True):
 
 
 class UsageReply(Struct, frozen=True, kw_only=True):
-    """Token counts of one request; `prompt_tokens` includes the cached tokens."""
+    """Token counts of one request. `prompt_tokens` includes the cached tokens."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -50,7 +50,7 @@ class UsageReply(Struct, frozen=True, kw_only=True):
 
 
 class TopLogprob(Struct, frozen=True):
-    """One likely token; its `bytes` need not be whole characters."""
+    """One likely token. Its `bytes` need not be whole characters."""
 
     token: str
     logprob: float
@@ -102,9 +102,9 @@ class CustomCall(Struct, frozen=True, tag_field="type", tag="custom"):
 
 
 class AssistantMessage(Struct, frozen=True):
-    """The answer's message; the text is None if the message has only calls.
+    """The answer's message. The text is None if the message has only calls.
 
-    `reasoning` is vLLM's newer name for `reasoning_content`: clients read one or the other.
+    `reasoning` is vLLM's newer name for `reasoning_content`. Clients read one or the other.
     """
 
     content: str | None
@@ -133,8 +133,8 @@ class PromptLogprob(Struct, frozen=True):
     decoded_token: str
 
 
-# For each prompt token: the candidates by token id, with the token itself; None for the prompt's
-# first token.
+# The candidates for each prompt token, by token id, with the prompt token itself. None stands for
+# the prompt's first token.
 PromptLogprobs = Sequence[dict[int, PromptLogprob] | None]
 
 
@@ -217,11 +217,11 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     prompt_token_ids: list[int] | UnsetType = UNSET  # in the first chunk
     service_tier: ServedTier | UnsetType = UNSET
     x_groq: GroqFields | UnsetType = UNSET  # in the last chunk, below `/openai/v1`
-    ratoon: RatoonReply | UnsetType = UNSET  # in a stream's first chunk
+    ratoon: RatoonReply | UnsetType = UNSET  # in the first chunk of a stream
 
 
 class CompletionLogprobs(Struct, frozen=True):
-    """The log-probabilities of a completion's tokens; `text_offset` counts characters."""
+    """The log-probabilities of a completion's tokens. `text_offset` counts characters."""
 
     tokens: Sequence[str]
     token_logprobs: Sequence[float | None]
@@ -237,7 +237,7 @@ class CompletionChoice(Struct, frozen=True):
     logprobs: CompletionLogprobs | None = None
     finish_reason: EndReason | None = None
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
-    prompt_token_ids: list[int] | UnsetType = UNSET  # in a stream's first chunk
+    prompt_token_ids: list[int] | UnsetType = UNSET  # in the first chunk of a stream
     token_ids: list[int] | UnsetType = UNSET
 
 
@@ -250,4 +250,4 @@ class Completion(Struct, frozen=True, kw_only=True):
     model: str
     choices: Sequence[CompletionChoice]
     usage: UsageReply | UnsetType | None = UNSET
-    ratoon: RatoonReply | UnsetType = UNSET  # in a stream's first chunk
+    ratoon: RatoonReply | UnsetType = UNSET  # in the first chunk of a stream

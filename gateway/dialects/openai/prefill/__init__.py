@@ -1,5 +1,6 @@
-"""The routes that compute prompts and generate nothing; answers come from a prompt's last token.
+"""The routes that compute prompts and generate nothing.
 
-`/v1/embeddings` reads the last token's hidden state, `/v1/rerank` its logits of "yes" and "no"
-after a document, `/v1/decisions` its logits of the answers that a question allows.
+The answers come from a prompt's last token. `/v1/embeddings` reads its hidden state. `/v1/rerank`
+reads its logits of "yes" and "no" after a document. `/v1/decisions` reads its logits of the answers
+that a question allows.
 """

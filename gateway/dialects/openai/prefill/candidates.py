@@ -1,7 +1,4 @@
-"""Answers that are single tokens of the model, and their probabilities relative to each other.
-
-Knows: logits and token ids. Does not know: questions, or what the tokens mean.
-"""
+"""Answers that are single tokens of the model, and their relative probabilities."""
 
 from collections.abc import Sequence
 
@@ -13,7 +10,7 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 def single_token(tokenizer: Tokenizer, text: str) -> int | None:
-    """Return the only token of `text`; None if `text` has several tokens."""
+    """Return the only token of `text`, or None if `text` has several tokens."""
     ids = tokenizer.encode(text, add_special_tokens=False)
     return int(ids[0]) if len(ids) == 1 else None
 

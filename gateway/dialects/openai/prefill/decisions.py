@@ -1,4 +1,7 @@
-"""The route `/v1/decisions`: questions about one input; a prompt has the input and one question."""
+"""The route `/v1/decisions`: questions about one input.
+
+Each question becomes a prompt of the input and the question.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,8 +30,9 @@ from gateway.requests.request_metrics import Usage
 def request_of_decisions(
     wire: DecisionRequest, request_id: str, tokenizer: Tokenizer
 ) -> PrefillRequest:
-    """Convert `wire` into a request with a prompt for each question; raise BadRequest that names
-    the wrong field.
+    """Convert `wire` into a request with a prompt for each question.
+
+    Raises BadRequest for a wrong field.
     """
     refuse_unsupported(wire)
     given, labels = input_of(wire.input), labels_for(tokenizer, wire.questions)

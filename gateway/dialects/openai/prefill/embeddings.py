@@ -1,6 +1,6 @@
 """The route `/v1/embeddings`: from inputs to prompts, from hidden states to embeddings.
 
-If the model's tokenizer appends a token to a text, the prompt ends with that token. Nothing is
+Some tokenizers append a token to a text. The prompt of a text then ends with that token. Nothing is
 appended to token ids.
 """
 
@@ -33,8 +33,9 @@ from gateway.requests.request_metrics import Usage
 def request_of_embeddings(
     wire: EmbeddingRequest, request_id: str, bounds: Bounds, context: int, hidden_size: int
 ) -> PrefillRequest:
-    """Convert `wire` for a model whose embeddings have `hidden_size` numbers; raise BadRequest that
-    names the wrong field.
+    """Convert `wire` for a model with the hidden size `hidden_size`.
+
+    Raises BadRequest for a wrong field.
     """
     refuse_unsupported(wire)
     check_dimensions(wire.dimensions, hidden_size, "dimensions", "dimensions")
@@ -48,11 +49,11 @@ class EmbeddingsReply(WholeReply):
     """A renderer of embeddings."""
 
     id: str
-    dimensions: int | None  # number of numbers of each embedding; None: all
+    dimensions: int | None  # length of each embedding; None: the hidden size
     is_base64: bool
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Embeddings:
-        """Write all embeddings; each embedding is made when it is encoded."""
+        """Write all embeddings. Each embedding is made when it is encoded."""
         made = LazyList(len(choices), lambda at: self._embedding(choices[at]), at_once=1)
         return Embeddings(id=self.id, data=made, model=self.model, usage=prompt_usage(usage))
 

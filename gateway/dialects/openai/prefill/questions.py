@@ -1,11 +1,11 @@
 """Questions as texts after the input, and their answers as single tokens.
 
-    <Input> ... </Input>     the same for all questions, so it is computed once
+<Input> ... </Input>     the same for all questions and computed once
     the question             its instructions, and a label before each choice or level
     the answer               "yes" or "no", or a label: one token, whose probability is read
 
-A label is a letter, or two letters if there are many choices. Labels that the tokenizer splits into
-several tokens are left out.
+A label is a letter, or two letters if there are many choices. The tokenizer must encode a label as
+one token; other labels are left out.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PosedQuestion:
 def asked(
     question: Question, tokenizer: Tokenizer, labels: Sequence[tuple[str, int]]
 ) -> PosedQuestion:
-    """Write a question; `labels` has, for each choice or level, a label and the label's token."""
+    """Write a question. `labels` has a label and its token for each choice or level."""
     told = text_of(question.instructions)
     if isinstance(question, Predicate):
         return PosedQuestion(f"{told}\n{TRUE}", tokens_of(tokenizer, ANSWERS))
@@ -69,8 +69,9 @@ def asked(
 
 
 def labels_for(tokenizer: Tokenizer, questions: Sequence[Question]) -> list[tuple[str, int]]:
-    """Find a one-token label for each choice of the longest question; raise BadRequest if there are
-    too few such labels.
+    """Find a one-token label for each choice of the longest question.
+
+    Raises BadRequest if too few labels are single tokens.
     """
     most = max(len(_options(one)) for one in questions)
     found = [*islice(_labels(tokenizer), most)]
@@ -112,9 +113,7 @@ def _spelled(value: str | bool) -> str:
 def answer(
     question: Question, found: Probabilities
 ) -> PredicateAnswer | ChoiceAnswer | ScoreAnswer:
-    """Write the answer to a question; `found` has the probabilities of the question's
-    candidates.
-    """
+    """Write the answer to a question; `found` has the probabilities of its candidates."""
     each, name = found.tolist(), question.name
     if isinstance(question, Predicate):
         return PredicateAnswer(name=name, probability=each[0])

@@ -1,4 +1,4 @@
-"""The common part of answers to requests that generate nothing; no such answer is a stream."""
+"""The common part of answers to requests that generate nothing. No such answer is a stream."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,6 @@ class WholeReply(NoStream):
     model: str
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Write the answer's rate limit headers."""
         return limit_headers(standing)
 
 

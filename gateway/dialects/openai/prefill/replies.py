@@ -19,7 +19,7 @@ class Embedding(Struct, frozen=True, kw_only=True):
 
 
 class PromptUsage(Struct, frozen=True, kw_only=True):
-    """Token counts of a request that generates nothing; `prompt_tokens` includes cached tokens."""
+    """Token counts of a request that generates nothing. `prompt_tokens` includes cached tokens."""
 
     prompt_tokens: int
     total_tokens: int
@@ -37,13 +37,13 @@ class Embeddings(Struct, frozen=True, kw_only=True):
 
 
 class RankedDocument(Struct, frozen=True):
-    """The text of a document, if it was asked for."""
+    """The text of a document, if it was requested."""
 
     text: str
 
 
 class Ranked(Struct, frozen=True, kw_only=True):
-    """A document's index in the request, and relevance, from 0 to 1."""
+    """A document's index in the request, and its relevance from 0 to 1."""
 
     index: int
     relevance_score: float
@@ -75,14 +75,14 @@ class PredicateAnswer(Struct, frozen=True, kw_only=True, tag_field="type", tag="
 
 
 class ChoiceProbability(Struct, frozen=True):
-    """The probability of one choice; all choices' probabilities add up to 1."""
+    """The probability of one choice. The probabilities of all choices add up to 1."""
 
     value: str | bool
     probability: float
 
 
 class ChoiceAnswer(Struct, frozen=True, kw_only=True, tag_field="type", tag="choice"):
-    """The likeliest choice; `confidence` is its probability."""
+    """The likeliest choice. `confidence` is its probability."""
 
     name: str | None
     choice: str | bool
@@ -91,7 +91,7 @@ class ChoiceAnswer(Struct, frozen=True, kw_only=True, tag_field="type", tag="cho
 
 
 class LevelProbability(Struct, frozen=True):
-    """The probability of a level; `value` is the level's index, from 0."""
+    """The probability of a level. `value` is the level's index, from 0."""
 
     value: int
     label: str
@@ -99,7 +99,7 @@ class LevelProbability(Struct, frozen=True):
 
 
 class ScoreAnswer(Struct, frozen=True, kw_only=True, tag_field="type", tag="score"):
-    """The mean of the levels' indices; `confidence` is the likeliest level's probability."""
+    """The mean of the levels' indices. `confidence` is the likeliest level's probability."""
 
     name: str | None
     score: float
@@ -115,13 +115,13 @@ class DecisionInputDetails(Struct, frozen=True):
 
 
 class DecisionOutputDetails(Struct, frozen=True):
-    """The reasoning tokens: always 0."""
+    """The number of reasoning tokens, which is always 0."""
 
     reasoning_tokens: int = 0
 
 
 class DecisionUsage(Struct, frozen=True, kw_only=True):
-    """Token counts; `input_tokens` counts the input for each question, cached or not."""
+    """Token counts. `input_tokens` counts the input once for each question, also cached tokens."""
 
     input_tokens: int
     input_tokens_details: DecisionInputDetails

@@ -1,8 +1,8 @@
-"""The route `/v1/rerank`: each document is judged by a prompt of its own.
+"""The route `/v1/rerank`: a prompt for each document judges the document's relevance.
 
-The prompt is Qwen3-Reranker's, as published: a system message that asks for "yes" or "no", then
-instruction, query and document. A document's score is the probability of "yes" as against "no".
-The document comes last, so the prompts share all text before it, and the prefix is computed once.
+The prompt is Qwen3-Reranker's, as published. A system message asks for "yes" or "no". The
+instruction, the query and the document follow. The score is the probability of "yes", relative to
+"no". The document comes last, so all prompts share a prefix, which is computed once.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def texts_of(wire: RerankRequest) -> list[str]:
 def request_of_rerank(
     wire: RerankRequest, request_id: str, bounds: Bounds, tokenizer: Tokenizer
 ) -> PrefillRequest:
-    """Convert `wire` into a request; raise BadRequest that names the wrong field."""
+    """Convert `wire` into a request; raise BadRequest for a wrong field."""
     refuse_unsupported(wire)
     at_most("documents", len(wire.documents), bounds.max_inputs)
     asked = INSTRUCTION if wire.instruction is None else wire.instruction
@@ -75,13 +75,11 @@ class RerankReply(WholeReply):
     """A renderer of ranked documents."""
 
     id: str
-    top_n: int | None  # maximum number of documents of the answer; None: all
+    top_n: int | None  # maximum number of documents in the answer; None: all
     texts: Sequence[str]  # the documents' texts, if the answer repeats them
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Reranked:
-        """Write the documents, the highest score first; documents of equal score in the request's
-        order.
-        """
+        """Write the documents, the highest score first. Equal scores keep the request's order."""
         scores = [float(probabilities(choice.end.candidates)[0]) for choice in choices]
         order = sorted(range(len(scores)), key=lambda place: -scores[place])[: self.top_n]
         return Reranked(

@@ -16,7 +16,7 @@ class EmbeddingRequest(Struct, frozen=True, kw_only=True):
     """The body of `POST /v1/embeddings`."""
 
     model: str
-    input: Annotated[Raw, Meta(extra_json_schema=PROMPT_SCHEMA)]  # `prompts.py` parses it
+    input: Annotated[Raw, Meta(extra_json_schema=PROMPT_SCHEMA)]  # parsed by `prompts.py`
     dimensions: Count | None = None
     encoding_format: Literal["float", "base64"] | None = None
     user: str | None = None
@@ -29,7 +29,7 @@ class EmbeddingRequest(Struct, frozen=True, kw_only=True):
 
 
 class RerankDocument(Struct, frozen=True):
-    """A document; only its text is read."""
+    """A document. Only its text is read."""
 
     text: str
 

@@ -1,7 +1,6 @@
 """The form of the answer to a chat: the tools that may or must be called, and its text.
 
-Knows: OpenAI's `tool_choice`. Does not know: how a call or a grammar is written for the model
-(`gateway/prompts/answer_forms.py`).
+`gateway/prompts/answer_forms.py` writes calls and grammars for the model.
 """
 
 from collections.abc import Sequence
@@ -65,7 +64,7 @@ _ALLOWED = msgspec.json.Decoder(_AllowedTools)
 
 
 def form_of_chat(wire: ChatRequest, tools: tuple[ToolSpec, ...]) -> AnswerForm:
-    """Read the answer form that `wire` asks for; raise BadRequest that names the wrong field."""
+    """Read the answer form that `wire` asks for; raise BadRequest for a wrong field."""
     form = replace(
         text_form(wire),
         tools=tools,

@@ -1,8 +1,6 @@
 """The chat route `/v1/chat/completions`: from the request to a `GenerationRequest`.
 
-Knows: OpenAI's chats. Does not know: how an answer is produced (`gateway/requests/answering.py`)
-or rendered (`chat_reply.py`).
-A field that would change the answer, in a way that Ratoon does not support, is refused.
+A field that would change the answer in an unsupported way is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,9 +35,9 @@ def request_of_chat(
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
     sent: SentTools | None = None,
 ) -> GenerationRequest:
-    """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
+    """Convert `wire` into a generation request; raise BadRequest for a wrong field.
 
-    `sent` has the tools of `wire` if these tools have been read already.
+    `sent` has the tools of `wire` if they have been read already.
     """
     _refuse(wire)
     newer = wire.max_completion_tokens
@@ -67,7 +65,6 @@ def _parts(prompt: ChatPrompt) -> Iterator[PromptPart]:
 
 
 def _refuse(wire: ChatRequest) -> None:
-    """Raise BadRequest for fields that chats do not support."""
     refuse_unsupported(wire)
     if wire.best_of is not None and wire.best_of != (wire.n or 1):
         raise unsupported("best_of")
@@ -101,7 +98,7 @@ def chat_of(
 def _continues_last(
     messages: Sequence[ChatMessage], options: ChatRequest | TokenizeRequest
 ) -> bool:
-    """Tell whether the answer continues the last message, which clients ask for in three fields."""
+    """Return whether the answer continues the last message. Clients use three fields for this."""
     last, where = messages[-1], f"messages[{len(messages) - 1}]"
     names = {
         "continue_final_message": options.continue_final_message,
@@ -119,7 +116,7 @@ def _continues_last(
 
 
 def _variables(options: ChatRequest | TokenizeRequest) -> Mapping[str, Scalar]:
-    """Write the template's variables; the caller's values override the gateway's values."""
+    """Write the template's variables. The caller's values override the gateway's values."""
     given = options.chat_template_kwargs or {}
     if size_of_variables(given) > MAX_CHARACTERS:
         raise BadRequest(
@@ -129,7 +126,7 @@ def _variables(options: ChatRequest | TokenizeRequest) -> Mapping[str, Scalar]:
     effort = options.reasoning_effort
     if effort is None:
         return given
-    # Some templates take the effort itself; other templates take only whether the model thinks.
+    # Some templates use the effort. Others use only whether the model thinks.
     ours: dict[str, Scalar] = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
     return ours | dict(given)
 

@@ -4,10 +4,7 @@
     cache_control             on a part, on a message, on a tool or on its function
 
 `cache_control` follows the rules of `/v1/messages`. A chat has breakpoints of one form only. The
-end of the prompt may also be a breakpoint, and counts as one of the four breakpoints.
-
-Knows: where a chat has breakpoints, and the prefix that each covers. Does not know: tokens, or the
-cache.
+end of the prompt may also be a breakpoint. It counts as one of the four allowed breakpoints.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +34,7 @@ class _Place(NamedTuple):
 def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt, tools: SentTools) -> tuple[CacheMark, ...]:
     """Read the breakpoints of `wire`, in order, each with the chat that it covers.
 
-    Raises BadRequest for a forbidden breakpoint.
+    Raises BadRequest if a breakpoint breaks the API's rules.
     """
 
     def covered(place: _Place) -> ChatPrompt | None:
@@ -49,7 +46,6 @@ def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt, tools: SentTools) -> tu
 
 
 def _breakpoints(messages: Sequence[ChatMessage]) -> Iterator[tuple[_Place, Lifetime | None]]:
-    """Yield OpenAI's breakpoints; raise BadRequest for a breakpoint on an assistant's message."""
     for place, message in enumerate(messages):
         for at, part in enumerate(_parts(message)):
             if part.prompt_cache_breakpoint is None:
@@ -82,7 +78,7 @@ def _controls(wire: ChatRequest, tools: SentTools) -> Iterator[tuple[Marked, _Pl
 def _covered(
     place: _Place, wire: ChatRequest, prompt: ChatPrompt, tools: SentTools
 ) -> ChatPrompt | None:
-    """Return the chat up to the breakpoint; None if the breakpoint is at the chat's end."""
+    """Return the chat up to the breakpoint, or None for a breakpoint at the chat's end."""
     if place.tool is not None:
         system = takewhile(lambda one: one.role == "system", prompt.messages)
         return replace(prompt, messages=tuple(system), tools=tools.up_to(place.tool))

@@ -1,11 +1,9 @@
 """The `prompt` of a completion or `input` of embeddings: a text, token ids, or a batch of either.
 
-Token ids can be most of a request's bytes, and a Python list of them would cost more than all other
-work of admission. So a plain list of ids is read from its JSON directly into an array. All other
-prompts, and lists with a mistake, are parsed strictly, as other fields are.
-
-A list of ids that is longer than the context, or a batch with too many prompts, is counted and
-refused without being parsed.
+Token ids can be most of a request's bytes. A Python list of ids would cost more than all other work
+of admission. A plain list of ids is therefore read from its JSON directly into an array. Other
+prompts, and lists with a mistake, are parsed like all other fields. A list of ids that exceeds the
+context is refused without being parsed. So is a batch with too many prompts.
 """
 
 import re
@@ -49,16 +47,12 @@ _NUMBER_FIRST = re.compile(rb"\[\s*[-0-9]")
 
 
 def prompt_in(body: Body) -> Part:
-    """Find the JSON of the prompt in a completion's body; return empty bytes if the prompt is
-    missing.
-    """
+    """Find the JSON of the prompt in a completion's body; return empty bytes without a prompt."""
     return memoryview(_ALONE.decode(body).prompt)
 
 
 def input_in(body: Body) -> Part:
-    """Find the JSON of the input in an embeddings body; return empty bytes if the input
-    is missing.
-    """
+    """Find the JSON of the input in an embeddings body; return empty bytes without an input."""
     return memoryview(_ALONE.decode(body).input)
 
 
@@ -67,8 +61,8 @@ def prompts_of(
 ) -> tuple[str | TokenIds, ...]:
     """Read the prompts in the JSON `raw` of `field`.
 
-    Raises BadRequest for a wrong type, mixed types, no prompt, more than `most` prompts, or a list
-    of ids that does not fit into `context` tokens.
+    Raises BadRequest for a wrong type, mixed types, no prompt, or more than `most` prompts. Also
+    raises it for a list of ids that does not fit into `context` tokens.
     """
     spelled = bytes(raw)
     if not spelled.startswith(b"["):
@@ -89,14 +83,13 @@ def prompts_of(
 def token_ids_in(spelled: bytes, context: int, field: PromptField = "prompt") -> TokenIds | None:
     """Read a JSON list of token ids as int32; return None for an empty list or any other value.
 
-    `spelled` must be valid JSON, so a list of only digits, commas and spaces is a list of natural
-    numbers. Raises BadRequest, before any number is read, for `context` or more ids, which leave no
-    room for an answer.
+    `spelled` must be valid JSON. A list of only digits, commas and spaces is then a list of natural
+    numbers. Raises BadRequest for `context` or more ids, before any number is read.
     """
     if not spelled.startswith(b"["):
         return None
     inner = memoryview(spelled)[1:-1]
-    # less `_ZERO`, characters below "0" wrap around to more than 10
+    # minus `_ZERO`, characters below "0" wrap around to more than 10
     chars = np.frombuffer(inner, np.uint8)
     digits, commas, spaces = (
         int(np.count_nonzero(found))
@@ -118,13 +111,11 @@ def token_ids_in(spelled: bytes, context: int, field: PromptField = "prompt") ->
 
 
 def _item(spelled: bytes, place: int, context: int, field: PromptField) -> Item:
-    """Parse item number `place` of a batch of prompts."""
     token_ids = token_ids_in(spelled, context, field)
     if token_ids is not None:
         return token_ids
     _refuse_long(spelled, context, field)
-    # The item is parsed after zeros in place of the earlier items, so that an error names the
-    # item's place.
+    # Zeros replace the earlier items, so that an error names this item's place.
     batch = _strictly(b"[%b%b]" % (b"0," * place, spelled), field)
     return batch[place]
 
@@ -135,7 +126,6 @@ def _strictly(spelled: bytes, field: PromptField) -> Batch:
 
 
 def _refuse_long(spelled: bytes, context: int, field: PromptField) -> None:
-    """Raise BadRequest for a list with more values than a prompt may have token ids."""
     values = count_separators(spelled) + 1
     if values >= context:
         raise too_long(values + 1, context, field)

@@ -1,10 +1,9 @@
 """The field `response_format`, in the forms that clients of different servers send.
 
-OpenAI's form is `json_schema: {"name": ..., "schema": {...}}`; `json_schema` may also be the schema
-itself. Clients of llama.cpp, Together and Fireworks send the schema in `schema`, clients of Hugging
-Face in `value`. Fireworks' clients may send a `grammar`, Together's a `regex` with a `pattern`.
-
-Knows: the fields. Does not know: which grammars exclude each other (`structured_outputs.py`).
+OpenAI's form is `json_schema: {"name": ..., "schema": {...}}`. `json_schema` may also be the schema
+itself. Clients of llama.cpp, Together and Fireworks send the schema in `schema`. Clients of Hugging
+Face send it in `value`. Fireworks' clients may send a `grammar`, and Together's a `regex` with a
+`pattern`.
 """
 
 import re
@@ -26,7 +25,7 @@ Found = Iterator[tuple[str, Grammar]]  # grammars, each with its field's name
 _NAMED = set(NamedSchema.__struct_fields__)
 _NAMED_SCHEMA = msgspec.json.Decoder(NamedSchema)
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
-# Not `\s`, which matches line ends: each line of a run of empty lines would scan the run again.
+# `\s` would match line ends. Each line of a run of empty lines would then scan the run again.
 _GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
 _LARK_RULE = re.compile(r"^[ \t]*(?:%llguidance\b|[?!]?[\w-]+(?:\[[^\]\n]*\])?\s*:)", re.MULTILINE)
 
@@ -39,8 +38,9 @@ def schemas_of(where: str, asked: ResponseFormat) -> Found:
 
 
 def other_than_json(where: str, asked: ResponseFormat) -> tuple[str, Grammar]:
-    """Return the format's grammar, with its field; raise BadRequest if the grammar is missing or of
-    a wrong type.
+    """Return the format's grammar and its field.
+
+    Raises BadRequest if the grammar is missing or has a wrong type.
     """
     match asked.type:
         case "grammar":
@@ -73,9 +73,7 @@ def grammar_of(text: str) -> Grammar:
 
 
 def schema_of(param: str, asked: Raw) -> Found:
-    """Yield the JSON schema in `asked` (object, boolean, or JSON text of either);
-    nothing for null.
-    """
+    """Yield the JSON schema in `asked`: an object, a boolean, or JSON text of either."""
     spelled = spelled_json(param, asked)
     if not spelled:
         return
@@ -90,9 +88,7 @@ def schema_of(param: str, asked: Raw) -> Found:
 
 
 def spelled_json(param: str, asked: Raw) -> bytes:
-    """Return `asked`, or the JSON within it if it is a JSON string; empty bytes if nothing was
-    asked.
-    """
+    """Return `asked`, or the JSON within a JSON string; empty bytes if nothing was requested."""
     spelled = bytes(asked)
     if spelled in (b"", b"null"):
         return b""
@@ -107,7 +103,6 @@ def spelled_json(param: str, asked: Raw) -> bytes:
 
 
 def _named(param: str, asked: Raw) -> Found:
-    """Yield a JSON schema, from an object with its name and schema or from the schema itself."""
     spelled = spelled_json(param, asked)
     try:
         fields = _FIELDS.decode(spelled) if spelled else {}

@@ -1,6 +1,6 @@
 """The conversion of the common fields of chat and text completions to a `GenerationRequest`.
 
-The vocabulary and the context length are checked at admission.
+Admission checks token ids and the context length.
 """
 
 from engine.link.messages import Loads, LogitBias, SamplingParams, pack_logit_bias
@@ -18,7 +18,7 @@ from gateway.prompts.generation_request import (
 )
 from gateway.prompts.sampling_defaults import SamplingDefaults
 
-_MAX_ID = 2**31 - 1  # the engine takes ids as int32
+_MAX_ID = 2**31 - 1  # the engine reads ids as int32
 
 
 def generation_request(
@@ -37,11 +37,11 @@ def generation_request(
     prediction: str = "",
     marks: tuple[CacheMark, ...] = (),
 ) -> GenerationRequest:
-    """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
+    """Convert `wire` into a generation request; raise BadRequest for a wrong field.
 
-    `defaults` are the values of fields that `wire` leaves out. `num_logprobs` holds the name and
-    the value of the field that asks for log-probabilities. `echoed_logprobs` is the number of
-    log-probabilities for each token of an echoed prompt.
+    `defaults` are the values of absent fields. `num_logprobs` holds the name and the value of the
+    field that asks for log-probabilities. `echoed_logprobs` is the number of log-probabilities for
+    each token of an echoed prompt.
     """
     if wire.stream_options is not None and not wire.stream:
         raise BadRequest("`stream_options` needs `stream`", param="stream_options")
@@ -114,9 +114,7 @@ def _sampling(
 
 
 def _prompt_logprobs(wire: Generating, bounds: Bounds, echoed: int | None) -> int | None:
-    """Return the number of log-probabilities for each prompt token; None if the request asks for no
-    log-probabilities.
-    """
+    """Return the number of log-probabilities for each prompt token, or None."""
     asked = wire.prompt_logprobs
     if asked is None:
         return echoed
@@ -144,8 +142,9 @@ def _text_rules(wire: Generating, bounds: Bounds) -> TextRules:
 
 
 def checked_loads(wire: Generating, bounds: Bounds) -> Loads:
-    """Return which cached blocks may be loaded from lower tiers; raise BadRequest if requests may
-    not choose.
+    """Return which cached blocks may be loaded from lower tiers.
+
+    Raises BadRequest if requests may not choose.
     """
     asked = None if wire.cache is None else wire.cache.load
     if asked is not None and not bounds.allow_cache_load:
@@ -156,7 +155,7 @@ def checked_loads(wire: Generating, bounds: Bounds) -> Loads:
 
 
 def _logit_bias(bias: dict[int, float] | None) -> LogitBias:
-    """Pack the logit bias once for all choices; admission checks its ids with the vocabulary."""
+    """Pack the logit bias once for all choices. Admission checks its ids with the vocabulary."""
     if not bias:
         return LogitBias()
     if not 0 <= min(bias) <= max(bias) <= _MAX_ID:

@@ -1,11 +1,10 @@
 """OpenAI's requests as Structs: field names, types and ranges.
 
 `msgspec` checks types and ranges while it parses. `sampling.py` and `admission.py` check values
-that depend on the model or on the deployment's bounds. Values that every deployment refuses, but
-that types cannot exclude, are described by the schemas as well: in `extra_json_schema` of a field,
-or in `BEYOND_TYPES` of a Struct, which `gateway/http/openapi.py` adds. Fields that are not here are
-ignored. Plain `Raw` fields are known but not supported. `None` means the same as an absent field,
-as in OpenAI's own clients.
+that depend on the model or on the deployment's limits. Types cannot exclude all values that are
+always refused. The JSON schemas also describe these values, in a field's `extra_json_schema` or in
+a Struct's `BEYOND_TYPES`. Unknown fields are ignored. Plain `Raw` fields are known but not
+supported. `None` means the same as an absent field, as in OpenAI's own clients.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -24,14 +23,14 @@ from gateway.prompts.chats.template_variables import Scalar
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-# the maximum number of tokens of an answer; 0: only the prompt is computed
+# maximum number of tokens of an answer; at 0 only the prompt is computed
 Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 MAX_VARIABLES = 32
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Variable = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 Variables = Annotated[dict[Variable, Scalar], Meta(max_length=MAX_VARIABLES)]
-# Fields kept as unparsed JSON: the engine parses a JSON schema, `answer_form.py` a tool choice.
+# Fields kept as unparsed JSON. The engine parses a JSON schema, and `answer_form.py` a tool choice.
 SchemaText = Annotated[
     Raw, Meta(extra_json_schema={"type": ["object", "boolean", "string", "null"]})
 ]
@@ -75,7 +74,7 @@ TextOnly = Annotated[str, Meta(extra_json_schema={"enum": ["text"]})]
 
 
 class PredictedContent(Struct, frozen=True):
-    """A text that the answer is expected to repeat, to draft tokens from; parts are joined."""
+    """A text that the answer is expected to repeat. Tokens are drafted from it."""
 
     type: Literal["content"]
     content: str | Annotated[list[TextPart], Meta(min_length=1)]
@@ -103,7 +102,7 @@ class NamedSchema(Struct, frozen=True, kw_only=True):
 
 
 class ResponseFormat(Struct, frozen=True):
-    """The form that the answer must have; the type `text` allows any text.
+    """The form that the answer must have. The type `text` allows any text.
 
     Other servers' clients send the schema in `schema` or `value`, and the types `json`, `regex` and
     `grammar`. The other fields belong to structural tags.
@@ -127,7 +126,7 @@ class StructuredOutputs(Struct, frozen=True, kw_only=True):
     json_object: bool | None = None
     regex: str | None = None
     choice: list[str] | None = None
-    grammar: str | None = None  # GBNF or EBNF, from its rule `root`, or Lark
+    grammar: str | None = None  # Lark, or GBNF (also called EBNF) with the rule `root`
     structural_tag: SchemaText = field(default_factory=Raw)
     # Known fields that would affect the answer, but are not supported.
     whitespace_pattern: Raw = field(default_factory=Raw)
@@ -173,7 +172,7 @@ class Generating(Struct, frozen=True, kw_only=True):
     # vLLM's extensions of OpenAI's fields.
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    # A smaller temperature would make the divided logits overflow.
+    # A smaller penalty would make the divided logits overflow.
     repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     ignore_eos: bool | None = None
@@ -249,7 +248,7 @@ PROMPT_SCHEMA = {"anyOf": [msgspec.json.schema(prompt) for prompt in _PROMPTS]}
 class CompletionRequest(Generating, frozen=True, kw_only=True):
     """The body of `POST /v1/completions`."""
 
-    prompt: Annotated[Raw, Meta(extra_json_schema=PROMPT_SCHEMA)]  # `prompts.py` parses it
+    prompt: Annotated[Raw, Meta(extra_json_schema=PROMPT_SCHEMA)]  # parsed by `prompts.py`
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0)] | None = None
     best_of: Count | None = None
@@ -279,9 +278,7 @@ class TokenizeRequest(Struct, frozen=True, kw_only=True):
     chat_template_kwargs: Variables | None = None
     reasoning_effort: Effort | None = None
     tools: Tools = field(default_factory=Raw)
-    cache_salt: Annotated[str, Meta(min_length=1)] | None = (
-        None  # the salt of the request to be counted
-    )
+    cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     ratoon: Raw = field(default_factory=Raw)  # not supported
 
 

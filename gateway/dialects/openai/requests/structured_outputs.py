@@ -1,10 +1,8 @@
 """The grammar that a text answer must follow, in each form that clients send.
 
-`response_format` is OpenAI's field; `structured_outputs` is vLLM's, with the older names
-`guided_*`; `regex`, `ebnf` and `json_schema` are SGLang's; `grammar` and `json_schema` are
-llama.cpp's. A request may have several of these fields if they ask for the same grammar.
-
-Knows: fields. Does not know: which schemas can be followed (the engine compiles them).
+`response_format` is OpenAI's field. `structured_outputs` and the older `guided_*` are vLLM's.
+`regex`, `ebnf` and `json_schema` are SGLang's. `grammar` and `json_schema` are llama.cpp's. A
+request may have several of these fields if they ask for the same grammar.
 """
 
 import json
@@ -37,9 +35,7 @@ _TAG = msgspec.json.Decoder(StructuralTag)
 
 
 def text_form(wire: Generating) -> AnswerForm:
-    """Read the form of a text answer; raise BadRequest for several different grammars, or a wrong
-    grammar.
-    """
+    """Read the form of a text answer; raise BadRequest for a wrong grammar, or several grammars."""
     asked = _different(list(_grammars(wire)))
     if len(asked) > 1:
         names = " and ".join(f"`{param}`" for param, _ in asked)
@@ -62,7 +58,6 @@ def _different(asked: list[tuple[str, TextGrammar]]) -> list[tuple[str, TextGram
 
 
 def _compared(grammar: TextGrammar) -> object:
-    """Return a key that is equal for equal grammars."""
     if isinstance(grammar, Grammar) and grammar.kind == "json_schema":
         return canonical(json.loads(grammar.text))
     return msgspec.json.encode(grammar)

@@ -1,1 +1,1 @@
-"""The conversion of a request's items, tools and breakpoints into the chat that the model reads."""
+"""The conversion of a Responses request into the chat that the model reads."""

@@ -1,7 +1,6 @@
 """The form of an answer: the tools that may or must be called, and the format of the text.
 
-Knows: `tool_choice`, `parallel_tool_calls`, `text.format`. Does not know: what a tool is
-(`toolset.py`), or how a call is written for the model.
+`toolset.py` reads the tools.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _CHOICE = msgspec.json.Decoder(_Choice)
 
 
 def answer_form(wire: ResponsesRequest, tools: Toolset) -> AnswerForm:
-    """Read the answer form that `wire` asks for; raise BadRequest that names the wrong field."""
+    """Read the answer form that `wire` asks for; raise BadRequest for a wrong field."""
     form = AnswerForm(
         tools.specs(),
         most_calls=1 if wire.parallel_tool_calls is False else None,
@@ -70,7 +69,6 @@ def answer_form(wire: ResponsesRequest, tools: Toolset) -> AnswerForm:
 
 
 def _allowed(allowed: _Chosen, form: AnswerForm, tools: Toolset) -> AnswerForm:
-    """Restrict `form` to the allowed tools; ignore allowed tools that are hosted."""
     for name in ("mode", "tools"):
         if getattr(allowed, name) is None:
             raise _missing(f"tool_choice.{name}")
@@ -82,9 +80,7 @@ def _allowed(allowed: _Chosen, form: AnswerForm, tools: Toolset) -> AnswerForm:
 
 
 def _names(chosen: _Chosen, tools: Toolset, where: str) -> Iterator[str]:
-    """Yield the names by which the model knows the chosen tools; raise BadRequest if there is no
-    such tool.
-    """
+    """Yield the model's names of the chosen tools; raise BadRequest for an unknown tool."""
     if not _runs(chosen, tools):
         raise BadRequest(
             "a tool of this type does not run here, so it cannot be chosen",
@@ -101,7 +97,7 @@ def _names(chosen: _Chosen, tools: Toolset, where: str) -> Iterator[str]:
 
 
 def _runs(chosen: _Chosen, tools: Toolset) -> bool:
-    """Tell whether the chosen tool can be called here: the tool's type is known and not hosted."""
+    """Return whether the chosen tool can be called: its type is known and not hosted."""
     is_hosted = chosen.type in tools.types_passed_over
     return chosen.type in CALL_ITEMS and not (chosen.type in NAMELESS and is_hosted)
 

@@ -3,11 +3,8 @@
     prompt_cache_breakpoint   on a part of any item except the assistant's
     cache_control             on a part, on an item, or on a tool
 
-`cache_control` follows the rules of `/v1/messages`. `cache_control` in the items of a stored
-response is ignored, since the prefixes up to these items are retained already.
-
-Knows: where breakpoints may be, and the prefix that each covers. Does not know: tokens, or the
-cache.
+`cache_control` follows the rules of `/v1/messages`. It is ignored in the items of a stored
+response, since their prefixes are retained already.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,8 +36,9 @@ class _Place(NamedTuple):
 def marks_of_response(
     wire: ResponsesRequest, items: Sequence[Placed], prompt: ChatPrompt, tools: Toolset
 ) -> tuple[CacheMark, ...]:
-    """Read the breakpoints of `wire`, whose `items` are in `prompt`; raise BadRequest for a
-    forbidden breakpoint.
+    """Read the breakpoints of `wire`, whose `items` are in `prompt`.
+
+    Raises BadRequest if a breakpoint breaks the API's rules.
     """
 
     def covered(place: _Place) -> ChatPrompt | None:
@@ -52,7 +50,6 @@ def marks_of_response(
 
 
 def _breakpoints(items: Sequence[Placed]) -> Iterator[tuple[_Place, Lifetime | None]]:
-    """Yield OpenAI's breakpoints; raise BadRequest for a breakpoint on an assistant's item."""
     for place, placed in enumerate(items):
         item = placed.item
         for at, part in enumerate(_parts(item)):
@@ -92,7 +89,7 @@ def _covered(
     prompt: ChatPrompt,
     tools: Toolset,
 ) -> ChatPrompt | None:
-    """Return the chat up to the breakpoint; None if the breakpoint is at the chat's end."""
+    """Return the chat up to the breakpoint, or None for a breakpoint at the chat's end."""
     if place.tool is not None:
         system = takewhile(lambda one: one.role == "system", prompt.messages)
         return replace(prompt, messages=tuple(system), tools=tools.up_to(place.tool))

@@ -1,13 +1,11 @@
-"""All tools of a request: each tool's name for the model, and where the prompt shows the tool.
+"""All tools of a request: each tool's name for the model, and its place in the prompt.
 
-Tools come with the request's `tools`, and with items of its input: `additional_tools`, and the
-results of a search for tools. Tools from items before the conversation are shown with the request's
-tools. Later tools are shown in place, so that the prompt before these tools does not change.
+Tools come from the request's `tools` and from input items. `additional_tools` and the results of a
+search for tools are items of this kind. Tools from items before the conversation are shown with the
+request's tools. Later tools are shown in place, so that the prompt before them does not change.
 
-A tool of a namespace keeps its own name, or is named NAMESPACE__NAME if another tool has this name.
-
-Knows: names, and the order of tools. Does not know: which tools may be called (`answer_form.py`),
-or how a call is written for the model.
+A tool of a namespace keeps its own name. If another tool has this name, the tool is named
+NAMESPACE__NAME. `tool_entries.py` reads a single tool.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ class Toolset:
 
     @classmethod
     def of(cls, raw: Raw, items: Sequence[Placed]) -> Toolset:
-        """Read the tools of a request and of its items; raise BadRequest that names the field."""
+        """Read the tools of a request and of its items; raise BadRequest for a wrong field."""
         toolset, first = cls(), [*takewhile(_is_before_all, items)]
         toolset._take(_sent(raw), "tools", is_own=True)
         for placed in first:
@@ -93,7 +91,7 @@ class Toolset:
 
     @property
     def types_passed_over(self) -> frozenset[str]:
-        """The types of tools that were passed over."""
+        """The types of the ignored tools."""
         return frozenset(one.type for one in self.passed_over)
 
     def calls(self) -> Mapping[str, Called]:
@@ -101,7 +99,7 @@ class Toolset:
         return {one.shown_name: one.called for one in self.offered.values()}
 
     def named(self, kind: str, name: str | None, namespace: str | None) -> list[str]:
-        """List the names, as the model knows them, of the tools that match a tool choice."""
+        """List the model's names of the tools that match a tool choice."""
         return [
             one.shown_name
             for (of, own), one in self.offered.items()
@@ -122,7 +120,6 @@ class Toolset:
     def _take(
         self, entries: Iterable[dict[str, Any]], where: str, *, is_own: bool = False
     ) -> list[Offered]:
-        """Add the tools of a list in its order; return the tools that were added."""
         read: list[Offered] = []
         for entry, tool in enumerate(entries):
             own = entry if is_own else None
@@ -150,7 +147,7 @@ class Toolset:
         return [*found.values()]
 
     def _name(self, one: Offered) -> str:
-        """Choose the tool's name for the model; a tool that is defined again keeps its name."""
+        """Choose the tool's name for the model. A tool that is defined again keeps its name."""
         key = _key(one)
         space, name = key
         if space is not None and self._keys.get(name, key) != key:
@@ -161,7 +158,6 @@ class Toolset:
 
 
 def _check_number(*counts: int) -> None:
-    """Raise BadRequest if a count of tools is too high; called before more tools are read."""
     if max(counts) > MAX_OFFERED:
         raise BadRequest(f"there are more than {MAX_OFFERED} tools", param="tools")
 

@@ -2,8 +2,6 @@
 
 Adjacent items of the assistant are parts of one turn: reasoning, then one text, then calls. An item
 that does not fit in this order begins another turn.
-
-Knows: what a turn may hold. Does not know: templates, or where items come from.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,10 +37,10 @@ ToolsInPlace = Mapping[int, Sequence[Tool]]  # tools by the index of the item th
 def messages_of(
     instructions: str | None, items: Sequence[Placed], in_place: ToolsInPlace
 ) -> tuple[Message, ...]:
-    """Read the items into messages; raise BadRequest that names the wrong field.
+    """Convert the items into messages; raise BadRequest for a wrong field.
 
-    `in_place` has the tools to show in the place of an item: as a system text, or as the result of
-    a search for tools.
+    `in_place` has the tools that are shown at an item's place. They appear in a system text, or in
+    the result of a search for tools.
     """
     check_spelled((placed.item.arguments for placed in items), "input")
     said = _said(items, in_place)
@@ -53,7 +51,7 @@ def messages_of(
 
 def _said(items: Sequence[Placed], in_place: ToolsInPlace) -> Iterator[Message]:
     turn = _Turn()
-    names: dict[str, str] = {}  # names of called functions, by the call's id
+    names: dict[str, str] = {}  # names of called functions, by call id
     for place, placed in enumerate(items):
         item, found = placed.item, in_place.get(place, ())
         if item.type == ADDED_TOOLS and not found:
@@ -113,7 +111,7 @@ def _arguments(given: str | dict[str, Any] | None, placed: Placed) -> dict[str, 
 
 @dataclass(slots=True)
 class _Turn:
-    """The parts of the assistant's turn that follow the last message of another role."""
+    """The parts of an unfinished turn of the assistant."""
 
     reasoning: list[str] = field(default_factory=list)
     text: str | None = None
@@ -143,7 +141,7 @@ class _Turn:
                 self.text = text_of(item.content, "")
 
     def hosted(self, placed: Placed) -> Iterator[Message]:
-        """Add a hosted tool's call and end the turn, if the item contains the call's result."""
+        """Add a hosted tool's call and its result, and end the turn."""
         call = hosted_call(placed.item)
         if call is None:
             return
@@ -158,6 +156,6 @@ class _Turn:
         reasoning, text, calls, param = self.reasoning, self.text, self.calls, self.param
         self.reasoning, self.text, self.calls, self.param = [], None, [], ""
         if text is None and not calls:
-            return  # a turn needs text or calls: reasoning alone is dropped
+            return  # reasoning alone is dropped, since a turn needs text or calls
         thought: list[Part] = [Reasoning("".join(reasoning))] if any(reasoning) else []
         yield Message("assistant", (*thought, Text(text or ""), *calls), param=param)

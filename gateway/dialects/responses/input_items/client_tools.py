@@ -1,10 +1,8 @@
 """The Responses API's tools that the client runs, except functions: shells and patches.
 
 The model is shown each tool as a function whose parameters are the fields of the tool's call items.
-A call by the model becomes a call item in the answer; call and output items of the input become
+A call by the model becomes a call item in the answer. Call and output items of the input become
 messages.
-
-Knows: fields of these items. Does not know: other items, or which tools a request has.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +20,10 @@ _OPERATIONS = ("create_file", "update_file", "delete_file")
 
 @dataclass(frozen=True, slots=True)
 class ClientTool:
-    """A tool of a fixed type, which is also the name by which the model calls it."""
+    """A tool of a fixed type. The model calls the tool by its type."""
 
     kind: ClientKind
-    # name of the field of a call item that holds the arguments
+    # name of the call item's field with the arguments
     field: Literal["action", "operation"]
     form: Tool
 
@@ -106,8 +104,9 @@ CLIENT_OUTPUTS: Mapping[str, ClientTool] = {one.output_item: one for one in _TOO
 
 
 def client_tool(kind: str, environment: Mapping[str, Any] | None) -> ClientTool | None:
-    """Find the tool of a type; None for an unknown type, or for a shell that the server would have
-    to run.
+    """Find the tool of a type, or return None.
+
+    The result is None for an unknown type, and for a shell that the server would have to run.
     """
     where = "local" if environment is None else environment.get("type")
     return CLIENT_TOOLS.get(kind) if where == "local" else None
@@ -134,8 +133,7 @@ def _listed(value: Any) -> list[str]:
 def arguments_in(item: Item) -> dict[str, Any]:
     """Read the arguments from a call item, without the fields that `asked_of` adds.
 
-    The arguments are put in the order in which the model was shown them, since clients may send
-    fields in any order.
+    The arguments get the order in which the model was shown them, since clients may reorder them.
     """
     tool = CLIENT_CALLS[item.type or ""]
     given: Mapping[str, Any] = getattr(item, tool.field) or {}

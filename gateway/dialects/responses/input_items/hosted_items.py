@@ -1,10 +1,8 @@
-"""Items of tools that another server ran, shown to the model if the item has the result.
+"""Items of hosted tools, which another server has run.
 
-An agent that used another server before has hosted items in its history. If an item has a call and
+An agent that used another server before has these items in its history. If an item has a call and
 its result, the model is shown both. An item without a result is left out, and the answer reports
 the omission.
-
-Knows: fields of these items. Does not know: turns.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +14,7 @@ from gateway.dialects.responses.schema import Item
 from gateway.prompts.chats.offered_tools import PassedOver
 
 NOT_THERE = "what the hosted tool returned is not in the item, so the model is not shown it"
-# Prefixes of item ids by type; the types of the second table have no result to show.
+# Prefixes of item ids by type. The types of the second table have no result.
 _WITH_RESULTS = {
     "code_interpreter_call": "ci",
     "file_search_call": "fs",
@@ -36,7 +34,7 @@ class HostedCall(NamedTuple):
     """A hosted tool's call, with its result."""
 
     name: str
-    arguments: Any  # arguments of the call: an object, or an object's JSON
+    arguments: Any  # an object, or an object's JSON
     result: str
 
 
@@ -60,7 +58,7 @@ def hosted_call(item: Item) -> HostedCall | None:
 
 
 def passed_over(items: Iterable[tuple[Item, str]]) -> Iterator[PassedOver]:
-    """Yield the items that the model is not shown, each with its request field."""
+    """Yield notes on the items that the model is not shown."""
     for item, param in items:
         if item.type in HOSTED and hosted_call(item) is None:
             yield PassedOver(param, item.type, NOT_THERE)

@@ -1,10 +1,7 @@
-"""Items of the input: the kinds of items, the required fields, and the form in which items are
-stored.
+"""Items of the input: their kinds, required fields, and stored form.
 
-An item is stored with an id, and with its text in parts, so that clients can list the item, refer
-to it, and continue it in a later response.
-
-Knows: kinds and fields of items. Does not know: which messages items become (`turns.py`).
+An item is stored with an id, and with its text in parts. Clients can then list the item, refer to
+it, and continue it in a later response.
 """
 
 from collections.abc import Iterable, Sequence
@@ -52,26 +49,27 @@ class Placed:
 
 
 def item_id(kind: str, request_id: str, number: int) -> str:
-    """Make the id of an item, which contains the id of the item's response (`response_of`)."""
+    """Make an item's id, which contains its response's id (`response_of`)."""
     return f"{_PREFIXES[kind]}_{request_id}{number:04x}"
 
 
 def response_of(an_item_id: str) -> str:
-    """Return the id of the response that an item belongs to, if the gateway made the item's id;
-    else None.
+    """Return the id of the response that an item belongs to.
+
+    The result is meaningless if the gateway did not make the item's id.
     """
     return f"resp_{an_item_id.partition('_')[2][:-4]}"
 
 
 def input_items(given: str | Sequence[Item] | None) -> list[Item]:
-    """List the items of a request's `input`; a string counts as one item."""
+    """List the items of a request's `input`. A string counts as one item."""
     if isinstance(given, str):
         return [Item(role="user", content=given)]
     return list(given or ())
 
 
 def checked(placed: Iterable[Placed], request_id: str) -> list[Placed]:
-    """Check each item and return it in its stored form; raise BadRequest that names the field."""
+    """Check each item and return it in its stored form; raise BadRequest for a wrong field."""
     return [
         Placed(_checked(one.item, one.param, request_id, number), one.param)
         for number, one in enumerate(placed)

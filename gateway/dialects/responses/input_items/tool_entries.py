@@ -1,14 +1,11 @@
-"""The reading of one tool in a request: the tool's form for the model, and the form of its calls
-for the client.
+"""The reading of one tool of a request: its form for the model, and its calls for the client.
 
-    function        is shown as it is
-    custom          is shown as a function that takes text (`gateway/prompts/chats/free_formats.py`)
-    namespace       its members are shown
-    tool_search     is shown as a function of this name, if the client runs the search
-    local_shell, shell, apply_patch   likewise, if the client runs them (`client_tools.py`)
-    others          are hosted tools, which nothing here runs: left out, and the answer reports it
-
-Knows: types and fields of tools. Does not know: the other tools of a request (`toolset.py`).
+function        is shown as it is
+custom          is shown as a function that takes text (`gateway/prompts/chats/free_formats.py`)
+namespace       has members, which are shown
+tool_search     is shown as a function of this name, if the client runs the search
+local_shell, shell, apply_patch   are shown if the client runs them (`client_tools.py`)
+other types     are hosted tools: they are left out, and the answer reports the omission
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,7 +40,7 @@ CALL_ITEMS: Mapping[str, str] = {
     "tool_search": "tool_search_call",
     **{kind: tool.call_item for kind, tool in CLIENT_TOOLS.items()},
 }
-# The types of tools without a name; a request has at most one tool of each type.
+# The types of tools without a name. A request has at most one tool of each type.
 NAMELESS = (SEARCH, *CLIENT_TOOLS)
 
 
@@ -85,7 +82,7 @@ class _Run(_Marked, frozen=True, kw_only=True):
 
 
 class Called(Struct, frozen=True):
-    """The kind, name and namespace of a tool's calls, as the client gets them."""
+    """The kind, name and namespace of a tool's calls, as the client receives them."""
 
     kind: Kind
     name: str
@@ -100,7 +97,7 @@ class Offered(Struct, frozen=True):
     strict: bool
     entry: int | None  # index in the request's `tools`
     param: str
-    lark: str | None = None  # Lark grammar that the text of a free-text tool's calls must follow
+    lark: str | None = None  # Lark grammar for the text of a free-text tool's calls
 
     @property
     def shown_name(self) -> str:
@@ -118,8 +115,9 @@ class Offered(Struct, frozen=True):
 def read_entry(
     tool: dict[str, Any], where: str, entry: int | None, formats: FreeFormats
 ) -> Iterator[Offered | PassedOver | CacheControl]:
-    """Yield the tools of one entry; if `entry` is an index in `tools`, also yield the entry's
-    breakpoint.
+    """Yield the tools of one entry.
+
+    If `entry` is an index in `tools`, also yield the entry's breakpoint.
     """
     kind = _converted(tool, _Typed, where).type
     if kind == "namespace":
