@@ -135,7 +135,7 @@ class DialectRequest:
     async def _pieces(
         self, choices: Sequence[FinishedChoice], usage: Usage, admission: Admission
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the JSON of a whole answer in pieces. Large answers are encoded off the event loop."""
+        """Yield the JSON of a whole answer in pieces. Large answers leave the event loop."""
         spelled = self._spelled(choices, usage)
         work = self.echoed + sum(choice.work for choice in choices)
         caller = self.permit.caller

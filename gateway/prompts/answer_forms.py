@@ -1,9 +1,7 @@
-"""The parsers of a model's answers, and the grammars that hold answers to requests' forms.
+"""The parsers of a model's answers, and the grammars that answers must follow.
 
-A model's formats are chosen once, from the model's chat template or by the operator.
-
-Knows: formats of calls and of reasoning, and grammars of both. Does not know: wire formats, or how
-the engine follows grammars.
+The formats of a model's calls and reasoning are chosen once, from the chat template or by the
+operator.
 """
 
 from __future__ import annotations
@@ -38,15 +36,14 @@ _TYPES = {"string", "number", "integer", "boolean", "array", "object", "null"}
 
 @dataclass(frozen=True, slots=True)
 class AnswerForms:
-    """The answer formats of one model: of tool calls and of reasoning; None for an
-    unknown format.
-    """
+    """The answer formats of one model: tool calls and reasoning. None stands for an unknown
+    format."""
 
     tools: ToolFormat | None = None
     reasoning: ReasoningFormat | None = None
     # ids of special tokens, by text
     special_tokens: Mapping[str, int] = field(default_factory=dict)
-    # whether the model is shown tools, by its template or by `tools.tools_text`
+    # whether the chat template or `tools.tools_text` shows tools to the model
     are_tools_shown: bool = True
 
     @classmethod
@@ -68,9 +65,8 @@ class AnswerForms:
         return frozenset(marker for one in formats for marker in one.markers)
 
     def check(self, form: AnswerForm) -> None:
-        """Raise BadRequest for tools that this model is never shown, or whose calls have no known
-        format.
-        """
+        """Raise BadRequest for tools that this model cannot see or whose calls have no known
+        format."""
         if form.may_call and self.tools is None:
             raise unsupported("tools", unless='`tool_choice` is "none" with this model')
         if form.may_call and not self.are_tools_shown:
@@ -84,11 +80,10 @@ class AnswerForms:
     def parser(
         self, form: AnswerForm, prompt: str, prefill: str = ""
     ) -> Callable[[], TurnParser] | None:
-        """Return a function that makes parsers of answers to a chat, whose rendered text ends with
-        `prompt`.
+        """Return a maker of parsers for answers to a chat.
 
-        The answer continues `prefill`, which follows that text. Returns None if the answer is plain
-        text.
+        `prompt` is the end of the chat's rendered text. The answer continues `prefill`, which
+        follows `prompt`. Returns None if the answer is plain text.
         """
         make = self._turn_parser(form, prompt, prefill)
         most = form.most_calls if form.may_call else None
@@ -99,7 +94,6 @@ class AnswerForms:
     def _turn_parser(
         self, form: AnswerForm, prompt: str, prefill: str
     ) -> Callable[[], TurnParser] | None:
-        """Return a function that makes parsers of turns with any number of calls."""
         reasoning, answer = self.reasoning, self._answer_parser(form, prompt)
         if reasoning is None:
             return answer
@@ -108,9 +102,7 @@ class AnswerForms:
         return lambda: reasoning.parser(make, is_open=is_open, calls=marks)
 
     def _answer_parser(self, form: AnswerForm, prompt: str) -> Callable[[], TurnParser] | None:
-        """Return a function that makes parsers of the text after reasoning; None if this text is
-        plain.
-        """
+        """Return a maker of parsers for the text after reasoning, or None for plain text."""
         tools = self.tools
         if tools is None or not (form.may_call or tools.marks_text):
             return None
@@ -119,11 +111,10 @@ class AnswerForms:
         return partial(_having_read, make, opened) if opened else make
 
     def grammar(self, form: AnswerForm, prompt: str | None, prefill: str = "") -> Grammar | None:
-        """Return the grammar of the answer; None for a free answer. `prompt`: the rendered chat;
-        None for other prompts.
+        """Return the grammar of the answer, or None for a free answer.
 
-        Raises BadRequest for a grammar that is too long to be written, or to be sent with each
-        choice.
+        `prompt` is the rendered chat; it is None for other prompts. Raises BadRequest for a grammar
+        that is too long to write, or to send with each choice.
         """
         param = self.grammar_param(form)
         try:
@@ -147,9 +138,7 @@ class AnswerForms:
         return Grammar("lark", lark)
 
     def _resumed(self, grammar: Grammar, prompt: str) -> Grammar:
-        """Write the grammar of an answer that continues `prompt`, perhaps in the middle of a
-        thought.
-        """
+        """Write the grammar of an answer that continues `prompt`, perhaps within a thought."""
         if self.tools is None:
             return grammar
         turn = _as_lark(grammar)
@@ -157,7 +146,7 @@ class AnswerForms:
         return grammar if rest == turn else Grammar("lark", rest)
 
     def grammar_param(self, form: AnswerForm) -> str | None:
-        """Name the request's field from which the grammar comes."""
+        """Return the request field that the grammar comes from."""
         calls_alone = form.may_call and form.least_calls
         return "tools" if calls_alone or form.text is None else form.text_param
 
@@ -204,14 +193,13 @@ def _loose(tool: ToolSpec) -> ToolSpec:
 
 
 def _kinds(properties: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """Yield the JSON type of each property; None for an unknown type."""
     for name, schema in properties.items():
         kind = schema.get("type") if isinstance(schema, dict) else None
         yield name, kind if isinstance(kind, str) and kind in _TYPES else None
 
 
 def _either(text: str, calls: str) -> str:
-    """Join two grammars into one grammar, of which they are the alternatives."""
+    """Join two grammars as alternatives of one grammar."""
     return f"start: text | calls\n{_START.sub('text:', text)}\n{_START.sub('calls:', calls)}"
 
 

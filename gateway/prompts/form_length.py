@@ -1,6 +1,6 @@
-"""The bound on the length of grammars and schemas, checked before they are processed.
+"""The limit on the length of grammars and schemas, checked before they are processed.
 
-A grammar is written before it is sent to the engine, and each choice has a copy. So a long grammar
+A grammar is written before it is sent to the engine, and each choice has a copy. A long grammar
 must be refused here, before the engine could refuse it.
 """
 

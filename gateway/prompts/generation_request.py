@@ -3,7 +3,7 @@
     wire format (`dialects/`) -> GenerationRequest -> `admission` -> AdmittedRequest -> `generation`
 
 A dialect makes a GenerationRequest. The code that runs, measures and traces requests reads the
-AdmittedRequest, and so needs neither the tokenizer nor the engine's limits.
+AdmittedRequest. It needs neither the tokenizer nor the engine's limits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 # number of token ids that take as long to read as one character takes to tokenise
 _IDS_PER_CHARACTER = 16
 TOKEN_BYTES = 4  # bytes of a packed token id
-# maximum number of prompts that the engine has at the same time, of a request without output
+# maximum number of prompts without output that one request has in the engine at once
 PROMPTS_AT_ONCE = 64
 # number of characters that take as long to tokenise as an empty message or part takes to render
 _EACH = 64
@@ -41,9 +41,7 @@ _VALUE = 8  # number of characters that take as long to tokenise as a JSON value
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A chat prompt: messages, and tools if there are any, to be rendered by the
-    model's template.
-    """
+    """A chat prompt: messages and tools, to be rendered by the model's template."""
 
     messages: tuple[Message, ...]
     add_generation_prompt: bool = True
@@ -60,10 +58,10 @@ Prompt = ChatPrompt | str | TokenIds
 
 
 def size_of(prompt: Prompt) -> int:
-    """Return the work of admitting a prompt, in characters to tokenise; a lower bound for a large
-    prompt.
+    """Return the work of admitting a prompt, in characters to tokenise.
 
-    The event loop computes the size, so it stops early in a chat of many thousand parts.
+    The event loop runs this function. It stops early in a large chat, and then returns a lower
+    bound.
     """
     if isinstance(prompt, ChatPrompt):
         size = prompt.tools_size
@@ -92,7 +90,6 @@ def _sizes_said(messages: Iterable[Message]) -> Iterator[int]:
 
 
 def _sizes_in(values: Iterable[object]) -> Iterator[int]:
-    """Yield the size of each value in a nested JSON value."""
     for value in values:
         match value:
             case str():
@@ -127,7 +124,7 @@ class TextRules:
 class AnswerForm:
     """The form of an answer: calls of tools, or a text that may have to match a grammar.
 
-    The form does not change the prompt, which shows all tools, also those that may not be called.
+    The form does not change the prompt. The prompt shows all tools, even if they may not be called.
     """
 
     tools: tuple[ToolSpec, ...] = ()  # the tools that may be called
@@ -155,7 +152,7 @@ class AnswerForm:
 
 @dataclass(frozen=True, slots=True)
 class CacheMark:
-    """A cache breakpoint, up to which the prompt is retained, as in any dialect."""
+    """A cache breakpoint, up to which the prompt is retained, in any dialect."""
 
     seconds: float  # seconds for which the prefix is retained after each use
     chat: ChatPrompt | None = None  # the chat up to the breakpoint; None: the whole prompt
@@ -169,7 +166,7 @@ class GenerationRequest:
     prompts: tuple[Prompt, ...]
     choices: int  # number of choices of each prompt
     sampling: SamplingParams
-    # whether `max_tokens` is only a default, to be cut to the free tokens of the context
+    # whether `max_tokens` is only a default, which admission may lower to the context's room
     max_tokens_may_shrink: bool
     text: TextRules
     salt: str | None = None
@@ -181,9 +178,9 @@ class GenerationRequest:
     explain: Explain | None = None  # question why the prompt missed the cache; None: not asked
     marks: tuple[CacheMark, ...] = ()  # cache breakpoints of each prompt, in order
     drafts: bool = True  # whether tokens may be drafted; drafts do not change the answer
-    prediction: str = ""  # text that the answer is expected to repeat; "": none
+    prediction: str = ""  # text that the answer is expected to repeat, or ""
     embeds: bool = False  # whether the answer is each prompt's embedding
-    # Packed token ids whose logits after each prompt are the answer; empty: the answer has no
+    # Packed token ids whose logits after each prompt are the answer. Without ids the answer has no
     # logits.
     candidates: tuple[bytes, ...] = ()
     modules: ModulesOption | None = None  # prompt modules that come before the text of each prompt
@@ -202,18 +199,17 @@ class GenerationRequest:
     @property
     def size(self) -> int:
         """The work of admission, in characters to tokenise, including the chats up to
-        breakpoints.
-        """
+        breakpoints."""
         marked = sum(size_of(mark.chat) for mark in self.marks if mark.chat is not None)
         return sum(map(size_of, self.prompts)) + marked + self.form.text_size + len(self.prediction)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The chat of an answer, and its place there, by which a later request finds the answer's
-    tokens.
+    """The chat of an answer, and the answer's place in the chat.
 
-    `opened` are the prompt's last tokens, if they open the answer's reasoning.
+    A later request finds the answer's tokens by these values. `opened` are the prompt's last
+    tokens, if they open the answer's reasoning.
     """
 
     tenant_id: str
@@ -245,23 +241,22 @@ class AdmittedRequest:
     # number of prompt tokens; choices that share a prompt (`sharing`) count once, as in `usage`
     prompt_tokens: int
     text: TextRules
-    # function that makes a parser of an answer; None: answers are plain text
+    # makes a parser of an answer; None: answers are plain text
     parser: Callable[[], TurnParser] | None = None
     origin: Origin | None = None  # where the answer belongs, if it is to be remembered
-    grammar_param: str | None = None  # name of the request's field from which its grammar comes
+    grammar_param: str | None = None  # the request's field that the grammar comes from
     seen: SeenPrompt | None = None  # the prompt to remember; None for several prompts
     # comparison of the prompt with an earlier prompt, if the request asks for it
     comparison: Comparison | None = None
     explains: bool = False  # whether the answer reports the comparison
-    max_tokens_may_shrink: bool = False  # see `GenerationRequest`
+    max_tokens_may_shrink: bool = False  # as in `GenerationRequest`
     at_once: int | None = None  # maximum number of choices that run at the same time; None: all
     modules: ModulesUsed | None = None  # prompt modules that the prompts used
 
     @property
     def sharing(self) -> int:
         """The number of choices that share one computed prompt; 1 if the request bypasses the
-        cache.
-        """
+        cache."""
         return self.choices if self.generates[0].use_cache else 1
 
     @property
@@ -271,7 +266,7 @@ class AdmittedRequest:
 
     @property
     def most_computed(self) -> int:
-        """The tokens of all prompts if each choice computes its own."""
+        """The tokens of all prompts if each choice computes its own prompt."""
         return self.prompt_tokens * self.sharing
 
     def shortened(self, most: int) -> AdmittedRequest:

@@ -1,6 +1,6 @@
 """A model's tokenizer, its chat template and the formats of its answers.
 
-Knows: the model's directory, and the operator's settings that replace parts of the directory.
+They come from the model's directory and from the operator's settings.
 """
 
 from pathlib import Path
@@ -13,8 +13,9 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 class ModelChats(NamedTuple):
-    """The tokenizer, chat template and answer formats of a model; if there is no template, chats
-    are refused.
+    """The tokenizer, chat template and answer formats of a model.
+
+    A model without a template refuses chats.
     """
 
     tokenizer: Tokenizer

@@ -1,10 +1,9 @@
-"""The tokens of a published source: the first tokens that all prompts which continue the source
-have in common.
+"""The tokens of a published source.
 
-The tokens at a text's end depend on the text that follows, and a template may write something
-between messages. So the source is rendered with several continuations, and the tokens with which
-all of these begin are the prefix. Whatever follows the source in a prompt, the prompt begins with
-these tokens.
+These are the first tokens of all prompts that continue the source. The tokens at a text's end
+depend on the text that follows, and a template may write something between messages. The source is
+therefore rendered with several continuations. The common first tokens of the results are the
+prefix.
 """
 
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ _FIRST = (("system", "user"), *_NEXT)  # roles of a chat's first message
 
 
 class PrefixTokens:
-    """The tokeniser of published sources. Call it from any thread; long sources are slow."""
+    """The tokeniser of published sources. Thread-safe. Long sources take long."""
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
         self._tokenizer = tokenizer

@@ -1,7 +1,7 @@
 """The model's sampling defaults for requests that set none, from generation_config.json.
 
-Makers publish this file with their models; a request's own fields override the file. The same
-fields are read as by vLLM's `--generation-config auto`, and as there `do_sample` has no effect.
+The publisher of a model sets the file, and a request's own fields override it. vLLM's
+`--generation-config auto` reads the same fields. As in vLLM, `do_sample` has no effect.
 """
 
 from pathlib import Path
@@ -36,7 +36,7 @@ DIALECT_DEFAULTS = SamplingDefaults()
 
 
 class _File(msgspec.Struct):
-    """The fields of generation_config.json, with the bounds of the dialects' fields."""
+    """The fields of generation_config.json, with the ranges of the dialects' fields."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
@@ -49,10 +49,10 @@ class _File(msgspec.Struct):
 def read_sampling_defaults(
     model_dir: Path, source: GenerationConfigSource = "auto"
 ) -> SamplingDefaults:
-    """Read a model directory's defaults; return the dialects' defaults for the setting `none`, or
-    if there is no file.
+    """Read a model directory's defaults.
 
-    Raises GenerationConfigBroken for a value out of bounds or of another type.
+    The setting `none` and an absent file give the dialects' defaults. Raises GenerationConfigBroken
+    for a value out of range or of another type.
     """
     path = model_dir / FILE
     if source == "none" or not path.exists():
@@ -74,7 +74,7 @@ def read_sampling_defaults(
 
 
 def in_words(defaults: SamplingDefaults) -> str:
-    """Describe the defaults that differ from the dialects' defaults; empty if none differs."""
+    """Describe the defaults that differ from the dialects' defaults; return "" if none differs."""
     plain = msgspec.structs.asdict(DIALECT_DEFAULTS)
     given = msgspec.structs.asdict(defaults).items()
     return ", ".join(f"{name} {value:g}" for name, value in given if value != plain[name])

@@ -1,7 +1,4 @@
-"""A limit on the number of calls in a turn, whatever the model writes.
-
-Knows: pieces. Does not know: formats.
-"""
+"""A limit on the number of calls in a turn."""
 
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, TextPiece
 from gateway.turn_formats.reading import SPACE
@@ -11,8 +8,8 @@ from gateway.turn_formats.turn_format import TurnParser
 class CallLimit:
     """A `TurnParser` that ends the turn of `parser` after the last allowed call.
 
-    The turn is over when text or another call follows, not when the last call is whole. So the
-    model still generates the markers that close the call, and the turn is complete.
+    The turn ends when text or another call follows the last allowed call. The model can then still
+    write the markers that close the call.
     """
 
     def __init__(self, parser: TurnParser, most: int) -> None:
@@ -22,11 +19,9 @@ class CallLimit:
         self._left = most
 
     def feed(self, text: str) -> list[Piece]:
-        """Return the pieces that are certain after `text`."""
         return self._kept(self._parser.feed(text))
 
     def end(self, *, is_cut: bool = False) -> list[Piece]:
-        """Return the pieces that were held back."""
         return self._kept(self._parser.end(is_cut=is_cut))
 
     def _kept(self, pieces: list[Piece]) -> list[Piece]:

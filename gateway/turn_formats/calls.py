@@ -1,9 +1,9 @@
 """The parsing of calls with JSON arguments, common to several formats.
 
 A *call object* is `{"name": ..., "arguments": {...}}`, with its members in any order. `arguments`
-may be called `parameters`, `name` may be called `function` or `tool_name`, and both may be within a
-member `function`. The members `id`, `tool_call_id` and `type` are passed over. Some models write
-call objects as `{name: {...}}`.
+may be called `parameters`, and `name` may be called `function` or `tool_name`. Both may be within a
+member `function`. The members `id`, `tool_call_id` and `type` are ignored. Some models write call
+objects as `{name: {...}}`.
 """
 
 import re
@@ -35,7 +35,7 @@ class CallReader(TurnReader):
     names_are_keys = False  # whether call objects are `{name: arguments}`
 
     def known(self, name: str) -> str | None:
-        """Return the known tool of this name, with or without its namespace; None if unknown."""
+        """Return the known tool of this name, with or without its namespace, or None."""
         bare = name.removeprefix(_NAMESPACE)
         return next((one for one in (name, bare) if one in self.tools), None)
 
@@ -56,7 +56,8 @@ class CallReader(TurnReader):
     def call_of(self, name: str, ends: Markers) -> Read[bool]:
         """Read and send a call's arguments; if the text is no call, hold the text and return False.
 
-        Missing arguments before one of `ends`, or before the end of the turn, are an empty object.
+        Missing arguments before one of `ends`, or before the end of the turn, become an empty
+        object.
         """
         yield from self.spaces()
         follows = yield from self.peek()
@@ -78,9 +79,9 @@ class CallReader(TurnReader):
         return arguments is not None
 
     def arguments(self, ends: Markers) -> Read[bool]:
-        """Send the object that follows as the started call's arguments; return whether it is whole.
+        """Send the next object as the started call's arguments; return whether it is whole.
 
-        From the place where the object is no longer JSON, text up to one of `ends` is sent as text.
+        If the object stops being JSON, the text up to one of `ends` is sent as text.
         """
         scanner = JsonScanner()
         if (yield from self.scan(scanner, CallArguments)):
@@ -93,7 +94,7 @@ class CallReader(TurnReader):
         """Close broken arguments with `closes`; send the text up to one of `ends` as text.
 
         `rest` and the held text are sent before that text. At the turn's end both are dropped,
-        since they are part of an incomplete member.
+        since they belong to an incomplete member.
         """
         follows = yield from self.peek()
         self.pieces += [CallArguments(closes)] if closes and not self.is_cut else []
@@ -112,9 +113,9 @@ class CallReader(TurnReader):
         self.drop()
 
     def next_block(self, opens: Markers, closes: Markers | None = None) -> Read[str]:
-        """Read the end of a block of calls, and return the next block's marker; "" if none follows.
+        """Read the end of a block of calls; return the next block's marker, or "".
 
-        A comma between two blocks is dropped; a comma before text is sent with the text.
+        A comma between two blocks is dropped. A comma before text is sent with the text.
         """
         if closes is not None:
             yield from self.spaces()
@@ -145,7 +146,7 @@ class CallReader(TurnReader):
         return False
 
     def call_object(self, ends: Markers) -> Read[bool]:
-        """Read a call object; send the text and return False if it is no call object.
+        """Read a call object; if it is none, send the text and return False.
 
         That text is the held text and the part of the object that was read. After broken arguments,
         text up to one of `ends` is sent as text.
@@ -168,7 +169,7 @@ class _CallObject:
         self._ends = ends
         self._is_inner = is_inner
         self._name: str | None = None
-        self._early: str | None = None  # arguments that came before the name; None: they did not
+        self._early: str | None = None  # arguments that came before the name
 
     def read(self) -> Read[bool]:
         """Read the object after its opening brace; return False if it is no call."""
@@ -203,7 +204,6 @@ class _CallObject:
         return key in _PASSED_OVER or (key in _NAMES and self._name is None)
 
     def _inner(self) -> Read[bool]:
-        """Read the name and arguments from the inner object of the member `function`."""
         if not (yield from _CallObject(self._reader, self._ends, is_inner=True).read()):
             return False
         yield from self._rest()
@@ -247,9 +247,7 @@ class _CallObject:
         self._reader.drop()
 
     def _ended(self) -> Read[bool]:
-        """Read the closing brace and send the call; return False if the brace or the name is
-        missing.
-        """
+        """Read the closing brace and send the call; return False without a brace or a name."""
         if self._name is None or not (yield from self._reader.literal(_CLOSE)):
             return self._none()
         self._reader.whole_call(self._name, self._early or "{}")
@@ -267,7 +265,6 @@ class _CallObject:
 
 
 def _text_of(value: str) -> str | None:
-    """Decode a JSON string; return None for any other value."""
     return msgspec.json.decode(value, type=str) if value.startswith('"') else None
 
 

@@ -1,8 +1,8 @@
 """The choice of a model's tool format and reasoning format by its chat template.
 
-A template renders turns as the model writes them, so a rendered turn tells the format. If the
+A template renders turns as the model writes them, so a rendered turn shows the format. If the
 template renders no calls, its source is searched. If calls are rendered as JSON without a marker,
-the tokenizer's special tokens tell whether the model knows a marker. A name in `--tool-format`
+the tokenizer's special tokens show whether the model knows a marker. A name in `--tool-format`
 overrides this choice.
 """
 
@@ -90,7 +90,7 @@ _BARE = re.compile(r"\s*\[?\s*\{")  # matches a JSON call without a marker
 # words of xLAM's template, whose calls have no marker, whatever tokens the tokenizer has
 _LISTED = "make calls in a single JSON array"
 _REASONING = (THINK, MAGISTRAL, GEMMA, COHERE, APRIEL)
-# formats found in rendered turns alone, since their templates build the tags from parts
+# formats found only in rendered turns, since their templates build the tags from parts
 _SHOWN_REASONING = (KIMI_K3, MUSE, SOLAR)
 
 
@@ -104,7 +104,7 @@ class UnknownToolFormat(ValueError):
 class ShownTurns(Struct, frozen=True):
     """The assistant turns that a chat template renders, and the template's source.
 
-    `call` is a rendered turn with a call of `tool`; `thought` is a rendered chat with the reasoning
+    `call` is a rendered turn with a call of `tool`. `thought` is a rendered chat with the reasoning
     `thinks`. Either is None if the template does not show it.
     """
 
@@ -125,10 +125,9 @@ def tool_format(
     name: str | None = None,
     special_tokens: Mapping[str, int] | None = None,
 ) -> ToolFormat | None:
-    """Return the tool format `name` or, if no name is given, the format of the template; None if it
-    is unknown.
+    """Return the tool format `name`, or by default the format of the template.
 
-    Raises UnknownToolFormat.
+    Returns None if the template's format is unknown. Raises UnknownToolFormat for an unknown name.
     """
     formats: list[ToolFormat] = [made(special_tokens) for made in _FORMATS]
     if name is not None:
@@ -154,7 +153,7 @@ def tool_format(
 
 
 def _reads(format_: ToolFormat, shown: ShownTurns) -> bool:
-    """Tell whether the shown turn has the format's markers, and its parser finds the call."""
+    """Return whether the shown turn has the format's markers, and its parser finds the call."""
     if shown.call is None or shown.tool is None or not format_.is_in(shown.call):
         return False
     parser = format_.parser([shown.tool])
@@ -164,8 +163,9 @@ def _reads(format_: ToolFormat, shown: ShownTurns) -> bool:
 
 
 def reasoning_format(shown: ShownTurns | None) -> ReasoningFormat | None:
-    """Find the reasoning tags that a template uses; None if the template has no known tags, and for
-    Harmony, which has no tags.
+    """Find the reasoning tags that a template uses.
+
+    Returns None for unknown tags, and for Harmony, which has no tags.
     """
     if shown is None:
         return None

@@ -1,14 +1,12 @@
 """Grammars in llguidance's Lark dialect, put together rule by rule.
 
-A marker that is a special token of the loaded tokenizer is written as that token, since llguidance
-does not match a special token by its characters. llguidance takes an added token as special if the
-token has the flag or stands in angle brackets.
+A marker that is a special token of the loaded tokenizer is written as that token. llguidance does
+not match a special token by its characters. For llguidance an added token is special if it has the
+flag or stands in angle brackets.
 
-Whitespace in JSON is bounded: at each place a few spaces, or one line end and an indentation.
-Without the bound a small model may write newlines for ever.
-
-Knows: Lark, and JSON schemas as llguidance takes them. Does not know: llguidance itself. The engine
-calls llguidance, so the engine finds the grammars that llguidance refuses.
+Whitespace in JSON is limited to a few spaces, or to one line end and an indentation. Without the
+limit a small model may write newlines for ever. The engine calls llguidance and finds the grammars
+that llguidance refuses.
 """
 
 import json
@@ -33,7 +31,7 @@ class GrammarTooLong(ValueError):
 
 
 class GrammarText:
-    """A builder of a grammar; every method that adds a rule may raise GrammarTooLong."""
+    """A builder of a grammar. Every method that adds a rule may raise GrammarTooLong."""
 
     def __init__(self, special_tokens: Mapping[str, int], *, prefix: str = "") -> None:
         """Start a grammar with the special tokens' ids by text; rule names begin with `prefix`."""
@@ -48,7 +46,7 @@ class GrammarText:
         self._chars = 0
 
     def spelled(self, text: str, quote: Callable[[str], str] | None = None) -> str:
-        """Write `text` as literals; each special token in it is written as a token."""
+        """Write `text` as literals, with each special token in it as a token."""
         parts = [part for part in self._tokens.split(text) if part]
         return " ".join(self._token(part) or (quote or quoted)(part) for part in parts)
 
@@ -56,7 +54,7 @@ class GrammarText:
         return f"<[{self._ids[text]}]>" if text in self._ids else ""
 
     def rule(self, name: str, body: str, *, lazy: bool = False) -> str:
-        """Add a rule; return its name, which is `name` and a number; capitals make a terminal."""
+        """Add a rule and return its name: `name` and a number. Capitals make a terminal."""
         prefix = self._prefix.upper() if name.isupper() else self._prefix
         name = f"{prefix}{name}_{len(self._rules)}"
         self._rules.append("")
@@ -88,8 +86,8 @@ class GrammarText:
     def up_to(self, marker: str, bounds: Sequence[str] = ()) -> str:
         """Write the grammar of any text up to and including the first `marker`.
 
-        `bounds` are terminals that must all match the text, or one embedded grammar, whose texts
-        should not contain the marker.
+        `bounds` are terminals that must all match the text, or one embedded grammar. The embedded
+        grammar's texts should not contain the marker.
         """
         if any(map(is_embedded, bounds)):
             body = f"root ::= {bounds[0]} {self.spelled(marker, quoted_in_gbnf)}"
@@ -141,7 +139,7 @@ class GrammarText:
     def json(self, schema: Schema, *, strict: bool) -> str:
         """Write the grammar of JSON that follows `schema`.
 
-        Unless `strict`, llguidance passes over the keywords that it does not know.
+        Unless `strict`, llguidance ignores the keywords that it does not know.
         """
         options = {"whitespace_pattern": _SPACE, "lenient": not strict}
         spelled = json.dumps({**schema, "x-guidance": options}, ensure_ascii=False)
@@ -153,12 +151,11 @@ class GrammarText:
 
 
 def _of_tool(tool: ToolSpec, schema: Schema) -> dict[str, Any]:
-    """Add the tool's name to the schema, for error messages."""
     return {**schema, "$comment": f"tool {tool.name}"}
 
 
 def _refers_elsewhere(schema: object) -> bool:
-    """Tell whether `schema` refers to a part of the tool's schema outside its definitions."""
+    """Return whether `schema` refers to a part of the tool's schema outside its definitions."""
     if isinstance(schema, list):
         return any(map(_refers_elsewhere, schema))
     if not isinstance(schema, Mapping):
@@ -188,7 +185,7 @@ def embedded(kind: str, text: str) -> str:
 
 
 def is_embedded(bound: str) -> bool:
-    """Tell whether the bound is an embedded grammar, not a terminal."""
+    """Return whether the bound is an embedded grammar, not a terminal."""
     return bound.startswith(_EMBEDDED)
 
 
@@ -209,7 +206,6 @@ def without(text: str) -> str:
 
 
 def _exactly(text: str) -> str:
-    """Write a regular expression that matches only `text`."""
     return re.escape(text).replace("\\\n", "\\n").replace("/", "\\/")
 
 
@@ -228,7 +224,7 @@ def checked(tools: Sequence[ToolSpec], at_least: int, at_most: int | None) -> No
 
 
 def in_order(parts: Sequence[tuple[str, bool]], separator: str, grammar: GrammarText) -> str:
-    """Write parts in order; each is a rule body, and tells whether the part is required."""
+    """Write parts in order. A part is a rule body, and whether it is required."""
     first, others = '""', '""'
     for body, is_required in reversed(parts):
         others = grammar.rule("rest", others)

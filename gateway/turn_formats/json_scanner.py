@@ -1,12 +1,12 @@
 """A streaming scanner that finds the end of a JSON value and repairs text that is nearly JSON.
 
 The value is an object, an array or a string, whose last character shows the end. Work is linear in
-the text. The scanner keeps only the open brackets, the key or number that is being read, and an
-escape.
+the text. The scanner keeps only the open brackets, the unfinished key or number, and an escape.
 
-Models write text that is nearly JSON: line breaks within strings, backslashes that escape nothing,
-half a surrogate pair, Python's words and quotes, no quotes at all, a comma after the last member.
-The scanner passes these on as JSON, and all other text as it was written.
+Models write text that is nearly JSON. It may have line breaks within strings, backslashes that
+escape nothing, or half a surrogate pair. It may have Python's words and quotes, no quotes at all,
+or a comma after the last member. The scanner converts these to JSON, and leaves all other text as
+it was written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CLOSES = {"{": "}", "[": "]"}
 
 
 class JsonScanner:
-    """A scanner of one JSON value; once `is_whole` or `is_broken`, it takes no more text."""
+    """A scanner of one JSON value. Once `is_whole` or `is_broken`, it takes no more text."""
 
     def __init__(self) -> None:
         self.is_whole = False
@@ -40,9 +40,9 @@ class JsonScanner:
         self._open: list[str] = []
         self._expects: _State = JsonScanner._root
         self._atom = ""
-        self._escape = ""  # the escape being read, without its backslash
+        self._escape = ""  # the unfinished escape, without its backslash
         self._high = ""  # the first half of a surrogate pair
-        self._quote = ""  # the quote of the string being read
+        self._quote = ""  # the opening quote of the unfinished string
         self._is_key = False
         self._shown: list[str] = []
         self._pending: list[str] = []  # text to be passed on with the next value
@@ -145,7 +145,6 @@ class JsonScanner:
         return at + len(char)
 
     def _bare_key(self, text: str, at: int) -> int:
-        """Read a key without quotes."""
         end = _end(_KEY_PART, text, at)
         self._atom += text[at:end]
         if not self._atom or len(self._atom) >= _MAX_ATOM:
@@ -195,7 +194,6 @@ class JsonScanner:
         return end + len(char)
 
     def _quoted(self) -> str:
-        """Note the end of a string; return its closing quote."""
         self._quote, self._high = "", ""
         return '"'
 
@@ -233,7 +231,6 @@ class JsonScanner:
         self._show(escape.removesuffix(self._high) if self._high else escape)
 
     def _atom_part(self, text: str, at: int) -> int:
-        """Read a number, a word, or a string without quotes."""
         end = _end(_ATOM_PART, text, at)
         self._atom += text[at : min(end, at + _MAX_ATOM)]
         atom = self._atom.rstrip()
@@ -245,7 +242,6 @@ class JsonScanner:
         return end
 
     def _close_after_comma(self, at: int) -> int:
-        """Close the bracket, and drop the comma before it."""
         self._pending = [part for part in self._pending if part != ","]
         return self._close(at, _CLOSES[self._open[-1]])
 
@@ -268,13 +264,13 @@ _State = Callable[[JsonScanner, str, int], int]
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return the index where the match of `pattern` at `at` ends; the match may be empty."""
+    """Return the index where the match of `pattern` at `at` ends. The match may be empty."""
     found = pattern.match(text, at)
     return at if found is None else found.end()
 
 
 def _finished(atom: str) -> str:
-    """Return the JSON or Python word that begins with `atom`; `atom` itself if no word does."""
+    """Return the JSON or Python word that begins with `atom`, or else `atom`."""
     words = (*PYTHON_WORDS, *PYTHON_WORDS.values())
     return next((word for word in words if word.startswith(atom)), atom)
 

@@ -1,6 +1,6 @@
 """The pieces of a model's turn, in the order in which they were written.
 
-A piece has no id or number of a tool call: each API's dialect numbers the calls.
+A piece has no id or number of a tool call. Each API's dialect numbers the calls.
 """
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ class ReasoningPiece(Struct, frozen=True):
 
 
 class CallStarted(Struct, frozen=True):
-    """The beginning of a call; its whole name is among the request's tools."""
+    """The beginning of a call. Its whole name is among the request's tools."""
 
     name: str
 

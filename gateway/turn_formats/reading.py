@@ -1,11 +1,11 @@
 """The reading of a model's turn from front to back, as its text arrives in pieces.
 
-A format's parser is written as if the whole text were there: `turn` is a generator, which reads
-with the methods here, and is continued when more text has arrived. So the pieces do not depend on
-where the text was split.
+A format's parser reads as if the whole text were present. `turn` is a generator that calls the
+methods here. It waits when it needs more text. The resulting pieces do not depend on where the text
+was split.
 
 Text that was read is *held* until it is sent as a piece or dropped. Text that turns out to be no
-call is sent as text. Text waits to be read only while it may be the beginning of a marker.
+call is sent as text. Text stays unread only while it may be the beginning of a marker.
 """
 
 import re
@@ -24,7 +24,7 @@ SPACE = " \t\r\n"
 
 
 class Markers:
-    """A search for several strings at once; the longest string at a place is found."""
+    """A search for several strings at once, which finds the longest string at a place."""
 
     def __init__(self, *markers: str) -> None:
         self._markers = tuple(sorted(markers, key=len, reverse=True))
@@ -35,7 +35,7 @@ class Markers:
     def find(self, text: str, at: int) -> tuple[int, int]:
         """Find (begin, end) of the first marker.
 
-        If no marker is certain, return (b, b): a marker may begin at b, or b is the text's end.
+        If no marker is certain, return (b, b). A marker may begin at b, or b is the text's end.
         """
         found = self._any.search(text, at)
         if found is not None and not self._may_grow(text, found.start()):
@@ -50,21 +50,21 @@ class Markers:
         return len(text)
 
     def _may_grow(self, text: str, begin: int) -> bool:
-        """Tell whether more text could complete a marker, or a longer marker, at `begin`."""
+        """Return whether more text could complete a marker, or a longer marker, at `begin`."""
         rest = text[begin : begin + self._longest]
         return any(len(rest) < len(one) and one.startswith(rest) for one in self._markers)
 
     def at(self, text: str, at: int) -> str:
-        """Return the longest marker at index `at` of `text`; "" if there is none."""
+        """Return the longest marker at index `at` of `text`, or ""."""
         return next((one for one in self._markers if text.startswith(one, at)), "")
 
     def may_grow(self, text: str, at: int) -> bool:
-        """Tell whether more text could complete a marker, or a longer marker, at index `at`."""
+        """Return whether more text could complete a marker, or a longer marker, at index `at`."""
         return self._may_grow(text, at)
 
 
 class TurnReader:
-    """The base of all turn parsers; a format overrides `turn`."""
+    """The base of all turn parsers. A format overrides `turn`."""
 
     is_over = False
 
@@ -75,11 +75,11 @@ class TurnReader:
         self._at = 0  # index up to which `_text` was read
         self._held: list[str] = []
         self._is_over = False
-        self.is_cut = False  # whether the turn was cut off
+        self.is_cut = False
         self._steps = self.turn()
 
     def turn(self) -> Read[None]:
-        """Read a whole turn; by default all of it is text."""
+        """Read a whole turn. By default all of it is text."""
         while True:
             self._take(len(self._text))
             self.send(TextPiece)
@@ -87,14 +87,13 @@ class TurnReader:
                 return
 
     def feed(self, text: str) -> list[Piece]:
-        """Return the pieces that are certain after `text`."""
         self._text, self._at = self._text[self._at :] + text, 0
         return self._go_on()
 
     def end(self, *, is_cut: bool = False) -> list[Piece]:
         """End the turn; return the last pieces.
 
-        If the turn was cut off, text that was not sent is dropped, unless it is whitespace.
+        If the turn was cut off, unsent text is dropped, unless it is whitespace.
         """
         self._is_over, self.is_cut = True, is_cut
         if is_cut and self.held().strip(SPACE) + self._text[self._at :].strip(SPACE):
@@ -109,7 +108,6 @@ class TurnReader:
     # Methods for text that was read
 
     def send(self, kind: Kind) -> None:
-        """Send the held text as a piece."""
         text = "".join(self._held)
         self._held = []
         piece = kind(text) if text else None
@@ -165,7 +163,7 @@ class TurnReader:
         return True
 
     def peek(self) -> Read[str]:
-        """Return the next character without reading it; "" at the turn's end."""
+        """Return the next character without reading it, or "" at the turn's end."""
         if self._at == len(self._text) and not (yield from self.more()):
             return ""
         return self._text[self._at]
@@ -176,7 +174,7 @@ class TurnReader:
             self._take(self._at + 1)
 
     def literal(self, markers: Markers) -> Read[str]:
-        """Read the marker at the reading position; return "" and read nothing if there is none."""
+        """Read the marker at the reading position; without a marker, return "" and read nothing."""
         while markers.may_grow(self._text, self._at):
             if not (yield from self.more()):
                 break
@@ -192,10 +190,7 @@ class TurnReader:
         return found
 
     def run(self, chars: re.Pattern[str], limit: int | None = None) -> Read[str]:
-        """Read the run of characters that the pattern `chars` matches; the run may be empty.
-
-        At most `limit` characters are read.
-        """
+        """Read at most `limit` characters that match the pattern `chars`, perhaps none."""
         parts: list[str] = []
         size = 0
         while limit is None or size < limit:
@@ -216,8 +211,8 @@ class TurnReader:
     def until(self, markers: Markers, kind: Kind, *, strips: bool = True) -> Read[str]:
         """Send all text before the first marker; hold and return the marker, or "" at the end.
 
-        With `strips` the whitespace before the marker is held, too, to be dropped or sent with the
-        marker. At the turn's end the last whitespace is held likewise.
+        With `strips` the whitespace before the marker or the turn's end is held, too. It is dropped
+        or sent later.
         """
         while True:
             begin, end = markers.find(self._text, self._at)
@@ -250,8 +245,7 @@ class TurnReader:
     def json_value(self, limit: int) -> Read[str]:
         """Read a JSON value; return "" if it is invalid or longer than `limit` characters.
 
-        Numbers and words are not checked; the caller sees from the next text whether a number is
-        whole.
+        Numbers and words are not checked. The text after a number shows whether it is whole.
         """
         if (yield from self.peek()) not in _BEGIN_JSON:
             return (yield from self.run(_ATOM, limit))
@@ -279,7 +273,7 @@ class TurnReader:
     def scan(self, scanner: JsonScanner, kind: Kind | None) -> Read[bool]:
         """Read a value with `scanner`; return True if the value is whole.
 
-        The value is sent in pieces of `kind` while it arrives; without a kind it is held.
+        The value is sent in pieces of `kind` while it arrives. Without a kind it is held.
         """
         while True:
             shown, end = scanner.feed(self._text, self._at)

@@ -1,8 +1,8 @@
 """The tags that families of models write around their reasoning before an answer.
 
-If the prompt already opens the reasoning, the turn begins within the reasoning. The text after the
-reasoning is read by another parser, of the tool format or of plain text. Harmony's reasoning is
-read with its calls (`families/harmony.py`).
+If the prompt already opens the reasoning, the turn begins within the reasoning. Another parser
+reads the text after the reasoning. It is the parser of the tool format or of plain text.
+`families/harmony.py` reads Harmony's reasoning together with its calls.
 """
 
 import re
@@ -23,7 +23,7 @@ _LINES = r"/\n{0,2}/"  # newlines between the reasoning and the answer
 
 
 class ReasoningFormat(Struct, frozen=True):
-    """The tags around reasoning; a turn has at most one block of reasoning, at its beginning."""
+    """The tags around reasoning. A turn has at most one block of reasoning, at its beginning."""
 
     name: str
     opens: str
@@ -35,22 +35,22 @@ class ReasoningFormat(Struct, frozen=True):
         return (*_TOKEN.findall(self.opens), *_TOKEN.findall(self.closes))
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template's source has these tags."""
+        """Return whether a chat template's source has these tags."""
         return self.closes in template
 
     def is_around(self, thought: str, turn: str) -> bool:
-        """Tell whether these tags are around `thought` in `turn`."""
+        """Return whether these tags are around `thought` in `turn`."""
         return f"{self.opens}{thought}{self.closes}" in turn
 
     def is_open(self, prompt: str, prefill: str = "") -> bool:
-        """Tell whether a rendered prompt, with the answer's `prefill`, ends within reasoning."""
+        """Return whether a rendered prompt, with the answer's `prefill`, ends within reasoning."""
         opened, closed = prefill.rfind(self.opens), prefill.rfind(self.closes)
         if opened != closed:
             return opened > closed
         return prompt.rstrip(SPACE).endswith(self.opens)
 
     def begins(self, text: str) -> bool:
-        """Tell whether `text` begins with reasoning."""
+        """Return whether `text` begins with reasoning."""
         return text.lstrip(SPACE).startswith(self.opens.lstrip(SPACE))
 
     def opened(self, prompt: str) -> str:
@@ -67,8 +67,9 @@ class ReasoningFormat(Struct, frozen=True):
     ) -> TurnParser:
         """Make a parser that reads the reasoning, and the rest with a parser from `make`.
 
-        `calls` are the markers that begin calls. If both the reasoning and the turn end with calls,
-        the calls are read as calls: the model only forgot to close the reasoning.
+        `calls` are the markers that begin calls. A model may forget to close the reasoning before
+        its last calls. If the turn ends within reasoning that ends with calls, they are read as
+        calls.
         """
         return _ReasoningReader(self, make, calls, is_open=is_open)
 
@@ -134,7 +135,7 @@ class _ReasoningReader(TurnReader):
 
 
 class _Doubt:
-    """A buffer of reasoning; it holds back the last text while that text may be calls."""
+    """A buffer of reasoning. It holds back the last text while that text may be calls."""
 
     def __init__(self, make: Callable[[], TurnParser]) -> None:
         self._make = make

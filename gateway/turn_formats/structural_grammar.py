@@ -1,6 +1,6 @@
 """Structural tags as grammars.
 
-Knows: which texts each part of a tag accepts. Does not know: how a request writes a tag.
+`structural_parts.py` has the parts that a request may send.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ def body_of(grammar: GrammarText, part: Format) -> str:
 
 
 def _rest(grammar: GrammarText, tag: Tag) -> str:
-    """Write the grammar of a tag after its `begin`."""
     match tag.content:
         case AnyText() as text:
             ways = [grammar.up_to(end, _bounds(text)) for end in tag.ends]
@@ -82,10 +81,9 @@ def _rest(grammar: GrammarText, tag: Tag) -> str:
 
 
 def _in_order(grammar: GrammarText, parts: Sequence[Format]) -> str:
-    """Write parts in order; a part of variable length ends where the next part begins, as in GBNF.
+    """Write parts in order. A part of variable length ends where the next part begins, as in GBNF.
 
-    Any text before a constant ends where the constant first occurs, if parts other than texts
-    follow.
+    If parts other than texts follow, any text before a constant ends at the first such constant.
     """
     bodies: list[str] = []
     others = [n for n, part in enumerate(parts) if not _is_of(part, _TEXTS)]
@@ -112,7 +110,7 @@ def _bodies(grammar: GrammarText, parts: Sequence[Format]) -> list[str]:
 
 
 def _is_of(part: Format, kinds: tuple[type[Part], ...]) -> bool:
-    """Tell whether a format consists only of parts of `kinds`, at any depth."""
+    """Return whether a format consists only of parts of `kinds`, at any depth."""
     match part:
         case Sequence_(elements) | Or(elements):
             return all(_is_of(one, kinds) for one in elements)
@@ -126,7 +124,7 @@ def _is_of(part: Format, kinds: tuple[type[Part], ...]) -> bool:
 
 
 def _may_be_longer(part: Format) -> bool:
-    """Tell whether a part's texts vary in length, and no marker shows their end."""
+    """Return whether a part's texts vary in length, and no marker shows their end."""
     match part:
         case Regex() | Ebnf() | AnyText() | Repeated():
             return True
@@ -157,9 +155,7 @@ def _gbnf(grammar: GrammarText, part: Format) -> str:
 
 
 def _triggered(grammar: GrammarText, part: TriggeredTags, ends: Sequence[str] = ()) -> str:
-    """Write the grammar of text with tags; if `ends` are given, the grammar includes the first of
-    them that occurs.
-    """
+    """Write the grammar of text with tags, up to and including the first of `ends`."""
     bounds = _without(part.excludes)
     found = [
         f"{grammar.up_to(trigger, bounds)} {_after(grammar, trigger, part.tags)}"
@@ -195,13 +191,11 @@ def _text(grammar: GrammarText, bounds: Sequence[str]) -> str:
 
 
 def _bounds(text: AnyText) -> list[str]:
-    """Write the terminals that must all match a text."""
     length = [] if text.max_chars is None else [f"/(?s:.{{0,{text.max_chars}}})/"]
     return [*length, *_without(text.excludes)]
 
 
 def _without(excluded: Sequence[str]) -> list[str]:
-    """Write the terminals of texts that contain none of the `excluded` texts."""
     return [ANY_TEXT, *map(without, excluded)] if excluded else []
 
 

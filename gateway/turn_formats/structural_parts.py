@@ -1,7 +1,4 @@
-"""The parts of structural tags, with xgrammar's names of fields, which vLLM and SGLang take.
-
-Knows: fields. Does not know: how a part becomes a grammar (`structural_grammar.py`).
-"""
+"""The parts of structural tags, with xgrammar's names of fields, which vLLM and SGLang also use."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ class JsonSchema(Part, frozen=True, tag="json_schema"):
 
 
 class Regex(Part, frozen=True, tag="regex"):
-    """A text that as a whole matches a regular expression."""
+    """A text that matches a regular expression as a whole."""
 
     pattern: str
 
@@ -50,7 +47,7 @@ class Ebnf(Part, frozen=True, tag="grammar"):
 
 
 class AnyText(Part, frozen=True, tag="any_text"):
-    """Any text with none of `excludes`; within a tag, up to the tag's end."""
+    """Any text without any of `excludes`. Within a tag it ends with the tag."""
 
     excludes: list[str] = []
     max_chars: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
@@ -80,7 +77,7 @@ class Repeated(Part, frozen=True):
 
     @property
     def bounds(self) -> tuple[int, int | None]:
-        """The least and the most times; None: any number of times."""
+        """The minimum and maximum number of times; None: no maximum."""
         return 0, None
 
 
@@ -89,7 +86,6 @@ class Optional_(Repeated, frozen=True, tag="optional"):
 
     @property
     def bounds(self) -> tuple[int, int | None]:
-        """The least and the most times."""
         return 0, 1
 
 
@@ -102,24 +98,22 @@ class Plus(Repeated, frozen=True, tag="plus"):
 
     @property
     def bounds(self) -> tuple[int, int | None]:
-        """The least and the most times; None: any number of times."""
         return 1, None
 
 
 class Times(Repeated, frozen=True, tag="repeat"):
-    """A format from `min` to `max` times; a `max` of -1 is no bound."""
+    """A format from `min` to `max` times. A `max` of -1 is no limit."""
 
     min: Annotated[int, Meta(ge=0, le=MAX_TIMES)]
     max: Annotated[int, Meta(ge=-1, le=MAX_TIMES)]
 
     @property
     def bounds(self) -> tuple[int, int | None]:
-        """The least and the most times; None: any number of times."""
         return self.min, None if self.max == -1 else self.max
 
 
 class Tag(Part, frozen=True, tag="tag"):
-    """A format between two fixed texts; any of several `end` texts may end it."""
+    """A format between two fixed texts. Any of several `end` texts may end it."""
 
     begin: str
     content: Format
@@ -132,7 +126,7 @@ class Tag(Part, frozen=True, tag="tag"):
 
 
 class TriggeredTags(Part, frozen=True, tag="triggered_tags"):
-    """Any text with tags; a trigger in the text begins a tag.
+    """Any text with tags. A trigger in the text begins a tag.
 
     With `at_least_one` the text begins with a tag.
     """

@@ -1,8 +1,6 @@
 """Structural tags: texts with parts that follow schemas, as vLLM's and SGLang's clients send them.
 
-Both forms are read: the older `structures` with `triggers`, and the newer `format`, a tree.
-
-Knows: the form of structural tags. Does not know: requests.
+Clients send the older form, `structures` with `triggers`, or the newer form, the tree `format`.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from gateway.turn_formats.structural_parts import (
     TriggeredTags,
 )
 
-MAX_PARTS = 1024  # bounds the comparison of each trigger with each tag
+MAX_PARTS = 1024  # limits the comparisons of triggers with tags
 
 
 class _Structure(Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,7 +41,7 @@ class StructuralTag(Struct, frozen=True):
     triggers: list[str] = field(default_factory=list)
 
     def problem(self) -> str | None:
-        """Return the reason why the structural tag cannot be followed; None if it can."""
+        """Return the reason why the structural tag cannot be followed, or None."""
         tree = self._tree()
         if _count(tree) > MAX_PARTS:
             return f"it has more than {MAX_PARTS} parts and triggers"

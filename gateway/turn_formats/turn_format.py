@@ -2,12 +2,12 @@
 
 Rules of parsing:
 
-- A parser gives the same pieces wherever the text was split, when adjacent pieces of a kind are
-  joined.
-- Text that looks like a call but is none (an unknown tool's name, no JSON, a marker that nothing
-  follows) is sent as text, whole and unchanged.
-- After `CallStarted` the parser sends the arguments as far as it can read them. They are a JSON
-  object: a missing end is added, and text that cannot be read is sent as text after the call.
+- A parser gives the same joined pieces wherever the text was split.
+- Text that looks like a call but is none is sent as text, whole and unchanged. Examples are an
+  unknown tool's name, broken JSON, or a marker that nothing follows.
+- After `CallStarted` the parser sends the arguments up to the first text that it cannot read. They
+  are a JSON object, because the parser adds a missing end. The text that it cannot read is sent as
+  text after the call.
 - Whitespace around markers and between calls is not text.
 - Work is linear in the text.
 """
@@ -27,7 +27,7 @@ ToolsText = Callable[[Sequence[Mapping[str, Any]]], str]
 
 
 class LarkText(str):
-    """A Lark grammar that the gateway has read; a client's JSON never has this type of string."""
+    """A Lark grammar that the gateway has read. A client's JSON never has this type of string."""
 
     __slots__ = ()
 
@@ -41,9 +41,9 @@ def lark_in(schema: Schema) -> LarkText | None:
 class ToolSpec(Struct, frozen=True):
     """A tool that a request offers.
 
-    `parameters` is a JSON schema of an object; None if the tool takes no arguments. With `strict` a
-    schema with a keyword that llguidance does not know is refused, otherwise the keyword is passed
-    over.
+    `parameters` is a JSON schema of an object, or None if the tool takes no arguments. llguidance
+    does not know all keywords of schemas. With `strict`, a schema with an unknown keyword is
+    refused. Otherwise the keyword is ignored.
     """
 
     name: str
@@ -52,11 +52,11 @@ class ToolSpec(Struct, frozen=True):
 
 
 class TurnParser(Protocol):
-    """A parser of one turn; `end` is called once, after the last `feed`."""
+    """A parser of one turn. `end` is called once, after the last `feed`."""
 
     @property
     def is_over(self) -> bool:
-        """True if the turn is over; any text that follows is dropped."""
+        """True if the turn is over. Later text is dropped."""
 
     def feed(self, text: str) -> list[Piece]:
         """Return the pieces that are certain; hold back text that may begin a marker."""
@@ -64,8 +64,8 @@ class TurnParser(Protocol):
     def end(self, *, is_cut: bool = False) -> list[Piece]:
         """End the turn; return the pieces that were held back.
 
-        `is_cut` says that the turn was cut off: text that may be the beginning of a marker or of a
-        call is dropped, and incomplete arguments are not completed.
+        `is_cut` means that the turn was cut off. An unfinished marker or call is then dropped, and
+        incomplete arguments are not completed.
         """
 
 
@@ -73,7 +73,7 @@ class ToolFormat(Protocol):
     """The format in which a family of models writes tool calls.
 
     The grammars are in llguidance's Lark dialect, with the rule `start`. They describe the text
-    after the reasoning (`ReasoningFormat.before` adds the reasoning).
+    after the reasoning. `ReasoningFormat.before` adds the reasoning.
     """
 
     name: ClassVar[str]  # a value of --tool-format
@@ -84,10 +84,11 @@ class ToolFormat(Protocol):
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """The documented text that tells a model of tools, if its template does not; else None."""
+        """The documented text that tells a model of tools; None if its template shows tools."""
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a template's source, or a turn rendered by it, has calls in this format."""
+        """Return whether a template's source, or a turn rendered by it, has calls in this
+        format."""
 
     def parser(self, tools: Sequence[ToolSpec]) -> TurnParser:
         """Make a parser of a turn that may call `tools`."""

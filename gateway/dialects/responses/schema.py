@@ -147,7 +147,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def prewarms(self) -> bool:
-        """Whether the request only computes its prompt into the cache."""
+        """True if the request only computes its prompt into the cache."""
         options = self.prompt_cache_options
         return self.generate is False or (options is not None and options.prewarm is True)
 

@@ -1,10 +1,7 @@
-"""The JSON of chats in OpenAI's form, which chat templates take too.
+"""The JSON of chats in OpenAI's form, which chat templates also read.
 
-The dialects of this form, and the operator's routes that publish messages, read the same Structs.
-`Raw` fields are known but not supported.
-
-Knows: names and types, and what a message becomes (`messages.py`). Does not know: tools
-(`chat_tools.py`), or how a model writes a call (`gateway/turn_formats`).
+The dialects of this form read these Structs. So do the operator's routes that publish messages.
+`Raw` fields are known but not supported. `messages.py` has the message that these Structs become.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,8 +27,9 @@ Lifetime = Literal["5m", "30m", "1h", "12h"]
 
 
 class CacheBreakpoint(Struct, frozen=True):
-    """A cache breakpoint: the prompt up to this part is retained for `ttl`, or else the request's
-    time.
+    """A cache breakpoint. The prompt up to this part is retained for `ttl`.
+
+    Without `ttl`, the request's retention time counts.
     """
 
     mode: Literal["explicit"] = "explicit"
@@ -39,9 +37,7 @@ class CacheBreakpoint(Struct, frozen=True):
 
 
 class CacheControl(Struct, frozen=True):
-    """Anthropic's cache mark, which many clients send to any server: retain the prompt up to this
-    mark.
-    """
+    """Anthropic's cache breakpoint, which many clients send to any server."""
 
     type: Literal["ephemeral"]
     ttl: Literal["5m", "1h"] | None = None
@@ -50,8 +46,8 @@ class CacheControl(Struct, frozen=True):
 class TextPart(Struct, frozen=True):
     """A text part of a message."""
 
-    # The type is no tag of msgspec: as there is a single type, msgspec would accept a part without
-    # the tag.
+    # The type is no tag of msgspec. With only one type, msgspec would accept a part without the
+    # tag.
     type: Literal["text"]
     text: str
     prompt_cache_breakpoint: CacheBreakpoint | None = None
@@ -73,7 +69,7 @@ class SaidText(Struct, frozen=True, kw_only=True):
 
 
 class SaidCall(Struct, frozen=True, kw_only=True):
-    """A call made by the assistant: of a function, or of a `custom` tool."""
+    """The assistant's call of a function or of a `custom` tool."""
 
     function: SaidFunction | None = None
     custom: SaidText | None = None
@@ -99,12 +95,12 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     tool_calls: list[Annotated[SaidCall, Meta(extra_json_schema=_CALL)]] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None  # vLLM's newer name of the reasoning
-    # gpt-oss's name of the reasoning; the model's template reads this name
+    # gpt-oss's name of the reasoning, which its template reads
     thinking: str | None = None
     # Mistral's and DeepSeek's flag of a last message that the answer continues
     prefix: bool | None = None
-    partial: bool | None = None  # `prefix` as Kimi's and Qwen's services name it
-    cache_control: CacheControl | None = None  # the cache mark of a message without parts
+    partial: bool | None = None  # Kimi's and Qwen's name of `prefix`
+    cache_control: CacheControl | None = None  # the cache breakpoint of a message without parts
     function_call: Raw = field(default_factory=Raw)
     audio: Raw = field(default_factory=Raw)
 
@@ -127,7 +123,7 @@ SaidMessage = Annotated[ChatMessage, Meta(extra_json_schema=_SAID)]
 
 
 def check_arguments(messages: Sequence[ChatMessage]) -> None:
-    """Raise BadRequest if the calls' arguments, which are JSON in strings, have too many values."""
+    """Raise BadRequest if the calls' arguments, JSON in strings, have too many values."""
     calls = (call.function for message in messages for call in message.tool_calls or ())
     check_spelled((call.arguments for call in calls if call is not None), "messages")
 
@@ -135,8 +131,8 @@ def check_arguments(messages: Sequence[ChatMessage]) -> None:
 def check_spelled(arguments: Iterable[object], param: str) -> None:
     """Raise BadRequest if the `arguments` that are JSON in strings have too many values.
 
-    The values of all calls of a request are added up: there may be thousands of calls, and values
-    read from a string take up to thirty times the bytes of the string.
+    The values of all calls are added up, since a request may have thousands of calls. A value takes
+    up to thirty times the bytes of its JSON.
     """
     texts = [one.encode() for one in arguments if isinstance(one, str)]
     if texts:
@@ -144,16 +140,14 @@ def check_spelled(arguments: Iterable[object], param: str) -> None:
 
 
 def message_of(message: ChatMessage, place: int) -> Message:
-    """Read message `place`; raise BadRequest for an empty message, or for calls where
-    none may be.
-    """
+    """Read message `place`; raise BadRequest for an empty message, or for forbidden calls."""
     where = f"messages[{place}]"
     calls = _calls_of(message, where)
     content = message.content
     if content is None and not calls:
         raise BadRequest(f"message {place} has no content", param=f"{where}.content")
     text = content if isinstance(content, str) else "\n".join(part.text for part in content or ())
-    # `developer` is the newer name of the role `system`; templates know the older.
+    # `developer` is the newer name of the role `system`; templates know only the older name.
     role = "system" if message.role == "developer" else message.role
     call_id = message.tool_call_id
     part = Text(text) if call_id is None else ToolResult(text, call_id)
@@ -184,7 +178,7 @@ def _call_of(call: SaidCall, where: str) -> ToolCall:
 
 
 def arguments_of(given: str | dict[str, Any] | None, param: str) -> dict[str, Any]:
-    """Read arguments as a JSON object; no arguments read as an empty object."""
+    """Read arguments as a JSON object. Absent arguments become an empty object."""
     if isinstance(given, dict):
         return given
     try:
@@ -210,20 +204,17 @@ def refuse_unsupported(wire: Struct, where: str = "") -> None:
 
 
 def asks_something(raw: Raw) -> bool:
-    """Tell whether an unsupported field has a value that asks for anything."""
+    """Return whether an unsupported field has a value that asks for anything."""
     return bytes(raw).strip() not in _ASKS_NOTHING
 
 
 def unsupported(param: str, unless: str = "") -> BadRequest:
-    """Make the error for a known but unsupported field; `unless` says in which case the field is
-    supported.
-    """
+    """Make the error for a known but unsupported field; `unless` names the supported case."""
     message = f"`{param}` is not supported{unless and f' unless {unless}'}"
     return BadRequest(message, code="unsupported_parameter", param=param)
 
 
 @cache
 def _unsupported_fields(struct: type[Struct]) -> tuple[tuple[str, str], ...]:
-    """List the unsupported fields, with the names under which clients send them."""
     fields = msgspec.structs.fields(struct)
     return tuple((one.name, one.encode_name) for one in fields if one.type is Raw)

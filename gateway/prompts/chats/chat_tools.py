@@ -1,12 +1,8 @@
 """The tools of a chat as JSON: functions, tools that take text, and hosted tools.
 
-A template shows the model a tool as the client sent the tool: with all fields, known here or not,
-in the client's order. So a tool is checked as a Struct, and passed on as a plain object. A tool
-that takes text is passed on as a function (`free_formats.py`); a tool of another type is not passed
-on.
-
-Knows: names and types. Does not know: who may send tools, or how a model writes a call
-(`gateway/turn_formats`).
+A template shows the model a tool as the client sent it, with all fields in the client's order. A
+tool is therefore checked as a Struct, and passed on as a plain object. A tool that takes text is
+passed on as a function (`free_formats.py`). Tools of other types are not passed on.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from gateway.prompts.chats.free_formats import FreeFormat, FreeFormats, free_fun
 from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.turn_formats.turn_format import ToolSpec
 
-MAX_TOOLS = 128  # maximum number of tools of a request, as many as OpenAI takes
+MAX_TOOLS = 128  # maximum number of a request's tools, the same as OpenAI's
 NOT_RUN = "tools of this type run elsewhere; nothing here runs them"
 
 
@@ -82,7 +78,7 @@ _PLAIN = msgspec.json.Decoder(dict[str, Any])
 
 
 def _schema() -> dict[str, Any]:
-    """Return the schema inlined: references in a `Raw` field's description would not resolve."""
+    """Return the schema inlined. References in a `Raw` field's description would not resolve."""
     kinds = {_FunctionTool: "Tool", _CustomTool: "CustomTool"}
     items, named = msgspec.json.schema_components([*kinds], ref_template="{name}")
     titles = {"_Function": "Function", "_Custom": "Custom", "CacheControl": "CacheControl"}
@@ -110,20 +106,21 @@ Tools = Annotated[Raw, Meta(extra_json_schema=_schema())]
 
 @dataclass(frozen=True, slots=True)
 class SentTools:
-    """The tools of a request: the tools shown to the model, and the tools passed over."""
+    """The tools of a request: the tools shown to the model, and the ignored tools."""
 
-    forms: tuple[Tool, ...] = ()  # the shown tools as templates take them
+    forms: tuple[Tool, ...] = ()  # the shown tools, as templates take them
     places: tuple[int, ...] = ()  # index of each tool in the request
     free: frozenset[str] = frozenset()  # names of the tools that take text
     specs: tuple[ToolSpec, ...] = ()  # the specifications that calls of the shown tools must meet
     passed_over: tuple[PassedOver, ...] = ()
-    marks: tuple[tuple[int, CacheControl], ...] = ()  # cache marks, each with its tool's place
+    # cache breakpoints, each with its tool's index
+    marks: tuple[tuple[int, CacheControl], ...] = ()
 
     @classmethod
     def of(cls, raw: Raw) -> SentTools:
         """Read the tools in a field of a body that `parse` has checked.
 
-        Raises BadRequest, which names the first wrong field, such as `tools[3].function.name`.
+        Raises BadRequest with the first wrong field, such as `tools[3].function.name`.
         """
         if not bytes(raw):
             return cls()
@@ -145,7 +142,7 @@ class SentTools:
         )
 
     def up_to(self, place: int) -> list[Tool]:
-        """List the shown tools among the first tools of the request, up to the tool at `place`."""
+        """List the shown tools with a request index up to `place`."""
         return [*self.forms[: sum(one <= place for one in self.places)]]
 
 
@@ -174,11 +171,11 @@ def _read(spelled: bytes, where: str, formats: FreeFormats) -> _Shown | PassedOv
 
 
 def _plain(spelled: bytes, where: str) -> Tool:
-    # Tools passed over must be valid too: this reads every value.
+    # Ignored tools must be valid too; this reads every value.
     tool: Tool = parse_part(_PLAIN, spelled, where)
     if "type" not in tool:
         tool = {"type": "function", **tool}
-    # Cache marks are not shown to the model: otherwise the prompt would change with a mark.
+    # The model is not shown breakpoints. Otherwise a breakpoint would change the prompt.
     tool.pop("cache_control", None)
     tool["function"].pop("cache_control", None)
     return tool

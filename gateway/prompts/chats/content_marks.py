@@ -1,14 +1,15 @@
 """The break characters that tell a request's strings apart from a chat template's own text.
 
-A template renders messages and tools into one text, in which a control token that a user wrote
-looks like a control token of the template. So before rendering, a *break character*, which no
-string contains, is put into every control token in the request's strings. Whole control tokens in
-the rendered text are then the template's own, and the break characters are removed. Templates may
-trim, split and join the strings: a break character is no space, and stands within the token.
+A template renders messages and tools into one text. A control token that a user wrote would look
+like the template's own. Before rendering, a *break character* is therefore put into every control
+token in the request's strings. No string of the request contains this character. The whole control
+tokens in the rendered text are then the template's own. The break characters are removed
+afterwards. Templates may trim, split and join the strings, so a break character is no space and
+stands within the token.
 
 A template may also write the rest of a token around a string, such as `<` and `>` around a
-parameter's name. So strings that lack only the brackets are *near-tokens*, which are broken up too
-where that is possible.
+parameter's name. A string that lacks only the brackets is a *near-token*. Near-tokens are broken up
+too if the template allows it.
 """
 
 import json
@@ -35,7 +36,7 @@ Given = dict[str, Any]  # a template's inputs from a request: `messages`, `tools
 
 
 class ContentMarks:
-    """Puts break characters into control tokens and near-tokens. Immutable; for any thread."""
+    """Puts break characters into control tokens and near-tokens. Immutable and thread-safe."""
 
     def __init__(self, control: ControlTokens) -> None:
         self._any = control.pattern
@@ -43,10 +44,9 @@ class ContentMarks:
         self._near = _near(control)
 
     def mark_for(self, given: Given) -> str:
-        """Choose a break character; "" if `given` has neither control tokens nor near-tokens.
+        """Choose a break character; return "" without control tokens and near-tokens in `given`.
 
-        Raises BadRequest where no character is left, or for more than MOST control tokens: only a
-        text made for this purpose has so many.
+        Raises BadRequest if no character is left, or for more than MOST control tokens.
         """
         strings = [*_said(given["messages"]), *_strings(_rest(given))]
         if not any(self._any.search(text) or self._near.is_near(text) for text in strings):
@@ -153,7 +153,7 @@ def escaped(mark: str) -> str:
 
 
 def _private_use(strings: Iterable[str]) -> set[str]:
-    """Collect the private characters in `strings`, plain or escaped as in ASCII JSON."""
+    """Return the private characters in `strings`, plain or escaped as in ASCII JSON."""
     plain, spelled = set[str](), set[str]()
     for text in strings:
         for found in _PLAIN.finditer(text):

@@ -1,11 +1,9 @@
-"""The move of an agent's environment (text on directory, date, git) out of its system prompt.
+"""The move of an agent's environment (directory, date, git) out of its system prompt.
 
-Agents write their environment between tags, in the middle of instructions that are the same for
-everybody: `<env>` (opencode, Continue, Claude Code), `<cwd>` (pi), `<context name="gitStatus">`,
+Agents write their environment between tags, in the middle of constant instructions. The tags are
+`<env>` (opencode, Continue, Claude Code), `<cwd>` (pi), `<context name="gitStatus">`, and
 `<session_context>` (Copilot). Templates put tools after the system prompt, so a changed environment
 makes all tools miss the cache.
-
-Knows: how an environment is spelled. Does not know: which tenant wants environments moved.
 """
 
 import re
@@ -40,8 +38,9 @@ def split_environment(system: str) -> tuple[str, str]:
 
 
 def environment_of(messages: Sequence[Message]) -> str:
-    """Return the environment in the system prompt, or "" if no user's text follows to hold the
-    environment.
+    """Return the environment in the system prompt, or "" if it cannot move.
+
+    It cannot move if no user's text follows the system prompt.
     """
     place = _first_turn(messages)
     is_text = place < len(messages) and messages[place].role == "user"
@@ -65,12 +64,10 @@ def environment_last(messages: Sequence[Message], environment: str) -> tuple[Mes
 
 
 def _first_turn(messages: Sequence[Message]) -> int:
-    """Return the index of the first message that is not a system message."""
     return next((at for at, one in enumerate(messages) if one.role != "system"), len(messages))
 
 
 def _split(message: Message) -> tuple[Message, str]:
-    """Split a system message into its text without the environment, and the environment."""
     texts = [part.text for part in message.parts if isinstance(part, Text)]
     kept, moved = split_environment("".join(texts))
     if not moved:

@@ -58,7 +58,6 @@ def _completed(tool: Tool, *, with_parameters: bool) -> Tool:
 
 
 def _deepened(tool: Tool) -> Tool:
-    """Add missing fields to the schemas of the parameters of `tool`."""
     function = tool["function"]
     schema = {"properties": {}, "required": [], **function["parameters"]}
     properties = schema["properties"]
@@ -87,7 +86,7 @@ def given_of(
     *,
     add_generation_prompt: bool,
 ) -> dict[str, Any]:
-    """Compose a template's inputs from a chat that was fitted to it."""
+    """Compose a template's inputs from a chat that was fitted to the template."""
     is_led = not messages or messages[0].role == "system"
     if tools and traits.tools_need_system and not is_led:
         messages = [Message("system", (Text(""),)), *messages]

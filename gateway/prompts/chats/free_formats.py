@@ -1,7 +1,6 @@
-"""The formats of free-text tools: the bounds on their texts, and the functions shown for them.
+"""The formats of free-text tools: the limits on their texts, and the functions shown for them.
 
-Knows: grammars of one text. Does not know: how a call is written, or how the text is read from a
-call (`offered_tools.py`).
+`offered_tools.py` reads a text from a call.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class FreeFormat(Struct, frozen=True, kw_only=True):
 class TextBounds(Struct, frozen=True):
     """The pattern (as in JSON Schema) or the Lark grammar that a free-text tool's texts match.
 
-    Without a pattern and a grammar, any text is allowed, and `why` gives the reason.
+    Without pattern and grammar any text is allowed, and `why` gives the reason.
     """
 
     pattern: str | None = None
@@ -44,8 +43,9 @@ class TextBounds(Struct, frozen=True):
 
 
 class FreeFormats:
-    """The formats of one request's free-text tools: each format is read once, and the sizes of all
-    are bounded.
+    """The formats of one request's free-text tools.
+
+    Each format is read once. The sum of the formats' sizes is limited.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class FreeFormats:
 def free_function(
     name: str, description: str | None, format_: FreeFormat | None, formats: FreeFormats
 ) -> Tool:
-    """Convert a free-text tool to a function; strict if the tool's text has a pattern."""
+    """Convert a free-text tool to a function. It is strict if the tool's text has a pattern."""
     pattern = formats.held(format_).pattern
     held = {} if pattern is None else {"pattern": pattern}
     strict = {} if pattern is None else {"strict": True}
@@ -96,8 +96,9 @@ def free_function(
 
 
 def lark_spec(spec: ToolSpec, lark: str) -> ToolSpec:
-    """Make the specification of a free-text tool whose texts must follow its Lark grammar, which
-    the model is not shown.
+    """Make the specification of a free-text tool whose texts must follow a Lark grammar.
+
+    The model is not shown the grammar.
     """
     return replace(spec, parameters=_parameters({LARK: LarkText(lark)}), strict=True)
 

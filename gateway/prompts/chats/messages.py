@@ -1,8 +1,8 @@
 """The messages of a chat, and their form for chat templates.
 
-A message has parts. A part is a Struct whose fields are strings, or JSON of strings, all from the
-request: a control token in any part is plain text (`content_marks.py`). Only the assistant's text
-may contain markup (`<think>`).
+A message has parts. A part is a Struct whose fields are strings, or JSON of strings. They all come
+from the request, so a control token in a part is plain text (`content_marks.py`). Only the
+assistant's text may contain markup (`<think>`).
 """
 
 import hashlib
@@ -28,7 +28,7 @@ class Reasoning(Struct, frozen=True):
 
 
 class ToolCall(Struct, frozen=True):
-    """A call made by the assistant; `arguments` are a JSON object."""
+    """A call made by the assistant. `arguments` are a JSON object."""
 
     name: str
     arguments: dict[str, Any]
@@ -46,10 +46,10 @@ Part = Text | Reasoning | ToolCall | ToolResult
 
 
 class Message(Struct, frozen=True):
-    """A message of a chat: one part of each kind at most, but any number of calls.
+    """A message of a chat. It has at most one part of each kind, but any number of calls.
 
-    The dialect joins several texts into one: texts that are joined only later, for the template,
-    could form a control token.
+    The dialect joins several texts into one. If texts were joined only for the template, they could
+    form a control token.
     """
 
     role: str
@@ -88,7 +88,7 @@ def _call_form(call: ToolCall) -> dict[str, Any]:
 
 
 def with_short_ids(message: Message) -> Message:
-    """Replace ids of calls by ids of nine letters or digits; equal ids stay equal."""
+    """Replace ids of calls by ids of nine letters or digits. Equal ids stay equal."""
     parts: list[Part] = []
     for part in message.parts:
         match part:
@@ -108,9 +108,9 @@ def _short(call_id: str) -> str:
 
 
 def with_numbered_ids(messages: Iterable[Message], *, in_turns: bool) -> Iterator[Message]:
-    """Replace ids of calls by `functions.NAME:NUMBER`, and give each result the new id of its call.
+    """Replace ids of calls by `functions.NAME:NUMBER`, also in the calls' results.
 
-    Numbers count the calls of the chat; if `in_turns`, the calls of each message.
+    Numbers count the calls of the chat, or the calls of each message if `in_turns`.
     """
     ids: dict[str | None, str] = {}
     number = 0

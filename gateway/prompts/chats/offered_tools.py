@@ -1,11 +1,9 @@
 """The tools that are not functions: tools that take free text, and hosted tools.
 
 A model calls functions, whose arguments are a JSON object. A tool that takes text is shown to the
-model as a function of one argument, `input`; the client gets the text that the model writes there.
-A tool that the server would have to run is passed over, and the answer reports that.
-
-Knows: how the input of a free-text tool is read. Does not know: how the tool is shown
-(`free_formats.py`), or how a dialect names the tool.
+model as a function of one argument, `input`. The client receives the text that the model writes
+there. A tool that the server would have to run is ignored, and the answer reports this.
+`free_formats.py` shows free-text tools.
 """
 
 import json
@@ -21,8 +19,8 @@ from gateway.prompts.chats.forms import Tool
 INPUT = "input"
 _STARTS = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 _MAX_START = 64  # maximum characters before the text in an object of the usual form
-# Matches the certain part of a JSON string, which does not end in half an escape or half a
-# surrogate pair. Models also write escapes that JSON does not have, and halves that stand alone.
+# Matches the certain part of a JSON string. This part does not end within an escape or within a
+# surrogate pair. Models also write escapes that JSON does not have, and single halves of pairs.
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ALONE = r"(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])"
 _HEX = r"\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}"
@@ -35,7 +33,7 @@ _ESCAPED = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r"
 
 
 class PassedOver(Struct, frozen=True):
-    """A part of a request that has no effect here, reported in the answer."""
+    """A part of a request that has no effect here, as the answer reports it."""
 
     param: str
     type: str
@@ -62,10 +60,10 @@ def free_input(arguments: str) -> str:
 
 
 class FreeInput:
-    """A reader of a free-text call's JSON arguments as they come, in linear time."""
+    """A reader of a free-text call's JSON arguments, piece by piece in linear time."""
 
     def __init__(self) -> None:
-        self._held = ""  # characters that were fed and are not yet returned
+        self._held = ""  # received characters that are not yet returned
         self._other: list[str] = []  # pieces of arguments that are an object of another form
         self._state: Literal["start", "inside", "other", "over"] = "start"
 
@@ -122,5 +120,5 @@ def _whole(arguments: str) -> str:
 
 
 def _replaced(text: str) -> str:
-    """Replace halves of surrogate pairs, which UTF-8 cannot carry."""
+    """Replace halves of surrogate pairs, which UTF-8 cannot express."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

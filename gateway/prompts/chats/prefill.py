@@ -1,10 +1,8 @@
 """The prefill: an assistant's message at the end of a chat, which the model's answer continues.
 
-A template may trim or drop a last message, or end the turn after the message. So the template is
-given a placeholder instead of the message. The prompt is the text that the template wrote before
-the placeholder, followed by the message exactly as it was sent.
-
-Knows: messages, and tags of reasoning. Does not know: how a chat is rendered.
+A template may trim or drop a last message, or end the turn after it. The template therefore renders
+a placeholder instead of the message. The prompt is the rendered text before the placeholder, and
+then the message as it was sent.
 """
 
 from __future__ import annotations
@@ -22,7 +20,8 @@ from gateway.turn_formats.reasoning import ReasoningFormat
 class Prefill:
     """The last message of a chat, which the answer continues.
 
-    `thought`: the message's reasoning, if the answer continues the reasoning; `text` is empty then.
+    `thought` is the message's reasoning, if the answer continues the reasoning. `text` is empty in
+    this case.
     """
 
     message: Message
@@ -44,10 +43,9 @@ class Prefill:
 
 
 def spelled(text: str, reasoning: ReasoningFormat | None) -> Sequence[str]:
-    """Split a text that itself opens the reasoning at its tags; every second piece is a reasoning
-    tag.
+    """Split a text that opens the reasoning at its reasoning tags.
 
-    Any other text stays one piece.
+    Every second piece is a tag. Any other text stays one piece.
     """
     if reasoning is None or not reasoning.begins(text):
         return (text,)

@@ -1,8 +1,6 @@
 """The assistant's turns as a chat template shows them, found by rendering small chats.
 
-From these turns a model's formats are found, however its template is written.
-
-Knows: templates and chats. Does not know: formats (`gateway/turn_formats`).
+`gateway/turn_formats` finds a model's formats in these turns.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,7 +55,8 @@ def _turn(
 ) -> str | None:
     """Render the assistant's turn after a user's request; None if the rendering lacks `said`.
 
-    With `is_whole` the chat before the turn is included: a prompt may open and close the reasoning.
+    With `is_whole` the result includes the chat before the turn, since a prompt may open and close
+    the reasoning.
     """
     asks = _rendered(render, [_ASKED], asks=True)
     for after in ([_RESULT], []):
@@ -78,7 +77,7 @@ def _common(one: str, other: str) -> int:
 
 
 def _rendered(render: Render, messages: Sequence[Message], *, asks: bool) -> str:
-    """Render the chat's text; return "" where the template refuses it."""
+    """Render the chat's text, or return "" if the template refuses the chat."""
     try:
         return render(messages, add_generation_prompt=asks, tools=[_OFFERED]).text
     except BadRequest:

@@ -1,7 +1,6 @@
-"""The operator's chat settings, and the variables of chat templates that requests set too.
+"""The operator's chat settings, and the variables of chat templates that requests also set.
 
-This module loads no template library, since `ratoon serve` uses this module to read a flag before
-loading anything else.
+This module loads no template library, because `ratoon serve` uses it to read a flag at its start.
 """
 
 from collections.abc import Mapping
@@ -11,15 +10,14 @@ import msgspec
 
 # maximum characters of a request's variables, some of which are remembered
 MAX_CHARACTERS = 16 << 10
-# The variable by which some templates keep thoughts; with other templates the generated turns are
-# put back.
+# The variable by which some templates keep thoughts. Other templates need the generated turns.
 PRESERVE_THINKING = "preserve_thinking"
 
 Scalar = str | int | float | bool | None
 
 
 class ChatSettings(NamedTuple):
-    """The operator's settings of chats; None: the model's own setting."""
+    """The operator's settings of chats. None stands for the model's own setting."""
 
     template: str | None = None  # path of a chat template file
     variables: str | None = None  # JSON of an object of variables
@@ -27,9 +25,7 @@ class ChatSettings(NamedTuple):
 
 
 def variables_in(spelled: str | None) -> dict[str, Scalar]:
-    """Read a template's variables from JSON; raise DecodeError if the JSON is not an object of
-    scalars.
-    """
+    """Read a template's variables from JSON; raise DecodeError if it is no object of scalars."""
     return {} if spelled is None else msgspec.json.decode(spelled, type=dict[str, Scalar])
 
 

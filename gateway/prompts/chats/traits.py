@@ -10,9 +10,9 @@ ReasoningField = Literal[
 
 
 class TemplateTraits(Struct, frozen=True):
-    """The traits that a chat must have so that a template shows it whole and in order.
+    """The traits of a chat template that decide which chats it shows whole and in order.
 
-    The defaults are those of a template that takes any chat as it is.
+    The defaults describe a template that takes any chat.
     """
 
     # Whether the template takes a message's texts as a list of parts, each part with its type.
@@ -27,24 +27,24 @@ class TemplateTraits(Struct, frozen=True):
     system_alone: bool = True  # whether a chat may consist of system messages alone
     user_after_result: bool = True
     results: bool = True  # whether messages of the role `tool` are shown
-    # How many calls a message may have; `text`: calls are shown only in the message's text.
+    # How many calls a message may have. `text`: calls are shown only in the message's text.
     calls: Literal["several", "one", "text"] = "several"
     arguments: Literal["object", "text"] = "object"
     # whether messages of calls alone have the content None instead of ""
     null_content: bool = False
-    # Where the text of a message with calls stands: beside the calls, in a message before them, or
-    # at the end of the reasoning (and in a message once the turn is over: templates then drop
-    # reasoning).
+    # Where the text of a message with calls stands. `together`: beside the calls. `apart`: in a
+    # message before the calls. `thought`: at the end of the reasoning. Since templates drop
+    # reasoning once the turn is over, the text then also stands in a message.
     text_beside_calls: Literal["together", "thought", "apart"] = "together"
-    # The message's field for the assistant's reasoning; `part`: a part in the list of content.
+    # The message's field for the assistant's reasoning. `part`: a part in the list of content.
     reasoning: ReasoningField = "reasoning_content"
     empty_answers: bool = True  # whether the assistant's messages may be empty
-    # value of the template's variable `tools` if there are no tools
+    # value of the template's variable `tools` without tools
     no_tools: Literal["null", "list"] = "null"
     shows_tools: bool = True
     tools_need_system: bool = False  # whether tools are shown only if there is a system message
-    # The empty fields that are added to tools without them: a description; also parameters; or also
-    # the description of each parameter.
+    # The empty fields that are added to tools: a description, also parameters, or also the
+    # description of each parameter.
     completed_tools: Literal["as_sent", "described", "whole", "deep"] = "as_sent"
     # whether each shown result names its call, so that results may come in any order
     shows_call_ids: bool = False

@@ -4,10 +4,8 @@
     `--- modules: each in a namespace of its own ---'  `--- the request's tokens ---'
 
 The head is the text that a chat template writes before the modules, and the schema's text before
-its first named module. The head is a module as well, and every other module attends to the head:
-a model makes worse use of modules that do not have the prompt's first tokens before them.
-
-Knows: modules, positions, functions that make namespaces. Does not know: the tenants of namespaces.
+its first named module. The head is a module as well, and every other module attends to it. A model
+makes worse use of modules without the prompt's first tokens before them.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from prefix_cache.namespace import Namespace, NamespacePath
 _PADDING = 0  # id of the padding token, to which nothing attends
 _NONE = Run((), np.empty(0, np.int32), np.empty(0, np.int32))
 
-# makes a namespace from the digest of all that decides the KV
+# makes a namespace from the digest of everything that decides the KV
 NamespaceOf = Callable[[str], Namespace]
 
 
@@ -54,13 +52,13 @@ class JoinedPrompt:
 
     @property
     def reach(self) -> int:
-        """The number of tokens or the position after the last token, whichever is more."""
+        """The number of tokens or the position after the last token, whichever is larger."""
         return max(self.num_tokens, int(self.positions[-1]) + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class ModulesBefore:
-    """All that stands before the own text of a request's prompts, made once for these prompts."""
+    """The modules and values before the own text of a request's prompts."""
 
     modules: tuple[PromptModule, ...]
     token_ids: TokenIds  # copied tokens of the modules, and the values
@@ -102,20 +100,16 @@ def modules_before(
 
 @dataclass(frozen=True, slots=True)
 class _Keyed:
-    """A run of modules, with the digest of all that decides its KV, and the number of the head's
-    tokens.
-    """
+    """A run of modules, and the digest of everything that decides its KV."""
 
     run: Run
     digest: str
-    # number of the run's first tokens that are the head's last tokens; None: the run has no head
+    # number of the run's first tokens that also end the head; None: the run has no head
     head_tokens: int | None = None
 
 
 def _keyed(begin: TokenIds, selection: Selection, block_size: int) -> list[_Keyed]:
-    """Return the head, if there is any, and then the other runs, each after the head's
-    last tokens.
-    """
+    """Return the head, if any, and then the other runs, each after the head's last tokens."""
     placed = [
         Run((), begin, np.arange(len(begin), dtype=np.int32)),
         *(Run(one.names, one.token_ids, one.positions + len(begin)) for one in selection.runs),
@@ -144,9 +138,7 @@ def _module(keyed: _Keyed, namespace: Namespace, block_size: int) -> PromptModul
 
 
 def _digest(schema: bytes, run: Run, head: str = "") -> str:
-    """Hash all that decides a run's KV: the schema, and the run's modules, tokens, positions and
-    head.
-    """
+    """Hash everything that decides a run's KV, such as its tokens and positions."""
     names = "\n".join(name or "" for name in run.names)
     parts = (schema, names.encode(), pack_token_ids(run.token_ids), pack_token_ids(run.positions))
     return _hash(*parts, head.encode())

@@ -1,9 +1,7 @@
 """The tokens of a schema's modules, and the positions of the modules in every prompt.
 
-    | module | union: the longest of its modules | module with a parameter |
-    0        first of all its modules            first    ^ free positions   `length`
-
-Knows: schemas, tokens, positions. Does not know: a request, or a tenant.
+| module | union: the longest of its modules | module with a parameter |
+0        first of all its modules            first    ^ free positions   `length`
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ from gateway.processes.fair_executor import Steps
 from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
 from gateway.prompts.tokens.tokenizer import TokenIds
 
-# A function that returns a text's tokens, or None as soon as it finds more tokens than a given
-# number.
+# A function that returns a text's tokens. It returns None as soon as it finds more tokens than a
+# given number.
 Encode = Callable[[str, int], Steps[TokenIds | None]]
 
 
@@ -33,11 +31,9 @@ class FreePositions:
 
 @dataclass(frozen=True, slots=True)
 class PlacedModule:
-    """A module's tokens, without the values of parameters, and the tokens' positions in
-    the schema.
-    """
+    """A module's tokens without parameters' values, and their positions in the schema."""
 
-    name: str | None  # name of the module; None: an unnamed module, part of every prompt
+    name: str | None  # None: an unnamed module, part of every prompt
     place: int  # index of the module's place in the schema; modules of a union share a place
     token_ids: TokenIds
     positions: TokenIds

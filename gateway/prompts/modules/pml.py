@@ -1,5 +1,4 @@
-"""The reading of module schemas in PML, the markup of Prompt Cache: XML with modules, unions,
-parameters and scaffolds.
+"""The reading of module schemas in PML, the XML markup of Prompt Cache.
 
     <schema name="travel">
       You plan journeys.
@@ -8,10 +7,8 @@ parameters and scaffolds.
       <scaffold><module name="fees">...</module><module name="rules">...</module></scaffold>
     </schema>
 
-Text outside of modules is part of every prompt. A text of only spaces is dropped; other texts keep
+Text outside of modules is part of every prompt. A text of only spaces is dropped. Other texts keep
 the spaces at both ends.
-
-Knows: PML. Does not know: which schemas are allowed (`schema.py`).
 """
 
 from __future__ import annotations
@@ -91,7 +88,7 @@ def _parameter(element: ET.Element) -> Parameter:
 
 
 def _contents(element: ET.Element) -> Iterator[str | ET.Element]:
-    """Yield an element's texts, except texts of only spaces, and its child elements, in order."""
+    """Yield an element's texts and children in order, without texts of only spaces."""
     if element.text and element.text.strip():
         yield element.text
     for child in element:

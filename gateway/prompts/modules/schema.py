@@ -1,11 +1,9 @@
 """A module schema, in the form that a tenant sends and that is stored.
 
-    modules    in the order of their positions; unnamed modules are always part of the prompt
-    union      modules that begin at the same position: a prompt has at most one of them
-    parameter  positions within a module that are left free for a request's own tokens
-    scaffold   modules that attend to each other if a prompt has all of them
-
-Knows: names, texts, and how modules may be put together. Does not know: tokens or positions.
+modules    in the order of their positions; unnamed modules are always part of the prompt
+union      modules that begin at the same position: a prompt has at most one of them
+parameter  positions within a module that are left free for a request's own tokens
+scaffold   modules that attend to each other if a prompt has all of them
 """
 
 from __future__ import annotations
@@ -74,7 +72,7 @@ class SchemaSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     @property
     def content(self) -> bytes:
-        """The schema as JSON; equal schemas have equal JSON."""
+        """The schema as JSON. Equal schemas have equal JSON."""
         return msgspec.json.encode(self)
 
     @property
@@ -84,7 +82,7 @@ class SchemaSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 def check_schema(schema: SchemaSpec) -> None:
-    """Raise BadRequest, with the wrong field, for a schema that cannot be used."""
+    """Raise BadRequest with the wrong field for a schema that cannot be used."""
     if len(schema.content) > MOST_SCHEMA_BYTES:
         raise BadRequest(f"the schema has more than {MOST_SCHEMA_BYTES} bytes", param="modules")
     for place, module in enumerate(schema.modules):

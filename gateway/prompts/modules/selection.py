@@ -1,8 +1,4 @@
-"""The modules that a request names, with the values of their parameters.
-
-Knows: placed schemas, and which modules a request may name. Does not know: how the modules
-and the request's own text become a prompt (`joined.py`).
-"""
+"""The modules that a request names, with the values of their parameters."""
 
 from __future__ import annotations
 
@@ -39,11 +35,9 @@ class ModulesOption(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Tokens of one or several modules, which attend to each other, and the tokens' positions in
-    the schema.
-    """
+    """Tokens of modules that attend to each other, and their positions in the schema."""
 
-    names: tuple[str | None, ...]  # names of the run's modules; None: an unnamed module
+    names: tuple[str | None, ...]  # None: an unnamed module
     token_ids: TokenIds
     positions: TokenIds
 
@@ -62,9 +56,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The runs of a prompt's modules, and the tokens of the parameters' values that the request
-    gives.
-    """
+    """The runs of a prompt's modules, and the tokens of the parameters' values."""
 
     digest: bytes  # SHA-256 of the module schema
     runs: tuple[Run, ...]

@@ -1,1 +1,1 @@
-"""The admission pipeline, from `GenerationRequest` to `AdmittedRequest`; see `admission.py`."""
+"""The admission pipeline, from `GenerationRequest` to `AdmittedRequest` (`admission.py`)."""

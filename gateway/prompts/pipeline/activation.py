@@ -3,9 +3,9 @@
     an adapter               whole prompt           the adapter's namespace, none published
     an activated adapter     the model | adapter    the model's namespaces | the adapter's
 
-An activated adapter (aLoRA, https://arxiv.org/abs/2504.12397) is switched on by the last place of
-its invocation tokens in the prompt. The blocks before that place's block are computed by the model
-alone, so the model and all activated adapters share them.
+The last invocation tokens in the prompt switch an activated adapter on (aLoRA,
+https://arxiv.org/abs/2504.12397). The model alone computes the blocks before the block with these
+tokens. The model and all activated adapters share these earlier blocks.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,7 @@ from prefix_cache.namespace import Namespace, NamespacePath, adapted_fingerprint
 
 
 def with_adapter(welcome: Welcome, adapter: TenantAdapter | None) -> Welcome:
-    """Return the engine's limits, with a fingerprint that includes an adapter of the
-    whole prompt.
-    """
+    """Return the engine's limits, with a fingerprint that includes a whole-prompt adapter."""
     if adapter is None or adapter.invocation:
         return welcome
     fingerprint = adapted_fingerprint(welcome.fingerprint, bytes.fromhex(adapter.digest))
@@ -34,9 +32,9 @@ def with_adapter(welcome: Welcome, adapter: TenantAdapter | None) -> Welcome:
 
 
 def used_adapter(wanted: GenerationRequest, token_ids: TokenIds) -> AdapterUse | None:
-    """Return the adapter of a prompt and the token at which it starts; None: the model alone.
+    """Return the adapter of a prompt and its first token; None: the model alone.
 
-    Raises BadRequest for a prompt that is answered and has no invocation tokens of the adapter.
+    Raises BadRequest for an answered prompt without invocation tokens of the adapter.
     """
     adapter = wanted.adapter
     if adapter is None:
@@ -66,9 +64,8 @@ def path_of(
 ) -> NamespacePath:
     """Derive the namespaces along a prompt of `caller`, whose own namespace is `own`.
 
-    A prompt that an adapter computes whole has no published namespace: no prefix is pinned for an
-    adapter, so one tenant's requests would compute the blocks of such a namespace, and another
-    tenant with the same adapter would find them.
+    A prompt that an adapter computes whole has no published namespace, since no prefix is pinned
+    for an adapter. Otherwise a tenant's requests could compute blocks that another tenant finds.
     """
     adapter = wanted.adapter
     if adapter is not None and not adapter.invocation:
@@ -86,7 +83,7 @@ def path_of(
 
 
 def _last_place(wanted: Sequence[int], token_ids: TokenIds) -> int | None:
-    """Return the last position at which the given tokens begin; None if they do not occur."""
+    """Return the last position at which the given tokens begin, or None."""
     count = len(token_ids) - len(wanted) + 1
     if count <= 0:
         return None

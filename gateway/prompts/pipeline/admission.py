@@ -1,11 +1,8 @@
-"""The admission of a dialect's `GenerationRequest`: the request becomes `Generate` messages.
+"""The admission of a dialect's `GenerationRequest`, which becomes `Generate` messages.
 
-Later stages do not check again: prompts are rendered, tokenised and within the context, token
-ids are in the vocabulary, the namespace is the caller's, and blocks are hashed.
-
-Knows: the engine's limits, and what a request must pass. Does not know: how a prompt becomes tokens
-(`prompt_tokens.py`), which tenants share blocks (`namespaces.py`), wire formats (`dialects/`) or
-the generated tokens (`generation.py`).
+Later stages do not check again. Prompts are rendered, tokenised and within the context. Token ids
+are in the vocabulary, the namespace is the caller's, and blocks are hashed. `prompt_tokens.py`
+tokenises prompts, and `namespaces.py` decides which tenants share blocks.
 """
 
 import asyncio
@@ -62,7 +59,7 @@ _LOOKS, _LOOK_S = 15, 0.02
 
 
 class Admission:
-    """The one place where a request becomes `Generate` messages."""
+    """The admission of requests, the only place that makes `Generate` messages."""
 
     def __init__(
         self,
@@ -80,10 +77,10 @@ class Admission:
         verdicts: Verdicts | None = None,
         schemas: SchemaStore | None = None,
     ) -> None:
-        """Admit requests; if `turns` is None answers are not remembered, if `seen` is None prompts
-        are not, and so on.
+        """Admit requests without the optional functions whose parts are None.
 
-        Prompts of tenants that look at their `misses` are compared with earlier prompts too.
+        Without `turns` no answer is remembered, and without `seen` no prompt. Prompts are also
+        compared with earlier prompts for tenants that look at their `misses`.
         """
         self.tokenizer = tokenizer
         self._turns = turns
@@ -112,7 +109,7 @@ class Admission:
     async def engine(self) -> Welcome:
         """Return the engine's limits; raise Unavailable if no engine connects within a moment.
 
-        Workers connect one after the other: this worker may connect a moment after the worker that
+        Workers connect one after the other. This worker may connect a moment after the worker that
         answered /readyz.
         """
         for _ in range(_LOOKS):
@@ -132,8 +129,8 @@ class Admission:
         """Check, render, tokenise and hash the prompts of the request `wanted`.
 
         Raises BadRequest or Unavailable if the request cannot run. `writer` labels the blocks that
-        the request writes into the cache (`usage.Writer`). The memory of the module schema that the
-        request names, if any, is counted in `body`.
+        the request writes into the cache (`usage.Writer`). `body` counts the memory of the module
+        schema that the request names, if any.
         """
         welcome = with_adapter(await self.engine(), wanted.adapter)
         schema = await self._schema(wanted.modules, caller, body)
@@ -186,7 +183,7 @@ class Admission:
         )
 
     def _with_hidden_stops(self, rules: TextRules) -> TextRules:
-        """Add to the stop tokens the stop strings that are special tokens."""
+        """Add the stop strings that are special tokens to the stop tokens."""
         if not rules.stops:
             return rules
         return replace(rules, hidden_stops=self.tokenizer.special_ids(rules.stops))
@@ -201,7 +198,7 @@ class Admission:
             self._turns.remember(origin, pieces, token_ids)
 
     def decoder(self, admitted: AdmittedRequest) -> Tokenizer | MarkerDecoder:
-        """Choose the decoder of an answer's tokens: a parser must see the format's markers."""
+        """Choose the decoder of an answer's tokens. A parser must see the format's markers."""
         return self.tokenizer if admitted.parser is None else self._decoder
 
     async def tokenize(
@@ -213,11 +210,10 @@ class Admission:
         add_special_tokens: bool,
         salt: str | None = None,
     ) -> T:
-        """Return what `show` makes of a prompt's token ids; raise BadRequest for far more than a
-        context holds.
+        """Return the result of `show` for a prompt's token ids.
 
         Prompts of up to twice the context are shown, so that clients see by how much a prompt is
-        too long.
+        too long. Raises BadRequest for a longer prompt.
         """
 
         def work(sent: Prompt, asked: PromptContext, welcome: Welcome) -> Steps[T]:
@@ -239,7 +235,7 @@ class Admission:
     ) -> int:
         """Count a chat's tokens, including its modules' tokens; raise the errors of `tokenize`.
 
-        The memory of the module schema, if there are modules, is counted in `body`.
+        `body` counts the memory of the module schema, if there are modules.
         """
         schema = await self._schema(modules, caller, body)
 
@@ -277,24 +273,21 @@ class Admission:
     async def _schema(
         self, modules: ModulesOption | None, caller: Caller, body: BodyLease | None
     ) -> ModuleSchema | None:
-        """Read the module schema that a request names, and count its memory in `body`; None if the
-        request names no modules.
-        """
+        """Read the module schema that a request names, if any, and count its memory in `body`."""
         if modules is None:
             return None
         assert body is not None, "a schema takes memory"
         return await self.module_prompts.find(modules, caller, body)
 
     async def off_the_loop(self, caller: Caller, work: Steps[T], size: int) -> T:
-        """Run `work`; large work runs in another thread, so that the event loop is not held up."""
+        """Run `work`. Large work runs in another thread, to keep the event loop free."""
         return await self._pool.run(caller.tenant_id, work, size)
 
     async def spell(self, caller: Caller, work: Steps[T], size: int) -> T:
-        """Run the work of encoding an answer; never refuse this work, since the answer has already
-        been charged.
+        """Encode an answer, and never refuse this work, since the answer is already charged.
 
-        The steps are short and hold the interpreter's lock. A low-priority thread, which does large
-        work, would keep this lock from the event loop while the machine is busy.
+        The steps are short and hold the interpreter's lock. A low-priority thread, as for other
+        large work, would keep the lock from the event loop while the machine is busy.
         """
         size = min(size, LARGE)
         return await self._pool.run(caller.tenant_id, work, size, may_refuse=False)
@@ -345,7 +338,6 @@ class Admission:
     def _predicted(
         self, wanted: GenerationRequest, found: Tokenised, asked: PromptContext
     ) -> Steps[bytes]:
-        """Tokenise and pack the request's prediction, if tokens may be drafted."""
         if not wanted.prediction or not wanted.drafts or not wanted.has_output:
             return b""
         token_ids = yield from self._prompts.continued(wanted.prediction, found, asked)

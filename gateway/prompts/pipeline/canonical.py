@@ -1,19 +1,15 @@
 """The conversion of prompts to canonical form, for tenants with the setting `canonical_prompts`.
 
-Three things are changed, and the model still sees all that it is meant to see:
+Three things are changed, and the model still sees everything that it needs:
 
-- Claude Code's billing header, `x-anthropic-billing-header: ...`, is removed where it is the first
-  line of a system text;
-- the keys of the JSON objects that define a tool get one order, whatever order they were sent in;
-- the environment in an agent's system prompt moves to the beginning of the first user's turn
+- Claude Code's billing header, `x-anthropic-billing-header: ...`, is removed from the first line of
+  a system text.
+- The keys of the JSON objects that define a tool get a fixed order.
+- The environment in an agent's system prompt moves to the beginning of the first user's turn
   (`environment.py`).
 
-Any order that may have a meaning stays as sent: the order of tools, of every list, and of the
-arguments that a tool takes (`properties` and other maps by name). Examples and allowed values do
-not change.
-
-Knows: the forms of messages, tools and JSON schemas. Does not know: which tenant wants canonical
-prompts.
+Any order that may have a meaning stays: the order of tools, of every list, and of the arguments
+that a tool takes (`properties` and other maps by name). Examples and allowed values do not change.
 """
 
 from collections.abc import Mapping
@@ -27,7 +23,7 @@ from gateway.prompts.chats.environment import environment_last, environment_of, 
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import CacheMark, ChatPrompt, GenerationRequest, Prompt
 
-# The order of tools' keys that is most frequent in models' training data.
+# The most frequent order of tools' keys in models' training data.
 _FIRST = ("type", "function", "name", "description", "enum", "properties", "items", "required")
 _BY_NAME = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 _WHOLE = {"enum", "const", "default", "examples", "example"}
@@ -91,10 +87,9 @@ def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
 
 
 def _canonical_mark(mark: CacheMark, environment: str) -> CacheMark:
-    """Convert a breakpoint's chat like the prompt, so that both still begin with the same text.
+    """Convert a breakpoint's chat like the prompt, so that both begin with the same text.
 
-    `environment` is the environment text of the whole prompt: a breakpoint may cover only the
-    system text, from which this text is moved.
+    `environment` comes from the whole prompt, since the breakpoint may cover only the system text.
     """
     if mark.chat is None:
         return mark

@@ -1,7 +1,4 @@
-"""The memory and comparison of prompts between admission and `gateway/diagnosis`.
-
-Knows: requests and callers. Does not know: how prompts are compared.
-"""
+"""The memory and comparison of prompts between admission and `gateway/diagnosis`."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -25,14 +22,13 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 class Explaining:
-    """Compares a tenant's prompts with the tenant's earlier prompts. Usable from any thread."""
+    """Compares a tenant's prompts with the tenant's earlier prompts. Thread-safe."""
 
     def __init__(
         self, memory: SeenPrompts | None, tokenizer: Tokenizer, misses: LastMisses | None = None
     ) -> None:
-        """If `memory` is None, no prompt is remembered. `misses` knows which tenants look at their
-        misses.
-        """
+        """If `memory` is None, no prompt is remembered. `misses` knows who looks at cache
+        misses."""
         self._memory = memory
         self._misses = misses
         self._decode = partial(tokenizer.decode, skip_special_tokens=False)
@@ -45,7 +41,7 @@ class Explaining:
         caller: Caller,
         block_size: int,
     ) -> Steps[Comparison | None]:
-        """Compare `seen`, made of `prompt`, with an earlier prompt.
+        """Compare `seen`, which was made of `prompt`, with an earlier prompt.
 
         Returns None unless the request asks for the comparison, or the tenant looks at its misses.
         """

@@ -1,12 +1,9 @@
-"""The places of cache breakpoints in a prompt's tokens; the tokens before them are retained.
+"""The places of cache breakpoints in a prompt's tokens.
 
-A breakpoint stands after a content block of a chat, and only the template knows which tokens come
-before it. So for each breakpoint the chat up to its content block is rendered too. The breakpoint's
-place is where the tokens of this shorter chat and of the prompt begin to differ, since the cache
-can find only tokens that both have. If a template refuses the shorter chat, a user's turn is added
-to it.
-
-Knows: prompts and their tokens. Does not know: how a dialect writes a breakpoint, or KV blocks.
+A breakpoint stands after a content block of a chat. Only the template knows the tokens before it.
+The chat up to this content block is therefore rendered too. The breakpoint's place is where the
+tokens of this shorter chat and of the prompt first differ. The cache can find only the tokens
+before this place. If a template refuses the shorter chat, a user's turn is added to it.
 """
 
 from collections.abc import Sequence
@@ -29,9 +26,7 @@ _NEXT = Message("user", (Text("."),))
 def placed_marks(
     marks: Sequence[CacheMark], token_ids: TokenIds, prompts: PromptTokens, asked: PromptContext
 ) -> Steps[tuple[Mark, ...]]:
-    """Find the breakpoints' places in these tokens, in order; no place is before the place of an
-    earlier breakpoint.
-    """
+    """Find the breakpoints' places in these tokens, in rising order."""
     placed, reached = [], 0
     for mark in marks:
         end = len(token_ids)

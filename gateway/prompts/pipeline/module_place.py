@@ -1,9 +1,7 @@
 """The place of prompt modules in a chat: the beginning of the system message.
 
 A placeholder stands at this place while the chat is rendered. The rendered text before the
-placeholder is the head; the text after the placeholder follows the modules.
-
-Knows: chats and rendered chats. Does not know: modules.
+placeholder is the head. The text after the placeholder follows the modules.
 """
 
 from __future__ import annotations
@@ -29,9 +27,7 @@ def new_mark() -> str:
 
 
 def marked(chat: ChatPrompt, mark: str) -> ChatPrompt:
-    """Put the placeholder at the beginning of the system message; if there is none, add a system
-    message.
-    """
+    """Put the placeholder at the beginning of the system message, which is added if absent."""
     first, *others = chat.messages
     if first.role not in _SYSTEM:
         return replace(chat, messages=(Message("system", (Text(mark),)), *chat.messages))
@@ -48,9 +44,7 @@ def _marked(message: Message, mark: str) -> Sequence[object]:
 
 
 def divided(rendered: Rendered, mark: str) -> tuple[Rendered, Rendered]:
-    """Divide a rendered chat at the placeholder, and drop it; raise BadRequest if the placeholder
-    is missing.
-    """
+    """Divide a rendered chat at the placeholder, and drop it; raise BadRequest without one."""
     found = [number for number, piece in enumerate(rendered.pieces) if mark in piece]
     if len(found) != 1 or found[0] % 2 or rendered.pieces[found[0]].count(mark) != 1:
         raise BadRequest(

@@ -1,10 +1,7 @@
 """The tenants' module schemas, and the preparation of prompts that name prompt modules.
 
-A module schema is stored as the tenant sent it, and its modules are placed anew for each request,
-because their tokens depend on the tokenizer, and their positions begin where the chat template's
-head ends.
-
-Knows: schemas, prompts, namespaces. Does not know: routes, or what the engine does with modules.
+A module schema is stored as the tenant sent it. Its modules are placed anew for each request. Their
+tokens depend on the tokenizer, and their positions begin after the chat template's head.
 """
 
 from collections.abc import Callable
@@ -57,8 +54,7 @@ class StoredSchema:
 class ChosenModules:
     """The modules that a request names.
 
-    All prompts of the request share the modules: a copy of the modules for each prompt would take
-    memory that no limit counts.
+    All prompts of the request share the modules, since no limit counts the memory of copies.
     """
 
     record: ModuleSchema
@@ -75,8 +71,9 @@ class ModulePrompt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModulePrompts:
-    """Checks and stores the tenants' module schemas, and makes prompts of their prompt modules.
-    `clock`: seconds since the epoch.
+    """Checks and stores the tenants' module schemas, and makes prompts of their modules.
+
+    `clock` returns seconds since the epoch.
     """
 
     prompts: PromptTokens

@@ -1,8 +1,4 @@
-"""The prepared prompts of a request, and the `Generate` messages of its choices.
-
-Knows: the message that the engine gets for each choice. Does not know: how a prompt is prepared
-(`admission.py`).
-"""
+"""The prepared prompts of a request, and the `Generate` messages of its choices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +16,8 @@ from gateway.prompts.pipeline.sampling_limits import of_choice, within_context
 from gateway.prompts.tokens.tokenizer import TokenIds
 from prefix_cache.namespace import NamespacePath
 
-# The maximum number of candidate tokens that a request may ask for, over all its prompts, since one
-# message carries all candidates. Each prompt token counts as two candidates more.
+# The maximum number of candidate tokens over all prompts of a request, since one message carries
+# all candidates. Each prompt token counts as two further candidates.
 _MAX_SCORED = 1 << 17
 
 
@@ -33,16 +29,16 @@ class Prepared:
     path: NamespacePath
     keys: bytes
     grammar: Grammar | None
-    tail: str | None  # see `Tokenised`
+    tail: str | None  # as in `Tokenised`
     prefill: str
     origin: Origin | None
     seen: SeenPrompt
     comparison: Comparison | None
     marks: tuple[Mark, ...]
     prediction: bytes  # packed token ids of the predicted answer
-    question: int  # see `Generate`
-    adapter: AdapterUse | None  # adapter that computes the prompt, and from which token on
-    # the modules and positions of a prompt that has prompt modules
+    question: int  # as in `Generate`
+    adapter: AdapterUse | None  # adapter that computes the prompt, and its first token
+    # modules and positions, if the prompt has prompt modules
     joined: JoinedPrompt | None = None
     modules: ModulesUsed | None = None
 
@@ -64,7 +60,7 @@ def generates_of(
     max_model_len: int,
     writer: str,
 ) -> tuple[Generate, ...]:
-    """Make the `Generate` messages: for each prompt in order, one for each of its choices."""
+    """Make the `Generate` messages: one for each choice of each prompt, in order."""
     _check_scored(wanted, sum(len(prompt.token_ids) for prompt in prepared))
     generates: list[Generate] = []
     for number, prompt in enumerate(prepared):
@@ -103,7 +99,6 @@ def generates_of(
 
 
 def _check_scored(wanted: GenerationRequest, prompt_tokens: int) -> None:
-    """Raise BadRequest for more prompt log-probabilities than one message may have."""
     likeliest = wanted.sampling.prompt_logprobs
     if likeliest is None:
         return

@@ -1,10 +1,7 @@
 """A prompt's token ids: of a text, of a rendered chat, or as the client gave them.
 
-Only this module decides a prompt's tokens, both for requests that run and for requests that only
-count tokens. In a chat, generated turns keep the tokens that the model generated where possible
-(`verbatim.py`).
-
-Knows: tokenizer, chat template, context and vocabulary. Does not know: which tenants share blocks.
+Only this module decides a prompt's tokens, also for requests that only count tokens. Generated
+turns in a chat keep the tokens that the model generated, if possible (`verbatim.py`).
 """
 
 from __future__ import annotations
@@ -31,13 +28,13 @@ from gateway.tenant_limits import Limits
 
 # The number of pieces at a rendered chat's end that are searched for tags that open the answer's
 # reasoning.
-_TAIL = 4  # pieces at the end
+_TAIL = 4
 _TAIL_CHARS = 256
 _LAST_CHARS = 32  # number of characters before an answer that may change the answer's first token
 
 
 class PromptTokens:
-    """The tokeniser of all kinds of prompts. Usable from any thread."""
+    """The tokeniser of all kinds of prompts. Thread-safe."""
 
     def __init__(
         self,
@@ -47,10 +44,10 @@ class PromptTokens:
         texts: TextMemory | None = None,
         verdicts: Verdicts | None = None,
     ) -> None:
-        """Render every chat by its template alone if there are no `turns`.
+        """Make a tokeniser; without `turns`, the template alone renders every chat.
 
-        If `texts` is None every text is tokenised whole; if `verdicts` is None every shape is
-        judged anew.
+        Without `texts` every text is tokenised whole. Without `verdicts` every shape is judged
+        anew.
         """
         self._verdicts = verdicts
         self._tokenizer = tokenizer
@@ -60,9 +57,9 @@ class PromptTokens:
         self._turns = turns
 
     def check_sizes(self, prompts: Sequence[Prompt], asked: PromptContext, limits: Limits) -> None:
-        """Raise BadRequest if a prompt's size shows, before any work, that the prompt is too long.
+        """Raise BadRequest for a prompt whose size alone shows that it is too long.
 
-        Else a request could have many prompts tokenised before its last prompt is refused.
+        Otherwise many prompts could be tokenised before the request's last prompt is refused.
         """
         context = min(limits.max_request_tokens or asked.most, asked.most)
         is_tenants = context < asked.most
@@ -102,8 +99,8 @@ class PromptTokens:
     ) -> Steps[tuple[TokenIds, Tokenised]]:
         """Tokenise a prompt's text before its modules, and its text after them.
 
-        Raises the BadRequest errors of `tokenised`, and BadRequest for a chat that has no place for
-        modules.
+        Raises the BadRequest errors of `tokenised`. Also raises BadRequest for a chat that has no
+        place for modules.
         """
         special, nothing = add_special_tokens, Rendered(("",))
         if isinstance(prompt, np.ndarray):
@@ -121,7 +118,7 @@ class PromptTokens:
         return head, self._of_chat(prompt, None, (SplicedChat(after), ids), asked)
 
     def alone(self, text: str, most: int, asked: PromptContext) -> Steps[TokenIds | None]:
-        """Tokenise a module's text, or a value of its parameters; return None for more than `most`
+        """Tokenise a module's text, or a parameter's value; return None for more than `most`
         tokens.
 
         A long text is cut where a cut does not change its tokens, and its pieces are remembered.
@@ -169,7 +166,7 @@ class PromptTokens:
         return chat or turns.spliced(prompt, keys, self._render, asked.ends)
 
     def _keeps_thoughts(self, chat: ChatPrompt, asked: PromptContext) -> bool:
-        """Tell whether thoughts are to be kept that the template would drop."""
+        """Return whether to keep thoughts that the template would drop."""
         variables = {**self._chats.variables, **self._variables(chat)}
         wants = variables.get(PRESERVE_THINKING) is True
         return wants and not self._chats.keeps_thoughts(variables, self._judged(asked))
@@ -177,7 +174,7 @@ class PromptTokens:
     def _with_turns(
         self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool
     ) -> Steps[tuple[SplicedChat, TokenIds] | None]:
-        """Tokenise the chat with its turns put back; None if the chat is then too long."""
+        """Tokenise the chat with its generated turns; return None if it is then too long."""
         special = add_special_tokens
         try:
             ids = yield from self._joined(chat, asked, add_special_tokens=special)
@@ -207,7 +204,6 @@ class PromptTokens:
     def _joined(
         self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool
     ) -> Steps[TokenIds]:
-        """Join the tokens of all parts of a chat."""
         special, found, size = add_special_tokens, list[TokenIds](), 0
         for place, part in enumerate(chat.parts()):
             if isinstance(part, Rendered):
@@ -249,7 +245,6 @@ class PromptTokens:
         return token_ids
 
     def _check(self, chat: ChatPrompt, asked: PromptContext) -> None:
-        """Raise BadRequest for a chat that the template would not show whole."""
         self._chats.check(
             chat.messages,
             add_generation_prompt=chat.add_generation_prompt,
@@ -264,7 +259,6 @@ class PromptTokens:
         return self._verdicts.of(asked.tenant_id, asked.namespace)
 
     def _variables(self, chat: ChatPrompt) -> dict[str, Scalar]:
-        """Return a chat's variables, and the dialect's variables that the operator does not set."""
         set_by_operator = self._chats.variables
         implied = chat.implied.items()
         others = {name: value for name, value in implied if name not in set_by_operator}
@@ -303,7 +297,7 @@ def _checked(token_ids: TokenIds, asked: PromptContext) -> TokenIds:
 
 
 def _has_more_bytes(text: str | Rendered, most: int) -> bool:
-    """Tell whether `text` has over `most` bytes of UTF-8; a character has up to four."""
+    """Return whether `text` has over `most` bytes of UTF-8. A character has up to four bytes."""
     if len(text) > most or 4 * len(text) <= most:
         return len(text) > most
     return len((text if isinstance(text, str) else text.text).encode()) > most

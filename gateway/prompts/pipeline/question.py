@@ -1,11 +1,9 @@
-"""The place in a chat's tokens where the last message's text begins, if the message is a user's.
+"""The place in a chat's tokens where the last user message's text begins.
 
-Prompts with other questions about the same documents differ from this place on, so an engine of a
-model with recurrent layers keeps a recurrent state before this place. The place is a hint. It is
-found by the message's text in the rendered chat: nothing is rendered twice, and only the text
+Prompts with other questions about the same documents differ from this place on. For a model with
+recurrent layers, the engine keeps a recurrent state before this place. The place is a hint. It is
+found by the message's text in the rendered chat, so nothing is rendered twice. Only the text
 between the last control token and the message's text is tokenised again.
-
-Knows: rendered chats and their tokens. Does not know: blocks, or which states are kept.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from gateway.prompts.pipeline.tokenised import Tokenised
 from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.tokenizer import Tokenizer
 
-_MOST = 1 << 14  # maximum number of characters to be tokenised again, which takes some milliseconds
+_MOST = 1 << 14  # maximum number of characters to tokenise again, which takes some milliseconds
 
 
 def question_start(prompt: Prompt, found: Tokenised, tokenizer: Tokenizer) -> int:

@@ -1,7 +1,4 @@
-"""The bounds that the model and its context set on a request's sampling.
-
-Knows: vocabulary and context length. Does not know: how a prompt becomes tokens.
-"""
+"""The limits that the model and its context set on a request's sampling."""
 
 import msgspec
 import numpy as np
@@ -15,7 +12,7 @@ _SEEDS = 2**64
 
 
 def param_of(prompt: Prompt) -> str:
-    """Name the request's field that contains its prompt."""
+    """Return the request field that contains the prompt."""
     return "messages" if isinstance(prompt, ChatPrompt) else "prompt"
 
 
@@ -48,7 +45,7 @@ def within_context(
 
 
 def of_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
-    """Return `sampling` with a seed for this choice, which follows from the request's seed."""
+    """Return `sampling` with this choice's seed, which follows from the request's seed."""
     if sampling.seed is None or choice == 0:
         return sampling
     wrapped = (sampling.seed + choice + _SEEDS // 2) % _SEEDS - _SEEDS // 2

@@ -1,7 +1,4 @@
-"""The context for which a prompt is tokenised, its tokens, and the errors of token ids.
-
-Knows: contexts and vocabularies. Does not know: tokenizers (`prompt_tokens.py`).
-"""
+"""The context for which a prompt is tokenised, its tokens, and the errors of token ids."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ class PromptContext:
     """The tenant and the context for which a prompt is tokenised."""
 
     tenant_id: str
-    namespace: Namespace  # namespace of the blocks that are not shared with everyone
+    namespace: Namespace  # namespace of the tenant's private blocks
     most: int  # maximum number of tokens of a prompt
-    room: int  # number of tokens to leave free below `most` when turns are put back
+    room: int  # number of tokens to leave free below `most` when generated turns are put back
     vocab_size: int
     ends: tuple[int, ...]  # tokens at which the model stops
 
@@ -43,7 +40,7 @@ class Tokenised:
     prefill: str = ""  # the text that the answer continues
     origin: Origin | None = None  # chat and place of the answer, if the answer is to be remembered
     last_text: str = ""  # the end of a rendered chat's text after its last control token
-    rendered: Rendered | None = None  # the rendered chat; None: the prompt is no chat
+    rendered: Rendered | None = None  # None: the prompt is no chat
 
 
 def check_ids(token_ids: TokenIds, vocab_size: int, param: str) -> None:

@@ -1,8 +1,7 @@
 """The renderer of chats into prompts, by the chat template of the model directory.
 
-Clients only supply values for a template, and control tokens in these values are text:
-`content_marks.py` tells them apart from the control tokens that the template wrote. Probing has
-found out which chats the template takes (`probing.py`).
+Clients supply only values for a template. A control token in a value is plain text.
+`content_marks.py` tells it apart from the control tokens that the template writes.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ class _Chat:
 
     @property
     def given(self) -> Given:
-        """The template's inputs that come with the request."""
         return {"variables": self.variables, "messages": self.messages, "tools": self.tools}
 
 
@@ -56,10 +54,10 @@ class ChatTemplate:
         control: ControlTokens | None = None,
         variables: Mapping[str, Scalar] | None = None,
     ) -> None:
-        """Compile a template, which may write the `control` tokens. `tokens`: special tokens by
-        name.
+        """Compile a template, which may write the `control` tokens.
 
-        `variables`: defaults for chats that do not set them.
+        `tokens` has special tokens by name. `variables` are defaults for chats that do not set
+        them.
         """
         self.variables = variables or {}
         self._control = control or ControlTokens()
@@ -79,8 +77,7 @@ class ChatTemplate:
         variables: Mapping[str, Scalar] | None = None,
         own: Path | None = None,
     ) -> ChatTemplate | None:
-        """Load a model directory's template, or the operator's `own`; return None if there is no
-        template.
+        """Load a model directory's template, or the operator's `own`; None without a template.
 
         Raises ModelFileBroken.
         """
@@ -91,7 +88,7 @@ class ChatTemplate:
         return cls(sources[DEFAULT], tokens, sources.get(TOOL_USE), control, variables)
 
     def telling(self, tools_text: ToolsText | None) -> ChatTemplate:
-        """Return a copy of the template that shows tools by `tools_text` if it shows none now."""
+        """Return a copy that shows tools by `tools_text` if the template itself shows no tools."""
         told = copy(self)
         told._tool_use = self._tool_use.telling(tools_text)
         if self._plain is self._tool_use:
@@ -114,9 +111,9 @@ class ChatTemplate:
     ) -> Rendered:
         """Render the chat as text and control tokens; raise BadRequest if the template refuses it.
 
-        With `continue_final_message` the text ends with the last message's text, so that the model
-        continues this text. `variables` cannot replace the inputs that every template is given. The
-        template decides whether and where the model sees `tools`.
+        With `continue_final_message` the text ends with the last message's text, which the model
+        continues. `variables` cannot replace the inputs that every template receives. The template
+        decides whether and where the model sees `tools`.
         """
         asked = {**self.variables, **(variables or {})}
         chat = _Chat(messages, tools or None, asked, asks=add_generation_prompt)
@@ -131,17 +128,16 @@ class ChatTemplate:
         tools: Sequence[Tool] | None = None,
         judged: Judged = afresh,
     ) -> None:
-        """Raise BadRequest that names the first message that the template does not show in its
-        place.
+        """Raise BadRequest for the first message that the template does not show in its place.
 
-        `judged` keeps verdicts on shapes.
+        `judged` stores verdicts on shapes.
         """
         asked = {**self.variables, **(variables or {})}
         asks, has_tools = add_generation_prompt, bool(tools)
         self._of(tools).check(messages, asked, judged, has_tools=has_tools, asks=asks)
 
     def keeps_thoughts(self, variables: Mapping[str, Scalar], judged: Judged = afresh) -> bool:
-        """Tell whether all thoughts sent back are shown, in chats with these variables."""
+        """Return whether chats with these variables show all thoughts that clients send back."""
         return self._tool_use.keeps_thoughts(variables, judged)
 
     def limits(self) -> dict[str, list[Limit]]:
@@ -169,9 +165,7 @@ class ChatTemplate:
         return Rendered(begun.pieces, prefill.text or prefill.thought)
 
     def _begun(self, chat: _Chat, prefill: Prefill, *, opens: bool) -> Rendered:
-        """Render the chat before a prefill; `opens`: whether the prefill itself opens the
-        reasoning.
-        """
+        """Render the chat before a prefill; `opens`: whether the prefill opens the reasoning."""
         asked = replace(chat, messages=chat.messages[:-1], asks=True)
         if opens and self.reasoning is not None:
             text, mark = self._text(asked)
@@ -201,7 +195,7 @@ class ChatTemplate:
     def _text(self, chat: _Chat) -> tuple[str, str]:
         """Render the chat's text; return the text and its break character.
 
-        The character breaks up the request's control tokens; "" if the request has none.
+        The character is "" if the request has no control tokens to break up.
         """
         template = self._of(chat.tools)
         fitted = replace(chat, messages=template.fitted(chat.messages))
@@ -218,10 +212,9 @@ class ChatTemplate:
             raise template.refusal(refused, **chat.given, asks=chat.asks) from None
 
     def _marked_text(self, given: Given, mark: str, text_of: Callable[[Given], str]) -> str:
-        """Render the chat, whose control tokens and near-tokens are broken up by the break
-        character.
+        """Render the chat with its control tokens and near-tokens broken up by `mark`.
 
-        Near-tokens stay whole if breaking them up changes the rest of the text: a template may
+        Near-tokens stay whole if breaking them up changes the rest of the text. A template may
         compare a short string with a near-token, such as a mode named `think`.
         """
 

@@ -1,8 +1,8 @@
-"""A compiled chat template, run in jinja2's immutable sandbox and within a bound of work.
+"""A compiled chat template, run in jinja2's immutable sandbox with a limit on its work.
 
-The template is code by the model's maker, and gets the inputs that the library `transformers`
-gives. The code is rewritten to count its steps: each round of a loop and each call of a macro. So a
-template that does not end is refused like a template that raises.
+The publisher of a model writes the template as code. The template gets the inputs that the library
+`transformers` gives. The code is rewritten to count each round of a loop and each call of a macro.
+A template that does not end is refused like a template that raises.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class TemplateBroken(ModelFileBroken):
     """The error of a model's chat template that does not compile."""
 
 
-# The errors that a template may raise; their messages may quote the prompt.
+# The errors that a template may raise. Their messages may quote the prompt.
 _BREAKS = (
     jinja2.TemplateError,
     ArithmeticError,
@@ -35,7 +35,7 @@ _BREAKS = (
 
 
 class CannotRender(Exception):
-    """The error of a rendering that failed. `said`: the reason that the template gave, if any."""
+    """The error of a rendering that failed; `said` is the template's reason, if any."""
 
     def __init__(self, said: str | None = None) -> None:
         super().__init__(said or "")
@@ -43,7 +43,7 @@ class CannotRender(Exception):
 
 
 class CompiledTemplate:
-    """A compiled template. Immutable; for any thread."""
+    """A compiled template. Immutable and thread-safe."""
 
     def __init__(
         self, source: str, tokens: Mapping[str, str], most_steps: int = MOST_STEPS
@@ -72,9 +72,7 @@ class CompiledTemplate:
 
 
 class _Metered(NodeTransformer):
-    """A rewriter of templates: it adds counts of steps to loops, macros and comparisons, and bounds
-    the sizes of values.
-    """
+    """Rewrites templates to count steps and to limit the sizes of values."""
 
     def visit_For(self, node: jinja2.nodes.For) -> jinja2.nodes.Node:
         if node.test is not None:
@@ -100,9 +98,8 @@ class _Metered(NodeTransformer):
         return node if node.ctx != "load" or _is_constant(node) else _filtered(node, WHOLE)
 
     def visit_Compare(self, node: jinja2.nodes.Compare) -> jinja2.nodes.Node:
-        """Bound comparisons; a comparison with a constant costs no more than the
-        constant's size.
-        """
+        """Limit comparisons. A comparison with a constant costs no more than the constant's
+        size."""
         self.generic_visit(node)
         compared = [node.expr, *(one.expr for one in node.ops)]
         if len(compared) > 2 or not any(map(_is_constant, compared)):

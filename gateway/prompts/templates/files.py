@@ -1,8 +1,9 @@
 """The files of a model's directory with its chat templates and special tokens.
 
-The files are those that `transformers` reads: chat_template.jinja, and further templates by name in
-additional_chat_templates/; without chat_template.jinja, tokenizer_config.json, or a processor's
-older chat_template.json. A file that the operator names replaces all of these files.
+`transformers` reads the same files. chat_template.jinja is the template, and
+additional_chat_templates/ has further templates by name. Without chat_template.jinja, the template
+is in tokenizer_config.json, or in a processor's older chat_template.json. A file that the operator
+names replaces all these files.
 """
 
 from pathlib import Path
@@ -18,8 +19,9 @@ _NO_BOUND = 1e18
 
 
 def template_sources(model_dir: Path, own: Path | None = None) -> dict[str, str]:
-    """Read the templates by name, or the operator's `own`; an empty template raises
-    ModelFileBroken.
+    """Read the templates by name, or the operator's `own`.
+
+    An empty template raises ModelFileBroken.
     """
     if own is not None:
         return {DEFAULT: _text(own)}
@@ -45,8 +47,9 @@ def special_tokens(model_dir: Path) -> dict[str, str]:
 
 
 def tokenizer_config(model_dir: Path) -> dict[str, Any]:
-    """Read tokenizer_config.json; return {} if there is no such file. Raises ModelFileBroken if the
-    file is not JSON.
+    """Read tokenizer_config.json; return {} without this file.
+
+    Raises ModelFileBroken if the file is not JSON.
     """
     return _json(model_dir / "tokenizer_config.json")
 
@@ -54,7 +57,7 @@ def tokenizer_config(model_dir: Path) -> dict[str, Any]:
 def tokenizer_info(model_dir: Path, own: Path | None = None) -> dict[str, Any]:
     """Describe the tokenizer: tokenizer_config.json without paths, tokens as texts.
 
-    The description has the chat template in use, and transformers' name of the tokenizer's class.
+    The description has the chat template in use, and the tokenizer's class in transformers.
     """
     config = {
         name: _as_text(value)
@@ -75,7 +78,7 @@ def _as_text(value: Any) -> Any:
 
 
 def _is_bound(value: Any) -> bool:
-    """Return whether a value is a bound; a huge number stands for no bound."""
+    """Return whether a value is a limit. A huge number stands for no limit."""
     return not isinstance(value, int | float) or value < _NO_BOUND
 
 

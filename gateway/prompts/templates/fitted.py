@@ -1,9 +1,7 @@
-"""A chat template with its traits, which fits and renders chats, and finds messages not shown.
+"""A chat template with its traits, which fits and renders chats, and finds hidden messages.
 
-Traits are found with small chats, which cannot cover every case. So the shape of each chat is
-rendered too, and a chat with a message that the template would still leave out is refused.
-
-Knows: messages, and how a template renders them. Does not know: control tokens.
+Traits are found with small chats, which cannot cover every case. The shape of each chat is
+therefore rendered too. A chat with a message that the template leaves out is refused.
 """
 
 from __future__ import annotations
@@ -39,17 +37,16 @@ Variables = Mapping[str, Any]
 
 
 class FittedTemplate:
-    """A chat template that fits, renders and checks chats by its traits. Usable from any thread."""
+    """A chat template that fits, renders and checks chats by its traits. Thread-safe."""
 
     def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
-        """Compile the template, and find its traits. Raises TemplateBroken."""
         self._template = CompiledTemplate(source, tokens)
         self.source = source
         self.traits = find_traits(self._template)
         self._tools_text: ToolsText | None = None
 
     def telling(self, tools_text: ToolsText | None) -> FittedTemplate:
-        """Return a copy of the template that shows tools by `tools_text` if it shows none now."""
+        """Return a copy that shows tools by `tools_text` if the template itself shows no tools."""
         told = copy(self)
         told._tools_text = None if self.traits.shows_tools else tools_text
         return told
@@ -71,8 +68,9 @@ class FittedTemplate:
         *,
         asks: bool,
     ) -> str:
-        """Render a fitted chat, followed by the beginning of an answer if `asks`; raise
-        CannotRender.
+        """Render a fitted chat, followed by the beginning of an answer if `asks`.
+
+        Raises CannotRender.
         """
         if tools and self._tools_text is not None:
             messages = with_system(messages, self._tools_text(tools), self.traits)
@@ -80,7 +78,8 @@ class FittedTemplate:
         return self._template.render({**variables, **given})
 
     def shows_thoughts(self, spelled: str, variables: Variables) -> bool:
-        """Tell whether a small chat, spelled as in `probing.py`, is shown with all its thoughts."""
+        """Return whether a small chat, spelled as in `probing.py`, is shown with all its
+        thoughts."""
         said = chat_of(spelled)
         tools = ONE_TOOL if "c" in spelled else None
         try:
@@ -90,7 +89,7 @@ class FittedTemplate:
         return all(thought in text for thought in thoughts_of(said))
 
     def keeps_thoughts(self, variables: Variables, judged: Judged = afresh) -> bool:
-        """Tell whether all thoughts are kept, and a growing chat's earlier text never changes."""
+        """Return whether thoughts are kept and a growing chat's earlier text never changes."""
         chats, grown = ("u ar u", "u arc t", "u arc t a u"), ("s u ar u", "s u arc t")
         return judged(
             ("keeps", sorted(variables.items())),
@@ -101,7 +100,7 @@ class FittedTemplate:
         )
 
     def _is_begin(self, spelled: str, longer: str, variables: Variables) -> bool:
-        """Tell whether the longer chat's rendering begins with the shorter chat's rendering."""
+        """Return whether the longer chat's rendering begins with the shorter chat's rendering."""
         chats = ((spelled, False), (spelled, True), (longer, True))
         try:
             shown, asked, after = (
@@ -128,11 +127,10 @@ class FittedTemplate:
         has_tools: bool,
         asks: bool,
     ) -> None:
-        """Raise BadRequest that names the first message that the template does not show in its
-        place.
+        """Raise BadRequest for the first message that the template does not show in its place.
 
-        Raises BadRequest that names the tools if the template shows tools in other chats, but not
-        in this chat. `judged` keeps the verdict on a shape.
+        Raises BadRequest for the tools if the template shows tools only in other chats. `judged`
+        stores the verdict on a shape.
         """
         kinds = kinds_of(messages)
         short = shortened(kinds)
@@ -156,7 +154,7 @@ class FittedTemplate:
     def _missed(
         self, kinds: Sequence[TurnKind], variables: Variables, has_tools: bool, asks: bool
     ) -> int | Literal["tools"] | None:
-        """Find the first message of a shape, or its tools, that the template would not show.
+        """Find the first hidden message of a shape, or "tools" for hidden tools.
 
         Returns None if the template shows all of the shape, or refuses the shape.
         """
@@ -181,7 +179,7 @@ class FittedTemplate:
         *,
         asks: bool,
     ) -> BadRequest:
-        """Make the error for a chat that cannot be rendered, with the field at fault."""
+        """Make the error for a chat that cannot be rendered, with the wrong field."""
         if refused.said is None:
             what = "cannot render these messages"
         else:

@@ -1,11 +1,9 @@
 """The fitting of a chat to a template's traits, so that no text is lost or moved.
 
-A message that the template would refuse, drop or move becomes a user's turn in its place; turns
-that must alternate are joined. How a message is fitted depends only on the messages before it. So a
-longer chat begins like the shorter chat, and finds that beginning in the cache. (Calls and their
-results are fitted together: while results are missing, no answer is requested.)
-
-Knows: messages and traits. Does not know: templates, or the form of their inputs (`forms.py`).
+A message that the template would refuse, drop or move becomes a user's turn in its place. Turns
+that must alternate are joined. The fitted form of a message depends only on the messages before it.
+A longer chat therefore begins like the shorter chat, and its beginning is found in the cache. Calls
+are fitted together with their results.
 """
 
 import json
@@ -28,7 +26,7 @@ from gateway.prompts.chats.messages import (
 )
 from gateway.prompts.chats.traits import TemplateTraits
 
-_BETWEEN = "\n\n"  # text between the texts of messages that are joined into one
+_BETWEEN = "\n\n"  # text between the texts of joined messages
 
 
 def fitted(messages: Sequence[Message], traits: TemplateTraits) -> list[Message]:
@@ -70,7 +68,6 @@ def _systems(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Me
 def _led(
     system: Message, following: Sequence[Message], traits: TemplateTraits
 ) -> Iterator[Message]:
-    """Begin a chat with one system message, or with a user's turn that holds the system text."""
     if traits.leading_system == "one":
         yield system
     elif following and following[0].role == "user":
@@ -97,9 +94,7 @@ def _calls(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Mess
 
 
 def _last_turn(messages: Sequence[Message]) -> int:
-    """Find the index of the last message that is neither a call nor a result; -1 if
-    there is none.
-    """
+    """Return the index of the last message that is neither a call nor a result, or -1."""
     for place in reversed(range(len(messages))):
         message = messages[place]
         if message.role == "user" or (message.role == "assistant" and not _has_calls(message)):
@@ -130,10 +125,10 @@ def _answered(
 
 
 def _place(result: Message, at: int, numbers: Mapping[str | None, int], count: int) -> int:
-    """Return the number of the call that `result`, at place `at`, answers; `count` if there is no
-    such call.
+    """Return the number of the call that `result`, at place `at`, answers.
 
-    `numbers`: the numbers of the `count` calls, by the calls' ids.
+    `numbers` are the numbers of the `count` calls, by the calls' ids. The result is `count` if
+    there is no such call.
     """
     call_id = next((part.call_id for part in result.parts if isinstance(part, ToolResult)), None)
     if call_id is None:
@@ -142,7 +137,6 @@ def _place(result: Message, at: int, numbers: Mapping[str | None, int], count: i
 
 
 def _named(result: Message, called: Sequence[ToolCall]) -> Message:
-    """Add the name of the called tool to `result`."""
     return replace(result, name=called[0].name) if called and result.name is None else result
 
 
@@ -161,9 +155,8 @@ def _beside_calls(
 
 
 def _as_text(message: Message) -> Message:
-    """Write calls into the text of `message`, in the form in which most models saw calls in
-    training.
-    """
+    """Write calls into the text of `message`, in the form that is most frequent in training
+    data."""
     calls = (part for part in message.parts if isinstance(part, ToolCall))
     spelled = [json.dumps(_spelled(call), ensure_ascii=False) for call in calls]
     said = [part for part in message.parts if isinstance(part, Text)]
@@ -181,7 +174,7 @@ def _thought(parts: Sequence[Part]) -> tuple[Reasoning]:
 
 
 def _rows(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
-    """Join turns that must alternate; add an empty user's turn where a user's turn must precede."""
+    """Join turns that must alternate, and add an empty user's turn before a turn that needs one."""
     run: list[Message] = []  # messages that become one message; only the last may have calls
     for message in messages:
         if _says_nothing(message) and not traits.empty_answers:
@@ -226,7 +219,7 @@ def _says_nothing(message: Message) -> bool:
 
 
 def _needs_user(last: Message | None, message: Message, traits: TemplateTraits) -> bool:
-    """Tell whether a user's turn, even an empty one, must come before the assistant's."""
+    """Return whether a user's turn, perhaps empty, must come before the assistant's turn."""
     if last is None or last.role == "system":
         return not traits.assistant_first
     is_next = last.role == "assistant" and not _has_calls(last) and _has_calls(message)
@@ -238,7 +231,7 @@ def _as_user(result: Message) -> Message:
 
 
 def _joined(messages: Sequence[Message]) -> Message:
-    """Join messages into one message with all their texts; only the last message may have calls."""
+    """Join messages into one message with all their texts. Only the last may have calls."""
     first = messages[0]
     parts = [part for message in messages for part in message.parts]
     said = _text([part for part in parts if isinstance(part, Text | ToolResult)])
@@ -250,6 +243,5 @@ def _joined(messages: Sequence[Message]) -> Message:
 
 
 def _text(parts: Sequence[Part], between: str = _BETWEEN) -> str:
-    """Join the texts of all parts that are not blank."""
     texts = [part.text for part in parts if not isinstance(part, ToolCall)]
     return between.join(text for text in texts if text.strip())

@@ -2,8 +2,6 @@
 
 Each function here raises TooMuchWork for a result that would be too long. Filters and operators
 without a function here return results about as long as their inputs.
-
-Knows: Python's and jinja2's functions for texts. Does not know: templates.
 """
 
 import re
@@ -89,7 +87,7 @@ def rounded(_: Any, precision: Any = 0, *__: Any) -> None:
 
 
 def summed(_: Any, __: Any = None, start: Any = 0, **___: Any) -> None:
-    """Refuse sums of other values than numbers: lists would be copied for each item."""
+    """Refuse sums of other values than numbers, since lists would be copied for each item."""
     if not isinstance(start, int | float):
         raise TooMuchWork
 
@@ -101,7 +99,7 @@ def split(text: str, sep: Any = None, *_: Any, **__: Any) -> None:
 
 
 def listed(value: Any, *_: Any, **__: Any) -> None:
-    """Check the length of a list of the items in `value`; a text is a list of characters."""
+    """Check the length of a list of the items in `value`. A text is a list of characters."""
     if isinstance(value, str):
         check_count(len(value))
 
@@ -118,9 +116,7 @@ def as_text(value: Any, *_: Any, **__: Any) -> None:
 
 
 def compared(left: Any, right: Any) -> None:
-    """Check the size of two values that are compared, or of two values, one of which is searched
-    for in the other.
-    """
+    """Check the size of two values before they are compared, or one is searched in the other."""
     extent(left)
     extent(right)
 
@@ -149,7 +145,7 @@ def raised(left: Any, right: Any) -> None:
 
 
 def remainder(left: Any, right: Any) -> None:
-    """Check the size of a `%`-formatted text; the remainder of numbers is small."""
+    """Check the size of a `%`-formatted text. The remainder of numbers is small."""
     if isinstance(left, str):
         percent_formatted(left, right)
 

@@ -1,6 +1,4 @@
-"""The kinds of chats that a template does not take, and the workarounds, in words for
-an operator.
-"""
+"""The chats that a template does not take, in words for an operator."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +10,7 @@ from gateway.prompts.templates.fitted import FittedTemplate, Variables
 
 
 class Limit(Struct, frozen=True):
-    """A kind of message or turn that a template does not take, and its workaround."""
+    """A kind of message or turn that a template does not take, and the workaround."""
 
     cannot: str
     instead: str
@@ -76,7 +74,7 @@ _KEPT_THOUGHTS = Limit("thinking of earlier turns", "kept where the turn was gen
 
 
 def limits_of(template: FittedTemplate, variables: Variables) -> list[Limit]:
-    """List what a template does not take in chats with these variables."""
+    """List the kinds of messages that a template does not take in chats with these variables."""
     traits = template.traits
     known = [limit for name, value, limit in _OF_TRAITS if getattr(traits, name) == value]
     if not traits.shows_tools:
@@ -85,7 +83,6 @@ def limits_of(template: FittedTemplate, variables: Variables) -> list[Limit]:
 
 
 def _dropped(template: FittedTemplate, variables: Variables) -> Iterator[Limit]:
-    """Yield a limit if the template leaves thoughts out of the prompt."""
     if template.shows_thoughts("u ar u", variables):
         return
     if variables.get(PRESERVE_THINKING) is True:

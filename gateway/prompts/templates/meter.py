@@ -1,7 +1,4 @@
-"""The meter of a rendering: its steps, its time, and the sizes of its values.
-
-Knows: steps, processor time, characters and values. Does not know: templates.
-"""
+"""The meter of a rendering: its steps, its time, and the sizes of its values."""
 
 import time
 from collections.abc import ItemsView, Iterable, KeysView, ValuesView
@@ -11,20 +8,20 @@ from typing import Any
 from jinja2.exceptions import SecurityError
 from jinja2.utils import Namespace
 
-# maximum steps of a rendering: twice the steps of a scan of 4,096 messages for each message
+# maximum steps of a rendering; scanning 4,096 messages once for each message takes half of these
 MOST_STEPS = 1 << 23
 MOST_CHARS = 1 << 26  # maximum characters of a text that the template makes
 # maximum number of values of a list, or of values compared, sorted or written at once
 MOST_VALUES = 1 << 22
 _MOST_WRITTEN = 1 << 27  # maximum characters written by all macros together
-_MOST_SECONDS = 5.0  # maximum seconds of processor time of a rendering
-_LOOKS = 1 << 6  # number of steps from one look at the clock to the next
+_MOST_SECONDS = 5.0  # maximum processor time of a rendering in seconds
+_LOOKS = 1 << 6  # number of steps between readings of the clock
 _OF_A_VALUE = 24  # approximate number of characters of a value that is no text
 _HOLDERS = (list, tuple, dict, KeysView, ValuesView, ItemsView)
 
 
 class TooMuchWork(Exception):
-    """The error of a template that has used up its work."""
+    """The error of a template that exceeds its limit of work."""
 
 
 class Meter:
@@ -36,7 +33,7 @@ class Meter:
         self._until = time.thread_time() + _MOST_SECONDS
 
     def step(self) -> None:
-        """Count a step; read the clock now and then."""
+        """Count a step; read the clock after every `_LOOKS` steps."""
         self._steps_left -= 1
         if self._steps_left < 0:
             raise TooMuchWork
@@ -56,13 +53,13 @@ class Meter:
 
 
 def check_size(chars: int) -> None:
-    """Raise TooMuchWork for a text that would have over MOST_CHARS characters."""
+    """Raise TooMuchWork for a text of more than MOST_CHARS characters."""
     if chars > MOST_CHARS:
         raise TooMuchWork
 
 
 def check_count(values: int) -> None:
-    """Raise TooMuchWork for a list that would have over MOST_VALUES values."""
+    """Raise TooMuchWork for a list of more than MOST_VALUES values."""
     if values > MOST_VALUES:
         raise TooMuchWork
 
@@ -70,8 +67,8 @@ def check_count(values: int) -> None:
 def extent(value: Any, indent: int = 0) -> int:
     """Estimate the characters of `value` when written; raise TooMuchWork for too many.
 
-    A value that occurs several times is counted each time, as it would be written or compared.
-    `indent`: blanks before a value for each level of nesting.
+    A value that occurs several times is counted each time. `indent` is the number of blanks before
+    a value for each level of nesting.
     """
     if isinstance(value, str):
         check_size(len(value))

@@ -1,8 +1,8 @@
 """The search for a template's traits, by rendering small chats of all kinds.
 
 A question has answers, which are values of traits, and chats that tell the answers apart. For each
-answer, every chat is fitted to these values and rendered. The answer with which most chats are
-shown whole is taken; of several such answers, the first. Later questions build on earlier answers.
+answer, every chat is fitted to these values and rendered. The first answer with which most chats
+are shown whole wins. Later questions build on earlier answers.
 """
 
 from collections.abc import Sequence
@@ -42,12 +42,12 @@ Answer = dict[str, Any]  # values of traits
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A question about traits, with its chats, each written as a string of roles (s, u, a and t, as
-    in `_ROLES`).
+    """A question about traits, with its chats.
 
-    More letters may follow the assistant's: `c` for each call, `x` for a text beside calls, `r` for
-    reasoning, `0` for an empty message. Results answer the calls before them, in order. Chats with
-    calls, and chats that begin with `+`, have tools.
+    A chat is written as a string of roles (s, u, a and t, as in `_ROLES`). More letters may follow
+    the assistant's: `c` for each call, `x` for a text beside calls, `r` for reasoning, `0` for an
+    empty message. Results answer the calls before them, in order. Chats with calls, and chats that
+    begin with `+`, have tools.
     """
 
     answers: tuple[Answer, ...]
@@ -128,7 +128,7 @@ class _Probe:
         return best
 
     def shows(self, chat: str, traits: TemplateTraits) -> bool:
-        """Tell whether all of a chat is shown, once and in order, thoughts included."""
+        """Return whether all of a chat is shown, once and in order, thoughts included."""
         said = chat_of(chat.removeprefix("+"))
         tools = ONE_TOOL if chat.startswith("+") or "c" in chat else None
         text = self._text(said, traits, tools)
@@ -139,19 +139,16 @@ class _Probe:
         return all(text.count(thought) == 1 for thought in thoughts_of(said))
 
     def shows_one_tool(self, traits: TemplateTraits) -> bool:
-        """Tell whether the template shows a complete tool in some fitted chat."""
         forms = (traits, replace(traits, content_parts=True))
         return any(shows_tool(self._text(chat_of("u"), one, ONE_TOOL)) for one in forms)
 
     def shows_tools(self, traits: TemplateTraits) -> bool:
-        """Tell whether incomplete tools are shown, which have only a name, or parameters without
-        descriptions.
-        """
+        """Return whether the template shows tools that lack parameters or descriptions."""
         said = chat_of("u")
         return all("look_up" in self._text(said, traits, [tool]) for tool in _BARE_TOOLS)
 
     def takes_long_ids(self, traits: TemplateTraits) -> bool:
-        """Tell whether a call's id may have over nine characters, if calls are shown."""
+        """Return whether a call's id may have over nine characters, if calls are shown."""
         said = chat_of("u ac t")
         long_ids = [_with_long_ids(message) for message in said]
         texts = [self._text(one, traits, ONE_TOOL) for one in (said, long_ids)]
@@ -160,16 +157,16 @@ class _Probe:
         )
 
     def shows_ids(self, traits: TemplateTraits) -> bool:
-        """Tell whether results are shown with the ids of their calls."""
+        """Return whether results are shown with the ids of their calls."""
         said = chat_of("u acc t t")
         text = self._text(said, traits, ONE_TOOL)
         ids = [part.id for message in said for part in message.parts if isinstance(part, ToolCall)]
         return all(text.count(one or "") > 1 for one in ids)
 
     def numbers_of_calls(self, traits: TemplateTraits) -> Literal["no", "chat", "turn"]:
-        """Tell whether calls are named by ids with numbers, as Kimi's templates name them.
+        """Return whether call ids contain numbers, as in Kimi's templates.
 
-        Such templates write these ids themselves, or show only a call's id and arguments.
+        These templates write the ids themselves, or show only a call's id and arguments.
         """
         name = ONE_TOOL[0]["function"]["name"]
         asked, called = (self._text(chat_of(one), traits, ONE_TOOL) for one in ("u", "u ac"))
@@ -185,7 +182,7 @@ class _Probe:
     def _text(
         self, messages: Sequence[Message], traits: TemplateTraits, tools: Sequence[Tool] | None
     ) -> str:
-        """Render a chat's text; return "" where it cannot be rendered."""
+        """Render a chat's text, or return "" if the template refuses the chat."""
         asks = messages[-1].role != "assistant"
         given = given_of(fitted(messages, traits), tools, traits, add_generation_prompt=asks)
         try:
@@ -207,7 +204,7 @@ def _with_long_ids(message: Message) -> Message:
 
 
 def chat_of(spelled: str) -> list[Message]:
-    """Make the chat, as a shape, that a string of a `_Question` describes."""
+    """Make the chat that a string of a `_Question` describes."""
     kinds, returned = list[TurnKind](), 0
     for word in spelled.split():
         role, calls = _ROLES[word[0]], word.count("c")

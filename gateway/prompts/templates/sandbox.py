@@ -1,11 +1,9 @@
-"""jinja2's immutable sandbox with the filters and methods of published templates, bounded.
+"""The filters and methods of published templates in jinja2's immutable sandbox, with limits.
 
 Other filters and methods cannot be called, but a template may name them in a branch that is not
-taken. If a result can be much larger than its inputs, `growth.py` checks the size beforehand, and
-the clock is read at each call. All filters take the context, so that no filter runs while the
-template is compiled.
-
-Knows: jinja2. Does not know: the template, or the chat.
+taken. If a result can be much larger than its inputs, `growth.py` checks the size beforehand. The
+clock is read at each call. All filters take the context, so that no filter runs while the template
+is compiled.
 """
 
 import json
@@ -69,7 +67,7 @@ _METHODS: Mapping[str, Growth | None] = {
     "join": growth.joined,
     "replace": growth.replaced,
 }
-# comparisons, which the meter bounds
+# comparisons, whose size the meter limits
 _TESTS = _words("eq equalto == ne != lt lessthan < le <= gt greaterthan > ge >= in")
 _GLOBALS = ("range", "dict", "namespace")
 
@@ -79,7 +77,7 @@ class Refused(jinja2.TemplateError):
 
 
 class _GenerationTag(jinja2.ext.Extension):
-    """`{% generation %}` encloses assistant text for training; here only its body is rendered."""
+    """The tag `{% generation %}`, which encloses text for training. Only its body is rendered."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
 
@@ -92,7 +90,6 @@ class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(growth.OF_OPERATORS)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Apply an operator unless its result would be too large."""
         growth.OF_OPERATORS[operator](left, right)
         return super().call_binop(context, operator, left, right)
 
@@ -184,7 +181,6 @@ def _whole(context: Context, value: Any) -> Any:
 
 @jinja2.pass_context
 def _written(context: Context, value: Any) -> Any:
-    """Count the characters of `value` as text, and return it."""
     _meter(context).wrote(len(value) if isinstance(value, str) else extent(value))
     return value
 
@@ -206,14 +202,14 @@ def _listed(value: Any) -> Any:
 
 
 def environment() -> ImmutableSandboxedEnvironment:
-    """Make an environment whose renderings are given a Meter by the name METER."""
+    """Make an environment whose renderings receive a Meter by the name METER."""
     made = _Environment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[_GenerationTag, jinja2.ext.loopcontrols],
         finalize=_written,
     )
-    # Writes plain JSON: jinja2's own filter escapes characters for HTML, which models never saw in
+    # Writes plain JSON. jinja2's own filter escapes characters for HTML, which models never saw in
     # training.
     to_json = partial(json.dumps, ensure_ascii=False, default=_listed)
     runs = {**made.filters, "tojson": to_json}

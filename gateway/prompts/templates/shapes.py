@@ -1,10 +1,8 @@
 """The check, on a chat's shape, that a template shows the chat whole and in order.
 
-A chat's *shape* is its speakers and kinds of parts. Another chat of this shape, whose texts are
-short words that occur nowhere else, is rendered in place of the chat: so each word is found again,
-or missed. An agent's loop repeats one kind of turn; two rounds of the loop are enough.
-
-Knows: messages. Does not know: templates.
+A chat's *shape* is its roles and kinds of parts. The check renders another chat of this shape,
+whose texts are unique short words. It then finds or misses each word. An agent's loop repeats one
+kind of turn, and two rounds of the loop are enough.
 """
 
 import re
@@ -16,7 +14,7 @@ from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 
 _WORD = re.compile(r"zq\d+qz")
-# The text that results where a template writes a list of parts as if it were a text.
+# A list of parts that a template has written as if it were a text.
 _PART = re.compile(r"""\{['"]type['"]: ?['"](?:text|thinking)""")
 _LONGEST_LOOP = 6  # maximum number of messages in one round of a loop
 _BLANK = 16  # number of characters to which a longer blank text is cut
@@ -109,16 +107,12 @@ def shape_of(kinds: Iterable[TurnKind]) -> list[Message]:
 
 
 def _id(first: int, number: int) -> str:
-    """Make an id of nine letters and digits, as some templates want; a negative `number` gives the
-    id of no call.
-    """
+    """Make an id of nine letters and digits; a negative `number` gives the id of no call."""
     return f"id{first + number:07}" if number >= 0 else "idUnknown"
 
 
 def missed(text: str, fitted: Iterable[Message]) -> str | None:
-    """Find the first word of a shape that `text` lacks, repeats or misplaces; None if there is no
-    such word.
-    """
+    """Find the first word of a shape that `text` lacks, repeats or misplaces, or return None."""
     wanted = [word for message in fitted for word in words_of(message)]
     found = _WORD.findall(text)
     if found == wanted:
@@ -128,12 +122,12 @@ def missed(text: str, fitted: Iterable[Message]) -> str | None:
 
 
 def is_whole(text: str, fitted: Sequence[Message]) -> bool:
-    """Tell whether `text` has all words of `fitted` once, in order, and shows no list of parts."""
+    """Return whether `text` has all words of `fitted` once, in order, and no list of parts."""
     return missed(text, fitted) is None and not _PART.search(text)
 
 
 def shows_tool(text: str) -> bool:
-    """Tell whether `text` describes `ONE_TOOL`, and does not just call it."""
+    """Return whether `text` describes `ONE_TOOL`, and does not just call it."""
     return _DESCRIPTION in text
 
 

@@ -1,9 +1,7 @@
-"""The verdicts on shapes of a tenant's chats; finding a verdict takes a rendering.
+"""The remembered verdicts on shapes of a tenant's chats, since a verdict takes a rendering.
 
-A tenant's verdicts make no other tenant's chat faster and take no other tenant's room, since the
-time of a chat would reveal another tenant's variables and shapes.
-
-Knows: tenants and namespaces. Does not know: what a verdict means (`fitted.py`).
+Tenants share neither verdicts nor their memory. Otherwise the time of a chat would reveal another
+tenant's variables and shapes. `fitted.py` makes and uses the verdicts.
 """
 
 import hashlib
@@ -18,7 +16,7 @@ from gateway.tenant_memory import TenantMemory
 Judge = Callable[[], bool]
 Judged = Callable[[Any, Judge], bool]  # returns the verdict on a key, which is written as JSON
 
-# Bounds on the bytes of verdicts; a verdict counts as 1024 bytes.
+# Limits on the bytes of verdicts. A verdict counts as 1024 bytes.
 _OF_TENANT = 256 << 10
 _OF_ALL = 64 << 20
 _LIFE_S = 1800.0
@@ -27,18 +25,17 @@ _LIFE_S = 1800.0
 @dataclass(frozen=True, slots=True)
 class _Verdict:
     holds: bool
-    size: int = 0  # bytes of the entry in addition to the overhead of every entry
+    size: int = 0  # bytes of the entry, without the overhead of every entry
 
 
 class Verdicts(TenantMemory[_Verdict]):
     """Verdicts on shapes of chats, by tenant and by a digest of the namespace and the shape."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Measure the age of verdicts in seconds by `clock`."""
         super().__init__(_OF_TENANT, _OF_ALL, _LIFE_S, clock)
 
     def of(self, tenant_id: str, namespace: bytes) -> Judged:
-        """Return the judge for a tenant's namespace; this judge remembers verdicts for a while."""
+        """Return the judge for a tenant's namespace. It remembers verdicts for a while."""
 
         def judged(key: Any, judge: Judge) -> bool:
             hashed = hashlib.blake2b(namespace, digest_size=32)

@@ -1,4 +1,1 @@
-"""The conversion of text to token ids: tokenizer, control tokens, long texts in chunks.
-
-Knows: texts and ids. Does not know: messages or templates.
-"""
+"""The conversion of text to token ids: tokenizer, control tokens, long texts in chunks."""

@@ -1,11 +1,11 @@
 """The tokens that give a prompt its structure, such as `<|im_start|>`, and their places in texts.
 
 A tokenizer finds its *added tokens* in a text before anything else. Added tokens that separate
-turns, or enclose tools and reasoning, are control tokens; the model's files name them
+turns, or enclose tools and reasoning, are control tokens. The model's files name them
 (`engine/models/token_marks.py`). Any other added token is plain text that the vocabulary lacked.
 
-Control tokens that come in pairs and are not special, `<think>` and `</think>`, are *markup*: a
-model's answer shows them, so a message of the assistant may contain them.
+Control tokens that are pairs and not special, such as `<think>` and `</think>`, are *markup*. A
+model's answer shows markup, so a message of the assistant may contain it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.models.token_marks import NO_MARKS, TokenMarks
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A prompt's text in pieces; every second piece is a control token of the template.
+    """A prompt's text in pieces. Every second piece is a control token of the template.
 
     The other pieces are text, even if they look like control tokens.
     """
@@ -30,11 +30,11 @@ class Rendered:
 
     @property
     def text(self) -> str:
-        """The whole text, control tokens included."""
+        """The whole text, including control tokens."""
         return "".join(self.pieces)
 
     def followed(self, more: Rendered) -> Rendered:
-        """Append `more`; the last and the first text are joined, and form no control token."""
+        """Append `more`. The last and the first text are joined, and form no control token."""
         meeting = self.pieces[-1] + more.pieces[0]
         return Rendered((*self.pieces[:-1], meeting, *more.pieces[1:]))
 
@@ -43,14 +43,12 @@ class Rendered:
 
 
 class ControlTokens:
-    """The control tokens of one tokenizer. Immutable; for any thread."""
+    """The control tokens of one tokenizer. Immutable and thread-safe."""
 
     def __init__(
         self, added: Mapping[str, bool] | None = None, marks: TokenMarks = NO_MARKS
     ) -> None:
-        """Find the control tokens; `added` maps each added token's text to its `special` flag in
-        tokenizer.json.
-        """
+        """Find the control tokens; `added` has the `special` flag of each added token's text."""
         known = added or {}
         self.tokens = frozenset(
             text for text, special in known.items() if marks.are_of(text, is_special=special)
@@ -60,7 +58,7 @@ class ControlTokens:
         self._around = re.compile(f"({self.pattern.pattern})")
 
     def split(self, text: str, mark: str = "") -> Rendered:
-        """Split `text` at control tokens, and drop `mark`, the break character, from the pieces."""
+        """Split `text` at control tokens, and remove the break character `mark` from the pieces."""
         return Rendered(tuple(piece.replace(mark, "") for piece in self._around.split(text)))
 
 
@@ -73,7 +71,7 @@ def _is_markup(text: str, added: Mapping[str, bool]) -> bool:
 def pattern_of(tokens: Iterable[str]) -> re.Pattern[str]:
     """Make a pattern that matches any of `tokens`, the longest that fits.
 
-    The pattern is a trie, so that a search takes as long for a thousand tokens as for one token.
+    The pattern is a trie, so a search takes as long for a thousand tokens as for one token.
     """
     trie: dict[str, Any] = {}
     for token in tokens:

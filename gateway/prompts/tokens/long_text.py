@@ -1,18 +1,17 @@
-"""The tokenising of long texts, chunk by chunk in little memory, with the same ids as of the whole
-text.
+"""The tokenising of long texts in chunks, which gives the same ids as the whole text.
 
-The library takes some 200 bytes for every byte of a text before it returns the ids, and cannot be
-interrupted. A text that is cut where the tokenizer splits it anyway gives the same tokens:
-byte-level tokenizers first split a text with a regular expression, and no token crosses such a
-split. All expressions in `_KNOWN` split between a letter or a digit and white space or punctuation
-(but not the apostrophe), whatever comes before and after; none looks back, or beyond a letter. NFC
-does not change such a place. So a text may be cut at such places, except within a special token,
-and a rendered chat may be cut between its pieces too. Texts of other tokenizers (SentencePiece:
-Llama 2, Mistral 7B) are not cut.
+For each byte of a text, the library takes some 200 bytes of memory before it returns the ids. It
+cannot be interrupted. A text may be cut where the tokenizer splits it anyway. Byte-level tokenizers
+first split a text with a regular expression, and no token crosses such a split. All expressions in
+`_KNOWN` split between a letter or digit and white space or punctuation other than the apostrophe.
+The text before and after does not matter. No expression looks back, or beyond a letter. NFC does
+not change such a place. A text may be cut at these places, except within a special token. A
+rendered chat may also be cut between its pieces. Texts of other tokenizers (SentencePiece: Llama 2,
+Mistral 7B) are not cut.
 
-A cut does not depend on the text after the cut. So two texts of a tenant with the same beginning
-begin with the same chunks, and with a memory only new chunks are tokenised. The last chunk of a
-text is not remembered, since a longer text has another chunk in its place.
+A cut does not depend on the text after the cut. Two texts of a tenant with the same beginning
+therefore begin with the same chunks. With a memory, only new chunks are tokenised. The last chunk
+of a text is not remembered, since a longer text has another chunk in its place.
 """
 
 import re
@@ -28,7 +27,7 @@ from gateway.prompts.tokens.text_memory import KnownText, Owner, TextMemory, key
 from gateway.prompts.tokens.tokenizer import Pipeline, TokenIds, Tokenizer
 
 CHUNK = 1 << 14  # number of characters of a chunk, tokenised in some milliseconds
-# number of characters of a remembered chunk: on average half a chunk is tokenised anew
+# number of characters of a remembered chunk; on average half a chunk is tokenised anew
 KNOWN_CHUNK = 1 << 9
 # number of remembered characters that take as long to look up as one character takes to tokenise
 _FOUND = 16
@@ -69,7 +68,7 @@ class LongTexts:
     def __init__(
         self, tokenizer: Tokenizer, memory: TextMemory | None = None, chunk: int | None = None
     ) -> None:
-        """Remember chunks in `memory`, if given. `chunk`: the number of characters of a chunk."""
+        """Remember chunks in `memory`, if given. A chunk has about `chunk` characters."""
         self._tokenizer = tokenizer
         self._memory = memory if memory is not None and memory.is_on else None
         self._chunk = chunk or (CHUNK if self._memory is None else KNOWN_CHUNK)
@@ -87,9 +86,9 @@ class LongTexts:
     ) -> Steps[TokenIds | None]:
         """Encode `text` to the ids that `Tokenizer.encode` returns.
 
-        Returns None for more than `most` ids, before the end if the text is cut into chunks. Raises
+        Returns None for more than `most` ids, possibly before the whole text is encoded. Raises
         BadRequest for a long text without a place to cut. Without an `owner` nothing is remembered.
-        If `goes_on`, known tokens follow the text: the last chunk will occur again, and is
+        If `goes_on`, known tokens follow the text. Its last chunk will then occur again, and is
         remembered too.
         """
         if not self.can_cut or (len(text) <= self._chunk and not goes_on):
@@ -128,7 +127,7 @@ class LongTexts:
         return ids, len(chunk)
 
     def _has_specials_in_front(self) -> bool:
-        """Tell whether the tokenizer adds special tokens only before a text."""
+        """Return whether the tokenizer adds special tokens only before a text."""
         bare, whole = (
             self._tokenizer.encode("a", add_special_tokens=special).tolist()
             for special in (False, True)
@@ -153,9 +152,8 @@ def chunks(text: str, uncut: Sequence[str] = (), size: int = CHUNK) -> Iterator[
 def chunks_of(
     prompt: str | Rendered, uncut: Sequence[str], size: int = CHUNK
 ) -> Iterator[str | Rendered]:
-    """Cut `prompt` into pieces of about `size` characters; in a chat, each piece ends
-    with a text.
-    """
+    """Cut `prompt` into pieces of about `size` characters. In a chat, each piece ends with a
+    text."""
     if isinstance(prompt, str):
         yield from chunks(prompt, uncut, size)
         return
@@ -178,7 +176,7 @@ def chunks_of(
 
 
 def _place_after(text: str, begin: int, uncut: Sequence[str]) -> int | None:
-    """Find a place to cut at `begin` or soon after `begin`; None if there is no place nearby."""
+    """Find a place to cut at `begin` or soon after it, or return None."""
     reach = max(map(len, uncut), default=1) - 1
     for found in _PLACE.finditer(text, begin - 1, begin + LONGEST_RUN):
         place = found.start() + 1
@@ -200,7 +198,7 @@ def _splits_at_places(pipeline: Pipeline) -> bool:
 
 
 def _splits(pre: dict[str, Any]) -> bool:
-    """Tell whether a known expression splits the text before it is converted to bytes."""
+    """Return whether a known expression splits the text before it is converted to bytes."""
     if pre.get("type") == "ByteLevel":  # splits with GPT-2's expression
         return pre.get("use_regex", True) is True and not pre.get("add_prefix_space", True)
     parts = pre.get("pretokenizers", []) if pre.get("type") == "Sequence" else []

@@ -1,7 +1,4 @@
-"""The decoding of token ids to text without special tokens, except the markers of calls.
-
-Knows: token ids and texts. Does not know: what a marker means (`gateway/turn_formats`).
-"""
+"""The decoding of token ids to text without special tokens, except the markers of calls."""
 
 from collections.abc import Mapping
 from itertools import groupby
@@ -10,9 +7,7 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 class MarkerDecoder:
-    """A decoder that shows the special tokens in `markers` (texts by id). Usable from
-    any thread.
-    """
+    """A decoder that shows the special tokens in `markers` (texts by id). Thread-safe."""
 
     def __init__(self, tokenizer: Tokenizer, markers: Mapping[int, str]) -> None:
         self._tokenizer = tokenizer
@@ -21,7 +16,7 @@ class MarkerDecoder:
         self._pieces = None if pieces is None else _Pieces(markers, pieces)
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
-        """Decode `token_ids`; U+FFFD stands for bytes that are no character."""
+        """Decode `token_ids`. U+FFFD stands for bytes that are no character."""
         if not skip_special_tokens:
             return self._tokenizer.decode(token_ids, skip_special_tokens=False)
         return "".join(
@@ -30,7 +25,7 @@ class MarkerDecoder:
         )
 
     def pieces(self, *, skip_special_tokens: bool) -> Mapping[int, str | None] | None:
-        """Map tokens that are whole characters to their text; None for other tokens."""
+        """Map tokens that are whole characters to their text, and other tokens to None."""
         return (
             self._pieces
             if skip_special_tokens
@@ -39,8 +34,6 @@ class MarkerDecoder:
 
 
 class _Pieces(dict[int, str | None]):
-    """The tokenizer's pieces, with the markers' texts."""
-
     def __init__(self, markers: Mapping[int, str], pieces: Mapping[int, str | None]) -> None:
         super().__init__(markers)
         self._others = pieces

@@ -1,11 +1,9 @@
 """A rendered chat in which some turns are the tokens that the model generated.
 
 A text can be spelled in tokens in several ways, and each template writes arguments of calls in a
-different way. So an answer that is rendered again seldom has the tokens that are in the cache. Here
-the generated tokens replace the rendered text of the answer.
-
-Knows: texts, control tokens, token ids. Does not know: which turns are remembered, or which may be
-put back (`verbatim_turns/verbatim.py`).
+different way. The rendered text of an answer seldom has the tokens that are in the cache. Here the
+generated tokens replace the rendered text of the answer. `verbatim_turns/verbatim.py` decides which
+turns are replaced.
 """
 
 import hashlib
@@ -16,15 +14,13 @@ from typing import NamedTuple
 from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.tokenizer import TokenIds
 
-# Bytes that never occur in UTF-8; hashed before a control token, before a text, and before token
+# Bytes that never occur in UTF-8, hashed before a control token, before a text, and before token
 # ids.
 _CONTROL, _TEXT, _IDS = b"\xfd", b"\xfe", b"\xff"
 
 
 class Place(NamedTuple):
-    """A place in a rendered chat: the even index of a text piece, and a number of characters into
-    the piece.
-    """
+    """A place in a rendered chat: a text piece's even index, and characters into the piece."""
 
     piece: int
     chars: int
@@ -52,7 +48,7 @@ class SplicedChat:
     parent: bytes | None = None
 
     def parts(self) -> Iterator[Rendered | TokenIds]:
-        """Yield the chat's parts in order: texts to be tokenised, and tokens."""
+        """Yield the chat's parts in order: texts to tokenise, and tokens."""
         at = START
         for splice in self.splices:
             yield between(self.rendered, at, splice.begin)
@@ -97,7 +93,7 @@ class ChatHash:
         self._at = splice.end
 
     def is_before(self, place: Place) -> bool:
-        """Tell whether `place` is in the chat, and not before the last place read to."""
+        """Return whether `place` is in the chat, and not before the last place read to."""
         pieces = self._rendered.pieces
         is_there = place.piece < len(pieces) and place.chars <= len(pieces[place.piece])
         return is_there and place >= self._at
@@ -113,13 +109,13 @@ def between(rendered: Rendered, begin: Place, end: Place) -> Rendered:
 
 
 def end_of(rendered: Rendered) -> Place:
-    """Return the end of a rendered chat, as a place."""
+    """Return the end of a rendered chat as a place."""
     last = len(rendered.pieces) - 1
     return Place(last, len(rendered.pieces[last]))
 
 
 def before_control(rendered: Rendered, begin: Place, tokens: frozenset[str]) -> Place | None:
-    """Find the first of these control tokens from `begin` on; None if there is none."""
+    """Find the first of these control tokens from `begin` on, or return None."""
     for number in range(begin.piece + 1, len(rendered.pieces), 2):
         if rendered.pieces[number] in tokens:
             return Place(number - 1, len(rendered.pieces[number - 1]))
@@ -127,8 +123,9 @@ def before_control(rendered: Rendered, begin: Place, tokens: frozenset[str]) -> 
 
 
 def before_last(rendered: Rendered, length: int) -> Place:
-    """Find the place before the last `length` characters; the chat's end if that place is within a
-    control token.
+    """Find the place before the last `length` characters.
+
+    The result is the chat's end if that place is within a control token.
     """
     number, left = len(rendered.pieces) - 1, length
     while number > 0 and left > len(rendered.pieces[number]):
@@ -141,5 +138,5 @@ def before_last(rendered: Rendered, length: int) -> Place:
 
 
 def is_before_control(rendered: Rendered, place: Place) -> bool:
-    """Tell whether a control token or the chat's end follows a place."""
+    """Return whether a control token or the chat's end follows a place."""
     return place.chars == len(rendered.pieces[place.piece])

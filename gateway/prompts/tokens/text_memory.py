@@ -1,10 +1,8 @@
 """The remembered token ids of pieces of text in a tenant's recent prompts.
 
-Prompts grow at their end, and begin with the same system text and tools. The places where a text is
-cut do not depend on the text after them (`long_text.py`), so the pieces of one prompt are found
-again in the next prompt. Only digests of the texts are kept, with the token ids.
-
-Knows: pieces of text, tenants and namespaces. Does not know: where a text may be cut.
+Prompts grow at their end, and begin with the same system text and tools. A cut does not depend on
+the text after it (`long_text.py`). The pieces of one prompt are therefore found again in the next
+prompt. Only the token ids and digests of the texts are stored.
 """
 
 import hashlib
@@ -16,7 +14,7 @@ from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.tenant_memory import TenantMemory
 
-# Bytes that never occur in UTF-8; hashed before a control token, and before a text.
+# Bytes that never occur in UTF-8, hashed before a control token, and before a text.
 _CONTROL, _TEXT = b"\xfd", b"\xfe"
 
 
@@ -33,10 +31,9 @@ class KnownText:
 
 
 class TextMemory(TenantMemory[KnownText]):
-    """The token ids, by tenant, and by the digest of namespace and text. Usable from any thread."""
+    """The token ids, by tenant, and by the digest of namespace and text. Thread-safe."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
-        """Measure the age of entries in seconds by `clock`."""
         super().__init__(
             bounds.max_tenant_text_bytes, bounds.max_all_text_bytes, bounds.turn_life_s, clock
         )
@@ -44,16 +41,14 @@ class TextMemory(TenantMemory[KnownText]):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The owner of a text: no other tenant or namespace finds its tokens."""
+    """The owner of a text. No other tenant or namespace finds its tokens."""
 
     tenant_id: str
     namespace: bytes
 
 
 def key_of(namespace: bytes, text: str | Rendered, *, special: bool) -> bytes:
-    """Hash a text for look-up; `special`: whether the text's ids begin with the model's special
-    tokens.
-    """
+    """Hash a text for look-up; `special`: whether its ids begin with the model's special tokens."""
     hashed = hashlib.blake2b(namespace, digest_size=32, person=b"special" if special else b"")
     pieces = (text,) if isinstance(text, str) else text.pieces
     for place, piece in enumerate(pieces):

@@ -1,10 +1,8 @@
 """The bytes that each token stands for in decoded text.
 
-Most tokens are whole characters. Such a token's text is the text that the model's decoder adds for
-the token after another token, however the decoder spells spaces. Other tokens are bytes, as the
-vocabulary spells them: in the alphabet of a byte-level tokenizer, or as `<0x0A>`.
-
-Knows: tokens. Does not know: how tokens are shown.
+Most tokens are whole characters. The text of such a token is the text that the decoder adds for it
+after another token. This is true for every spelling of spaces. Other tokens are bytes, in the
+alphabet of a byte-level tokenizer or spelled like `<0x0A>`.
 """
 
 import re
@@ -18,7 +16,7 @@ _BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
 class TokenBytes:
-    """The bytes of one tokenizer's tokens. Usable from any thread."""
+    """The bytes of one tokenizer's tokens. Thread-safe."""
 
     def __init__(self, inner: tokenizers.Tokenizer, *, is_byte_level: bool) -> None:
         self._inner = inner
@@ -66,7 +64,7 @@ class TokenBytes:
 def byte_alphabet() -> dict[str, int]:
     """Map each character of the byte-level alphabet to the byte that it stands for.
 
-    Printable bytes stand for themselves, the others are numbered from U+0100 in order.
+    Printable bytes stand for themselves. The others are numbered from U+0100 in order.
     """
     printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]

@@ -1,14 +1,12 @@
 """The model's tokenizer: text to token ids, token ids to text and to bytes.
 
-A control token in a plain text is text like any other, unless the operator says otherwise
-(`parse_special`); in a rendered chat only the control tokens that the template wrote become tokens.
-The model's tokenizer finds control tokens wherever a text has them. So both kinds of text are
-tokenised by a `TextTokenizer`, which has the same vocabulary, merges and normaliser, but knows each
-control token only by a random name that cannot be guessed. A user's text never has these names; the
-template's control tokens are written as these names.
+A control token in a plain text is text, unless the operator sets `parse_special`. In a rendered
+chat, only the control tokens that the template wrote become tokens. The model's tokenizer would
+find control tokens in both kinds of text. A `TextTokenizer` therefore tokenises them. It has the
+same vocabulary, merges and normaliser, but knows each control token only by a random name. The
+template's control tokens are written as these names, and a user cannot guess them.
 
-Methods are safe to call from several threads; a long text takes long, so `admission.py` tokenises
-in a pool of threads.
+Methods are thread-safe. A long text takes long, so `admission.py` tokenises in a pool of threads.
 """
 
 from __future__ import annotations
@@ -66,13 +64,13 @@ class Pipeline:
 
 
 def _as_json(part: Any) -> dict[str, Any] | None:
-    """Spell a part as JSON, as a tokenizer is saved."""
     return None if part is None else msgspec.json.decode(part.__getstate__(), type=dict[str, Any])
 
 
 class TokenPieces(dict[int, str | None]):
-    """The text of each token id; None if the text depends on neighbouring tokens.
-    Filled on demand.
+    """The text of each token id, or None if the text depends on neighbouring tokens.
+
+    Entries are added when they are read.
     """
 
     def __init__(self, inner: tokenizers.Tokenizer, *, skip_special_tokens: bool) -> None:
@@ -115,7 +113,7 @@ class Tokenizer:
         decoders = self.pipeline.decoders
         is_byte_level = "ByteLevel" in decoders
         self._bytes = TokenBytes(inner, is_byte_level=is_byte_level)
-        # A byte-level token has the same bytes in any context; other decoders look at neighbours.
+        # A byte-level token has the same bytes in any context. Other decoders look at neighbours.
         self._has_pieces = decoders[0] == "ByteLevel"
         self._pieces = {
             skip: TokenPieces(inner, skip_special_tokens=skip) for skip in (False, True)
@@ -124,7 +122,7 @@ class Tokenizer:
         self.longest_token = self._longest_token(vocabulary, is_byte_level=is_byte_level)
 
     def special_ids(self, texts: Collection[str]) -> dict[int, str]:
-        """Map ids to texts, for the `texts` that are special tokens; plain decoding omits them."""
+        """Map ids to texts, for the `texts` that are special tokens. Plain decoding omits them."""
         hidden = (one for one in self._added.items() if one[1] in texts)
         return {
             token_id: text
@@ -163,7 +161,7 @@ class Tokenizer:
     ) -> Tokenizer:
         """Load a model's tokenizer and its token settings; raise ModelFileBroken for bad files.
 
-        `template`: path of the operator's chat template.
+        `template` is the path of the operator's chat template.
         """
         path = model_dir / "tokenizer.json"
         try:
@@ -182,7 +180,7 @@ class Tokenizer:
         return loaded
 
     def encode(self, prompt: str | Rendered, *, add_special_tokens: bool) -> TokenIds:
-        """Encode `prompt` to int32 ids; the model's special tokens (BOS) come in front."""
+        """Encode `prompt` to int32 ids, optionally after the model's special tokens (BOS)."""
         if isinstance(prompt, Rendered):
             return self._text.encode(prompt, add_special_tokens=add_special_tokens)
         if not self._parse_special:
@@ -192,23 +190,23 @@ class Tokenizer:
         return np.array(encoding.ids, dtype=np.int32)
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
-        """Decode `token_ids`; U+FFFD stands for bytes that are no character."""
+        """Decode `token_ids`. U+FFFD stands for bytes that are no character."""
         return self._inner.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
     def pieces(self, *, skip_special_tokens: bool) -> TokenPieces | None:
-        """Map tokens that are whole characters to their text; None for other tokens."""
+        """Map tokens that are whole characters to their text, and other tokens to None."""
         return self._pieces[skip_special_tokens] if self._has_pieces else None
 
     def bytes_of(self, token_id: int, *, first: bool = False) -> bytes:
         """Return the bytes that a token stands for, which need not be whole characters.
 
-        With `first` the token is a text's first token, from which some decoders remove a space.
+        With `first` the token is a text's first token. Some decoders remove a space from it.
         """
         return self._bytes.first(token_id) if first else self._bytes.next(token_id)
 
 
 class TextTokenizer:
-    """A tokenizer for plain texts, which shares the model of `inner`. Usable from any thread."""
+    """A tokenizer for plain texts, which shares the model of `inner`. Thread-safe."""
 
     def __init__(
         self, inner: tokenizers.Tokenizer, control: ControlTokens, highest_id: int
@@ -228,7 +226,7 @@ class TextTokenizer:
         self._ids = self._real_ids(inner, highest_id)
 
     def encode(self, prompt: Rendered, *, add_special_tokens: bool) -> TokenIds:
-        """Encode to int32 ids; with `add_special_tokens`, the model's BOS comes in front."""
+        """Encode to int32 ids; with `add_special_tokens`, the model's BOS comes first."""
         text = "".join(
             self._names[piece] if place % 2 else piece for place, piece in enumerate(prompt.pieces)
         )
@@ -253,7 +251,7 @@ class TextTokenizer:
         return token_id
 
     def _real_ids(self, inner: tokenizers.Tokenizer, highest_id: int) -> TokenIds:
-        """Map ids of this tokenizer to the model's own."""
+        """Map ids of this tokenizer to the ids of the model's tokenizer."""
         added = inner.get_added_tokens_decoder().items()
         real = {self._id_of(self._names.get(one.content, one.content)): i for i, one in added}
         ids = np.arange(1 + max(highest_id, *real, 0), dtype=np.int32)
@@ -262,7 +260,6 @@ class TextTokenizer:
 
 
 def _bare(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Copy `inner` without its added tokens."""
     bare = tokenizers.Tokenizer(inner.model)
     if inner.normalizer is not None:
         bare.normalizer = inner.normalizer
@@ -274,19 +271,17 @@ def _bare(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 
 def _keep_no_words(model: tokenizers.models.Model) -> None:
-    """Make the library keep no words, and look every word up again.
+    """Switch off the library's cache of words.
 
-    The library's cache would keep the first 10,000 words of all tenants, and the time of a text
-    would reveal these words. Looking a word up again is as fast.
+    The cache would keep the first 10,000 words of all tenants, and the time of a text would reveal
+    these words. Looking a word up again is as fast.
     """
     if isinstance(model, tokenizers.models.BPE | tokenizers.models.Unigram):
         model._resize_cache(0)
 
 
 def _unused(free: int, nonce: str) -> list[tokenizers.AddedToken]:
-    """Make tokens for all free ids of the model, so that no control token's random name gets a free
-    id.
-    """
+    """Make tokens for all free ids of the model, since a random name must not get a free id."""
     return [tokenizers.AddedToken(f"{nonce}+{n}+", normalized=False) for n in range(free)]
 
 

@@ -1,4 +1,5 @@
-"""The comparison of a template's text with a generated turn, and reasoning put back in chats."""
+"""The comparison of a template's text with a generated turn, and the return of reasoning to
+chats."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from gateway.turn_formats.turn_format import TurnParser
 def fits(
     written: Rendered, turn: GeneratedTurn, parsers: Sequence[Callable[[], TurnParser]]
 ) -> bool:
-    """Tell whether the template's text has the turn's content; each text is parsed only once.
+    """Return whether the template's text has the turn's content. Each text is parsed only once.
 
     The second of `parsers` reads calls that a template was given as text (`fitting.py`).
     """
@@ -33,12 +34,11 @@ def fits(
 
 
 def text_digest(written: Rendered) -> bytes:
-    """Hash a text that the template wrote; a marker has another hash than equal plain text."""
+    """Hash a text that the template wrote. A marker and equal plain text have different hashes."""
     return ChatHash(written).read_to(end_of(written))
 
 
 def _says(written: Rendered, turn: GeneratedTurn, parser: TurnParser) -> bool:
-    """Tell whether the template's text has the generated turn's last marker and content."""
     marker = written.pieces[-2] if len(written.pieces) > 1 else None
     if marker != turn.last_marker:
         return False
@@ -50,7 +50,7 @@ def _content(written: Rendered, parser: TurnParser) -> Said | None:
 
 
 def with_reasoning(chat: ChatPrompt, found: Mapping[int, GeneratedTurn]) -> ChatPrompt:
-    """Add to the found turns of `chat` the reasoning that the model generated in them."""
+    """Add the generated reasoning to the turns in `found` of `chat`."""
     messages = list(chat.messages)
     for place, turn in found.items():
         if turn.said.reasoning:

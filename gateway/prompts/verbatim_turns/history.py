@@ -1,10 +1,9 @@
 """A chat that continues the tokens of earlier turns exactly, thoughts included.
 
-Templates that drop thoughts write earlier turns anew with each request, and some of these turns
-differ from the model's own. If a client or the operator wants thoughts kept, the prompt keeps the
-earlier tokens up to the last remembered turn, and only the messages after this turn are rendered.
-
-Knows: rendered chats, remembered turns. Does not know: who wants this (`prompt_tokens.py`).
+Templates that drop thoughts write earlier turns anew with each request. Some of these turns differ
+from the model's own. If a client or the operator wants thoughts kept, the prompt keeps the earlier
+tokens up to the last remembered turn. Only the messages after this turn are rendered.
+`prompt_tokens.py` decides when thoughts are kept.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,14 +40,14 @@ class Marks(NamedTuple):
     begin: Callable[[Rendered], Place]  # finds where the answer to a prompt begins
 
     def closes(self, token: str) -> bool:
-        """Tell whether a control token stands after a turn's text."""
+        """Return whether a control token stands after a turn's text."""
         return token in self.ends or token not in self.own
 
 
 def continued(
     chat: ChatPrompt, keys: Mapping[int, bytes], find: Find, render: Render, marks: Marks
 ) -> SplicedChat | None:
-    """Render `chat` after the tokens up to its last remembered turn; None if there is no such turn.
+    """Render `chat` after the tokens up to its last remembered turn; None without such a turn.
 
     `keys` are the keys of turns, by place. Raises the errors of `render`.
     """
@@ -80,7 +79,7 @@ def _tokens_to(key: bytes, find: Find) -> TokenIds | None:
 def _end_of_turn(
     chat: ChatPrompt, place: int, rendered: Rendered, render: Render, marks: Marks
 ) -> Place | None:
-    """Find the end of the turn, before the turn's end token; None if the end cannot be found."""
+    """Find the end of the turn, before the turn's end token, or return None."""
     whole = render(_ending(chat, place + 1, asks=False))
     end = _before_end(whole, marks)
     if _begins_with(rendered, end, whole):
@@ -119,7 +118,7 @@ def _changed(chat: ChatPrompt, place: int) -> ChatPrompt:
 
 
 def _end_of_change(rendered: Rendered, other: Rendered, marks: Marks) -> Place | None:
-    """Find the first control token that is after the last difference and outside the turn.
+    """Find the first control token after the last difference and outside the turn.
 
     Returns None if there is no difference, or if no such token follows.
     """
@@ -134,7 +133,6 @@ def _end_of_change(rendered: Rendered, other: Rendered, marks: Marks) -> Place |
 
 
 def _shows(rendered: Rendered, chat: ChatPrompt, begin: int) -> bool:
-    """Tell whether a rendering has the texts of all messages from `begin` on."""
     texts = (
         part.text if isinstance(part, Text | ToolResult) else part.name
         for message in chat.messages[begin:]
@@ -161,7 +159,7 @@ def _silent(message: Message) -> Message:
 
 
 def _begins_with(rendered: Rendered, end: Place, other: Rendered) -> bool:
-    """Tell whether `rendered` begins with the text of `other` up to `end`."""
+    """Return whether `rendered` begins with the text of `other` up to `end`."""
     if len(rendered.pieces) <= end.piece:
         return False
     wanted: Sequence[str] = between(other, START, end).pieces

@@ -1,9 +1,6 @@
-"""The content of an assistant's turn, to compare a generated turn with a turn that a client sent
-back.
+"""The content of an assistant's turn, to compare a generated turn with a client's turn.
 
-Space around texts does not count, nor does the order of a call's arguments.
-
-Knows: pieces and messages. Does not know: tokens, templates, or how a model delimits calls.
+Spaces around texts and the order of a call's arguments do not count.
 """
 
 import json
@@ -20,7 +17,7 @@ _SAFE = 2.0**53  # the number above which floats skip whole numbers
 
 
 class Said(Struct, frozen=True):
-    """The content of a turn; turns of equal content are equal."""
+    """The content of a turn. Turns of equal content are equal."""
 
     reasoning: str
     text: str
@@ -29,7 +26,7 @@ class Said(Struct, frozen=True):
 
 
 def said_in(pieces: Iterable[Piece]) -> Said | None:
-    """Read the content from pieces; None if a call was cut off."""
+    """Read the content from pieces, or return None if a call was cut off."""
     thoughts: list[str] = []
     texts: list[str] = []
     calls: list[tuple[str, list[str]]] = []
@@ -53,7 +50,7 @@ def said_in(pieces: Iterable[Piece]) -> Said | None:
 
 
 def said_by(message: Message) -> Said | None:
-    """Read an assistant's message's content; None for too deeply nested arguments."""
+    """Read an assistant's message's content; return None for too deeply nested arguments."""
     reasoning = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
     text = "".join(part.text for part in message.parts if isinstance(part, Text))
     calls = [part for part in message.parts if isinstance(part, ToolCall)]
@@ -86,7 +83,6 @@ def _note(piece: Piece, order: list[str]) -> None:
 
 
 def _object(spelled: str) -> dict[str, Any]:
-    """Read a JSON object; raise ValueError for other values."""
     try:
         return msgspec.json.decode(spelled, type=dict[str, Any])
     except RecursionError:
@@ -94,7 +90,7 @@ def _object(spelled: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert equal numbers in `value` to one type: JavaScript clients have only one."""
+    """Convert equal numbers in `value` to one type, since JavaScript clients have only one."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):

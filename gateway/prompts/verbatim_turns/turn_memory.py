@@ -1,4 +1,4 @@
-"""The recently generated turns, whose tokens a following request can reuse."""
+"""The recently generated turns, whose tokens a later request can reuse."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class GeneratedTurn:
     before: bytes  # digest of the chat up to `begin`
     token_ids: TokenIds  # all tokens from `begin` on, without the token that ended the turn
     said: Said
-    # last control token that the model wrote in the turn; None: there is none
+    # last control token that the model wrote in the turn; None: no control token
     last_marker: str | None
     written: bytes = b""  # digest of a text of the template that was parsed to the content `said`
     # If thoughts are kept: the prompt's tokens since the turn `parent`, or since its beginning.
@@ -35,12 +35,9 @@ class GeneratedTurn:
 
 
 class TurnMemory(TenantMemory[GeneratedTurn]):
-    """A memory of turns, by tenant, and by the hash of a turn's content and of all earlier
-    messages.
-    """
+    """A memory of turns, by tenant, and by the hash of all messages up to the turn."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
-        """Measure the age of turns in seconds by `clock`."""
         super().__init__(
             bounds.max_tenant_turn_bytes, bounds.max_all_turn_bytes, bounds.turn_life_s, clock
         )

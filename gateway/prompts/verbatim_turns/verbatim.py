@@ -1,16 +1,14 @@
 """The generated turns of a chat, put back into the chat's next prompt as the tokens generated.
 
-A turn is found by its content and by all messages before the turn, and is put back if
+A turn is found by its content and by all messages before the turn. It is put back on two
+conditions:
 
-- the chat before the turn is rendered and spliced as it was when the turn was generated;
-- the template's rendering of the turn ends with a token at which the model stops, has the same last
-  marker, and, parsed as an answer, has the same content, reasoning included.
+- The chat before the turn is rendered and spliced as it was when the turn was generated.
+- The template's rendering of the turn ends with a token at which the model stops. It has the same
+  last marker. Parsed as an answer, it has the same content, reasoning included.
 
-If the client left the reasoning out, the turn is rendered with the reasoning. So the template
-decides: if it drops the reasoning of earlier turns, the content differs, and the rendering is used.
-
-Knows: messages, formats and the template's rendering. Does not know: the cache, or what a tenant
-may share (`sharing/namespaces.py`).
+If the client left the reasoning out, the turn is rendered with the reasoning. If the template drops
+the reasoning of earlier turns, the content differs, and the rendering is used.
 """
 
 import hashlib
@@ -65,7 +63,7 @@ class ChatKeys:
 
 
 class VerbatimTurns:
-    """The memory of generated turns, which splices them into chats. Usable from any thread."""
+    """The memory of generated turns, which puts turns back into chats. Thread-safe."""
 
     def __init__(self, memory: TurnMemory, forms: AnswerForms, tokenizer: Tokenizer) -> None:
         self.memory = memory
@@ -74,7 +72,8 @@ class VerbatimTurns:
         self._control = tokenizer.control_ids()
 
     def keys(self, chat: ChatPrompt, tenant_id: str, namespace: bytes) -> ChatKeys | None:
-        """Hash a chat's turns; None if no turns are remembered, or if a call cannot be compared."""
+        """Hash a chat's turns; return None if no turns are remembered or a call cannot be
+        compared."""
         if not self.memory.is_on:
             return None
         chain = hashlib.blake2b(digest_size=32)
@@ -122,7 +121,7 @@ class VerbatimTurns:
     ) -> SplicedChat | None:
         """Render `chat` after the tokens up to its last remembered turn, if any.
 
-        So the prompt keeps its thoughts, even if the template would drop the thoughts.
+        The prompt then keeps its thoughts, even if the template would drop them.
         """
         if not self.memory.knows(keys.tenant_id):
             return None
@@ -228,8 +227,7 @@ class VerbatimTurns:
     ) -> None:
         """Keep the turns that were put back, and digests of the template's text for each.
 
-        A turn's key covers the tools and all messages, so the template will write the same text
-        next time.
+        A turn's key covers the tools and all messages, so the template writes the same text again.
         """
         # in reverse, so that a chat's first turn stays in memory longest
         for place in reversed(found):
@@ -241,9 +239,8 @@ class VerbatimTurns:
             self.memory.add(keys.tenant_id, key, replace(turn, written=written))
 
     def _begin(self, prompt: Rendered) -> Place:
-        """Find where the answer to `prompt` begins, before any tags of reasoning at the prompt's
-        end.
-        """
+        """Find where the answer to `prompt` begins, before tags of reasoning at the prompt's
+        end."""
         tail = "".join(prompt.pieces[-_TAIL:])
         reasoning = self._forms.reasoning
         before = tail if reasoning is None else reasoning.unopened(tail)
@@ -254,7 +251,6 @@ class VerbatimTurns:
 
 
 def _text_of(part: Any) -> str | None:
-    """Return a part's text without ids of calls; None for a part without text."""
     return part.text if isinstance(part, Text | ToolResult | Reasoning) else None
 
 

@@ -1,11 +1,10 @@
-"""Cohere's Command R, R7B and A: a list of call objects; later models also put markers around
-texts.
+"""Cohere's Command R, R7B and A: a list of call objects.
 
     <|START_ACTION|>[
         {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Oslo"}}
     ]<|END_ACTION|>
 
-A text stands between `<|START_RESPONSE|>` and `<|END_RESPONSE|>`, in later models between
+Later models also put markers around texts: `<|START_RESPONSE|>` and `<|END_RESPONSE|>`, or
 `<|START_TEXT|>` and `<|END_TEXT|>`. Command R and R+ write no markers around texts, and write calls
 in a fence:
 
@@ -48,15 +47,12 @@ class CohereFormat(MarkedText):
     between_calls = ",\n    "
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _CALLS in template and "tool_name" in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
         return ObjectReader(tools, _CALLS, _CALLS_END, (*_OPENS, *_CLOSES))
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call of `tool` within a block."""
         name = json.dumps(tool.name, ensure_ascii=False)
         head = grammar.spelled('{"tool_call_id": "')
         named = grammar.spelled(f'", "tool_name": {name}, "parameters": ')
@@ -78,7 +74,7 @@ class CommandRFormat(
     name: ClassVar[str] = "command_r"
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call of `tool` within a block, indented as in templates."""
+        """Write the grammar of one call of `tool`, indented as in templates."""
         name = json.dumps(tool.name, ensure_ascii=False)
         space = " " * 8
         head = grammar.spelled(f'    {{\n{space}"tool_name": {name},\n{space}"parameters": ')

@@ -34,7 +34,7 @@ _CALL, _CALL_END = (
 _SEPARATOR = "<\uff5ctool\u2581sep\uff5c>"
 _MARKS = (_CALLS, _CALLS_END, _CALL, _CALL_END, _SEPARATOR)
 
-# V3 and R1 were trained without a tools text; other servers describe the format with this text.
+# V3 and R1 were trained without a tools text. Other servers describe the format with this text.
 _TOLD_V3 = f"""## Tools
 
 You can call these functions:
@@ -64,7 +64,6 @@ Where:
 
 
 def _tools_text_v3(tools: Sequence[Mapping[str, Any]]) -> str:
-    """Write the tools text, with each tool as JSON in a fence like a call's arguments."""
     fences = (f"{JSON_BEGIN}\n{_spelled(tool)}\n{JSON_END}" for tool in tools)
     return _TOLD_V3.format(tools="\n\n".join(fences))
 
@@ -99,7 +98,6 @@ class DeepSeekV31Format(NamedCallFormat):
         return _tools_text_v31
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _CALLS in template and JSON_BEGIN not in template
 
 
@@ -115,11 +113,9 @@ class DeepSeekV3Format(DeepSeekV31Format):
         return _tools_text_v3
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _CALLS in template and JSON_BEGIN in template
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call of `tool` within a block."""
         head = grammar.spelled(f"{_CALL}function{_SEPARATOR}{tool.name}\n{JSON_BEGIN}\n")
         tail = grammar.spelled(f"\n{JSON_END}{_CALL_END}")
         return f"{head} {grammar.arguments(tool)} {tail}"

@@ -1,11 +1,12 @@
-"""MiniMax-M3: arguments, members of objects and items of lists are elements, named by their tags.
+"""MiniMax-M3: the arguments of a call are elements, named by their tags.
 
     N<tool_call>
     N<invoke name="get_weather">N<city>OsloN</city>N<days>N<item>3N</item>N</days>N</invoke>
     N</tool_call>
 
-`N` stands for the token before each tag, which occurs in no text. An argument that is a text is
-streamed; any other argument is sent when it is whole.
+Members of objects and items of lists are elements, too. `N` stands for the token before each tag,
+which occurs in no text. An argument that is a text is streamed. Any other argument is sent when it
+is whole.
 """
 
 import json
@@ -46,15 +47,12 @@ class MiniMaxM3Format(BlockFormat):
     closes = "\n" + _BLOCK_END
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _CALL in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
         return _ElementReader(tools)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call, from the tool's name on."""
         values = _Values(grammar, tool)
         members = values.members(tool.parameters or {"properties": {}}, _MAX_DEPTH)
         head = grammar.spelled(f'{tool.name}">')
@@ -62,14 +60,13 @@ class MiniMaxM3Format(BlockFormat):
 
 
 class _Values:
-    """A writer of grammars for elements that follow a tool's schema."""
-
     def __init__(self, grammar: GrammarText, tool: ToolSpec) -> None:
         self._grammar = grammar
         self._tool = tool
 
     def members(self, schema: Schema, depth: int) -> str:
-        """Write an object's members in the schema's order; any members, or JSON, if it has none."""
+        """Write an object's members in the schema's order; without a schema, any members or
+        JSON."""
         ways = [self._members(one, depth) for one in alternatives(schema, self._tool.parameters)]
         return self._grammar.one_of("members", ways)
 
@@ -222,7 +219,6 @@ class _ElementReader(CallReader):
         return name if (yield from self.literal(_TAG_ENDS)) else None
 
     def _is_nested(self) -> Read[bool]:
-        """Tell whether an element follows, without reading it."""
         found = yield from self.literal(_TAGS)
         if found:
             self.unread(found)

@@ -6,8 +6,8 @@
     Let me look.>>>get_weather
     {"city": "Oslo"}
 
-The first form is 3.1. In the second form, 3.2, the recipient `all` begins a text, and the prompt
-ends with the first `>>>`.
+The first form is 3.1, and the second form is 3.2. In 3.2 the recipient `all` begins a text, and the
+prompt ends with the first `>>>`.
 """
 
 import re
@@ -43,11 +43,9 @@ class FunctionaryV31Format(BlockFormat):
         return _SHOWN.search(template) is not None and "<tool_call>" not in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
         return _Reader(tools, _OPEN, _NAMED, _CLOSE)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call, from the tool's name on."""
         return f"{grammar.spelled(tool.name + _NAMED)} {grammar.arguments(tool)}"
 
 
@@ -64,7 +62,6 @@ class FunctionaryV32Format(UnmarkedText):
         return _SHOWN_AFTER.search(template) is not None
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
         return _Reader(tools, _TO, _LINE, _TO, text_to=_ALL)
 
     def call_grammar(
@@ -87,7 +84,7 @@ class FunctionaryV32Format(UnmarkedText):
         return grammar.source(f"({before})? {calls} | {text}")
 
     def around(self, text: str, prompt: str) -> str:
-        """Write the grammar of `text` after its recipient, if the prompt asks for one."""
+        """Write the grammar of `text` after its recipient, if the prompt asks for a recipient."""
         if not prompt.endswith(_TO):
             return text
         grammar = GrammarText(self.special_tokens, prefix="answer")
@@ -141,7 +138,6 @@ class _Reader(CallReader):
             self.put_back(held[marked:])
 
     def _end(self) -> Read[None]:
-        """Read the closing tag of a call, if any, and the whitespace around the tag."""
         yield from self.spaces()
         if self._ends_itself and (yield from self.closing(self._closes)):
             yield from self.spaces()

@@ -3,9 +3,9 @@
     <start_function_call>call:get_weather{city:<escape>Oslo<escape>,days:3}<end_function_call>
     <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:3}<tool_call|>
 
-Keys have no quotes. Each string stands between two quote tokens, which no string contains, so
-strings need no escapes. Everything else is as in JSON. Calls are sent as JSON while they arrive.
-Gemma 3 has no form of calls of its own: its prompts describe the form in `pythonic.py`.
+Keys have no quotes. Each string stands between two quote tokens. No string contains these tokens,
+so strings need no escapes. Everything else is as in JSON. Calls are sent as JSON while they arrive.
+Gemma 3 has no notation for calls. Its prompts describe the form in `pythonic.py`.
 """
 
 import json
@@ -49,22 +49,19 @@ class FunctionGemmaFormat(BlockFormat):
     closes = markers[1]
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return self.trigger in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
         return _GemmaReader(tools, *self.markers)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call of `tool` within a block."""
         schema = tool.parameters or {"properties": {}}
         written = _Values(grammar, tool, self.markers[2])
         return f"{grammar.spelled(tool.name)} {written.object(schema, _MAX_DEPTH)}"
 
 
 class Gemma4Format(FunctionGemmaFormat):
-    """The `ToolFormat` of Gemma 4: FunctionGemma's with other tokens."""
+    """The `ToolFormat` of Gemma 4, which differs from FunctionGemma's in its tokens."""
 
     name: ClassVar[str] = "gemma4"
     markers: ClassVar[tuple[str, ...]] = ("<|tool_call>", "<tool_call|>", '<|"|>')
@@ -74,8 +71,6 @@ class Gemma4Format(FunctionGemmaFormat):
 
 
 class _Values:
-    """A writer of grammars for values that follow a tool's schema."""
-
     def __init__(self, grammar: GrammarText, tool: ToolSpec, quote: str) -> None:
         self._grammar = grammar
         self._tool = tool

@@ -1,13 +1,13 @@
-"""Harmony, of gpt-oss: a turn is a series of messages, each on a channel, some to a recipient.
+"""Harmony, of gpt-oss: a turn is a series of messages on channels, some with a recipient.
 
     <|channel|>analysis<|message|>The user asks for ...<|end|>
     <|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json
     <|message|>{"city": "Oslo"}<|call|>
 
-The model writes all of this on one line. The channel `analysis` is reasoning; the channel `final`,
-and messages on `commentary` without a recipient, are text. The recipient may also stand before the
-channel, or lack `functions.`. The prompt ends with `<|start|>assistant`, so the first message lacks
-this beginning. The model stops at `<|call|>`, so a call's arguments may end with the turn.
+The model writes all of this on one line. The channel `analysis` is reasoning. The channel `final`
+is text, and so are messages on `commentary` without a recipient. The recipient may also be before
+the channel, or lack `functions.`. The prompt ends with `<|start|>assistant`, so the first message
+lacks this beginning. The model stops at `<|call|>`, so a call's arguments may end with the turn.
 
 Text is sent with its whitespace, since there is no whitespace between the markers and a text.
 """
@@ -59,29 +59,26 @@ class HarmonyFormat:
     call_marks: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
-        """Make a format whose grammars write `special_tokens` (ids by text) as tokens."""
         self._special_tokens = special_tokens or {}
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """None, since no documented text tells the model of tools."""
         return None
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return all(mark in template for mark in (_CHANNEL, _MESSAGE, "to=", "functions."))
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
         return _HarmonyReader(tools)
 
     def opened(self, prompt: str) -> str:
-        """Return the head of the message that a prompt leaves open; "" if no message is open."""
+        """Return the head of the message that a prompt leaves open, or ""."""
         found = _OPENED.search(prompt)
         return "" if found is None else found[1]
 
     def resumed(self, turn: str, prompt: str) -> str:
-        """Write the grammar of the rest of an open thought, then `turn`; `turn` if none is open."""
+        """Write the grammar of the rest of an open thought, then `turn`; without a thought,
+        `turn`."""
         if not _is_in_thought(prompt):
             return turn
         grammar = GrammarText(self._special_tokens, prefix="resumed")
@@ -111,7 +108,7 @@ class HarmonyFormat:
     def around(self, text: str, prompt: str) -> str:
         """Write the grammar of optional reasoning, then `text` on `final`.
 
-        Return `text` itself if the prompt ends within a message that is not reasoning.
+        Returns `text` itself if the prompt ends within a message that is not reasoning.
         """
         if not (prompt.endswith(_BETWEEN) or _is_in_thought(prompt)):
             return text
@@ -173,7 +170,7 @@ class _HarmonyReader(CallReader):
                 yield from self._body(kind or TextPiece)
 
     def _head(self) -> Read[tuple[str, str]]:
-        """Read a message's head; return the head and the control token after it ("" if none)."""
+        """Read a message's head; return the head and the control token after it ("" if absent)."""
         parts = [self.held()]
         if parts == [_MESSAGE]:
             return "", _MESSAGE
@@ -186,7 +183,6 @@ class _HarmonyReader(CallReader):
         return "".join(parts), ""
 
     def _body(self, kind: Kind) -> Read[None]:
-        """Read and send a message's body, without its end token."""
         found = yield from self.until(_BREAKS, kind, strips=False)
         if found in (_START, _CHANNEL):
             self.unread(found)
@@ -199,7 +195,7 @@ class _HarmonyReader(CallReader):
         self.send(TextPiece)
 
     def _call(self, name: str, mark: str) -> Read[None]:
-        """Read and send a call's arguments; a message with only a head has empty arguments."""
+        """Read and send a call's arguments. A message with only a head has empty arguments."""
         if mark != _MESSAGE:
             if not self.is_cut:
                 self.whole_call(name, "{}")

@@ -45,6 +45,5 @@ class HermesFormat(ObjectFormat, begin=_OPEN, end=_CLOSE, opens="\n", between=No
         return _tools_text
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         is_other = any(other in template for other in _OTHER_FORMATS)
         return _OPEN in template and "arguments" in template and not is_other

@@ -1,9 +1,9 @@
-"""Kimi K2: a section of calls between special tokens; each call has a name and a number.
+"""Kimi K2: a section of calls between special tokens.
 
     <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0
     <|tool_call_argument_begin|>{"city": "Oslo"}<|tool_call_end|><|tool_calls_section_end|>
 
-The model writes all of this on one line.
+Each call has a name and a number. The model writes all of this on one line.
 """
 
 from typing import ClassVar
@@ -28,7 +28,6 @@ class KimiK2Format(NamedCallFormat):
     closes = _SECTION_END
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _SECTION in template and _ARGUMENTS in template
 
     def called(self, grammar: GrammarText, tool: ToolSpec) -> str:

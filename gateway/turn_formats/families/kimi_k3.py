@@ -1,11 +1,11 @@
-"""Kimi K3: tags, made of special tokens, with the name and type of each argument and each text.
+"""Kimi K3: tags of special tokens around each text, call and argument.
 
     <|open|>response<|sep|>Let me look.<|close|>response<|sep|><|open|>tools<|sep|>
     <|open|>call tool="get_weather" index="1"<|sep|>
     <|open|>argument key="city" type="string"<|sep|>Oslo<|close|>argument<|sep|>
     <|close|>call<|sep|><|close|>tools<|sep|>
 
-The model writes all of this on one line.
+A tag has the name and the type of an argument. The model writes all of this on one line.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,6 @@ class KimiK3Format(MarkedText, TaggedFormat):
     )
 
     def around_text(self, tools: Sequence[ToolSpec]) -> Sequence[str]:
-        """List the markers before and after a text, and at the message's end."""
         del tools
         return (_TEXT, _TEXT_END, f"{_CLOSE}message{_SEP}")
 

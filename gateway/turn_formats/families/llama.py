@@ -2,10 +2,9 @@
 
     {"name": "get_weather", "parameters": {"city": "Oslo"}}
 
-Several calls are separated by `; `. The parser also reads a list of calls, and a call in a Markdown
-fence that is the whole turn; both may follow Llama 4's markers of Python. After text only the tag
-begins a call, since JSON within a text is no call. An object with a member that calls do not have
-is text.
+`; ` separates calls. The parser also reads a list of calls, and a call in a Markdown fence that is
+the whole turn. Both may follow Llama 4's markers of Python. JSON within a text is no call, so after
+text only the tag begins a call. An object with a member that calls do not have is text.
 """
 
 import re
@@ -35,18 +34,15 @@ class LlamaFormat(UnmarkedText):
     call_marks: ClassVar[tuple[str, ...]] = (_TAG,)
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         plain = template.replace('\\"', '"')
         return '{"name": ' in plain and '"parameters": ' in plain
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
         return _LlamaReader(tools)
 
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """Write the grammar of turns with calls of `tools`; 1 <= `at_least` <= `at_most`."""
         checked(tools, at_least, at_most)
         grammar = GrammarText(self.special_tokens)
         return grammar.source(repeated(_call(grammar, tools), _BETWEEN, at_least, at_most))
@@ -84,7 +80,6 @@ class _LlamaReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self, *, is_fenced: bool = False) -> Read[None]:
-        """Read the calls that follow the tag or begin the turn."""
         yield from self.spaces()
         while (yield from self.call_objects(_TAGS)):
             if not (yield from self.next_block(_TAGS, _FENCE_ENDS if is_fenced else None)):

@@ -34,19 +34,16 @@ class MistralFormat(BlockFormat):
     between_calls = ", "
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _CALLS in template and _ARGS not in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
         return _MistralReader(tools)
 
     def opening(self, grammar: GrammarText) -> str:
-        """Write the grammar of `[` after the marker; some templates write a space between them."""
+        """Write the grammar of `[` after the marker. Some templates write a space between them."""
         return f"{grammar.spelled(' ')}? {grammar.spelled('[')}"
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call of `tool` within a block."""
         return call_object(grammar, tool)
 
 
@@ -59,15 +56,12 @@ class MistralV11Format(BlockFormat):
     trigger = _CALLS
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _CALLS in template and _ARGS in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
         return _MistralReader(tools)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call of `tool` within a block."""
         return f"{grammar.spelled(tool.name + _ARGS)} {grammar.arguments(tool)}"
 
 

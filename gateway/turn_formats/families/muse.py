@@ -1,4 +1,4 @@
-"""Muse Glimmer: messages to recipients; a call is a message to a tool, with tagged arguments.
+"""Muse Glimmer: messages to recipients, of which calls are messages to a tool.
 
     to=self<|message|>The user asks for the weather.<|eom|>
     <|start|>assistant to=get_weather<|message|><atem:function_calls>
@@ -51,7 +51,6 @@ class MuseFormat(TaggedFormat):
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """Write the grammar of messages that are calls; 1 <= `at_least` <= `at_most`."""
         checked(tools, at_least, at_most)
         grammar = GrammarText(self.special_tokens)
         between = grammar.spelled(_END + _BEGIN)
@@ -75,7 +74,6 @@ class MuseFormat(TaggedFormat):
         return f"{start}{_TEXT_START.sub('said:', text, count=1)}"
 
     def _message(self, grammar: GrammarText, tools: Sequence[ToolSpec]) -> str:
-        """Write the grammar of one message that is a call."""
         ways = []
         for tool in tools:
             block = grammar.spelled(self.trigger + self.opens)
@@ -85,5 +83,5 @@ class MuseFormat(TaggedFormat):
 
 
 def _head(grammar: GrammarText, recipient: str) -> str:
-    """Write the grammar of a message's head; the space before the head may be in the prompt."""
+    """Write the grammar of a message's head. The space before the head may be in the prompt."""
     return f'" "? {grammar.spelled(f"{_TO}{recipient}{_HEAD_END}")}'

@@ -11,8 +11,9 @@
     <|action_start|><|plugin|>
     {"name": "get_weather", "arguments": {"city": "Oslo"}}<|action_end|>
 
-These are Nemotron Nano 2, Apriel, Apertus, Granite 3, GigaChat 3.1, Nemotron-Mini, Phi-4-mini,
-Granite 20B and InternLM 2.5. MiniMax-M1 writes each object on its own line, without a list.
+The examples are from Nemotron Nano 2, Apriel, Apertus, Granite 3, GigaChat 3.1, Nemotron-Mini,
+Phi-4-mini, Granite 20B and InternLM 2.5, in this order. MiniMax-M1 writes each object on its own
+line, without a list.
 """
 
 import json
@@ -55,7 +56,6 @@ class ApertusFormat(ObjectFormat, begin="<|tools_prefix|>", end="<|tools_suffix|
     names_are_keys: ClassVar[bool] = True
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call of `tool` within a block."""
         head = grammar.spelled(f"{{{json.dumps(tool.name, ensure_ascii=False)}: ")
         return f"{head} {grammar.arguments(tool)} {grammar.spelled('}')}"
 
@@ -77,7 +77,7 @@ class GigaChat3Format(
     between=None,
     closes="",
 ):
-    """The `ToolFormat` of GigaChat 3: each call is a message."""
+    """The `ToolFormat` of GigaChat 3, in which each call is a message."""
 
     name: ClassVar[str] = "gigachat3"
     marks_text: ClassVar[bool] = True
@@ -106,7 +106,7 @@ class NemotronMiniFormat(
 
 
 class FunctoolsFormat(ObjectFormat, begin="functools"):
-    """The `ToolFormat` of Phi-4-mini: vLLM's template has the marker, but renders no calls."""
+    """The `ToolFormat` of Phi-4-mini. vLLM's template has the marker, but renders no calls."""
 
     name: ClassVar[str] = "functools"
 

@@ -1,10 +1,10 @@
-"""Llama 3.2, Llama 4, LFM2, and models whose prompts ask for this form: a list of Python calls.
+"""Llama 3.2, Llama 4, LFM2, and other models: a list of Python calls.
 
     [get_weather(city="Oslo", days=3), get_time()]
 
-The list begins the turn; Llama 4 writes it between `<|python_start|>` and `<|python_end|>`. LFM2
-writes it anywhere in the turn, between `<|tool_call_start|>` and `<|tool_call_end|>`. Each argument
-is sent as JSON, when it is whole.
+The list begins the turn. Llama 4 writes it between `<|python_start|>` and `<|python_end|>`. LFM2
+writes it anywhere in the turn, between `<|tool_call_start|>` and `<|tool_call_end|>`. Other models
+write it if their prompts ask for it. Each argument is sent as JSON, when it is whole.
 """
 
 import re
@@ -48,17 +48,14 @@ class PythonicFormat(UnmarkedText):
     call_marks: ClassVar[tuple[str, ...]] = ()
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return "[func_name1(" in template or bool(_TURN.match(template))
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
         return _PythonicReader(tools, _START, _END)
 
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """Write the grammar of turns with calls of `tools`; 1 <= `at_least` <= `at_most`."""
         checked(tools, at_least, at_most)
         grammar = GrammarText(self.special_tokens)
         call = _call(grammar, tools)
@@ -71,7 +68,7 @@ class PythonicFormat(UnmarkedText):
             return grammar.source(ANY_TEXT)
         names = "|".join(re.escape(tool.name) for tool in tools)
         text = grammar.text_without(rf"\s*({re.escape(_START)}\s*)?\[\s*({names})\s*\(")
-        # The bracket and the name are one literal: the longest match wins, and a text whose
+        # The bracket and the name are one literal because the longest match wins. A text whose
         # beginning is not refused yet would be a longer match than the bracket alone.
         first, other = _call(grammar, tools, "["), _call(grammar, tools)
         return grammar.source(f'{first} ({_BETWEEN} {other})* "]" | {text}')
@@ -89,15 +86,12 @@ class Lfm2Format(BlockFormat):
     between_calls = ", "
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _LFM2 in template or any(tools in template for tools in _LFM2_TOOLS)
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
         return _MarkedReader(tools, _LFM2, _LFM2_END)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call of `tool` within a block."""
         return _call(grammar, [tool])
 
 
@@ -108,7 +102,8 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec], opens: str = "") -> s
 
 
 def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
-    """Write the grammar of arguments in the schema's order; any if the schema names none."""
+    """Write the grammar of arguments in the schema's order, or of any arguments without a
+    schema."""
     properties = properties_of(tool)
     if properties is None:
         one = grammar.rule("any", f"{_ANY_PARAMETER} {grammar.json({}, strict=False)}")
@@ -143,7 +138,6 @@ class _PythonicReader(CallReader):
         yield from super().turn()
 
     def _calls(self) -> Read[None]:
-        """Read the calls after the opening bracket."""
         while (yield from self._call()):
             yield from self.spaces()
             if (yield from self.literal(_COMMA)):

@@ -1,10 +1,10 @@
-"""Solar Open: a list of calls, each with an id, a name and JSON arguments; texts have markers, too.
+"""Solar Open: a list of calls, each with an id, a name and JSON arguments.
 
     <|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:args|>
     {"city": "Oslo"}<|tool_call:end|><|calls|>
 
-The model writes all of this on one line. A text stands between `<|content|>` and `<|end|>`. The
-model stops at `<|calls|>`.
+The model writes all of this on one line. A text also has markers: it stands between `<|content|>`
+and `<|end|>`. The model stops at `<|calls|>`.
 """
 
 from typing import ClassVar
@@ -35,7 +35,6 @@ class SolarOpenFormat(MarkedText, NamedCallFormat):
     turn_begins: ClassVar[str] = _TURN
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _CALL in template and _NAME in template
 
     def called(self, grammar: GrammarText, tool: ToolSpec) -> str:

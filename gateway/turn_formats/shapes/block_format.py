@@ -19,32 +19,28 @@ class UnmarkedText:
     marks_text: ClassVar[bool] = False
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
-        """Make a format whose grammars write `special_tokens` (ids by text) as tokens."""
         self.special_tokens = special_tokens or {}
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """None, since no documented text tells the model of tools."""
         return None
 
     def opened(self, prompt: str) -> str:
-        """Return "": the parser needs no part of the prompt."""
         del prompt
         return ""
 
     def resumed(self, turn: str, prompt: str) -> str:
-        """Return `turn` itself: the format has no reasoning."""
         del prompt
         return turn
 
     def around(self, text: str, prompt: str) -> str:
-        """Return `text` itself: no marker delimits the answer's text."""
         del prompt
         return text
 
 
 class BlockFormat(UnmarkedText):
-    """The base of formats with blocks, with their grammars; a subclass adds markers and parser."""
+    """The base of formats with blocks, with their grammars. A subclass adds markers and a
+    parser."""
 
     trigger: ClassVar[str]
     opens: ClassVar[str] = ""
@@ -72,7 +68,6 @@ class BlockFormat(UnmarkedText):
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """Write the grammar of turns with calls of `tools`; 1 <= `at_least` <= `at_most`."""
         checked(tools, at_least, at_most)
         grammar = GrammarText(self.special_tokens)
         opens = f"{grammar.spelled(self.trigger)} {self.opening(grammar)}"
@@ -85,7 +80,6 @@ class BlockFormat(UnmarkedText):
         return grammar.source(repeated(block, between, at_least, at_most))
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
-        """Write the grammar of any text, with calls anywhere that follow their tools' schemas."""
         grammar = GrammarText(self.special_tokens)
         if not tools:
             return grammar.source(self.last_text(grammar))

@@ -11,7 +11,7 @@ _TEXT_START = re.compile(r"^start:", re.MULTILINE)
 
 
 class MarkedText(BlockFormat):
-    """The base of formats whose texts are between markers; a subclass gives the markers."""
+    """The base of formats whose texts are between markers. A subclass gives the markers."""
 
     marks_text: ClassVar[bool] = True
     text_opens: ClassVar[tuple[str, ...]]
@@ -19,23 +19,21 @@ class MarkedText(BlockFormat):
     turn_begins: ClassVar[str]  # end of a prompt that opens no text
 
     def before_calls(self, grammar: GrammarText) -> str:
-        """Write the grammar of an optional text with markers; the prompt may have opened the text
-        already.
+        """Write the grammar of an optional text with markers.
+
+        The prompt may have opened the text already.
         """
         opens = f"{_one_of(grammar, self.text_opens)}?"
         return f"({opens} ({' | '.join(map(grammar.up_to, self.text_closes))}))?"
 
     def opening_after_text(self, grammar: GrammarText) -> str:
-        """Write the grammar of any text before a block of calls, with or without text markers."""
         return f"{self.before_calls(grammar)} {super().opening_after_text(grammar)}"
 
     def last_text(self, grammar: GrammarText) -> str:
-        """Write the grammar of the turn's last text."""
         opens, closes = _one_of(grammar, self.text_opens), _one_of(grammar, self.text_closes)
         return f"{opens}? {ANY_TEXT} {closes}?"
 
     def around(self, text: str, prompt: str) -> str:
-        """Write the grammar of `text` between the markers of a text."""
         grammar = GrammarText(self.special_tokens, prefix="response")
         said = prompt.rpartition(self.turn_begins)[2]
         is_open = any(mark in said for mark in self.text_opens)

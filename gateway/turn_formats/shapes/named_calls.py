@@ -1,4 +1,4 @@
-"""Calls of several families: a section of names and JSON arguments between markers.
+"""The calls of several families: a section of names and JSON arguments between markers.
 
 A family gives its markers. The parser also reads a type before the name, and a fence around the
 arguments, which DeepSeek V3 writes.
@@ -24,21 +24,18 @@ _MAX_NAME = 256
 
 
 class NamedCallFormat(BlockFormat):
-    """The base of formats with named calls; a subclass gives its `marks`."""
+    """The base of formats with named calls. A subclass gives its `marks`."""
 
-    # markers: of a section, of a section's end, of a call, of a call's end; then the separator of
-    # name and arguments
+    # markers of a section, its end, a call, its end, and the separator of name and arguments
     marks: ClassVar[tuple[str, str, str, str, str]]
     between_calls = ""
     id_end: ClassVar[str] = ""  # text between a call's id and the tool's name; "": calls have no id
     around_text: ClassVar[tuple[str, ...]] = ()  # markers around texts, which are dropped
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
         return _NamedCallReader(tools, self.marks, self.id_end, self.around_text)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call of `tool` within a block."""
         _, _, call, call_end, separator = self.marks
         head = f"{grammar.spelled(call)} {self.called(grammar, tool)} {grammar.spelled(separator)}"
         return f"{head} {grammar.arguments(tool)} {grammar.spelled(call_end)}"
@@ -82,7 +79,6 @@ class _NamedCallReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[None]:
-        """Read the calls after the marker of the first call."""
         while (yield from self._call()):
             if not (yield from self.next_block(self._call_begins, self._call_ends)):
                 yield from self.closing(self._section_ends)
@@ -109,6 +105,6 @@ class _NamedCallReader(CallReader):
         return False
 
     def _named(self, written: str) -> str | None:
-        """Return the known tool of this name, with or without a call's number; None if unknown."""
+        """Return the known tool of this name, with or without a call's number, or None."""
         name = written.strip()
         return self.known(name) or self.known(_NUMBER.sub("", name))

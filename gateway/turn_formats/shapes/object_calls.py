@@ -1,6 +1,6 @@
-"""Calls of several families: JSON objects between two markers, alone or in a list.
+"""The calls of several families: JSON objects between two markers, alone or in a list.
 
-A family gives its markers; the grammars and the parser are made from them.
+A family gives its markers. The grammars and the parser are made from them.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from gateway.turn_formats.turn_format import ToolSpec
 
 
 class ObjectFormat(BlockFormat):
-    """The base of formats with call objects; a subclass gives its markers and the text beside them.
+    """The base of formats with call objects. A subclass gives its markers.
 
     A block is a list of objects, unless `opens`, `between` and `closes` are set otherwise.
     """
@@ -27,7 +27,7 @@ class ObjectFormat(BlockFormat):
     around_text: ClassVar[tuple[str, ...]] = ()  # markers around texts, which are dropped
     tokens: ClassVar[tuple[str, ...]] = ()  # control tokens within markers
     end: ClassVar[str]
-    fence: ClassVar[str]  # text of a fence after the first marker; "": there is no fence
+    fence: ClassVar[str]  # text of a fence after the first marker, or ""
 
     def __init_subclass__(
         cls,
@@ -50,22 +50,19 @@ class ObjectFormat(BlockFormat):
         cls.call_marks, cls.fence = (begin,), fence
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return self.trigger + self.opens in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
         reader = ObjectReader(tools, self.trigger, self.end, self.around_text, self.fence)
         reader.names_are_keys = self.names_are_keys
         return reader
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call of `tool` within a block."""
         return call_object(grammar, tool)
 
 
 class ObjectReader(CallReader):
-    """A parser of call objects after `opens`; markers in `around_text` are dropped."""
+    """A parser of call objects after `opens`. Markers in `around_text` are dropped."""
 
     def __init__(
         self,
@@ -84,7 +81,6 @@ class ObjectReader(CallReader):
         self._fence = Markers(fence) if fence else None
 
     def turn(self) -> Read[None]:
-        """Read a whole turn."""
         while found := (yield from self.until(self._begins, TextPiece)):
             if found in self._around_text:
                 yield from self.spaces()

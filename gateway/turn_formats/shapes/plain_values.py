@@ -1,6 +1,6 @@
 """Grammars of values that are written without quotes and follow a schema.
 
-A text keeps to its schema's bounds, and never contains the marker that ends it. Any other value is
+A text obeys its schema's limits, and never contains the marker that ends it. Any other value is
 JSON.
 """
 
@@ -27,7 +27,7 @@ class ValueTags(Struct, frozen=True):
     quote: tuple[str, str] | None = None  # markers around a text that contains `<`
 
     def type_tag(self, kind: str) -> str:
-        """Return the tag before a value of the JSON type `kind`; "" if there is none."""
+        """Return the tag before a value of the JSON type `kind`, or ""."""
         tags = dict(self.typed)
         return tags.get(kind, tags.get("", ""))
 
@@ -56,7 +56,7 @@ def _ways(grammar: GrammarText, tool: ToolSpec, schema: Schema, tags: ValueTags)
     if not types or "string" in types:
         bounds = bounds_of(schema)
         yield from _texts(grammar, bounds, tags)
-        if not (bounds or tags.typed or tags.quote):  # nothing is bounded, so any value is allowed
+        if not (bounds or tags.typed or tags.quote):  # nothing is limited, so any value is allowed
             return
     others = (types or (OTHERS if tags.typed else types)) - {"string"}
     for opens, kinds in groupby(sorted(others, key=tags.type_tag), tags.type_tag):

@@ -1,7 +1,4 @@
-"""The schemas of a tool's parameters, resolved through `$ref`, `allOf` and `anyOf`.
-
-Knows: JSON schemas. Does not know: how values are written.
-"""
+"""The schemas of a tool's parameters, resolved through `$ref`, `allOf` and `anyOf`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -11,9 +8,9 @@ from urllib.parse import unquote
 
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
-_MAX_PARTS = 64  # maximum number of parts that are read of a JSON schema, which may refer to itself
+_MAX_PARTS = 64  # maximum number of parts read of a JSON schema, which may refer to itself
 _MAX_KEYS = 64  # number of keys of a schema that count as a further part
-_MAX_TYPES = 64  # maximum number of names that are read of one list of types
+_MAX_TYPES = 64  # maximum number of names read of one list of types
 _PARTS = ("$ref", "allOf")
 _UNION = ("anyOf", "oneOf")
 _OF_TYPE = {  # keywords that imply a type
@@ -23,7 +20,7 @@ _OF_TYPE = {  # keywords that imply a type
 
 
 def properties_of(tool: ToolSpec) -> dict[str, Schema] | None:
-    """Return the schemas of a tool's named parameters; None if the tool takes any parameters."""
+    """Return the schemas of a tool's named parameters; None if any parameters are allowed."""
     if tool.parameters is None:
         return {}
     properties = resolved(tool.parameters, tool.parameters).get("properties")
@@ -72,7 +69,7 @@ def resolved(schema: Schema, root: Schema | None) -> Schema:
 
 
 def alternatives(schema: Schema, root: Schema | None) -> Sequence[Schema]:
-    """List the alternatives of a schema (`anyOf`, `oneOf`); a value must follow one of them."""
+    """List the alternatives of a schema (`anyOf`, `oneOf`). A value must follow one of them."""
     return list(_Resolver(root).alternatives(schema))
 
 
@@ -83,7 +80,7 @@ def types_of(schema: Schema | None, root: Schema | None = None) -> frozenset[str
 
 
 def words_of(schema: Schema) -> Sequence[Any] | None:
-    """List the values of a schema's `const` or `enum`; None if the schema has neither."""
+    """List the values of a schema's `const` or `enum`, or return None."""
     if "const" in schema:
         return [schema["const"]]
     words = schema.get("enum")
@@ -121,13 +118,12 @@ def _types(schema: Schema) -> frozenset[str]:
 
 
 def names(value: object) -> frozenset[str]:
-    """Return the strings in a list; an empty set for any other value."""
+    """Return the strings in a list, or an empty set for any other value."""
     named = value if isinstance(value, list) else []
     return frozenset(one for one in named if isinstance(one, str))
 
 
 def _types_alone(schema: Schema) -> Schema:
-    """Return only the keywords of a schema that determine a value's type."""
     said = {name: schema[name] for name in ("const", *_PARTS, *_UNION) if name in schema}
     said |= {name: True for name in chain(*_OF_TYPE.values()) if name in schema}
     kind, words = schema.get("type"), schema.get("enum")
@@ -141,7 +137,7 @@ def _types_alone(schema: Schema) -> Schema:
 class _Resolver:
     """A resolver of schemas that reads at most `_MAX_PARTS` parts.
 
-    `view` selects the keywords of each part that are read.
+    `view` selects the keywords of each part to read.
     """
 
     def __init__(
@@ -191,9 +187,7 @@ class _Resolver:
         return self._targets[reference]
 
     def _dicts(self, parts: Iterable[Any], keys: int = 0) -> Iterator[Schema]:
-        """Yield the schemas among `parts` up to the limit; the keys of the schemas, and `keys`,
-        count too.
-        """
+        """Yield the schemas among `parts` up to the limit, which also counts keys."""
         for part in parts:
             if self._left <= 0:
                 return
@@ -204,7 +198,7 @@ class _Resolver:
 
 
 def _merged(parts: Sequence[Schema]) -> dict[str, Any]:
-    """Merge schemas; for each keyword the first schema's value wins."""
+    """Merge schemas. For each keyword the first schema's value wins."""
     whole: dict[str, Any] = {}
     for name, value in chain.from_iterable(part.items() for part in parts):
         if name not in _PARTS:

@@ -9,9 +9,9 @@ def string(text: str) -> str:
 
 
 def inner(text: str) -> str:
-    """Write `text`, a text or a part of one, escaped as within a JSON string.
+    """Write `text`, a text or a part of a text, escaped as within a JSON string.
 
-    A surrogate pair becomes its character; a half without the other half is replaced.
+    A surrogate pair becomes its character. A half without the other half is replaced.
     """
     if any("\ud800" <= char <= "\udfff" for char in text):
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,4 +1,4 @@
-"""Calls of several families: arguments as plain text between tags.
+"""The calls of several families: arguments as plain text between tags.
 
     <tool_call>
     <function=get_weather>
@@ -8,7 +8,7 @@
     </function>
     </tool_call>
 
-A family gives its tags (`Tags`); the grammars and the parser are made from them.
+A family gives its tags (`Tags`). The grammars and the parser are made from them.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _ANY_NAME = r'/[^<>\n"]{1,64}/'
 
 
 class TaggedFormat(BlockFormat):
-    """The base of formats with tagged arguments; a subclass gives its name and `tags`."""
+    """The base of formats with tagged arguments. A subclass gives its name and `tags`."""
 
     name: ClassVar[str]
     tags: ClassVar[Tags]
@@ -46,12 +46,10 @@ class TaggedFormat(BlockFormat):
             cls.between_calls = cls.opens if tags.holds_many else None
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         tags = self.tags
         return all(tag in template for tag in (*tags.begins, tags.key, tags.line.join(tags.keyed)))
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
         return TaggedReader(tools, self.tags, self.around_text(tools))
 
     def around_text(self, tools: Sequence[ToolSpec]) -> Sequence[str]:
@@ -65,7 +63,6 @@ class TaggedFormat(BlockFormat):
         return f"({outer} | {grammar.up_to(self.tags.call)})" if self.tags.block else outer
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call, from the tool's name on."""
         tags = self.tags
         head = grammar.spelled(tool.name + tags.named + tags.line)
         if tags.numbered:
@@ -74,7 +71,7 @@ class TaggedFormat(BlockFormat):
         return f"{head} {self._parameters(grammar, tool)} {grammar.spelled(self.tags.call_end)}"
 
     def _parameters(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of parameters in the schema's order; any if the schema names none."""
+        """Write the grammar of parameters in the schema's order, or of any parameters."""
         tags = self.tags
         properties = properties_of(tool)
         if properties is None:

@@ -1,7 +1,7 @@
 """The reader of calls whose arguments are plain text between tags.
 
-An argument that is a text by the tool's schema is sent while it arrives, as characters of a JSON
-string. Any other argument is sent when it is whole, since only its whole text tells its type.
+If the tool's schema allows only texts, an argument is streamed as characters of a JSON string. Any
+other argument is sent when it is whole, since only its whole text shows its type.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ _Tag = tuple[str, str | None]  # the tag, and its parameter's name
 
 
 class _Marks:
-    """The searches for tags."""
-
     def __init__(self, tags: Tags) -> None:
         self.begins, self.calls, self.ends = Markers(*tags.begins), Markers(tags.call), tags.ends
         self.call_ends = Markers(tags.call_end)
@@ -54,7 +52,7 @@ def _name_before(tag: str) -> re.Pattern[str]:
 
 
 class TaggedReader(CallReader):
-    """A parser of calls with `tags`; markers in `around_text` are dropped."""
+    """A parser of calls with `tags`. Markers in `around_text` are dropped."""
 
     def __init__(self, tools: Sequence[ToolSpec], tags: Tags, around_text: Sequence[str]) -> None:
         super().__init__(tools)
@@ -198,8 +196,8 @@ class TaggedReader(CallReader):
     ) -> Read[_Tag]:
         """Read the tag after an unclosed value; return "" if the tag is part of the value.
 
-        The tag ends the value if it begins a parameter that was not given yet, or if the tag ends
-        the call, and then another call follows or the turn ends.
+        The tag ends the value if it begins a parameter that was not given yet. It also ends the
+        value if it ends the call, and another call or the turn's end follows.
         """
         if found == self._tags.key:
             name = yield from self._name()
@@ -229,7 +227,6 @@ class _Value:
         return [CallArguments('"')] if self._is_text else []
 
     def add(self, text: str) -> Piece | None:
-        """Add text of the value; return the piece to send now, if any."""
         self._parts.append(text)
         if not self._is_text:
             return None

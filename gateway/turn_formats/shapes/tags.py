@@ -14,15 +14,15 @@ class Tags(Struct, frozen=True):
     keyed: tuple[str, ...]  # texts between a parameter's name and its value
     value_end: str
     call_end: str
-    block: str = ""  # tag before a block of calls; "": calls stand in no block
+    block: str = ""  # tag before a block of calls; "": calls are in no block
     block_end: str = ""
-    holds_many: bool = False  # whether a block may have several calls
-    line: str = "\n"  # text that stands between tags
+    holds_many: bool = False
+    line: str = "\n"  # text between tags
     pad: str = ""  # text before and after a value
     numbered: str = ""  # text between the tool's name and a number, before `named`
     between: str | None = None  # text between calls that are blocks; None: `line`
-    typed: tuple[tuple[str, str], ...] = ()  # see `ValueTags`
-    quote: tuple[str, str] | None = None  # see `ValueTags`
+    typed: tuple[tuple[str, str], ...] = ()  # as in `ValueTags`
+    quote: tuple[str, str] | None = None  # as in `ValueTags`
     tokens: tuple[str, ...] = ()  # control tokens within tags
 
     @property

@@ -1,6 +1,6 @@
-"""A schema's bounds on a string, as Lark terminals that must all match the string.
+"""A schema's limits on a string, as Lark terminals that must all match the string.
 
-The values of `format` are those that llguidance knows in JSON. Any other `format` bounds nothing.
+`format` may have the values that llguidance knows in JSON. Any other `format` has no effect.
 """
 
 import json
@@ -48,9 +48,9 @@ _FORMATS = {
 
 
 def bounds_of(schema: Schema) -> list[str]:
-    """Write the terminals that a whole string must match; an empty list if `schema` sets no bounds.
+    """Write the terminals that a whole string must match, or [] without limits in `schema`.
 
-    If the schema has a Lark grammar, the grammar is the only bound.
+    If the schema has a Lark grammar, this grammar is the only limit.
     """
     lark = lark_in(schema)
     return list(_bounds(schema)) if lark is None else [embedded("lark_text", lark)]

@@ -1,7 +1,7 @@
 """The conversion of argument values that are not written as JSON into JSON.
 
 The tool's schema gives the type. A value becomes a string if its type is unknown, or if its text
-does not fit the type: then the client gets the text that the model wrote.
+does not fit the type. The client then gets the text that the model wrote.
 """
 
 from collections.abc import Set
@@ -25,7 +25,7 @@ def typed(text: str, types: Set[str]) -> str:
 
 
 def is_text(types: Set[str]) -> bool:
-    """Tell whether a value of `types` is always a string."""
+    """Return whether a value of `types` is always a string."""
     return types <= {"string"}
 
 
@@ -39,7 +39,6 @@ def _as_json(text: str) -> str:
 
 
 def _types(text: str) -> frozenset[str]:
-    """Return the JSON types of the value in `text`; an empty set if `text` is not JSON."""
     try:
         return frozenset(type_names(msgspec.json.decode(text)))
     except (msgspec.DecodeError, RecursionError):
