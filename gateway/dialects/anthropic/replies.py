@@ -19,7 +19,7 @@ class CacheCreation(Struct, frozen=True, kw_only=True):
 
 
 class ThinkingDetails(Struct, frozen=True):
-    """The number of thinking tokens. `ratoon` has the same fields as in chat completions."""
+    """The number of thinking tokens."""
 
     thinking_tokens: int
     ratoon: DraftUsage | UnsetType = UNSET

@@ -143,10 +143,7 @@ OutputPart = OutputText | ReasoningText
 
 
 class InputDetails(Struct, frozen=True, kw_only=True):
-    """The input tokens read from and written to the cache.
-
-    `ratoon` has the same fields as in chat completions.
-    """
+    """The input tokens read from and written to the cache."""
 
     cached_tokens: int
     cache_write_tokens: int  # written to the cache
@@ -155,10 +152,7 @@ class InputDetails(Struct, frozen=True, kw_only=True):
 
 
 class OutputDetails(Struct, frozen=True):
-    """The output's reasoning tokens.
-
-    `ratoon` has the same fields as in chat completions.
-    """
+    """The output's reasoning tokens."""
 
     reasoning_tokens: int
     ratoon: DraftUsage | UnsetType = UNSET

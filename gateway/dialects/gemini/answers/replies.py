@@ -51,10 +51,7 @@ class ModalityTokenCount(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiUsage(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Token counts. Prompt tokens include cached tokens; candidates' tokens exclude thoughts.
-
-    `ratoon` has the same fields as in chat completions.
-    """
+    """Token counts. Prompt tokens include cached tokens; candidates' tokens exclude thoughts."""
 
     prompt_token_count: int
     cached_content_token_count: int
