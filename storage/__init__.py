@@ -4,7 +4,7 @@
     copies, disk   copies between device and host; records on disk, in a process of its own
     pools          memory of KV blocks, recurrent states and rings
     batched_copies, layerwise_load    many copies in one call; loads that steps wait for, by layer
-    layouts        where the bytes of a block, a state and a ring are
+    layouts        the bytes of a block, a state and a ring
     runs, move, free_memory, waiting, errors
 
 Each module imports only modules listed below it.

@@ -1,8 +1,8 @@
 """Many copies in one call to CUDA's driver (`cuMemcpyBatchAsync`).
 
-One call takes the host a fraction of the time of one call per copy, and blocks of a few hundred KB
-are copied at the speed of the bus (docs/performance.md, "Moving blocks"). The driver has this call
-from CUDA 13.0 on; `open_batched_copies` looks for it.
+One call takes a fraction of the time of one call per copy. Blocks of a few hundred KB are then
+copied at the speed of the bus (docs/performance.md, "Moving blocks"). The driver has this call from
+CUDA 13.0 on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _IN_STREAM_ORDER = 1  # CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
 
 
 class _Location(ctypes.Structure):
-    """CUmemLocation: a hint where the memory lies, left empty."""
+    """CUmemLocation: a hint about the memory's place, left empty."""
 
     _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
 
@@ -55,14 +55,14 @@ class BatchedCopies:
         self._call = call
 
     def queue(self, pieces: CopyPieces, stream: int) -> None:
-        """Queue all copies on a stream, never the default stream; raises CopyFailed.
+        """Queue all copies on a stream other than the default stream. Raises CopyFailed.
 
-        Host memory has to be pinned. The copies of one call are made in any order.
+        Host memory must be pinned. The copies of a call are made in any order.
         """
         if not len(pieces.sizes):
             return
         same = _Attributes(source_access_order=_IN_STREAM_ORDER)
-        first = ctypes.c_size_t(0)  # index of the first copy that these attributes apply to
+        first = ctypes.c_size_t(0)  # index of the first copy with these attributes
         code = self._call(
             pieces.targets.ctypes.data_as(ctypes.c_void_p),
             pieces.sources.ctypes.data_as(ctypes.c_void_p),
@@ -78,7 +78,7 @@ class BatchedCopies:
 
 
 def open_batched_copies(driver: str = _DRIVER) -> BatchedCopies | None:
-    """Open the driver's call for batched copies; None if this machine's driver has no such call."""
+    """Open the driver's call for batched copies, or return None if the driver lacks it."""
     try:
         return BatchedCopies(ctypes.CDLL(driver).cuMemcpyBatchAsync_v2)
     except (OSError, AttributeError):

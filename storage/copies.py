@@ -1,7 +1,7 @@
 """Copies of runs of KV blocks between the device's memory and the host's memory.
 
-A run is a number of blocks that follow each other in both memories; one copy moves a whole run. On
-a GPU each direction has its own stream, so copies in both directions run at once, beside the steps:
+A run is a number of blocks that follow each other in both memories. One copy moves a whole run. On
+a GPU each direction has its own stream, so copies in both directions run beside the steps:
 
     compute   step n ......| step n+1 ................| step n+2
     down           event --> copies, event                          device to host
@@ -9,10 +9,9 @@ a GPU each direction has its own stream, so copies in both directions run at onc
 
 Both streams wait for an event that is recorded after all earlier launches. So a copy down reads
 what the steps have written, and a copy up overwrites nothing that a launched step still uses. A
-step that reads copied blocks is launched only after `query()` has returned True: the copy is over
-by then, and a kernel sees all memory written before its launch. Or the step is launched after a
-`release_early`: then only the late layers of the blocks are missing, and steps wait for them
-(`layerwise_load`).
+step that reads copied blocks is launched once `query()` has returned True, or after a
+`release_early`. In the second case only the late layers of the blocks are missing, and steps wait
+for them (`layerwise_load`).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from storage.runs import Runs
 
 
 class CopyDirection(Enum):
-    """Direction of a copy: to a slower tier or to a faster one."""
+    """The direction of a copy: to a slower tier or to a faster one."""
 
     DOWN = "down"
     UP = "up"
@@ -52,13 +51,13 @@ class Copying(CopyEvent, Protocol):
 
     @property
     def seconds(self) -> float:
-        """Seconds from the first copy's start to the last's end; valid once `query` is True."""
+        """The seconds from the start of the copies to their end, valid once `query` is True."""
 
     def release_early(self) -> bool:
-        """Make later launches wait for the missing layers; return True if this was possible.
+        """Make later launches wait for the missing layers, and return whether this was possible.
 
         Returns False, and changes nothing, if too many bytes are missing or launches cannot wait.
-        Must not be called again once it has returned True.
+        Must not be called again after True.
         """
 
 
@@ -69,36 +68,33 @@ class CopyStream(Protocol):
         """Record an event after all work launched on the device so far."""
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
-        """Copy all `runs`, one or more, after the event `after`. Raises CopyFailed if any fails."""
+        """Copy all `runs`, at least one, after the event `after`. Raises CopyFailed."""
 
 
 class Passed:
-    """Copies that were done when `copy` returned; implements `Copying`."""
+    """Copies that were done when `copy` returned."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
 
     def query(self) -> bool:
-        """Return True."""
         return True
 
     def synchronize(self) -> None:
         """Return at once."""
 
     def release_early(self) -> bool:
-        """Return False: nothing is missing."""
+        """Return False, because nothing is missing."""
         return False
 
 
 class PlainCopies:
-    """Copies within one memory, done when the call returns; for the CPU."""
+    """Copies within one memory, done when the call returns. Used on the CPU."""
 
     def record_event(self) -> CopyEvent:
-        """Return an event that has passed: all work is done."""
         return Passed()
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:  # noqa: ARG002
-        """Copy all `runs` before the call returns."""
         began = time.perf_counter()
         for target, source in runs.views():
             target.copy_(source)
@@ -127,15 +123,13 @@ class OnStream:
         self._done.record(self._stream)
 
     def query(self) -> bool:
-        """Return whether the copies are done. Never waits."""
         return bool(self._done.query())  # type: ignore[no-untyped-call]
 
     def synchronize(self) -> None:
-        """Wait until the copies are done."""
         self._done.synchronize()
 
     def release_early(self) -> bool:
-        """Release the load early, once all layers except the late layers have arrived."""
+        """Release the load early if all layers except the late layers have arrived."""
         if self._early is None or self._late is None:
             return False
         if not self._early.query():  # type: ignore[no-untyped-call]
@@ -145,16 +139,14 @@ class OnStream:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the copies took; valid once they are done."""
         return float(self._begun.elapsed_time(self._done)) / 1e3
 
 
 class StreamCopies:
     """Copies on two streams of a GPU, one for each direction.
 
-    If host memory is not pinned, calls wait for their copies.
-
-    With `late` and `batched` the late layers of blocks are copied to the device last.
+    If host memory is not pinned, calls wait for their copies. With `late` and `batched`, the late
+    layers of blocks are copied to the device last.
     """
 
     def __init__(
@@ -169,13 +161,12 @@ class StreamCopies:
         self._streams = {to: torch.cuda.Stream(device) for to in CopyDirection}  # type: ignore[no-untyped-call]
 
     def record_event(self) -> CopyEvent:
-        """Return an event after all work launched on the current stream."""
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         return event
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
-        """Queue all copies in few calls: a call for each copy would cost a step's time."""
+        """Queue all copies in few calls, because a call for each copy would cost a step's time."""
         stream = self._streams[direction]
         if isinstance(after, torch.cuda.Event):
             stream.wait_event(after)
@@ -207,7 +198,7 @@ class StreamCopies:
                 copying.only_late(late)
                 batched.queue(last, stream.cuda_stream)
         except CopyFailed:
-            stream.synchronize()  # after this, copies queued before the failure write no more
+            stream.synchronize()  # from now on, copies queued before the failure write no more
             raise
 
 
@@ -219,7 +210,7 @@ def copies_for(device: torch.device, late: LayerwiseLoad | None = None) -> CopyS
 
 
 def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> CopyPieces:
-    """Return a copy for each run: of the run, or of [first_byte, end_byte) of its only block."""
+    """Return a copy for each run, or for bytes [first_byte, end_byte) of its only block."""
     size = runs.targets.shape[1]
     behind = 0 if end_byte is None else size - end_byte
     return CopyPieces(
@@ -230,10 +221,9 @@ def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> C
 
 
 def pieces_in_order(runs: Runs, late: LayerwiseLoad) -> tuple[CopyPieces, CopyPieces]:
-    """Return the copies that must end before an early release, then the late layers' copies.
+    """Return the copies that must end before an early release, and the late layers' copies.
 
-    As many of the last blocks as the late bytes allow are cut in two pieces; all earlier blocks are
-    one piece each.
+    As many of the last blocks as the late bytes allow are cut in two pieces.
     """
     blocks, cut = runs.single(), late.bytes_before
     split = min(late.max_bytes // (runs.targets.shape[1] - cut), len(blocks))

@@ -5,11 +5,11 @@
     disk   -> device  wait for a buffer | read | copy up | the buffer is free
 
 A recurrent state is moved block by block like KV, and its move ends with the last block. The move
-is lost if any block is lost, or else failed if any block failed.
+is lost if any block is lost. Otherwise it fails if any block fails.
 
 Reads come first, since requests wait for them. Writes take at most half of the buffers. When the
-disk does not answer, moves that wait for a buffer fail at once: computing a prefix is better for a
-request than a queue that does not move.
+disk does not answer, moves that wait for a buffer fail at once. Computing a prefix is better for a
+request than waiting for a stalled disk.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class _OpenMove:
 
 @dataclass(slots=True, eq=False)
 class _Passage:
-    """One block's way to or from the disk."""
+    """A block's way to or from the disk."""
 
     of: _OpenMove
     disk_slot: int
     place: int  # slot of the block on the device or in the host
     record: BlockRecord
     after: CopyEvent  # event after the steps that may use the device slot
-    turn: int  # number of the `start` call that recorded `after`; later events have larger numbers
+    turn: int  # number of the `start` call that recorded `after`
     buffer: int | None = None
 
 
@@ -70,7 +70,7 @@ class DiskRoute:
     ) -> None:
         """Move blocks to and from `device`, the device pool as (num_blocks, block_bytes) uint8.
 
-        States are moved to and from `device_states`, the state pool viewed as blocks.
+        Recurrent states are moved to and from `device_states`, the state pool viewed as blocks.
         """
         self._memories = {False: device, True: device_states}
         self._states = states
@@ -86,7 +86,7 @@ class DiskRoute:
     def start(
         self, moves: Iterable[Move], records: Mapping[Move, BlockRecord], after: CopyEvent
     ) -> None:
-        """Queue `moves`, each of which has a record; `launch` begins them."""
+        """Queue `moves`, each of which has a record, until `launch` begins them."""
         self._turn += 1
         for move in moves:
             for passage in self._passages(move, records[move], after):
@@ -113,7 +113,7 @@ class DiskRoute:
         ]
 
     def launch(self, ended: Completed) -> None:
-        """Start the queued moves that get a buffer; fail all queued moves if the disk hangs."""
+        """Start the queued moves that get a buffer. If the disk hangs, fail all queued moves."""
         if not self._disk.is_answering:
             for passage in (*self._reads, *self._writes):
                 self._end(passage, DiskOutcome.FAILED, ended)
@@ -127,7 +127,7 @@ class DiskRoute:
         self._launch_down(ended)
 
     def advance(self, ended: Completed) -> None:
-        """Advance every move as far as possible without waiting; report moves that have ended."""
+        """Advance every move that can advance without waiting, and report ended moves."""
         self._take_copied(ended)
         arrived = []
         for answer in self._disk.poll():
@@ -142,7 +142,7 @@ class DiskRoute:
         self.launch(ended)
 
     def close(self) -> None:
-        """Wait for the copies under way; drop the remaining moves."""
+        """Wait for the copies under way and drop the remaining moves."""
         for batch in self._batches:
             batch.event.synchronize()
         self._batches, self._asked = [], {}
@@ -159,7 +159,6 @@ class DiskRoute:
         self._copy(CopyDirection.DOWN, going, ended)
 
     def _bring(self, arrived: list[_Passage], ended: Completed) -> None:
-        """Copy blocks that were read from disk from their buffers to the device."""
         self._copy(CopyDirection.UP, arrived, ended)
 
     def _copy(self, direction: CopyDirection, passages: list[_Passage], ended: Completed) -> None:
@@ -185,7 +184,8 @@ class DiskRoute:
             self._batches.append(_DiskBatch(passages, event))
 
     def _take_copied(self, ended: Completed) -> None:
-        """Begin the disk writes of blocks copied to buffers; end the moves copied from buffers."""
+        """Start the disk writes of blocks copied to buffers, and end the moves copied from
+        buffers."""
         going = []
         for batch in self._batches:
             if not batch.event.query():
@@ -222,6 +222,5 @@ def _places_of(passages: list[_Passage]) -> Slots:
 
 
 def _buffers_of(passages: list[_Passage]) -> Slots:
-    """Return the buffers of passages that all have a buffer."""
     buffers = [passage.buffer for passage in passages if passage.buffer is not None]
     return np.array(buffers, np.int64)

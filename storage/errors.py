@@ -1,6 +1,4 @@
-"""Errors of storage, as types.
-
-Knows: which operation failed. Does not know: what the failure means for a request.
+"""The errors of storage.
 
 StorageError
  |- PoolDoesNotFit    a pool with no block, or with more bytes than there is memory
@@ -22,7 +20,7 @@ import errno
 
 
 class StorageError(Exception):
-    """Base of the errors that storage raises on purpose."""
+    """The base of the errors that storage raises deliberately."""
 
 
 class PoolDoesNotFit(StorageError):
@@ -42,7 +40,7 @@ class UnsupportedMove(StorageError):
 
 
 class CopyFailed(StorageError):
-    """A failed copy; its target slot holds no block."""
+    """A failed copy. Its target slot holds no block."""
 
 
 class DiskUnavailable(StorageError):
@@ -54,11 +52,11 @@ class DiskInUse(DiskUnavailable):
 
 
 class FileTrouble(StorageError):
-    """A fault of the disk's file; this error never leaves the disk's process."""
+    """A fault of the disk's file. This error never leaves the disk's process."""
 
 
 class FileFull(FileTrouble):
-    """A file without room for a write; reads go on."""
+    """A file without room for a write. Reads go on."""
 
 
 class DiskFull(FileFull):

@@ -17,7 +17,7 @@ _LIMITS = {"RLIMIT_AS": (resource.RLIMIT_AS, 0), "RLIMIT_DATA": (resource.RLIMIT
 
 @dataclass(frozen=True, slots=True, order=True)
 class FreeMemory:
-    """Bytes that may still be taken, and the limit that they come from, in words."""
+    """Bytes that may still be taken, and the limit from which they follow, in words."""
 
     bytes: int
     bound: str
@@ -29,7 +29,7 @@ class _Version:
 
     limit: str
     used: str
-    reclaimable: str  # a field of memory.stat: file pages not used lately
+    reclaimable: str  # field of memory.stat: file pages not used lately
 
 
 _VERSION_1 = _Version("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -47,10 +47,10 @@ def host_free_memory(
     process: Path = PROCESS,
     limits: Mapping[str, int] | None = None,
 ) -> FreeMemory:
-    """Return the memory left under the tightest limit. `limits`: bytes by RLIMIT name.
+    """Return the memory left under the tightest limit.
 
-    Default: this process's limits. Where the system does not tell, such as outside Linux, a quarter
-    of all memory counts as free.
+    `limits` are bytes by RLIMIT name, by default this process's. If the system does not tell, as
+    outside Linux, a quarter of all memory counts as free.
     """
     available = _available(meminfo)
     if available is None:
@@ -72,7 +72,7 @@ def _available(meminfo: Path) -> int | None:
 def _groups(cgroup: Path, process: Path) -> Iterator[FreeMemory]:
     """Yield the memory left in each control group around the process, innermost first."""
     for mount, group, version in _hierarchies(cgroup, process):
-        # In a container the mount itself may be the group, while the path is the host's.
+        # In a container, the mount itself may be the group, while the path is the host's.
         for name in (group, *PurePosixPath(group).parents):
             room = _left_in(mount / str(name).lstrip("/"), version)
             if room is not None:
@@ -80,7 +80,10 @@ def _groups(cgroup: Path, process: Path) -> Iterator[FreeMemory]:
 
 
 def _hierarchies(cgroup: Path, process: Path) -> Iterator[tuple[Path, str, _Version]]:
-    """Yield possible mounts of cgroups, the process's path in each (`/`: unknown), the version."""
+    """Yield possible mounts of cgroups, each with the process's path in it and the version.
+
+    The path is `/` if it is unknown.
+    """
     paths = dict(_paths_of(process / "cgroup"))
     for mount in (cgroup, cgroup / "unified"):
         yield mount, paths.get("", "/"), _VERSION_2
@@ -88,7 +91,7 @@ def _hierarchies(cgroup: Path, process: Path) -> Iterator[tuple[Path, str, _Vers
 
 
 def _paths_of(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield (controller, path) for each line `number:controllers:path`; version 2 names none."""
+    """Yield (controller, path) for each line `number:controllers:path`. Version 2 names none."""
     if not file.exists():
         return
     for line in file.read_text().splitlines():
@@ -98,7 +101,7 @@ def _paths_of(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _left_in(group: Path, version: _Version) -> FreeMemory | None:
-    """Return the memory left in a control group; None if it does not exist or has no bound."""
+    """Return the memory left in a control group, or None if it is missing or has no bound."""
     limit, used = group / version.limit, group / version.used
     if not (limit.exists() and used.exists()):
         return None

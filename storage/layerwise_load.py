@@ -1,8 +1,7 @@
 """Layer-wise loading: a step may start while the last layers of its blocks are being copied.
 
-A step reads the keys of its layers one after the other. So a step may start when the first three
-quarters of every block have arrived; the step then waits before the first layer of the last
-quarter:
+A step reads the keys of its layers in order. So a step may start when the first three quarters of
+every block have arrived. The step then waits before the first layer of the last quarter:
 
     up        | whole blocks  | split blocks' first layers | their late layers |
     release                                                ^
@@ -10,8 +9,8 @@ quarter:
 
 After an early release, every launched step waits on the device for the late layers. A load is
 released early once the missing bytes will arrive while a step reads the weights of its first
-layers, so the other rows of that step are hardly delayed. CUDA graphs capture a wait for an
-external event, and each replay waits for the copies after which that event was last recorded.
+layers. So the other rows of that step are hardly delayed. CUDA graphs capture a wait for an
+external event. Each replay waits for the copies after which that event was last recorded.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ LATE_PART = 4  # number of parts of the layers; only the last part may be late
 
 
 class LayerwiseLoad:
-    """The late layers of a block pool on a GPU: loaded last. Used by one thread only.
+    """The late layers of a block pool on a GPU, which are loaded last. Used by one thread only.
 
-    `first`: the first late layer, before which steps `wait`; `bytes_before`: a block's bytes before
-    this layer. `max_bytes`: bytes that may be missing when a load is released early.
+    Steps `wait` before the late layer `first`. A block has `bytes_before` bytes before it. Up to
+    `max_bytes` bytes may be missing when a load is released early.
     """
 
     def __init__(self, layout: KvLayout, max_bytes: int, device: torch.device) -> None:
@@ -53,7 +52,7 @@ class LayerwiseLoad:
 def layerwise_load_of(
     layout: KvLayout, max_bytes: int, device: torch.device
 ) -> LayerwiseLoad | None:
-    """Return the late layers of a block pool; None without CUDA, or if it has few layers."""
+    """Return the late layers of a block pool, or None without CUDA or with too few layers."""
     if device.type != "cuda" or layout.num_layers < LATE_PART:
         return None
     return LayerwiseLoad(layout, max_bytes, device)

@@ -1,8 +1,7 @@
 """A copy of one KV block or recurrent state between slots, as data, and copies' outcomes.
 
-Knows: the names of the tiers, that a block has a slot number in each tier, and which record a block
-on disk is bound to. Does not know: why a block moves, or how a copy is made. `prefix_cache` returns
-plans; a mover in this package executes them.
+A block has a slot number in each tier. `prefix_cache` returns plans, and a mover in this package
+executes them.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ class Tier(Enum):
     HOST = "host"
     DISK = "disk"
 
-    __hash__ = object.__hash__  # members are singletons, and Enum's own hash is far slower
+    __hash__ = object.__hash__  # faster than Enum's own hash, for singletons
 
 
-# Fast names for every request: until Python 3.12 `Tier.DEVICE` takes ten times as long.
+# Until Python 3.12, looking up `Tier.DEVICE` takes ten times as long as these names.
 DEVICE_TIER, HOST_TIER, DISK_TIER = Tier
 
 # Slots of recurrent states on the device.
-NO_STATE = 0  # slot of padding, and of rows from a first token: neither read nor written
+NO_STATE = 0  # slot of padding, and of rows from a first token; neither read nor written
 FIRST_SLOT = 1  # the first slot for states of running sequences and cached states
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
-    """Copy the whole block in slot `source` of `source_tier` to slot `target` of `target_tier`.
+    """A copy of a whole block from slot `source` of `source_tier` to `target` of `target_tier`.
 
-    There is a `Move` for each moved block, so making, hashing and comparing them runs no Python
-    code. `is_state`: a recurrent state, whose slots are counted apart from those of blocks.
+    There is a `Move` for each moved block, so making, hashing and comparing it runs no Python code.
+    `is_state` means a recurrent state. Its slots are numbered apart from those of blocks.
     """
 
     source_tier: Tier
@@ -47,9 +46,9 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
 
 class TokenCopy(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Copy of one token's KV on the device, from one slot to another.
+    """A copy of one token's KV on the device, from one slot to another.
 
-    A slot is a block's number, times the block size, plus a place in the block.
+    A slot is the block's number times the block size, plus the place in the block.
     """
 
     source: int
@@ -67,7 +66,8 @@ class StateSlots:
     first: Mapping[Tier, int]  # the block with which a tier's state slot 0 begins
 
     def of(self, tier: Tier, slot: int) -> range:
-        """Return the blocks of state `slot` of a tier; on the device, blocks of the state pool."""
+        """Return the blocks of state `slot` of a tier. On the device, they belong to the state
+        pool."""
         start = self.first.get(tier, 0) + slot * self.blocks
         return range(start, start + self.blocks)
 
@@ -76,7 +76,7 @@ class StateSlots:
 class BlockRecord:
     """The record stored with a block on disk and compared when it is read. Opaque here."""
 
-    key: bytes  # 16 bytes, the block's key
+    key: bytes  # 16 bytes
     parent_key: bytes  # 16 bytes, the key of the block before it
     namespace: bytes  # 16 bytes
     owner: str  # the owner whose data key encrypts the block
@@ -87,11 +87,10 @@ class BlockRecord:
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Copies to be made between tiers, independent of each other: the order of `moves` is free.
+    """Copies to be made between tiers, in any order.
 
-    Each move is to be reported once, as done, failed or lost. Until then nothing else may use its
-    slots on either side. Slots in `erase` are no longer in use; they are erased before any of
-    `moves` is made, which may fill them again.
+    Each move is reported once, as done, failed or lost. Until then nothing else may use its slots.
+    The slots in `erase` are erased before any of `moves`, which may fill them again.
     """
 
     moves: tuple[Move, ...] = ()
@@ -101,7 +100,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Blocks copied from one tier to another in one batch, and the batch's seconds."""
+    """The blocks copied from one tier to another in a batch, and the batch's seconds."""
 
     source: Tier
     target: Tier
@@ -111,21 +110,21 @@ class Copied:
 
 @dataclass(slots=True)
 class Completed:
-    """Moves that have ended and were not reported before."""
+    """The moves that have ended and were not reported before."""
 
     done: list[Move] = field(default_factory=list)
     # Failed moves: nothing arrived, and the source is intact.
     failed: list[Move] = field(default_factory=list)
-    # Lost moves: the record on disk was damaged or another record, so the source is gone.
+    # Lost moves: the record on disk was damaged or another record.
     lost: list[Move] = field(default_factory=list)
-    # Times of copies; the disk's are not measured.
+    # Times of copies, except the disk's.
     copied: list[Copied] = field(default_factory=list)
-    # Moves to the device that are released early before their end: later steps wait for missing
-    # layers themselves, and the moves are done once such a step is over.
+    # Moves to the device that are released before their end. Later steps wait for the missing
+    # layers. The moves are done once such a step is over.
     released: list[Move] = field(default_factory=list)
 
     def add_copied(self, moves: Sequence[Move], blocks: int, seconds: float) -> None:
-        """Add moves that one batch of copies has done, all between the same two tiers."""
+        """Add moves done by one batch of copies between the same two tiers."""
         self.done.extend(moves)
         one = moves[0]
         self.copied.append(Copied(one.source_tier, one.target_tier, blocks, seconds))

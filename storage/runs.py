@@ -20,8 +20,7 @@ Slots = npt.NDArray[np.int64]
 class Runs:
     """Runs of blocks from `sources` to `targets`, both (blocks, block_bytes) uint8 and contiguous.
 
-    Run i is `counts[i]` blocks; the first is in slot `source_slots[i]`, and goes to
-    `target_slots[i]`.
+    Run i has `counts[i]` blocks. Its first block goes from `source_slots[i]` to `target_slots[i]`.
     """
 
     targets: Tensor
@@ -35,7 +34,7 @@ class Runs:
 
     @property
     def num_blocks(self) -> int:
-        """Number of blocks in all runs."""
+        """The number of blocks in all runs."""
         return int(self.counts.sum())
 
     def views(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -69,7 +68,7 @@ class Runs:
 
 
 def runs_of(targets: Tensor, sources: Tensor, target_slots: Slots, source_slots: Slots) -> Runs:
-    """Pair block `source_slots[i]` with `target_slots[i]`; join neighbours into runs.
+    """Pair block `source_slots[i]` with `target_slots[i]`, and join neighbours into runs.
 
     Neither array has a slot twice.
     """

@@ -1,11 +1,11 @@
-"""The execution of plans of moves between tiers, concurrent with model steps.
+"""The execution of planned moves between tiers, concurrent with model steps.
 
     device <-> host    one batch of copies for each direction of a plan, one event after it
     device <-> disk    through staging buffers, see `disk_route`
     host    -> disk    written directly from host memory
 
-A state is moved as the blocks that it takes (`StateSlots`); on the device these are blocks of the
-state pool. The move of a state ends with the last block, and is never released early.
+A recurrent state is moved as the blocks that it takes (`StateSlots`). The move of a state ends with
+its last block, and is never released early.
 
 Moves within the device are made by `device_pool.Mover`, on the stream of the step that needs them.
 """
@@ -41,7 +41,7 @@ _ROUTES = {*_DIRECTIONS, (Tier.DEVICE, Tier.DISK), (Tier.HOST, Tier.DISK), (Tier
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Direction:
-    """The moves of a plan from one tier to another, of blocks or of states, as blocks."""
+    """The moves of a plan between two tiers, of blocks or of recurrent states, as blocks."""
 
     ends: tuple[Tier, Tier]
     of_states: bool
@@ -55,16 +55,16 @@ class _CopyBatch:
     moves: tuple[Move, ...]
     num_blocks: int
     copying: Copying
-    come_down: Slots | None  # host blocks that the copies fill; None: they fill the device
+    come_down: Slots | None  # host blocks that the copies fill, if they are copies down
     is_released: bool = False
 
 
 class TierMover:
     """The mover of blocks between tiers.
 
-    Concurrency: one owner thread. `start` and `poll` never wait for the device or the disk. Until
-    the end of a move has been reported by `poll`, nothing else may use its slots; later launches
-    may, on any stream. Steps launched after `poll` reported a move as released early may read its
+    Used by one thread only. `start` and `poll` never wait for the device or the disk. A move's
+    slots must not be used until `poll` has reported the move's end. After that, launches on any
+    stream may use them. Steps launched after `poll` reported a move as released early may read its
     target, and wait for the missing layers themselves.
     """
 
@@ -76,9 +76,9 @@ class TierMover:
         copies: CopyStream | None = None,
         states: tuple[StatePool | WindowPool, StateSlots] | None = None,
     ) -> None:
-        """Copy to and from the device with `copies`; None: with the result of `copies_for`.
+        """Copy to and from the device with `copies`, by default those of `copies_for`.
 
-        `states`: the pool of states or rings, if there is one, and their slots in lower tiers.
+        `states` is the pool of recurrent states or rings, with their slots in lower tiers.
         """
         self._device = block_bytes_of(device)
         self._host = None if host is None else host.tensor
@@ -94,7 +94,7 @@ class TierMover:
         self._device_states = self._device[:0]
         if states is not None:
             self._device_states, self._state_slots = states[0].blocks, states[1]
-        # No layer of a recurrent state may be late.
+        # All layers of a recurrent state are needed at once.
         self._state_copies = copies or copies_for(device.tensor.device)
         self._route = None
         if disk is not None:
@@ -105,9 +105,10 @@ class TierMover:
         self.pending = 0  # moves that have been started and not reported
 
     def start(self, plan: Plan) -> None:
-        """Start all moves of `plan`. Raises UnsupportedMove or UnknownSlot before any starts.
+        """Start all moves of `plan`.
 
-        A move of a block that has changed in host memory is lost.
+        Raises UnsupportedMove or UnknownSlot before any move starts. A move of a block that has
+        changed in host memory is lost.
         """
         flows = _flows(plan.moves, self._state_slots)
         for flow in flows:
@@ -176,7 +177,7 @@ class TierMover:
             self._batches.append(_CopyBatch(flow.moves, len(flow.source_slots), copying, slots))
 
     def _sound(self, flow: _Direction) -> _Direction:
-        """Return the moves of `flow` whose blocks are sound; count the other moves as lost."""
+        """Return the moves of `flow` whose blocks are sound, and count the other moves as lost."""
         if self._digests is None or flow.ends[0] is not Tier.HOST:
             return flow
         damaged = self._digests.damaged(flow.source_slots.tolist())
@@ -216,7 +217,7 @@ def block_bytes_of(pool: DevicePool) -> Tensor:
 
 
 def _flows(moves: Sequence[Move], states: StateSlots | None) -> list[_Direction]:
-    """Group the moves by source and target tier, each group in the given order, states apart."""
+    """Group the moves by source and target tier, with recurrent states apart."""
     groups: dict[tuple[Tier, Tier, bool], list[Move]] = {}
     for move in moves:
         groups.setdefault((move.source_tier, move.target_tier, move.is_state), []).append(move)
@@ -233,7 +234,7 @@ def _flows(moves: Sequence[Move], states: StateSlots | None) -> list[_Direction]
 
 
 def _slots(tier: Tier, slots: list[int], states: StateSlots | None) -> Slots:
-    """Return block slots: `slots` themselves or, for states, the slots of each state's blocks."""
+    """Return block slots. For recurrent states, these are the slots of each state's blocks."""
     if states is not None:
         slots = [block for slot in slots for block in states.of(tier, slot)]
     return np.array(slots, np.int64)

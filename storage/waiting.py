@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import ceil
 from typing import Protocol
 
-MOST_S = (2**31 - 1) // 1000  # longest wait in seconds: `poll` takes at most 2**31 - 1 ms
+MOST_S = (2**31 - 1) // 1000  # maximum wait in seconds: `poll` takes at most 2**31 - 1 ms
 
 
 class HasFileno(Protocol):
@@ -26,10 +26,10 @@ def wait_for_any(
     timeout_s: float | None = None,
     writable: Iterable[int | HasFileno] = (),
 ) -> list[int]:
-    """Wait until any file is readable, writable or closed; `timeout_s` None: without limit.
+    """Wait until any file is readable, writable or closed, and return its descriptors.
 
-    A timeout of more than 24 days, too large a number for `poll`, is no limit either. Returns the
-    descriptors of these files.
+    `timeout_s` None means no limit. So does a timeout of more than 24 days, which is too large for
+    `poll`.
     """
     poll = select.poll()
     for one in readable:

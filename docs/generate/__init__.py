@@ -1,1 +1,1 @@
-"""Pages of docs/reference, made from the code: `python -m docs.generate` writes them anew."""
+"""Pages of docs/reference, written from the code by `python -m docs.generate`."""

@@ -1,6 +1,6 @@
 """The pages of routes and their bodies, from the OpenAPI description.
 
-A body is described on the first page that needs it; the other links to it.
+A body is described on the first page that needs it. Other pages link to it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _UNSUPPORTED: tuple[dict[str, Any], ...] = (
     {},
     {"default": None},
 )  # schemas of fields that only an error names
-_WITHIN = 4  # fields of a body that is described where it is used
-_ON_A_LINE = 6  # fields of a body, those of one type counted once; more are a list
-_WORTH_A_LINK = 6  # fields that an answer has from another body
+_WITHIN = 4  # maximum number of fields of a body that is described where it is used
+_ON_A_LINE = 6  # maximum number of fields without a list; fields of one type count once
+_WORTH_A_LINK = 6  # minimum number of fields that an answer shares with a linked body
 
 
 def api_pages() -> dict[str, str]:
-    """Write routes and bodies of tenants, and of operators, which link to tenants' bodies."""
+    """Write routes and bodies of tenants and of operators. The latter link to tenants' bodies."""
     described = description()
     routes = [
         (f"{method.upper()} {path}", operation)
@@ -45,15 +45,15 @@ def api_pages() -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Bodies:
-    """Schemas of bodies, and the page on which each is described."""
+    """The schemas of bodies, and the page on which each is described."""
 
     schemas: Mapping[str, Any]
     pages: dict[str, str]
     within: set[str] = dataclasses.field(default_factory=set)  # described where they are used
-    described: list[str] = dataclasses.field(default_factory=list)  # the last page's, in order
+    described: list[str] = dataclasses.field(default_factory=list)  # on the last page, in order
 
     def page(self, name: str, routes: Sequence[tuple[str, Any]]) -> str:
-        """Write a page: its routes, and the bodies that no page before has."""
+        """Write a page with its routes, and the bodies that no earlier page has."""
         shown = list(dict.fromkeys(_names_in([operation for _, operation in routes])))
         for body in shown:  # grows while it is read
             inner = dict.fromkeys(_names_in(self.schemas[body]))
@@ -99,7 +99,7 @@ class _Bodies:
         return "; ".join(kinds)
 
     def _used_once(self, shown: Sequence[str], operations: Sequence[Any]) -> Iterator[str]:
-        """Yield the small bodies that are described within the only body that has them."""
+        """Yield the small bodies that only one other body has, and that are described there."""
         used = Counter(_names_in([self.schemas[body] for body in shown]))
         top = {*_names_in(operations)}
         for body in shown:
@@ -137,7 +137,7 @@ class _Bodies:
         return "\n\n".join(filter(None, [text, shared, listed]))
 
     def _fields(self, schema: Mapping[str, Any], page: str, *, is_request: bool) -> dict[str, str]:
-        """Map the fields of a body to their meanings; one that may be left out ends in `?`."""
+        """Map the fields of a body to their meanings. An optional field's name ends in `?`."""
         required = schema.get("required", [])
         return {
             name if name in required else f"{name}?": self._meaning(one, page)
@@ -148,7 +148,7 @@ class _Bodies:
     def _like(
         self, said: Mapping[str, str], schema: Mapping[str, Any], page: str, *, is_request: bool
     ) -> tuple[str, dict[str, str]] | None:
-        """Find the body described before with most of the same fields, if half of its are."""
+        """Find the earlier body that shares the most fields, if it shares enough of them."""
         before = itertools.takewhile(lambda name: self.schemas[name] is not schema, self.described)
         found = {
             name: self._fields(self.schemas[name], page, is_request=is_request) for name in before
@@ -159,7 +159,7 @@ class _Bodies:
         return best if is_worth_it else None
 
     def _meaning(self, said: Mapping[str, Any], page: str) -> str:
-        """Write a field's type, and its default where that is not null."""
+        """Write a field's type, and its default if it has one."""
         default = said.get("default")
         kind = self._type(said, page)
         if "default" in said and default is None:
@@ -184,7 +184,6 @@ class _Bodies:
 
 
 def _either(kinds: Iterable[str]) -> str:
-    """Write commas between all but the last: "a, b or null"."""
     *others, last = dict.fromkeys(kinds)
     return f"{', '.join(others)} or {last}" if others else last
 

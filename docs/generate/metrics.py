@@ -1,4 +1,4 @@
-"""The page of metrics, from an exposition in which all has happened."""
+"""The page of metrics, from an exposition in which everything has happened."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ def exposition() -> str:
 
 
 def _zero(struct: type, **given: Any) -> Any:
-    """Make a `struct` of what is given, and zeros."""
     needed = (field for field in msgspec.structs.fields(struct) if field.required)
     return struct(
         **{field.name: field.type() for field in needed if field.name not in given}, **given

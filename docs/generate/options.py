@@ -15,13 +15,13 @@ from cli.options.options import AdminFlags, TargetFlags
 
 _SERVERS = ("ratoon serve", "ratoon gateway", "ratoon engine")
 _SHARED = {"Operators' options": AdminFlags, "Tenants' options": TargetFlags}
-_Row = tuple[str, str, str]  # how an option or argument is given, its default and what it means
-# An argument of many commands, described once beside the operators' options.
+_Row = tuple[str, str, str]  # how an option or argument is given, its default and its meaning
+# an argument of many commands, described beside the operators' options
 _TENANT = ("`TENANT`", "", "The tenant's name or id.")
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Yield every command with its full name, as click has it, in the order of the help."""
+    """Yield every command with its full name, in the order of the help."""
     yield from _leaves("ratoon", typer.main.get_command(build_app()))
 
 
@@ -34,13 +34,13 @@ def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def options_of(command: Any) -> list[Any]:
-    """List the options that a command's help shows, without --help, which all have."""
+    """List the options that a command's help shows, except --help."""
     options = (found for found in command.params if found.param_type_name == "option")
     return [option for option in options if not option.hidden]
 
 
 def cli_page() -> str:
-    """Write each command with its options; those that many commands have are described once."""
+    """Write each command with its options. Options of many commands are described once."""
     known = dict(commands())
     shared = {title: _rows_of(group, known) for title, group in _SHARED.items()}
     described = {**shared, "Operators' options": [*shared["Operators' options"], _TENANT]}
@@ -71,7 +71,7 @@ def _anchor(title: str) -> str:
 
 
 def _rows_of(group: type, known: Mapping[str, Any]) -> list[_Row]:
-    """List the options of a group of flags, as the first command has them that has all."""
+    """List the options of a group of flags, as the first command that has all of them has them."""
     names = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(group)}
     for command in known.values():
         having = [option for option in command.params if option.opts[0] in names]
@@ -133,7 +133,7 @@ def _option_row(option: Any) -> _Row:
 
 
 def _choices(annotation: Any) -> Iterator[str]:
-    """Yield the words that an option may have, if these are all."""
+    """Yield the words that an option may have, if these are its only values."""
     for part in get_args(annotation):
         if get_origin(annotation) is Literal:
             yield part

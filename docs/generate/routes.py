@@ -17,11 +17,11 @@ from gateway.startup.composition import DIALECTS
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.usage.routes import own_usage_router
 
-_ABSENT: Any = None  # routes need it to answer, not to be described
+_ABSENT: Any = None  # needed to answer, but not to describe a route
 
 
 def description() -> dict[str, Any]:
-    """Describe all routes in OpenAPI, as a gateway serves it at /openapi.json."""
+    """Describe all routes in OpenAPI, as a gateway does at /openapi.json."""
     metrics = GatewayMetrics()
     nobody: Any = object  # a callable without parameters, where a caller is identified
     answering: Any = SimpleNamespace(admission=SimpleNamespace(tokenizer=None))

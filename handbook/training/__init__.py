@@ -1,4 +1,4 @@
 """The code that made the embedded model: text, training, evaluation.
 
-Only a checkout has this package; an installation has only the weights.
+Only a checkout has this package. An installation has only the weights.
 """

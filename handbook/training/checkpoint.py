@@ -1,7 +1,7 @@
 """A model's directory in Hugging Face's format: weights, configs and the model card.
 
-Weights are written in bfloat16 and read back in float32. `tokenizer` writes the tokenizer's files;
-training and checks use the decoder of `transformers`.
+Weights are written in bfloat16 and read back in float32. `tokenizer` writes the tokenizer's files.
+Training and checks use the decoder of `transformers`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,10 @@ class DecoderShape:
 
 
 def new_decoder(shape: DecoderShape) -> LlamaForCausalLM:
-    """Make a decoder of random weights, smaller in matrices that add to the residual stream."""
+    """Create a decoder of random weights.
+
+    Matrices that add to the residual stream get smaller weights.
+    """
     model = LlamaForCausalLM(LlamaConfig(**_settings(shape), use_cache=False))
     for name, weight in model.named_parameters():
         if name.endswith(("o_proj.weight", "down_proj.weight")):
@@ -145,14 +148,14 @@ def save_checkpoint(
 
 
 def load_checkpoint(directory: Path) -> LlamaForCausalLM:
-    """Load the decoder saved in `directory`, its bfloat16 weights widened to float32."""
+    """Load the decoder saved in `directory`, with its bfloat16 weights widened to float32."""
     return LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32)
 
 
 def write_card(
     out: Path, model: LlamaForCausalLM, shape: DecoderShape, made: str, measured: str
 ) -> None:
-    """Write README.md into `out`; `made` is the command, `measured` the accuracy in words."""
+    """Write README.md into `out`, with the command `made` and the accuracy `measured` in words."""
     text = CARD.format(
         parameters=sum(parameter.numel() for parameter in model.parameters()) / 1e6,
         positions=shape.max_position_embeddings,
@@ -169,7 +172,7 @@ def write_card(
 
 
 def _settings(shape: DecoderShape) -> dict[str, object]:
-    """Return the decoder's own settings from config.json."""
+    """Return the decoder's settings in config.json."""
     return {
         **asdict(shape),
         "head_dim": shape.head_dim,

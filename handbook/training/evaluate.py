@@ -1,10 +1,9 @@
 """The share of exactly right greedy answers about handbooks that were not in training.
 
-A greedy answer is right if each expected token, the end included, is the likeliest after the
-expected tokens before it. So one pass over prompt and answer decides, without generating. A call of
-a tool is judged in the same way: the expected tokens are its name and arguments as JSON. Weights
-are bfloat16 as shipped, arithmetic is float32. Knows: questions and their answers. Does not know:
-training.
+A greedy answer is right if each expected token is the likeliest after the expected tokens before
+it. So one pass over prompt and answer decides, without generating. A tool call is judged in the
+same way: the expected tokens are its name and arguments as JSON. Weights are bfloat16 as shipped,
+and arithmetic is float32.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ MISTAKES_SHOWN = 20
 
 @dataclass(frozen=True)
 class EvaluationCase:
-    """A chat of token ids; its last `answer` ids are the expected answer and its end.
+    """A chat of token ids. Its last `answer` ids are the expected answer and its end.
 
-    `handbook_tokens` counts the system message, tools included.
+    `handbook_tokens` counts the system message with the tools.
     """
 
     ids: tuple[int, ...]
@@ -54,7 +53,7 @@ class EvaluationCase:
 
 @dataclass(frozen=True)
 class EvaluationOutcome:
-    """The model's answer to a case; each token of `said` follows the right tokens before it."""
+    """The model's answer to a case. Each token of `said` follows the right tokens before it."""
 
     case: EvaluationCase
     right: bool
@@ -79,10 +78,10 @@ def draw_cases(
 def draw_tool_cases(
     tokenizer: Tokenizer, count: int, tokens: tuple[int, int], turns: int = 1, seed: int = 0
 ) -> list[EvaluationCase]:
-    """Draw `count` held-out chats with tools; handbook and tools take `tokens` tokens (a range).
+    """Draw `count` held-out chats with tools.
 
-    The last turn is judged: a call (its name and arguments), the answer after a result, or an
-    answer without a call. The question's kind says which.
+    Handbook and tools take `tokens` tokens (a range). The last turn is judged. It is a call, the
+    answer after a result, or an answer without a call, as the question's kind says.
     """
     rng = random.Random(f"tool cases {seed}")
     cases: list[EvaluationCase] = []
@@ -178,7 +177,8 @@ def _tally(
 
 
 def report(outcomes: Sequence[EvaluationOutcome], console: Console) -> None:
-    """Print the accuracy in all, by length of handbook and by kind of question; some mistakes."""
+    """Print the accuracy in all, by length of handbook and by kind of question, and some
+    mistakes."""
     table = Table("", "questions", "right", "share")
     groups = {
         "all": list(outcomes),

@@ -1,9 +1,8 @@
 """Facts and questions about them: tables of their kinds, and random draws.
 
-Placeholders in the tables: `{n}` the noun of the kind, `{s}` the subject, `{v}` the value; `{N}`
-and `{S}` the noun and subject at the start of a sentence. A fact keeps its kind and subject, so
-that a question can be phrased quite differently from the sentence that states the fact. Does not
-know: handbooks (`handbook.training.text` chooses their facts).
+Placeholders in the tables: `{n}` is the noun of the kind, `{s}` the subject and `{v}` the value.
+`{N}` and `{S}` are the noun and subject at the start of a sentence. A fact keeps its kind and
+subject, so that a question can be phrased unlike the sentence that states the fact.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from handbook.training.names import Draw, NameSource
 
 @dataclass(frozen=True)
 class Topic:
-    """A sort of subject: the way to draw its names, and to refer to it in a sentence."""
+    """A sort of subject: how its names are drawn, and how a sentence refers to it."""
 
     draw: Draw
     forms: tuple[str, ...]
@@ -25,7 +24,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class TopicKind:
-    """An attribute of a topic: its nouns (synonyms), its values, its own phrasings."""
+    """An attribute of a topic: its nouns (synonyms), its values and its own phrasings."""
 
     name: str
     topic: str
@@ -181,7 +180,7 @@ UNKNOWN = "The handbook does not say."
 
 @dataclass(frozen=True)
 class Subject:
-    """The subject of a fact, a person or thing, by its topic's name and its own name."""
+    """The subject of a fact: a person or thing of a topic."""
 
     topic: str
     name: str
@@ -189,7 +188,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact in a handbook: `sentence` says that the `kind` of `subject` is `value`."""
+    """A fact in a handbook. `sentence` says that the `kind` of `subject` is `value`."""
 
     kind: TopicKind
     subject: Subject
@@ -204,9 +203,9 @@ class Fact:
 
 @dataclass(frozen=True)
 class Question:
-    """A user's question, its only right answer, and the kind of the fact (for reports).
+    """A user's question, its only right answer, and the kind of its fact for reports.
 
-    `noun` and `subject` are the arguments for a tool; both are empty for small talk.
+    `noun` and `subject` are the arguments for a tool. Both are empty for small talk.
     """
 
     text: str
@@ -229,7 +228,7 @@ def new_subject(source: NameSource, topic: str) -> Subject:
 
 
 def state(source: NameSource, kind: TopicKind, subject: Subject, lines: bool) -> Fact:
-    """State a fact with a new value; with `lines` perhaps as a bare line, not a sentence."""
+    """State a fact with a new value. With `lines`, it may be a bare line."""
     value = kind.value(source)
     if kind.facts and source.chance(0.5):
         template = source.pick(kind.facts)

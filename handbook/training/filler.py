@@ -1,6 +1,6 @@
 """The text around facts: introductions, headings, small talk, sentences without answers.
 
-No sentence here states a fact that a question asks for. Does not know: kinds and questions.
+No sentence here states a fact that a question asks for.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ SMALL_TALK = (
 
 
 def filler(source: NameSource, company_name: str) -> str:
-    """Write a sentence that answers no question, perhaps with names that questions also use."""
+    """Write a sentence that answers no question. It may have names that questions also use."""
     if source.chance(0.6):
         return source.pick(PLAIN)
     return source.pick(NAMING).format(

@@ -1,8 +1,8 @@
 """Chats with tools in the chat template's form: each message's role and text.
 
-The form is Hermes, as in Qwen2.5 and Qwen3: tools as JSON in the system message, a call as JSON in
-the assistant's text, results in the user's turn. The markers are plain text, without tokens of
-their own in the vocabulary. Does not know: questions and answers.
+The form is Hermes, as in Qwen2.5 and Qwen3. Tools are JSON in the system message, a call is JSON in
+the assistant's text, and results are in the user's turn. The markers are plain text, without tokens
+of their own in the vocabulary.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ ToolMessage: TypeAlias = dict[str, Any]
 def written(
     messages: Sequence[ToolMessage], tools: Sequence[Mapping[str, Any]] = ()
 ) -> list[tuple[str, str]]:
-    """Return roles and texts as `CHAT_TEMPLATE` writes them; adjacent tool results share a text."""
+    """Return roles and texts as `CHAT_TEMPLATE` writes them.
+
+    Adjacent tool results share a text.
+    """
     chat: list[tuple[str, str]] = []
     if tools and (not messages or messages[0]["role"] != "system"):
         chat.append(("system", _listed(tools)))

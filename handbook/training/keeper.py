@@ -1,6 +1,6 @@
 """The keeper of a training run's best checkpoint, by accuracy on held-out cases.
 
-Knows: the output directory, whose files are complete at any time. Does not know: training.
+The files of the output directory are complete at any time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Held-out accuracy in [0, 1]: on plain handbooks, with tools, and by kind of tool chat."""
+    """The held-out accuracy in [0, 1], on plain handbooks, with tools, and by kind of tool chat."""
 
     handbooks: float
     tools: float
@@ -41,7 +41,7 @@ class Accuracy:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """The sort key for the best checkpoint: the lower of the two accuracies, then both."""
+        """The sort key for the best checkpoint: the lower accuracy, and then the sum of both."""
         return min(self.handbooks, self.tools), self.handbooks + self.tools
 
     def table(self) -> str:
@@ -57,7 +57,7 @@ class Accuracy:
 
 
 class Keeper:
-    """The keeper of the best checkpoint, judged as shipped: with weights rounded to bfloat16."""
+    """The keeper of the best checkpoint, judged as shipped, with weights rounded to bfloat16."""
 
     def __init__(
         self, checks: Checks, shape: DecoderShape, tokenizer: Tokenizer, device: str, out: Path
@@ -71,7 +71,7 @@ class Keeper:
         self.best: Accuracy | None = None
 
     def check(self, model: LlamaForCausalLM) -> Accuracy:
-        """Measure the accuracy of `model`; save it unless an earlier model was better."""
+        """Measure the accuracy of `model`, and save it unless an earlier model was better."""
         with tempfile.TemporaryDirectory() as trial:
             save_checkpoint(model, self._shape, self._tokenizer, Path(trial))
             found = self._judged(load_checkpoint(Path(trial)).to(self._device))
@@ -88,7 +88,7 @@ class Keeper:
 
 
 def _put(trial: Path, out: Path) -> None:
-    """Replace the files of `out`, each atomically: the run may be killed at any time."""
+    """Replace each file of `out` atomically, because the run may be killed at any time."""
     for file in trial.iterdir():
         unfinished = out / f"{file.name}.new"
         shutil.copyfile(file, unfinished)

@@ -1,8 +1,7 @@
 """The names in a handbook: real names, and names made up from syllables.
 
 A checksum of its spelling puts every made-up name (and every open-ended value) in one of two
-splits, so that the names of a held-out handbook never occur in training. Does not know: facts,
-questions or tokens.
+splits. So the names of a held-out handbook never occur in training.
 """
 
 from __future__ import annotations
@@ -79,14 +78,14 @@ CITY_ENDINGS = ("", "", "", "burg", "stad", "ville", "ton", "ford", "haven", "mo
 
 
 class Split(enum.Enum):
-    """A set of the made-up spellings: for training or held out."""
+    """A set of made-up spellings, for training or held out."""
 
     TRAIN = "train"
     HELD_OUT = "held-out"
 
 
 def split_of(spelling: str) -> Split:
-    """Return the split that may use a made-up spelling; the same on every machine and run."""
+    """Return the split that may use a made-up spelling, the same on every machine and run."""
     held_out = zlib.crc32(spelling.encode()) % HELD_OUT_SHARE == 0
     return Split.HELD_OUT if held_out else Split.TRAIN
 
@@ -141,7 +140,7 @@ def _real_or(source: NameSource, real: Sequence[str], share: float) -> str:
 
 
 def real_or_made_up(real: Sequence[str]) -> Draw:
-    """Return a function that draws names: with probability 2/5 from `real`, else made up."""
+    """Return a function that draws names: from `real` with probability 2/5, else made up."""
     return lambda source: _real_or(source, real, 0.4)
 
 

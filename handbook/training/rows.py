@@ -1,9 +1,7 @@
-"""Training rows: a handbook and a long dialogue about it, some with tools, of exactly so many
-tokens.
+"""Training rows: a handbook and a long dialogue about it, some with tools.
 
 With many questions about one handbook, many tokens of a row are answers to learn. Worker processes
-write rows ahead of the accelerator, with the lengths of the curriculum's current stage. Knows:
-tokens, and which of them are answers. Does not know: models.
+write rows ahead of the accelerator, with the lengths of the curriculum's current stage.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ class Rows:
 
 
 def write_rows(source: NameSource, tokenizer: Tokenizer, count: int, length: int) -> Rows:
-    """Write `count` rows of `length` + 1 tokens; dialogues are cut off at a row's end."""
+    """Write `count` rows of `length` + 1 tokens. Dialogues are cut off at a row's end."""
     chats = [_drawn(source, length) for _ in range(count)]
     encoded = tokenizer.encode_batch_fast([part for chat in chats for _, part in chat])
     vocabulary, position = tokenizer.get_vocab(), 0
@@ -67,7 +65,7 @@ def write_rows(source: NameSource, tokenizer: Tokenizer, count: int, length: int
 def frame(
     roles: list[str], segments: list[list[int]], vocabulary: dict[str, int]
 ) -> tuple[list[int], list[bool]]:
-    """Apply the chat template to encoded messages; mark the tokens that the model must generate."""
+    """Apply the chat template to encoded messages, and mark the tokens that the model generates."""
     openers = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
     tokens, is_answer = [vocabulary[BEGIN]], [False]
     for role, segment in zip(roles, segments, strict=True):
@@ -96,12 +94,12 @@ WARM_CURRICULUM = (TrainingStage(0.0, (512, 1024, 2048, 4096)),)
 
 
 def lengths_at(curriculum: tuple[TrainingStage, ...], progress: float) -> tuple[int, ...]:
-    """Return the row lengths of the last stage begun at `progress` in [0, 1]."""
+    """Return the row lengths of the stage at `progress` in [0, 1]."""
     return [stage.lengths for stage in curriculum if stage.since <= progress][-1]
 
 
 class Feed:
-    """A feed of training batches from worker processes; each batch has about `tokens` tokens."""
+    """A feed of training batches from worker processes, of about `tokens` tokens each."""
 
     def __init__(
         self, tokenizer: Path, curriculum: tuple[TrainingStage, ...], tokens: int, seed: int
@@ -142,7 +140,7 @@ class Feed:
         return self._batches.get()
 
     def next_if_ready(self) -> Rows | None:
-        """Return the next batch; None if none is ready."""
+        """Return the next batch, or None if none is ready."""
         try:
             return self._batches.get_nowait()
         except queue.Empty:
@@ -176,7 +174,7 @@ def _drawn(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _write_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
-    """Write roles and texts of a chat that fills at least about `length` tokens."""
+    """Write the roles and texts of a chat of at least about `length` tokens."""
     most = length * 0.8 / TOKENS_PER_FACT
     facts = 0 if source.chance(0.02) else max(1, int(most * (0.35 + 0.65 * source.rng.random())))
     handbook = write_handbook(source, facts)
@@ -194,7 +192,7 @@ def _write_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _write_tool_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
-    """Write a chat with tools of about `length` tokens; short rows are mostly schemas and calls."""
+    """Write a chat with tools of about `length` tokens. Short rows are mostly schemas and calls."""
     most = max(0.0, length - 2 * TOKENS_PER_TOOL - TOKENS_PER_TOOL_TURN) * 0.8 / TOKENS_PER_FACT
     facts = 0 if source.chance(0.1) else int(most * source.rng.random() ** 1.5)
     left = length - facts * TOKENS_PER_FACT * 0.9 - TOKENS_PER_TOOL
@@ -212,7 +210,7 @@ def _write_bare_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _place(source: NameSource, handbook: str, question: str) -> tuple[str, str]:
-    """Place the handbook in the system message, or before some users' first question."""
+    """Place the handbook in the system message, or sometimes before the first question."""
     if source.chance(0.93):
         return handbook, question
     return "", f"{handbook}\n\n{question}"

@@ -1,8 +1,8 @@
-"""Handbooks of made-up companies, questions and dialogues about them, all from a seed.
+"""Handbooks of made-up companies, with questions and dialogues about them, from a seed.
 
-Most callers use `make_handbook(seed)` and `make_questions(handbook, seed)`; the training draws
-millions of handbooks and questions from one `NameSource`. Does not know: tokens; sizes are numbers
-of facts (about 20 tokens each).
+Most callers use `make_handbook(seed)` and `make_questions(handbook, seed)`. The training draws
+millions of handbooks and questions from one `NameSource`. Sizes are numbers of facts, of about 20
+tokens each.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ Message: TypeAlias = dict[str, str]
 
 @dataclass(frozen=True)
 class Handbook:
-    """A system prompt and its facts; no two facts answer the same question."""
+    """A system prompt and its facts. No two facts answer the same question."""
 
     text: str
     facts: tuple[Fact, ...]
 
     @cached_property
     def keys(self) -> frozenset[tuple[str, str]]:
-        """The (kind, subject) pairs that the handbook has answers for."""
+        """The (kind, subject) pairs of the handbook's facts."""
         return frozenset(fact.key for fact in self.facts)
 
 
 def make_handbook(seed: int, facts: int = 40, split: Split = Split.HELD_OUT) -> Handbook:
-    """Write the handbook of this seed; it is the same on every run and machine."""
+    """Write the handbook of this seed, which is the same on every run and machine."""
     return write_handbook(_source(f"handbook {seed}", split), facts)
 
 
 def make_questions(
     handbook: Handbook, seed: int, count: int = 1, split: Split = Split.HELD_OUT
 ) -> tuple[Question, ...]:
-    """Write `count` questions about `handbook`; it has no answer to about one in seven."""
+    """Write `count` questions about `handbook`, which lacks about one answer in seven."""
     source = _source(f"questions {seed}", split)
     return tuple(write_question(source, handbook) for _ in range(count))
 
 
 def make_messages(handbook: Handbook, questions: tuple[Question, ...]) -> list[Message]:
-    """Write the chat that asks `questions` in turn; the last question is unanswered."""
+    """Write the chat that asks `questions` in turn, without an answer to the last."""
     messages = [{"role": "system", "content": handbook.text}]
     for question in questions:
         messages.append({"role": "user", "content": question.text})
@@ -66,7 +66,7 @@ def make_messages(handbook: Handbook, questions: tuple[Question, ...]) -> list[M
 
 
 def write_handbook(source: NameSource, facts: int) -> Handbook:
-    """Write a handbook that states `facts` facts (0 gives only an introduction)."""
+    """Write a handbook that states `facts` facts. Without facts it has only an introduction."""
     lines = source.chance(0.6)
     stated = _state_facts(source, facts, lines)
     text = _lay_out(source, stated, lines)
@@ -101,7 +101,7 @@ def _state_facts(source: NameSource, count: int, lines: bool) -> tuple[Fact, ...
         kind = source.pick(kinds)
         subject = _subject(source, subjects.setdefault(kind.topic, []), kind.topic)
         if (kind.name, subject.name) in seen:
-            # A small topic's few kinds may all be used; then another kind ends the loop.
+            # A small topic's few kinds may all be used. Then another kind ends the loop.
             kinds.append(_any_kind(source, 0.5))
             continue
         seen.add((kind.name, subject.name))
@@ -130,7 +130,7 @@ def _subject(source: NameSource, known: list[Subject], topic: str) -> Subject:
 
 
 def _namesake(source: NameSource, known: list[Subject]) -> Subject:
-    """Draw a new person who shares a first name or a surname with a known one."""
+    """Draw a new person who shares a first name or a surname with a known person."""
     first, last = source.pick(known).name.split(" ", 1)
     other_first, other_last = new_subject(source, "person").name.split(" ", 1)
     name = f"{first} {other_last}" if source.chance(0.5) else f"{other_first} {last}"
@@ -143,7 +143,7 @@ def write_unanswerable(source: NameSource, handbook: Handbook) -> Question:
 
 
 def missing_fact(source: NameSource, handbook: Handbook) -> tuple[TopicKind, Subject]:
-    """Draw a kind and a subject without a fact in the handbook, like its facts or not."""
+    """Draw a kind and a subject without a fact in the handbook."""
     while True:
         kind, subject = _near(source, handbook) if handbook.facts else _far(source)
         if (kind.name, subject.name) not in handbook.keys:
@@ -178,7 +178,7 @@ def _far(source: NameSource) -> tuple[TopicKind, Subject]:
 
 
 def _lay_out(source: NameSource, facts: tuple[Fact, ...], lines: bool) -> str:
-    """Lay out the text: an introduction, then facts by topic or mixed, with filler between."""
+    """Lay out an introduction, and facts by topic or mixed, with filler between."""
     name = company(source)
     parts = [source.pick(INTRODUCTIONS).format(name)] if source.chance(0.9) else []
     ordered = list(facts)

@@ -1,8 +1,8 @@
-"""The tokenizer: byte-level BPE trained on generated text, and the chat template beside it.
+"""The tokenizer: byte-level BPE trained on generated text, and the chat template.
 
 Any text survives encoding and decoding. Capitalised words and digits are split from the space
 before them. So a name or a number has the same tokens everywhere, and the model can copy it from
-the handbook into an answer. Does not know: the model.
+the handbook into an answer.
 """
 
 from __future__ import annotations

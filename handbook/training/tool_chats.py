@@ -1,8 +1,8 @@
 """Dialogues that offer tools: questions, calls, results and answers.
 
 A fact that the handbook states is answered from the handbook. Otherwise the tool that knows the
-kind of fact is called, and its result is the answer. If no tool knows the kind, or the tool returns
-nothing, the answer is that the handbook does not say. Does not know: tokens.
+kind of fact is called, and its result is the answer. If no tool knows the kind or the tool returns
+nothing, the answer is that the handbook does not say.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ BARE = ("You are a helpful assistant.", "", "", "Answer from the handbook, or wi
 class ToolTurn:
     """A question, and the messages up to its answer.
 
-    `sort`: the sort of the called tool, empty without a call; `label`: the source of the answer.
+    `sort` is the sort of the called tool, empty without a call. `label` is the source of the
+    answer.
     """
 
     question: Question
@@ -50,7 +51,7 @@ class ToolTurn:
 
 @dataclass(frozen=True)
 class ToolChat:
-    """A system message (may be empty), tools, and turns."""
+    """A system message, which may be empty, with tools and turns."""
 
     system: str
     tools: tuple[Tool, ...]
@@ -58,7 +59,7 @@ class ToolChat:
 
     @property
     def schemas(self) -> list[dict[str, object]]:
-        """The tools' schemas, in the form of a request."""
+        """The tools' JSON schemas, in the form of a request."""
         return [tool.schema for tool in self.tools]
 
     @property
@@ -71,13 +72,13 @@ class ToolChat:
 def make_tool_chat(
     seed: int, facts: int = 10, turns: int = 1, split: Split = Split.HELD_OUT
 ) -> ToolChat:
-    """Write the chat of this seed; it is the same on every run and machine."""
+    """Write the chat of this seed, which is the same on every run and machine."""
     source = NameSource(random.Random(f"tool chat {split.value} {seed}"), split)
     return write_tool_chat(source, facts, turns)
 
 
 def write_tool_chat(source: NameSource, facts: int, turns: int, most_tools: int = 3) -> ToolChat:
-    """Write a chat of `turns` questions over `facts` facts (a handbook, if any), with tools."""
+    """Write a chat of `turns` questions over `facts` facts, with tools."""
     handbook = write_handbook(source, facts)
     system = source.pick(BARE) if not facts and source.chance(0.7) else handbook.text
     tools = _offer(source, handbook, most_tools)
@@ -142,7 +143,7 @@ def _write_bare_turn(source: NameSource, handbook: Handbook) -> ToolTurn:
 
 
 def _knowing(kind: TopicKind, tools: tuple[Tool, ...]) -> Tool | None:
-    """Choose the tool to ask: a tool for this kind, before a tool for any question."""
+    """Choose the tool to ask, with a tool for this kind before a tool for any question."""
     own = [tool for tool in tools if tool.kind and tool.kind.name == kind.name]
     return next(iter(own + [tool for tool in tools if tool.kind is None]), None)
 
@@ -165,7 +166,7 @@ def _called(
 
 
 def _unstated(source: NameSource, handbook: Handbook, kind: TopicKind) -> Subject:
-    """Draw a subject whose kind the handbook does not state, often a subject of its facts."""
+    """Draw a subject whose `kind` the handbook does not state, often a subject of its facts."""
     known = [fact.subject for fact in handbook.facts if fact.subject.topic == kind.topic]
     near = [subject for subject in known if (kind.name, subject.name) not in handbook.keys]
     if near and source.chance(0.5):
@@ -181,7 +182,6 @@ def _answered(question: Question, label: str) -> ToolTurn:
 
 
 def _result(source: NameSource, tool: Tool, kind: TopicKind, subject: Subject) -> ToolTurn:
-    """Write the question, the call, the result, and the answer."""
     question = ask(source, kind, subject, UNKNOWN)
     call = {"type": "function", "function": tool.call(question)}
     answer, returned = UNKNOWN, source.pick(NOT_FOUND)

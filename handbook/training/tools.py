@@ -1,8 +1,8 @@
-"""Tools that a chat may offer: their schemas, their questions, and the results of calls.
+"""Tools that a chat may offer: their JSON schemas, their questions, and results of calls.
 
-There are three sorts, as users write them: a lookup by field and subject, a search by one text, and
-a getter of one kind of fact by its subject (such as the weather of a city). Names, descriptions and
-the order of keys vary. Does not know: handbooks, or the order of a chat (`tool_chats`).
+There are three kinds: a lookup by field and subject, a search by one text, and a getter of one kind
+of fact by its subject (such as the weather of a city). Names, descriptions and the order of keys
+vary.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _WEATHER = TopicKind(
      "What is the weather like in {s} today?", "How warm is it in {s}?", "weather in {s}"),
 )  # fmt: skip
 LIVE_KINDS = (
-    _WEATHER, _WEATHER,  # the tool that most users try first
+    _WEATHER, _WEATHER,  # listed twice, as the tool that most users try first
     TopicKind("time", "city", ("local time", "time"), values.time_of_day, (),
               ("What time is it in {s}?", "How late is it in {s}?")),
     TopicKind("stock", "product", ("stock", "stock level"), values.up_to(5000), (),
@@ -119,11 +119,11 @@ VALUES = ("value", "value", "result", "answer", "data", "text", "content")
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool in the form of a request, and the right calls of it.
+    """A tool in the form of a request, with what its right calls need.
 
-    `kind`: the one kind of fact that the tool knows; None for a tool that knows any kind. `field`
-    and `subject` are the names of its parameters: a getter has no `field`, and a search has one
-    text for both, `subject`.
+    `kind` is the only kind of fact that the tool knows, or None for a tool that knows all kinds.
+    `field` and `subject` are the names of its parameters. A getter has no `field`. A search has a
+    single text parameter, `subject`.
     """
 
     schema: dict[str, Any]
@@ -138,7 +138,7 @@ class Tool:
         return str(self.schema["function"]["name"])
 
     def call(self, question: Question) -> dict[str, Any]:
-        """Write the right call for `question`: a tool's name, and arguments in schema order."""
+        """Write the right call for `question`, with arguments in the schema's order."""
         by_name = {self.subject: question.subject}
         if self.sort == "search":
             by_name = {self.subject: f"{question.noun} {question.subject}"}
@@ -150,7 +150,7 @@ class Tool:
 
 
 def any_tool(source: NameSource) -> Tool:
-    """Draw a tool that answers any question: a lookup, or a search."""
+    """Draw a tool that answers any question: a lookup or a search."""
     if source.chance(0.7):
         name = f"{made_up_word(source)}_lookup" if source.chance(0.1) else source.pick(LOOKUPS)
         field, subject = source.pick(FIELDS), source.pick(SUBJECTS)
@@ -174,7 +174,7 @@ def getter(source: NameSource, kind: TopicKind) -> Tool:
 
 
 def getter_kind(source: NameSource, near: tuple[Fact, ...]) -> TopicKind:
-    """Draw a kind for a getter: a live kind, a kind of facts in `near`, a listed or a free kind."""
+    """Draw a kind for a getter: live, from the facts `near`, listed, or free."""
     draw = source.rng.random()
     if draw < 0.45:
         return source.pick(LIVE_KINDS)
@@ -252,7 +252,7 @@ def _more(
 
 
 def _schema(source: NameSource, name: str, told: str, parameters: list[str]) -> dict[str, Any]:
-    """Write a tool in OpenAI's form, with the fields that users omit or add."""
+    """Write a tool in OpenAI's form, with fields that users omit or add."""
     describes = source.chance(0.6)
     properties: dict[str, Any] = {}
     for parameter in parameters:

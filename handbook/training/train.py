@@ -1,9 +1,8 @@
 """The training of the handbook model: `python -m handbook.training.train --out DIR --minutes 8`.
 
-It begins with random weights, or with `--from DIR` with that model and its tokenizer. Learning rate
-and curriculum follow the share of the minutes that has passed. The out directory has the best
-checkpoint at any time: the one with the highest held-out accuracy, on handbooks or with tools,
-whichever is lower.
+It begins with random weights, or with the model in DIR with `--from DIR`. Learning rate and
+curriculum follow the share of the time that has passed. The output directory always has the best
+checkpoint. Its score is the lower of the two held-out accuracies, on handbooks and with tools.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ FRESH_AT_LEAST = 8
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """The settings of the training; the defaults made the shipped model on one H200."""
+    """The settings of the training. The defaults produced the shipped model on an H200."""
 
     minutes: float = 8.0
     shape: DecoderShape = field(default_factory=DecoderShape)
@@ -67,7 +66,10 @@ class TrainingConfig:
 
 
 class Optimizers:
-    """Muon for the layers' matrices, AdamW for embedding and norms; a common learning rate."""
+    """The optimizers: Muon for the layers' matrices, AdamW for embedding and norms.
+
+    They share a learning rate.
+    """
 
     def __init__(self, model: LlamaForCausalLM, config: TrainingConfig) -> None:
         layers = list(model.model.layers.parameters())
@@ -85,7 +87,7 @@ class Optimizers:
         )
 
     def step(self, share: float) -> None:
-        """Update once at `share` of the peak learning rate; clear the gradients."""
+        """Update the weights at `share` of the peak learning rate, and clear the gradients."""
         for optimizer in self._all:
             for group in optimizer.param_groups:
                 group["lr"] = self._peak * share
@@ -107,7 +109,7 @@ def answer_loss(
     """Compute the loss to minimise, and the loss of the answers, in nats a token.
 
     `logits` (rows, length, vocab); `targets` (rows, length) ids; `answers` (rows, length) bool.
-    Other text counts `text_weight` times as much as answers: it teaches the model to copy names
+    Other text counts `text_weight` times as much as answers. It teaches the model to copy names
     before answers can.
     """
     each = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
@@ -148,11 +150,11 @@ class Trainer:
         return ids, torch.from_numpy(rows.answers).to(self._config.device)
 
     def step(self, ids: Tensor, answers: Tensor, progress: float) -> Tensor:
-        """Update on `ids` (rows, length + 1); return the answers' loss, still on the device."""
+        """Update on `ids` (rows, length + 1). Return the answers' loss, still on the device."""
         # Most CPUs emulate bfloat16 slowly; float32 is faster there.
         with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.is_cuda):
             logits = self.model(ids[:, :-1]).logits
-        # A tensor, because a compiled loss would be recompiled for every new number.
+        # A compiled loss would be recompiled for every new number, but not for a tensor.
         weight = torch.tensor(self._config.text_weight * (1 - progress), device=ids.device)
         loss, of_answers = self._loss(logits, ids[:, 1:], answers[:, 1:], weight)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -175,7 +177,7 @@ def _keeper(config: TrainingConfig, tokenizer: Tokenizer, out: Path) -> Keeper:
 
 
 def train(config: TrainingConfig, out: Path, console: Console) -> list[float]:
-    """Train by `config`, keep the best model in `out`; return the losses of answers."""
+    """Train by `config`, keep the best model in `out`, and return the losses of answers."""
     out.mkdir(parents=True, exist_ok=True)
     if config.start is None:
         tokenizer = train_tokenizer(config.tokenizer_texts, config.seed)
@@ -194,7 +196,7 @@ def train(config: TrainingConfig, out: Path, console: Console) -> list[float]:
 
 
 def _made(config: TrainingConfig) -> str:
-    """Describe the training; its minutes mean little without the GPU's name."""
+    """Describe the training and its GPU, without which its minutes mean little."""
     where = torch.cuda.get_device_name() if config.device == "cuda" else config.device
     command = f"python -m handbook.training.train --out DIR --minutes {config.minutes:g}"
     if config.start is None:
@@ -248,7 +250,7 @@ def main(
     ] = None,
 ) -> None:
     """Train the handbook model and write it as a Hugging Face directory."""
-    # Compiling pays on an accelerator; on a CPU it needs a C++ compiler, which may be missing.
+    # Compiling pays on an accelerator. On a CPU it needs a C++ compiler, which may be missing.
     compiled = device != "cpu"
     config = TrainingConfig(
         minutes=minutes,

@@ -1,8 +1,7 @@
 """Values of facts: codes, times, prices, places, passwords.
 
-Values from a large space are drawn from the source's split, so a held-out code was never an answer
-in training. Both splits share small closed sets (weekdays, colours, hours). Does not know:
-sentences.
+Values from a large space are drawn from the source's split. So a held-out code was never an answer
+in training. Both splits share small closed sets (weekdays, colours, hours).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def code(source: NameSource) -> str:
 
 
 def four_digits(source: NameSource) -> str:
-    """Draw four digits, as on a door."""
+    """Draw four digits, as of a door code."""
     return _digits(source, 4)
 
 
@@ -105,7 +104,7 @@ def span(source: NameSource) -> str:
 
 
 def date(source: NameSource) -> str:
-    """Draw a day and a month, either first."""
+    """Draw a day and a month, in either order."""
     day, month = source.number(1, 28), source.pick(MONTHS)
     return f"{day} {month}" if source.chance(0.6) else f"{month} {day}"
 
@@ -123,17 +122,17 @@ def street(source: NameSource) -> str:
 
 
 def email(source: NameSource) -> str:
-    """Draw an address at a made-up domain."""
+    """Draw an email address at a made-up domain."""
     return f"{made_up_word(source)}@{made_up_word(source)}.example"
 
 
 def one_of(options: Sequence[str]) -> Draw:
-    """Draw a value from a small set, such as `COLOURS`."""
+    """Return a function that draws from a small set, such as `COLOURS`."""
     return lambda source: source.pick(options)
 
 
 def up_to(most: int) -> Draw:
-    """Draw a whole number from 1 up to a bound."""
+    """Return a function that draws a whole number from 1 to `most`."""
     return lambda source: str(source.number(1, most))
 
 

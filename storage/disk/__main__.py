@@ -11,7 +11,7 @@ from storage.disk.wire import Channel
 
 
 def main(argv: list[str]) -> int:
-    """Serve the engine at the socket's other end; return the exit status."""
+    """Serve the engine at the socket's other end, and return the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=int(argv[1])) as end:
         return serve(Channel(end))

@@ -13,36 +13,36 @@ class OpenRequests:
     def __init__(self, read_deadline_s: float, write_deadline_s: float) -> None:
         self._read_deadline_s = read_deadline_s
         self._write_deadline_s = write_deadline_s
-        self._reads: dict[int, tuple[float, int]] = {}  # start time, and the buffer to fill
+        self._reads: dict[int, tuple[float, int]] = {}  # start time and buffer to fill
         self._writes: dict[int, float] = {}  # start time
         self._ends: list[DiskEnded] = []
         self._tickets = 0
 
     def read(self, buffer: int, now: float) -> int:
-        """Note a read into `buffer`; return its ticket."""
+        """Record a read into `buffer`, and return its ticket."""
         ticket = self._ticket()
         self._reads[ticket] = (now, buffer)
         return ticket
 
     def write(self, now: float) -> int:
-        """Note a write; return its ticket."""
+        """Record a write, and return its ticket."""
         ticket = self._ticket()
         self._writes[ticket] = now
         return ticket
 
     def refused(self) -> int:
-        """Record as failed a read or write that could not be sent; return its ticket."""
+        """Record a read or write that could not be sent as failed, and return its ticket."""
         ticket = self._ticket()
         self._fail(ticket)
         return ticket
 
     def answered(self, end: DiskEnded) -> None:
-        """Record an answer; an answer to a ticket that has failed already is dropped."""
+        """Record an answer. An answer to a ticket that has failed is dropped."""
         if self._reads.pop(end.ticket, None) or self._writes.pop(end.ticket, None) is not None:
             self._ends.append(end)
 
     def give_up_late_reads(self, now: float) -> list[tuple[int, int]]:
-        """Fail reads that are past their deadline; return their tickets and buffers."""
+        """Fail reads that are past their deadline, and return their tickets and buffers."""
         started = ((ticket, since, buffer) for ticket, (since, buffer) in self._reads.items())
         late = list(takewhile(lambda read: now - read[1] > self._read_deadline_s, started))
         for ticket, _, _ in late:
@@ -56,13 +56,13 @@ class OpenRequests:
         return oldest is not None and now - oldest > self._write_deadline_s
 
     def fail_all(self) -> None:
-        """Fail all open requests: no answers will come any more."""
+        """Fail all open requests, because no more answers will come."""
         for ticket in (*self._reads, *self._writes):
             self._fail(ticket)
         self._reads, self._writes = {}, {}
 
     def take_ends(self) -> list[DiskEnded]:
-        """Return and clear the requests that have ended since the last call."""
+        """Return the requests that have ended since the last call."""
         ends, self._ends = self._ends, []
         return ends
 

@@ -5,11 +5,10 @@
     DIRECTORY/blocks/               the file
     DIRECTORY/blocks.quarantine/    the last file that was set aside
 
-A file whose records have another origin (fingerprint, block size, encryption) is removed. A file is
-set aside if it cannot be opened, if it ends before its last page, or if the process that had it
-open died. A file is also removed where others have filled the disk. In all these cases the tier
-starts empty. The file set aside is removed once the disk has no space for it beside a file of full
-size.
+A file is removed if its records have another origin (fingerprint, block size, encryption), or if
+others have filled the disk. A file is set aside if it cannot be opened, if its last page is
+missing, or if the process that had it open died. In all these cases the tier starts empty. The
+quarantined file is removed once the disk has no space for it beside a file of full size.
 """
 
 from __future__ import annotations
@@ -30,27 +29,27 @@ from storage.disk.file.private_file import sync_directory
 from storage.disk.wire import Open
 from storage.errors import DiskInUse, FileDamaged
 
-_LAYOUT = 2  # version of tables and records; raised whenever either changes
+_LAYOUT = 2  # version of tables and records, raised whenever either changes
 _LOCK_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """A file that belongs to this process for as long as `lock` is open."""
+    """A file that belongs to this process as long as `lock` is open."""
 
     file: LmdbFile
     keys: KeyRing
     lock: int  # descriptor of the lock
     head_room: HeadRoom
-    set_aside: bool  # an unusable file was moved to quarantine
-    given_up: bool  # a file was removed because other users need its room
+    set_aside: bool  # whether an unusable file was moved to quarantine
+    given_up: bool  # whether a file was removed because other users need its room
 
 
 def open_directory(wish: Open) -> OpenedFile:
-    """Open the file of `wish`; unless `wish.keep`, first move the existing file to quarantine.
+    """Open the file of `wish`. Without `wish.keep`, first move the old file to quarantine.
 
-    Raises DiskInUse, OSError, or FileTrouble where not even a new file can be opened: DiskFull or
-    FileFull where the disk has no room for it.
+    Raises DiskInUse, OSError, or FileTrouble if not even a new file can be opened. DiskFull and
+    FileFull mean that the disk has no room for it.
     """
     config, directory = wish.config, wish.config.directory
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -74,7 +73,7 @@ def open_directory(wish: Open) -> OpenedFile:
 
 
 def take_lock(path: Path, wait_s: float) -> int:
-    """Lock the directory; return the lock's descriptor. Raises DiskInUse after `wait_s`."""
+    """Lock the directory and return the lock's descriptor. Raises DiskInUse after `wait_s`."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     give_up = time.monotonic() + wait_s
     while True:
@@ -90,7 +89,7 @@ def take_lock(path: Path, wait_s: float) -> int:
 
 
 def make_room(head_room: HeadRoom) -> bool:
-    """Free space for others: first remove quarantine, then, if still needed, the record file.
+    """Free space for others: remove quarantine first, and the record file if still needed.
 
     Returns whether the record file was removed. Raises OSError.
     """
@@ -109,7 +108,7 @@ def blocks_of(directory: Path) -> Path:
 
 
 def set_apart(blocks: Path) -> bool:
-    """Move the file, if any, to quarantine, in place of an older one; return whether it moved."""
+    """Move the file, if any, to quarantine in place of an older file; return whether it moved."""
     if not blocks.exists():
         return False
     remove_quarantine(blocks.parent)
@@ -124,12 +123,12 @@ def quarantine_of(directory: Path) -> Path:
 
 
 def remove_quarantine(directory: Path) -> None:
-    """Remove the quarantined file, if there is one."""
+    """Remove the quarantined file, if any."""
     shutil.rmtree(quarantine_of(directory), ignore_errors=True)
 
 
 def _open_file(blocks: Path, config: DiskConfig, head_room: HeadRoom) -> LmdbFile:
-    """Open the file; remove it first if it has another origin or is larger than allowed."""
+    """Open the file, after removing a file of another origin or of too large a size."""
     data = blocks / DATA_NAME
     if data.exists() and data.stat().st_size > config.max_bytes:
         shutil.rmtree(blocks)

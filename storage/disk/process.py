@@ -18,7 +18,7 @@ from storage.waiting import wait_for_any
 
 
 class DiskProcess:
-    """One disk process from its start to its end. Used by one thread only."""
+    """A disk process from its start to its end. Used by one thread only."""
 
     def __init__(
         self,
@@ -43,23 +43,23 @@ class DiskProcess:
                 stdin=subprocess.DEVNULL,
                 pass_fds=fds,
                 env=_environment(),
-                start_new_session=True,  # or else Ctrl-C would end this process first
+                start_new_session=True,  # otherwise Ctrl-C would end this process first
             )
         shared = None if host is None else _shared(host)
         self.send(wire.Open(config, num_slots, keep, _shared(staging), shared))
 
     @property
     def is_dead(self) -> bool:
-        """True if the process has ended, and so does not touch shared memory any more."""
+        """True if the process has ended, and so no longer touches shared memory."""
         return self._child.poll() is not None
 
     def send(self, message: wire.DiskMessage) -> None:
-        """Send a message now, or as soon as the socket has room."""
+        """Send a message as soon as the socket has room."""
         self._outbox.append(self._channel.encode(message))
         self.flush()
 
     def flush(self) -> None:
-        """Send the queued messages that the socket has room for."""
+        """Send the queued messages for which the socket has room."""
         try:
             while self._outbox and self._channel.send(self._outbox[0], socket.MSG_DONTWAIT):
                 self._outbox.popleft()
@@ -67,7 +67,7 @@ class DiskProcess:
             self.kill()
 
     def receive(self) -> wire.Reply | None:
-        """Return the next reply; None if no reply has come or the process is gone."""
+        """Return the next reply, or None if no reply has come or the process is gone."""
         try:
             content = self._channel.receive(socket.MSG_DONTWAIT)
             return None if content is None else wire.decode(wire.REPLIES, content)
@@ -76,19 +76,19 @@ class DiskProcess:
             return None
 
     def wait_for_reply(self, timeout_s: float) -> None:
-        """Wait for a reply, for room to send, or until `timeout_s` have passed."""
+        """Wait for a reply or for room to send, but at most `timeout_s`."""
         writing = [self._channel.socket] if self._outbox else []
         wait_for_any([self._channel.socket], timeout_s, writing)
         self.flush()
 
     def kill(self) -> None:
-        """Kill the process; it cannot die while it waits for a disk, so check `is_dead`."""
+        """Kill the process. It dies only once it no longer waits for a disk, as `is_dead` tells."""
         self._outbox.clear()
         if not self.is_dead:
             self._child.kill()
 
     def finish(self, deadline_s: float, clock: Callable[[], float]) -> None:
-        """End the process after its pending work; after `deadline_s` kill it."""
+        """End the process after its pending work, or kill it after `deadline_s`."""
         self.send(wire.CloseFile())
         give_up = clock() + deadline_s
         while not self.wait_for_end(0.01) and clock() < give_up:
@@ -100,7 +100,7 @@ class DiskProcess:
         self.close()
 
     def wait_for_end(self, timeout_s: float) -> bool:
-        """Wait up to `timeout_s` for the process's end; return whether it has ended."""
+        """Wait up to `timeout_s` for the process's end, and return whether it has ended."""
         try:
             self._child.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -113,7 +113,7 @@ class DiskProcess:
 
 
 class Restarts:
-    """Schedule of restarts of an ended process: exponential backoff, then no restart.
+    """The schedule of restarts of an ended process: exponential backoff, then no restart.
 
     Counts failures within `failure_window_s`. Used by one thread only.
     """
@@ -124,9 +124,9 @@ class Restarts:
         self._due: float | None = None
 
     def after_end(self, now: float, *, disk_full: bool) -> bool:
-        """Note the end of a process; return False if no other process is to be started.
+        """Record the end of a process, and return whether to start another process.
 
-        `disk_full`: the process ended because its disk was full, which is no failure.
+        `disk_full` means that the process ended because its disk was full, which is no failure.
         """
         if disk_full:
             self._due = now + self._config.full_retry_s

@@ -1,14 +1,13 @@
-"""The disk's process: opens the file, then answers the engine until the engine is gone.
+"""The disk's process: it opens the file and answers the engine until the engine is gone.
 
     main thread       takes commands, scans
     one thread        writes, erases, forgets (`writing`), in the order of the commands
     two threads       read: so a read waits neither for writes nor for one slow read
 
-An error of the file ends the process at once: the engine starts another one, with a new file. A
-file system with too little space left is not an error: writes stop until there is space, and reads
-go on. Where others have filled the file system so far that the file must be removed, the process
-removes it and ends; the next one starts empty. When the engine is gone, the process ends too, after
-all queued writes.
+An error of the file ends the process at once, and the engine starts another process with a new
+file. If the file system has too little free space, writes stop until there is space, and reads go
+on. If others have filled the file system completely, the process removes the file and ends. When
+the engine is gone, the process ends after all queued writes.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from storage.errors import DiskInUse, FileTrouble, is_disk_full
 
 DAMAGED = 3  # exit status for a damaged file
 _READERS = 2
-_SWITCH_S = 0.0005  # seconds after which Python switches threads: about the time for one block
+_SWITCH_S = 0.0005  # seconds after which Python switches threads, about the time for one block
 _BATCH_BYTES = 16 << 20  # maximum bytes of blocks in one transaction
 
 
 def serve(channel: wire.Channel) -> int:
-    """Serve one engine; return the exit status."""
+    """Serve one engine, and return the exit status."""
     try:
         wish = _receive(channel)
     except wire.WireBroken:
@@ -59,7 +58,7 @@ def serve(channel: wire.Channel) -> int:
 
 
 def _refuse(channel: wire.Channel, refusal: wire.OpenRefusal, error: Exception) -> int:
-    with suppress(wire.WireBroken):  # the engine may have ended meanwhile
+    with suppress(wire.WireBroken):  # the engine may have ended
         channel.send(channel.encode(wire.WriteRefused(refusal, str(error))))
     return 1
 
@@ -94,7 +93,7 @@ class _Service:
         self._lost = 0
 
     def run(self) -> int:
-        """Serve until the engine is gone or sends CloseFile; return the exit status."""
+        """Serve until the engine is gone or sends CloseFile, and return the exit status."""
         threads = [threading.Thread(target=self._read_all) for _ in range(_READERS)]
         threads.append(threading.Thread(target=self._writing.run))
         for thread in threads:
@@ -102,7 +101,7 @@ class _Service:
         opened = self._opened
         self._reply(wire.Opened(opened.set_aside, opened.given_up, self._num_slots))
         self._tend()
-        with suppress(wire.WireBroken):  # the engine may be gone
+        with suppress(wire.WireBroken):
             while self._take():
                 pass
         for _ in range(_READERS):
@@ -119,7 +118,7 @@ class _Service:
             self._reads.put(command)
         elif isinstance(command, wire.Write | wire.Erase):
             self._writing.queue.put(command)
-        elif isinstance(command, wire.Forget | wire.Note):  # quarantined records too
+        elif isinstance(command, wire.Forget | wire.Note):  # also removes quarantined records
             remove_quarantine(self._config.directory)
             self._writing.queue.put(command)
         elif isinstance(command, wire.Scan):
@@ -146,7 +145,7 @@ class _Service:
         self._reply(wire.ScannedSlots(entries, next_slot))
 
     def _lose(self, slots: list[int]) -> None:
-        """Delete records that are not sound or not the records requested."""
+        """Delete records that are not sound or not the requested records."""
         if slots:
             with self._sending:
                 self._lost += len(slots)
@@ -188,7 +187,7 @@ def _receive(channel: wire.Channel) -> object:
 
 
 def _end_process(failed: threading.ExceptHookArgs) -> None:
-    """End the process at once: a thread has failed, and its work is lost."""
+    """End the process at once, because a thread has failed and its work is lost."""
     traceback.print_exception(failed.exc_type, failed.exc_value, failed.exc_traceback)
     sys.stderr.flush()
     os._exit(DAMAGED)

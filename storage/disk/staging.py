@@ -1,8 +1,7 @@
-"""The staging buffers for blocks to and from the disk's process, and the free buffers among them.
+"""The staging buffers for blocks to and from the disk's process.
 
-After a read was given up, the process may still write into the read's buffer until the process
-answers. Such a buffer is *owed* an answer, and becomes free when the answer comes or the process is
-dead.
+After a read was given up, the process may still write into the read's buffer. Such a buffer is
+*owed* an answer. It becomes free when the answer comes or the process is dead.
 """
 
 from __future__ import annotations
@@ -24,31 +23,31 @@ class Staging:
 
     @property
     def num_free(self) -> int:
-        """Number of free buffers."""
+        """The number of free buffers."""
         return len(self._free)
 
     @property
     def is_owed(self) -> bool:
-        """True if the answer to a read that was given up is outstanding."""
+        """True if the answer to a given-up read has not come yet."""
         return bool(self._owed)
 
     def take(self) -> int | None:
-        """Reserve a free buffer; None if all are in use."""
+        """Reserve a free buffer, or return None if all are in use."""
         return self._free.pop() if self._free else None
 
     def give_back(self, buffer: int) -> None:
-        """Give a buffer back; it is free now, or once the answer to its given-up read has come."""
+        """Give a buffer back. It becomes free once no answer to it is owed."""
         if buffer in self._owed.values():
             self._given_back.add(buffer)
         else:
             self._free.append(buffer)
 
     def owe(self, ticket: int, buffer: int) -> None:
-        """Note that the read `ticket` was given up but may still write into `buffer`."""
+        """Record that the read `ticket` was given up but may still write into `buffer`."""
         self._owed[ticket] = buffer
 
     def answered(self, ticket: int) -> bool:
-        """Free the buffer of a given-up read; return whether `ticket` was a given-up read."""
+        """Free the buffer of a given-up read, and return whether `ticket` was one."""
         buffer = self._owed.pop(ticket, None)
         if buffer is None:
             return False
@@ -58,7 +57,7 @@ class Staging:
         return True
 
     def no_answers_to_come(self) -> None:
-        """Free all owed buffers that were given back: the process is dead."""
+        """Free all owed buffers that were given back, because the process is dead."""
         self._free.extend(self._given_back)
         self._owed, self._given_back = {}, set()
 

@@ -1,4 +1,4 @@
-"""The state and counters of the disk tier; logs when its file system is full."""
+"""The state and counters of the disk tier. Logs when its file system is full."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _log = logging.getLogger(__name__)
 
 
 class DiskState(Enum):
-    """States of the disk tier."""
+    """The states of the disk tier."""
 
     STARTING = "starting"  # a process is opening the file
     UP = "up"
-    DOWN = "down"  # the process has ended; another process will be started
+    DOWN = "down"  # the process has ended, and another will be started
     OFF = "off"  # the process ended too often, or the tier was closed
 
 
 @dataclass(slots=True)
 class DiskProcessStats:
-    """Use of the disk tier, and its failures since the start."""
+    """The use of the disk tier, and its failures since the start."""
 
     bytes: int = 0  # size of the open file
     records: int = 0
@@ -32,9 +32,9 @@ class DiskProcessStats:
     late: int = 0  # reads that missed their deadline
     quarantines: int = 0  # files set aside
     failures: int = 0  # deaths of the disk's process
-    disk_full: bool = False  # no writes: the file system has too little space left
+    disk_full: bool = False  # whether writes have stopped for lack of free space
     given_up: int = 0  # times the file was removed because others needed its disk space
-    forgetting: int = 0  # owners to be forgotten whose records may still be readable
+    forgetting: int = 0  # forgotten owners whose records may still be readable
 
 
 class DiskCounters:
@@ -60,9 +60,10 @@ class DiskCounters:
             self._gave_up()
 
     def died(self, *, disk_full: bool) -> None:
-        """Count the end of the process, and count all of its records as lost.
+        """Count the end of the process, with all of its records as lost.
 
-        `disk_full`: the process ended because its file system was nearly full, which is no failure.
+        `disk_full` means that the process ended because its file system was nearly full, which is
+        no failure.
         """
         stats = self.stats
         self._note_full(disk_full or stats.disk_full)
@@ -77,7 +78,7 @@ class DiskCounters:
         self.stats.given_up += 1
 
     def _note_full(self, disk_full: bool) -> None:
-        """Log once that writes have stopped, and once that they have resumed."""
+        """Log when writes stop for lack of space, and when they resume."""
         if disk_full and not self.stats.disk_full:
             _log.warning(
                 "disk full: not writing: too little is left of that of %s", self._directory

@@ -1,15 +1,13 @@
-"""The engine's side of the disk tier: sends requests to the disk's process and takes its answers.
+"""The engine's side of the disk tier: it sends requests to the disk's process.
 
-When the process dies, all requests to it fail, and its records are lost: the file may be the cause
-of the death, so the file is set aside, and after a pause another process starts with an empty file.
-Then `generation` rises, and the cache has to forget the tier. After too many deaths in a short time
-the tier stays off. A process that ended because its disk was full is always started again. A
-process that ends with its engine leaves its file for the next process.
+When the process dies, all requests to it fail and its records are lost. Its file is set aside,
+because the file may have caused the death. After a pause, another process starts with an empty
+file. Then `generation` rises, and the cache must forget the tier. After too many deaths in a short
+time the tier stays off. A process that ended because its disk was full is always started again.
 
-A read that misses its deadline fails. Its answer may still come later, and until then the disk may
-write into the read's buffer, which is therefore not used again. A write that misses its deadline
-does not fail at once, since the disk's process may still be reading the block: the process is
-killed first.
+A read that misses its deadline fails. Its answer may still come later, so its buffer is not used
+again before that. A write that misses its deadline fails only after the process is killed, because
+the process may still be reading the block.
 """
 
 from __future__ import annotations
@@ -37,10 +35,10 @@ _CPU = torch.device("cpu")
 
 
 class DiskTier:
-    """The disk tier: blocks on disk, by slot.
+    """The disk tier: KV blocks on disk, by slot.
 
-    Concurrency: one owner thread. Only the constructor, `wait`, `scan` and `close` wait. Nothing
-    else may use the slot of a write or a read until `poll` has returned its end.
+    Used by one thread only. Only the constructor, `wait`, `scan` and `close` wait. A slot being
+    written or read must not be used until `poll` has returned the end.
     """
 
     def __init__(
@@ -52,8 +50,8 @@ class DiskTier:
     ) -> None:
         """Start the disk's process and wait until its file is open.
 
-        `host` is the memory that blocks are written from without a copy; the staging is pinned
-        for copies to and from `device`. Raises DiskInUse, DiskUnavailable, PoolDoesNotFit.
+        Blocks of `host` are written without a copy. The staging buffers are pinned for copies to
+        and from `device`. Raises DiskInUse, DiskUnavailable, PoolDoesNotFit.
         """
         if config.num_blocks < 1:
             raise DiskUnavailable(f"{config.max_bytes} bytes hold no block")
@@ -66,28 +64,28 @@ class DiskTier:
         self._forgetting: dict[str, None] = {}
         self._restarts = Restarts(config)
         self._counters = DiskCounters(config.directory)
-        # Grows by one whenever all records were lost: the cache then has to forget the tier.
+        # Rises by one whenever all records are lost.
         self.generation = 0
         self._state = DiskState.DOWN
-        self._started = 0.0  # start time of the process
-        self._num_blocks: int | None = None  # number of slots; None until a file has been opened
+        self._started = 0.0  # when the process was started
+        self._num_blocks: int | None = None  # None until a file has been opened
         self._met_full_disk = False  # whether the process that is ending met a full disk
         self._process: DiskProcess | None = None
         self._start(keep=True)
 
     @property
     def num_blocks(self) -> int:
-        """Number of slots; the free space at the start bounds it."""
+        """The number of slots, which the free space at the start bounds."""
         return self._num_blocks or 0
 
     @property
     def directory(self) -> Path:
-        """Directory of the tier's files."""
+        """The directory of the tier's files."""
         return self._config.directory
 
     @property
     def state(self) -> DiskState:
-        """State of the disk tier, such as up, starting again, or off for good."""
+        """The state of the disk tier, such as up, starting again, or off for good."""
         return self._state
 
     @property
@@ -107,13 +105,13 @@ class DiskTier:
 
     @property
     def stats(self) -> DiskProcessStats:
-        """The process's last reported counters; never waits."""
+        """The process's last reported counters. Never waits."""
         return replace(self._counters.stats, forgetting=len(self._forgetting))
 
     def write(self, slot: int, record: BlockRecord, segment: wire.Segment, place: int) -> int:
         """Write the block at `place`, which must not change until the write has ended.
 
-        Returns the write's ticket, with which `poll` returns its end.
+        Returns a ticket. `poll` returns the write's end with this ticket.
         """
         if self._process is None or not self.is_up:
             return self._asked.refused()
@@ -122,7 +120,7 @@ class DiskTier:
         return ticket
 
     def read(self, slot: int, record: BlockRecord, buffer: int) -> int:
-        """Read the block of `record` from `slot` into a buffer, in use until the read has ended."""
+        """Read the block of `record` from `slot` into a buffer, which is in use until the end."""
         if self._process is None or not self.is_up:
             return self._asked.refused()
         ticket = self._asked.read(buffer, self._clock())
@@ -130,9 +128,9 @@ class DiskTier:
         return ticket
 
     def erase(self, slots: Iterable[int]) -> None:
-        """Empty these slots.
+        """Empty these slots before any later write begins.
 
-        The slots are empty before any later write begins; a later read may still find their blocks.
+        A later read may still find their blocks.
         """
         if self._process is not None and self.is_up:
             left = list(slots)
@@ -140,32 +138,33 @@ class DiskTier:
                 self._process.send(wire.Erase(left[start : start + wire.ERASE_SLOTS]))
 
     def forget_owner(self, owner: str) -> None:
-        """Make all records of `owner` unreadable for good; a restarted process is told again.
+        """Make all records of `owner` permanently unreadable.
 
-        Returns at once. `stats.forgetting` counts the owner until the records are unreadable.
+        Returns at once. `stats.forgetting` counts the owner until the records are unreadable. The
+        request outlives a restart of the disk's process.
         """
         self._forgetting[owner] = None
         if self._process is not None and self.is_up:
             self._process.send(wire.Forget(owner))
 
     def is_forgetting(self, owner: str) -> bool:
-        """Return whether records of an owner that is to be forgotten may still be readable."""
+        """Return whether records of a forgotten owner may still be readable."""
         return owner in self._forgetting
 
     def erase_unlisted(self) -> None:
-        """Do nothing: `scan` lists all sound records and erases all other records."""
+        """Do nothing, because `scan` lists all sound records and erases all other records."""
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
-        """Note on disk that these flushes are done, after all slots of earlier erasures are erased.
+        """Record these flushes on disk as done, once all earlier erasures are done.
 
-        Returns at once. A flush whose note does not reach the disk is done again at the next start.
+        Returns at once. A flush whose note does not reach the disk is repeated at the next start.
         """
         if self._process is not None and self.is_up:
             for start in range(0, len(flushes), wire.NOTED_AT_ONCE):
                 self._process.send(wire.Note(list(flushes[start : start + wire.NOTED_AT_ONCE])))
 
     def done_flushes(self) -> list[str]:
-        """Return the ids of flushes done on these records; no ids if unreadable. Waits."""
+        """Return the ids of flushes done on these records, or none if unreadable. Waits."""
         try:
             return read_done(self.directory)
         except OSError:
@@ -184,14 +183,15 @@ class DiskTier:
         return self._asked.take_ends()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until `poll` may have news, or `timeout_s` have passed."""
+        """Wait until `poll` may have news or `timeout_s` have passed."""
         if self._process is not None:
             self._process.wait_for_reply(timeout_s)
 
     def scan(self) -> Iterator[tuple[int, BlockRecord]]:
-        """Yield every slot that holds a record, with the record. Waits; before the first move.
+        """Yield every slot that holds a record, with the record.
 
-        Ends early if the process dies meanwhile: then `generation` has risen.
+        Called before the first move. Waits. Ends early if the process dies, after which
+        `generation` has risen.
         """
         first: int | None = 0
         while first is not None and self._process is not None and self.is_up:
@@ -203,7 +203,7 @@ class DiskTier:
             first = piece.next_slot
 
     def close(self) -> None:
-        """Wait until all writes are on disk and end the process. May be called twice."""
+        """Wait until all writes are on disk, and end the process. May be called twice."""
         process, self._process, self._state = self._process, None, DiskState.OFF
         if process is not None:
             process.finish(self._config.write_deadline_s, self._clock)
@@ -226,7 +226,7 @@ class DiskTier:
             raise
 
     def _await_opening(self) -> None:
-        """Wait until the process has reported whether its file is open, or is dead."""
+        """Wait until the process has reported on its file or is dead."""
         while self._state is DiskState.STARTING and self._process is not None:
             self._process.wait_for_reply(0.05)
             self._watch(self._process)
@@ -249,7 +249,7 @@ class DiskTier:
         )
 
     def _spawn_again(self) -> None:
-        """Start another process; a failure counts as one more death."""
+        """Start another process. A failure counts as another death."""
         try:
             self._spawn(keep=False)
         except OSError:
@@ -285,7 +285,8 @@ class DiskTier:
             process.send(wire.Forget(owner))
 
     def _watch(self, process: DiskProcess) -> None:
-        """Read answers, fail late reads, kill after a late write, clean up after a death."""
+        """Take answers, fail late reads, kill the process after a late write, and note its
+        death."""
         self._listen(process)
         now = self._clock()
         for ticket, buffer in self._asked.give_up_late_reads(now):
@@ -301,7 +302,7 @@ class DiskTier:
             self._reap(process)
 
     def _reap(self, process: DiskProcess) -> None:
-        """Clean up after a dead process: fail its requests, free its buffers, count its death."""
+        """Clean up after a dead process: fail its requests and free its buffers."""
         process.close()
         self._process = None
         self._asked.fail_all()
@@ -311,7 +312,6 @@ class DiskTier:
         self._note_end()
 
     def _note_end(self) -> None:
-        """Decide whether to start another process."""
         comes_back = self._restarts.after_end(self._clock(), disk_full=self._met_full_disk)
         self._met_full_disk = False
         self._state = DiskState.DOWN if comes_back else DiskState.OFF

@@ -3,8 +3,8 @@
     engine  --- Open, Write, Read, Erase, Forget, Note, Scan, CloseFile -->  disk
             <-- Opened | WriteRefused, DiskEnded, ScannedSlots, Forgot, FileStats --
 
-Blocks themselves are not sent: they lie in memory that both processes map, and a message names
-their places. Every message is bounded and typed; a message that cannot be decoded ends the
+Blocks themselves are not sent. They lie in memory that both processes map, and a message names
+their places. Every message is bounded and typed. A message that cannot be decoded ends the
 connection.
 """
 
@@ -27,22 +27,22 @@ _SOCKET_BYTES = 1 << 20
 
 
 class DiskOutcome(Enum):
-    """Outcomes of a write or a read."""
+    """The outcomes of a write or a read."""
 
     DONE = "done"
     FAILED = "failed"  # no read or write happened; a record in the slot is still there
-    LOST = "lost"  # the slot did not hold the record requested; the slot is being erased
+    LOST = "lost"  # the slot did not hold the requested record and is being erased
 
 
 class Segment(Enum):
-    """Memory segments that may hold a block."""
+    """The memory segments that may hold a block."""
 
     HOST = "host"
     STAGING = "staging"
 
 
 class OpenRefusal(Enum):
-    """Reasons why a process has no file open."""
+    """The reasons why a process has no file open."""
 
     IN_USE = "in use"
     UNUSABLE = "unusable"
@@ -50,11 +50,11 @@ class OpenRefusal(Enum):
 
 
 class DiskMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Base of all messages."""
+    """The base of all messages."""
 
 
 class SharedSegment(msgspec.Struct, frozen=True, array_like=True):
-    """Memory for the process to map: an inherited descriptor, and its number of blocks."""
+    """Memory that the process maps: an inherited descriptor, and its number of blocks."""
 
     fd: int
     num_blocks: int
@@ -64,7 +64,7 @@ class Open(DiskMessage, frozen=True):
     """The first message: the file to open, and its bounds."""
 
     config: DiskConfig
-    num_slots: int | None  # number of slots of the file that is open; None: as many as fit
+    num_slots: int | None  # None: as many as fit
     keep: bool  # False: the existing file is moved to quarantine
     staging: SharedSegment
     host: SharedSegment | None
@@ -102,13 +102,13 @@ class Forget(DiskMessage, frozen=True):
 
 
 class Note(DiskMessage, frozen=True):
-    """Remember that these flushes are done, after all slots of earlier erasures are erased."""
+    """Remember that these flushes are done, once all earlier erasures are done."""
 
     flushes: list[str]
 
 
 class Scan(DiskMessage, frozen=True):
-    """Request a list of the records in slot `first` and later slots."""
+    """Request a list of the records from slot `first` on."""
 
     first: int
 
@@ -120,8 +120,8 @@ class CloseFile(DiskMessage, frozen=True):
 class Opened(DiskMessage, frozen=True):
     """The report that the file is open, with the number of its slots.
 
-    `set_aside`: an unusable file was moved to quarantine. `given_up`: a file was removed because
-    others need its room.
+    `set_aside` means that an unusable file was moved to quarantine. `given_up` means that a file
+    was removed because others need its room.
     """
 
     set_aside: bool
@@ -130,7 +130,7 @@ class Opened(DiskMessage, frozen=True):
 
 
 class WriteRefused(DiskMessage, frozen=True):
-    """The refusal of a write: no file is open, or the process is ending."""
+    """The refusal of a write, because no file is open or the process is ending."""
 
     why: OpenRefusal
     text: str
@@ -144,7 +144,7 @@ class DiskEnded(DiskMessage, frozen=True):
 
 
 class ScannedSlots(DiskMessage, frozen=True):
-    """Records in order of slot; `next_slot` is the next to scan, None at the end."""
+    """Records in order of slot. `next_slot` is the next slot to scan, or None at the end."""
 
     entries: list[tuple[int, BlockRecord]]
     next_slot: int | None
@@ -159,7 +159,7 @@ class Forgot(DiskMessage, frozen=True):
 class FileStats(DiskMessage, frozen=True):
     """Counts of the file's records, and of reads lost and writes refused since its opening.
 
-    `disk_full`: nothing is written, because the file system has too little free space.
+    `disk_full` means that nothing is written, because too little of the file system is free.
     """
 
     records: int
@@ -174,11 +174,11 @@ Reply = Opened | WriteRefused | DiskEnded | ScannedSlots | Forgot | FileStats
 
 
 class WireBroken(StorageError):
-    """The other side of the socket is gone, or has sent an invalid message."""
+    """The other side of the socket is gone or has sent an invalid message."""
 
 
 class Channel:
-    """One end of a SOCK_SEQPACKET socket. One thread at a time may send; one may receive."""
+    """One end of a SOCK_SEQPACKET socket. One thread at a time may send, and one may receive."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
@@ -187,14 +187,17 @@ class Channel:
         self._buffer = bytearray(MAX_MESSAGE_BYTES + 1)
 
     def encode(self, message: DiskMessage) -> bytes:
-        """Encode a message; raise WireBroken if it is larger than the largest allowed."""
+        """Encode a message. Raises WireBroken if it is too large."""
         content = self._encoder.encode(message)
         if len(content) > MAX_MESSAGE_BYTES:
             raise WireBroken(f"a {type(message).__name__} of {len(content)} bytes")
         return content
 
     def send(self, content: bytes, flags: int = 0) -> bool:
-        """Send; return False where MSG_DONTWAIT finds a full socket. Raises WireBroken."""
+        """Send a message. Raises WireBroken.
+
+        Returns False if MSG_DONTWAIT finds a full socket.
+        """
         try:
             self.socket.send(content, flags | socket.MSG_NOSIGNAL)
         except BlockingIOError:
@@ -204,9 +207,9 @@ class Channel:
         return True
 
     def receive(self, flags: int = 0) -> memoryview | None:
-        """Receive a message as a view, valid until the next call; None if no message comes in time.
+        """Receive a message as a view that is valid until the next call. Raises WireBroken.
 
-        Raises WireBroken.
+        Returns None if no message comes in time.
         """
         try:
             size = self.socket.recv_into(self._buffer, 0, flags)
@@ -227,7 +230,7 @@ REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def decode(decoder: msgspec.msgpack.Decoder[Message], content: memoryview) -> Message:
-    """Decode a command (COMMANDS) or a reply (REPLIES); raise WireBroken for an invalid one."""
+    """Decode a command (COMMANDS) or a reply (REPLIES). Raises WireBroken if it is invalid."""
     try:
         return decoder.decode(content)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: not UTF-8

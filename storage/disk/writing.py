@@ -1,7 +1,7 @@
-"""The thread that changes the file; it takes queued jobs in batches.
+"""The thread that changes the file, and takes queued jobs in batches.
 
-A transaction costs a wait for the disk, so many blocks share a transaction. Batches are bounded, so
-that a batch that does not fit the file costs little; its jobs are then tried one by one.
+A transaction costs a wait for the disk, so many blocks share a transaction. Batches are bounded. If
+a batch does not fit the file, its jobs are tried one by one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _WriteBatch:
 
 
 class Writing:
-    """The writing thread's queue of jobs. `run` is a thread's body; any thread may `queue`."""
+    """The writing thread's queue of jobs. `run` is the thread's body. Any thread may `queue`."""
 
     def __init__(
         self,
@@ -53,9 +53,10 @@ class Writing:
         blocks_at_once: int,
         note_done: Callable[[Iterable[str]], None],
     ) -> None:
-        """Send answers by `reply`; let `tend` drop dead readers and report the file's use.
+        """Send answers by `reply`.
 
-        `note_done` remembers flushes; it may raise OSError.
+        `tend` drops dead readers and reports the file's use. `note_done` remembers flushes and may
+        raise OSError.
         """
         self.queue: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self.refused = 0  # writes refused for lack of space
@@ -135,7 +136,7 @@ class Writing:
         return dict.fromkeys(left)
 
     def _change(self, writes: list[Write], erased: Iterable[int], *, in_need: bool = False) -> bool:
-        """Erase and write in one transaction; return False, changing nothing, if it has no room."""
+        """Erase and write in one transaction. Returns False, and changes nothing, without room."""
         if not writes and not erased:
             return True
         blocks = [
@@ -152,7 +153,7 @@ class Writing:
         return True
 
     def _forget(self) -> None:
-        """Forget owners; retry later if a full disk keeps a key from being erased."""
+        """Forget owners. If a full disk keeps a key from being erased, a later call retries."""
         for owner in list(self._unforgotten):
             with suppress(OSError):
                 slots = self._records.forget(owner)
@@ -167,7 +168,7 @@ class Writing:
             self._forgotten = {}
 
     def _note(self) -> None:
-        """Note flushes; retry later if the disk is full."""
+        """Note flushes. If the disk is full, a later call retries."""
         if self._unnoted and not (self._unerased or self._unforgotten):
             with suppress(OSError):
                 self._note_done(self._unnoted)

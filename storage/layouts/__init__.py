@@ -1,1 +1,1 @@
-"""Layouts: where the bytes of a block, a state and a ring are, for the layers of a stage."""
+"""Layouts: the bytes of a block, a state and a ring, for the layers of a stage."""

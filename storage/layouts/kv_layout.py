@@ -1,18 +1,17 @@
-"""The layout of a KV block by groups of layers: the one place that computes its bytes.
+"""The layout of a KV block by groups of layers. Only this module computes a block's bytes.
 
     block    | layer 0          | layer 1          | ... | last layer       |
     layer    | keys    | values | scales | up to a multiple of 16 bytes     |
     latents  | keys alone       | scales | of layers whose values are a part of the keys
 
 Layers lie in the model's order, whatever their group. So a block is one contiguous run in every
-tier and one record on disk, and its last bytes are the layers that are computed last.
+tier and one record on disk. Its last bytes are the layers that are computed last.
 
-Where several ranks share a model, each rank keeps a slice of every block: some KV heads of every
-layer, or a head that other ranks keep too. Each pipeline stage keeps its own layers, counted from
-0. Slot i of a tier is the same block on all ranks.
+If several ranks share a model, each rank keeps a slice of every block: some KV heads of every
+layer. Each pipeline stage keeps its own layers, counted from 0. Slot i of a tier is the same block
+on all ranks.
 
-Knows: counts and bytes. Does not know: tensors (`device_pool`), tiers, or how many blocks there
-are. No torch: commands that only plan read it too.
+This module needs no torch, because commands that only plan read it too.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ from storage.layouts.stage import Stage
 FP8 = "float8_e4m3fn"
 # bytes of a number, by the dtype names of configs
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, FP8: 1}
-ALIGNMENT = 16  # bytes that kernels load at once; no dtype is wider
+ALIGNMENT = 16  # bytes that kernels load at once, at least as wide as any dtype
 
 
 @dataclass(frozen=True, slots=True)
 class KvGroup:
     """Layers with keys and values of one shape.
 
-    `layers`: the group's layers, counted from 0 among the model's layers that have keys.
+    `layers` are counted from 0 among the model's layers that have keys.
     """
 
     layers: tuple[int, ...]
     num_kv_heads: int
     head_dim: int
-    dtype: str  # type of keys and values: a key of ITEM_BYTES
-    window: int | None = None  # number of tokens that a query sees, its own included; None: all
+    dtype: str  # type of keys and values, in ITEM_BYTES
+    window: int | None = None  # number of tokens that a query sees with its own, or None for all
     scale_bytes: int = 0  # bytes of one layer's scales in a block
     has_values: bool = True  # False: values are a part of the keys, and not stored again
 
     @property
     def planes(self) -> int:
-        """Number of tensors of a layer: 2 for keys and values, 1 for keys alone."""
+        """The number of tensors of a layer: 2 for keys and values, 1 for keys alone."""
         return 1 + self.has_values
 
 
@@ -53,7 +52,7 @@ class KvGroup:
 class KvSlice:
     """The KV heads of `rank`, where `num_ranks` ranks divide the heads evenly and in order.
 
-    If there are fewer heads than ranks, every head is kept by the same number of ranks.
+    If there are fewer heads than ranks, the same number of ranks keeps each head.
     """
 
     rank: int
@@ -62,7 +61,7 @@ class KvSlice:
 
 @dataclass(frozen=True, slots=True)
 class KvLayout:
-    """Layout of the keys and values of `block_size` tokens, for all layers that have them.
+    """The layout of the keys and values of `block_size` tokens, for all layers that have them.
 
     Raises ValueError unless every layer from 0 on is in exactly one group.
     """
@@ -79,24 +78,24 @@ class KvLayout:
 
     @property
     def num_layers(self) -> int:
-        """Number of layers in all groups."""
+        """The number of layers in all groups."""
         return sum(len(group.layers) for group in self.groups)
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one block."""
+        """The bytes of a block."""
         return self.offset(self.num_layers)
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token in all layers, including its part of the scales; rounded down."""
+        """The bytes of one token in all layers with its part of the scales, rounded down."""
         return self.block_bytes // self.block_size
 
     def slice_of(self, rank: int, num_ranks: int) -> KvLayout:
-        """Return one rank's part of a block; for a single rank the whole block.
+        """Return one rank's part of a block, which is the whole block for a single rank.
 
-        Raises UnevenSlices if the ranks do not divide the heads, ValueError if there is no such
-        rank or this layout is a slice already.
+        Raises UnevenSlices if the ranks do not divide the heads. Raises ValueError if there is no
+        such rank or this layout is already a slice.
         """
         if self.slice is not None or not 0 <= rank < num_ranks:
             raise ValueError(f"no rank {rank} of {num_ranks} has a slice of {self}")
@@ -106,7 +105,7 @@ class KvLayout:
         return replace(self, groups=groups, slice=KvSlice(rank, num_ranks))
 
     def stage_of(self, stage: Stage) -> KvLayout:
-        """Return one stage's layers, counted from 0; for a single stage all layers.
+        """Return one stage's layers, counted from 0.
 
         Raises ValueError if the stages are another model's, or this layout is a slice or a stage.
         """
@@ -128,7 +127,10 @@ class KvLayout:
         return next(group for group in self.groups if layer in group.layers)
 
     def offset(self, layer: int) -> int:
-        """Return `layer`'s offset in a block, in bytes; for the number of layers, all bytes."""
+        """Return the offset in bytes of `layer` in a block.
+
+        For the number of layers, it is the size of a block.
+        """
         return sum(self._layer_bytes(self.group_of(before)) for before in range(layer))
 
     def _layer_bytes(self, group: KvGroup) -> int:

@@ -2,8 +2,7 @@
 
     layers   0 ............ 16 | 17 ........ 31        of two stages, whose `ends` are (17, 32)
 
-Knows: numbers of layers. Does not know: what a layer costs (`engine.models.stages`), or which
-process is which stage (`engine.models.grid`). No torch: commands that only plan read it too.
+This module needs no torch, because commands that only plan read it too.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One of several pipeline stages that divide a model's layers in order.
+    """A pipeline stage. Several stages divide a model's layers in order.
 
-    `ends` has for each stage the layer after its last layer. Raises ValueError unless `ends`
-    ascends and `index` is one of its stages.
+    `ends` has, for each stage, the layer after its last layer. Raises ValueError unless `ends`
+    ascends and `index` is a stage.
     """
 
-    index: int  # place of the stage; 0: the stage with the first layer
+    index: int  # place of the stage, 0 for the stage with the first layer
     ends: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -30,17 +29,17 @@ class Stage:
 
     @property
     def first(self) -> int:
-        """Number of the stage's first layer."""
+        """The number of the stage's first layer."""
         return self.ends[self.index - 1] if self.index else 0
 
     @property
     def end(self) -> int:
-        """Number of the layer after the stage's last layer."""
+        """The number of the layer after the stage's last layer."""
         return self.ends[self.index]
 
     @property
     def layers(self) -> range:
-        """Numbers of the stage's layers."""
+        """The numbers of the stage's layers."""
         return range(self.first, self.end)
 
     @property
@@ -60,5 +59,5 @@ class Stage:
 
 
 def whole(num_layers: int) -> Stage:
-    """Return the only stage of a model that has no pipeline."""
+    """Return the only stage of a model without a pipeline."""
     return Stage(0, (num_layers,))

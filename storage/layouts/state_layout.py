@@ -1,13 +1,12 @@
-"""The layout of one recurrent state: what a model's recurrent layers keep at one position.
+"""The layout of a recurrent state: what a model's recurrent layers keep at one position.
 
     state    | conv, layer 0 | recurrence, layer 0 | conv, layer 1 | ...
 
-Layers lie in the model's order, and each part begins at a multiple of 16 bytes: so a state is one
-contiguous run, as a block of KV is (`kv_layout`). It has one size, however long the sequence is,
+Layers lie in the model's order, and each part begins at a multiple of 16 bytes. So a state is one
+contiguous run, like a KV block (`kv_layout`). Its size does not depend on the sequence's length,
 and it cannot be cut back to an earlier position.
 
-Knows: shapes and bytes. Does not know: tensors (`state_pool`), or how many states there are. No
-torch: commands that only plan read it too.
+This module needs no torch, because commands that only plan read it too.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ RECURRENCE_DTYPE = "float32"  # a recurrence adds up thousands of tokens
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """Shapes of one layer's recurrent state, in numbers.
+    """The shapes of one layer's recurrent state, in numbers.
 
-    A state is the last `conv_inputs` inputs of a causal convolution of `conv_channels` channels,
-    and for each head a matrix of `rows` x `columns`.
+    A state has the last `conv_inputs` inputs of a causal convolution of `conv_channels` channels.
+    It also has a matrix of `rows` x `columns` for each head.
     """
 
     conv_channels: int
@@ -38,11 +37,11 @@ class StateShape:
 
 @dataclass(frozen=True, slots=True)
 class StateLayout:
-    """Layout of one recurrent state. `layers`: shapes of the recurrent layers, in order.
+    """The layout of a recurrent state, with the shapes of the recurrent layers in order.
 
-    `conv_dtype`: dtype of the convolution's inputs, a key of ITEM_BYTES. Recurrences are float32.
-    `least_blocks`: minimum number of blocks that a state takes, so that it takes equally many in
-    all pipeline stages.
+    `conv_dtype` is the dtype of the convolution's inputs, in ITEM_BYTES. Recurrences are float32.
+    `least_blocks` is the minimum number of blocks of a state. It makes states equally large in all
+    pipeline stages.
     """
 
     layers: tuple[StateShape, ...]
@@ -55,16 +54,16 @@ class StateLayout:
 
     @property
     def num_layers(self) -> int:
-        """Number of recurrent layers."""
+        """The number of recurrent layers."""
         return len(self.layers)
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of one recurrent state."""
+        """The bytes of a recurrent state."""
         return sum(self._part_bytes())
 
     def blocks(self, block_bytes: int) -> int:
-        """Return the number of blocks, of `block_bytes` each, that one recurrent state takes."""
+        """Return the number of blocks of `block_bytes` that a recurrent state takes."""
         return max(-(-self.state_bytes // block_bytes), self.least_blocks)
 
     def offsets(self) -> list[tuple[int, int]]:

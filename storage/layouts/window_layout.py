@@ -1,14 +1,13 @@
-"""The layout of one ring: the last keys and values of a sequence, of all layers with a window.
+"""The layout of a ring: the last keys and values of a sequence, for all layers with a window.
 
     ring     | place 0 | place 1 | ... | last place |      block b of a sequence lies at b % places
     place    a block of KV of the layers with a window (`kv_layout`)
 
-A token sees no key before its window. So a sequence of any length keeps, for these layers, only as
-many blocks as a window touches. Like a recurrent layer's state a ring has one size, is one
-contiguous run, and cannot be cut back to an earlier position.
+A token sees no key before its window. So for these layers, a sequence of any length keeps only the
+blocks that a window touches. Like a recurrent state, a ring has one size, is one contiguous run,
+and cannot be cut back to an earlier position.
 
-Knows: counts and bytes. Does not know: tensors (`window_pool`), or how many rings there are. No
-torch: commands that only plan read it too.
+This module needs no torch, because commands that only plan read it too.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from math import gcd
 from storage.layouts.kv_layout import KvLayout
 from storage.layouts.state_layout import StateLayout
 
-# Blocks of a ring for a row's new tokens: the block of the first new token, and the next block,
-# which the drafts of a row may reach.
+# Blocks of a ring for a row's new tokens: the first new token's block and the next, which drafts
+# may reach.
 NEW_BLOCKS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class WindowLayout:
-    """Layout of a ring of `places` KV blocks, which hold the layers of `kv`."""
+    """The layout of a ring of `places` KV blocks, which hold the layers of `kv`."""
 
     kv: KvLayout
     places: int
 
     @classmethod
     def of(cls, kv: KvLayout, block_bytes: int) -> WindowLayout:
-        """Lay out rings beside blocks of `block_bytes`; a ring takes a whole number of blocks.
+        """Lay out rings beside blocks of `block_bytes`, as a whole number of blocks each.
 
-        Raises ValueError where a layer of `kv` has no window.
+        Raises ValueError if a layer of `kv` has no window.
         """
         windows = [group.window for group in kv.groups]
         longest = max(0 if window is None else window for window in windows)
@@ -54,21 +53,21 @@ class WindowLayout:
 
     @property
     def num_layers(self) -> int:
-        """Number of layers with a window."""
+        """The number of layers with a window."""
         return self.kv.num_layers
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of one ring."""
+        """The bytes of a ring."""
         return self.places * self.kv.block_bytes
 
     def blocks(self, block_bytes: int) -> int:
-        """Return the number of blocks, of `block_bytes` each, that one ring takes."""
+        """Return the number of blocks of `block_bytes` that a ring takes."""
         return -(-self.state_bytes // block_bytes)
 
     def scratch_slots(self, scratch_blocks: int) -> int:
-        """Return the number of rings that take as much room as `scratch_blocks`, rounded up."""
+        """Return the number of rings, rounded up, that take as much room as `scratch_blocks`."""
         return -(-scratch_blocks // self.places)
 
 
-SlotLayout = StateLayout | WindowLayout  # layout of what a sequence keeps beside KV blocks
+SlotLayout = StateLayout | WindowLayout  # what a sequence keeps beside KV blocks

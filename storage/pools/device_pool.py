@@ -1,8 +1,7 @@
 """The device tier's memory: one tensor of all KV blocks, views by layer, and copies within it.
 
-The first dimension is the block, so that a block is one contiguous run of all layers and is moved
-by one plain copy. The layout (`kv_layout`) says what lies where in a block. Does not know which
-block is free, whose it is, or what its tokens are: the prefix cache does.
+The first dimension is the block. So a block is one contiguous run of all layers and is moved by one
+plain copy. The layout (`kv_layout`) describes the inside of a block.
 """
 
 from __future__ import annotations
@@ -23,20 +22,21 @@ from storage.pools.zeroed import zeroed
 class DevicePool:
     """The device pool: one tensor, allocated once and zeroed.
 
-    `tensor` (num_blocks, numbers) is all blocks, in the dtype of the first layer, or as bytes if
-    that dtype is fp8; `layers` are views of it, as `layer_views` has them.
+    `tensor` (num_blocks, numbers) is all blocks. Its dtype is the first layer's, or uint8 if that
+    dtype is fp8. `layers` are the views of `layer_views`.
 
-    Concurrency: allocated, viewed and dropped by the one owner thread. It has no lock: the
-    views alias the pool, and reads and writes through them are ordered by the device's stream; a
-    second stream has to wait for an event of the first.
+    Used by one thread, without a lock. The device's stream orders reads and writes of the views. A
+    second stream must wait for an event of the first.
     """
 
     def __init__(
         self, layout: KvLayout, num_blocks: int, device: torch.device, max_late_bytes: int = 0
     ) -> None:
-        """Raise PoolDoesNotFit if `num_blocks` is under 1 or the device lacks the memory.
+        """Allocate the pool.
 
-        `max_late_bytes`: bytes of a load that steps may themselves wait for (`LayerwiseLoad`).
+        `max_late_bytes` is the number of bytes of a load for which steps may wait
+        (`LayerwiseLoad`). Raises PoolDoesNotFit if `num_blocks` is under 1 or the device lacks the
+        memory.
         """
         if num_blocks < 1:
             raise PoolDoesNotFit(f"a pool of {num_blocks} blocks holds no token")
@@ -48,16 +48,16 @@ class DevicePool:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one block."""
+        """The bytes of a block."""
         return self.layout.block_bytes
 
 
 class Mover:
-    """Mover within the device tier: copies in the given order, with as few launches as possible.
+    """The mover within the device tier: copies in the given order, with few launches.
 
-    Concurrency: called by the one owner thread. On a GPU `execute` returns when the copies
-    are queued on the current stream: work queued there before the call sees the blocks as they
-    were, work queued after the call sees them moved, and the call does not wait for the device.
+    Used by one thread only. On a GPU, `execute` queues the copies on the current stream and does
+    not wait for the device. Work queued before the call sees the blocks as they were. Work queued
+    after the call sees them moved.
     """
 
     def __init__(self, pool: DevicePool, copy_blocks: CopyBlocks) -> None:
@@ -65,9 +65,9 @@ class Mover:
         self._copy_blocks = copy_blocks
 
     def execute(self, moves: Sequence[Move]) -> None:
-        """Copy all of `moves`; later moves see what earlier moves wrote.
+        """Copy all of `moves` in order. Later moves see what earlier moves wrote.
 
-        Raises UnsupportedMove or UnknownSlot before the first copy, if any move is wrong.
+        Raises UnsupportedMove or UnknownSlot before the first copy.
         """
         for move in moves:
             self._check(move)
@@ -79,9 +79,9 @@ class Mover:
             self._copy_blocks(self._pool.tensor, source, target)
 
     def copy_tokens(self, copies: Sequence[TokenCopy]) -> None:
-        """Copy all tokens at once; no copy may read a token that another copy writes.
+        """Copy all tokens at once. No copy may read a token that another copy writes.
 
-        Raises UnknownSlot before the first copy, if any copy is wrong.
+        Raises UnknownSlot before the first copy.
         """
         size = self._pool.layout.block_size
         for copy in copies:
@@ -110,7 +110,7 @@ class Mover:
             raise UnknownSlot(f"slot {slot} is not in 0..{self._pool.num_blocks - 1}")
 
     def _ids(self, ids: list[int]) -> Tensor:
-        """Copy `ids` to the pool's device, (n,) int64; from pinned memory, so without waiting."""
+        """Copy `ids` to the pool's device, (n,) int64. Pinned memory avoids waiting."""
         device = self._pool.tensor.device
         on_host = torch.tensor(ids, dtype=torch.int64, pin_memory=device.type == "cuda")
         return on_host.to(device, non_blocking=True)
@@ -119,9 +119,8 @@ class Mover:
 def independent_runs(moves: Sequence[Move]) -> Iterator[list[Move]]:
     """Split `moves` within one tier into runs of moves that may happen at once.
 
-    In a run no target is another move's source or target, so the moves of a run may be made in any
-    order. A move onto itself changes nothing and is left out. The runs follow each other in the
-    plan's order.
+    In a run, no target is another move's source or target. A move onto itself is left out. The runs
+    follow each other in the plan's order.
     """
     run: list[Move] = []
     sources: set[int] = set()
@@ -140,7 +139,7 @@ def independent_runs(moves: Sequence[Move]) -> Iterator[list[Move]]:
 
 
 def empty_blocks(layout: KvLayout, num_blocks: int, device: torch.device) -> Tensor:
-    """Allocate `DevicePool.tensor`, zeroed, so that masked reads of unwritten slots are finite."""
+    """Allocate `DevicePool.tensor`, zeroed so that masked reads of unwritten slots are finite."""
     dtype = torch.uint8 if layout.group_of(0).dtype == FP8 else _dtype(layout, 0)
     return zeroed(num_blocks * layout.block_bytes, device).view(dtype).view(num_blocks, -1)
 
@@ -148,7 +147,8 @@ def empty_blocks(layout: KvLayout, num_blocks: int, device: torch.device) -> Ten
 def layer_views(blocks: Tensor, layout: KvLayout) -> tuple[Tensor, ...]:
     """Return views of each layer's KV in `blocks`, (blocks, 2, kv heads, block size, head dim).
 
-    Strided by the bytes of a block, no copy. (blocks, 1, ...) where a layer has no values.
+    They are strided by the bytes of a block and copy nothing. A layer without values has the shape
+    (blocks, 1, ...).
     """
     return tuple(_layer_view(blocks, layout, layer) for layer in range(layout.num_layers))
 

@@ -1,8 +1,8 @@
 """Digests of KV blocks in host memory: made when a block arrives, compared before it leaves.
 
-Records on disk are sealed, host memory is not: a stray write, a copy to a wrong slot or a flipped
-bit would come back as KV. The owner thread waits for the digests, so only the first CHECKED_BYTES
-of each batch of copies are digested: a small batch whole, a large batch in part.
+Records on disk are sealed, but host memory is not. A stray write, a copy to a wrong slot or a
+flipped bit would come back as KV. The owner thread waits for the digests, so only the first
+CHECKED_BYTES of each batch of copies are digested.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class HostDigests:
             self._digests.pop(slot, None)
 
     def arrived(self, slots: Iterable[int]) -> None:
-        """Digest these blocks, whose copies have ended, as far as CHECKED_BYTES go."""
+        """Digest the first CHECKED_BYTES of these blocks, whose copies have ended."""
         for slot in islice(slots, self._at_once):
             self._digests[slot] = self._digest(slot)
 
     def damaged(self, slots: Iterable[int]) -> set[int]:
-        """Return the blocks that have changed since their digest, as far as CHECKED_BYTES go."""
+        """Return the blocks that have changed since their digest, among the first CHECKED_BYTES."""
         known = islice((slot for slot in slots if slot in self._digests), self._at_once)
         return {slot for slot in known if self._digest(slot) != self._digests[slot]}
 

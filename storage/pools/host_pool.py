@@ -1,13 +1,12 @@
-"""The host tier's memory: one arena of blocks, pinned if there is a GPU.
+"""The host tier's memory: one arena of KV blocks, pinned if there is a GPU.
 
-A block is one contiguous run here as it is on the device, so that a copy between the two is one
-plain copy. The arena is registered with CUDA instead of being taken from its allocator, which
-rounds up to a power of two.
+A block is one contiguous run here and on the device, so one plain copy moves it. The arena is
+registered with CUDA, because CUDA's allocator would round its size up to a power of two.
 
-The arena is shared memory, so that the disk's process writes a block to its file without a copy. It
-is a nameless file in memory, which is freed when the last process that has it open ends, in
-whatever way. So nothing is left in /dev/shm, and a container's limit on /dev/shm does not apply.
-All pages are taken at once, so that a lack of memory is an error here and not a signal later.
+The arena is shared memory, so the disk's process writes a block to its file without a copy. It is a
+nameless file in memory, which is freed when the last process that has it open ends. So nothing is
+left in /dev/shm, and a container's limit on /dev/shm does not apply. All pages are taken at the
+start, so that a lack of memory is an error then instead of a signal later.
 """
 
 from __future__ import annotations
@@ -29,28 +28,28 @@ from storage.free_memory import host_free_bytes
 
 GIB = 1 << 30
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for all contexts
-_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: pages are made present, and errors are returned
-# Bytes of one request for pages. Until a request is done, changes of the process's mappings wait
-# (large allocations, and libraries being loaded); and each request takes the GIL once.
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: makes pages present and returns errors
+# Bytes of one request for pages. During a request, changes of the process's memory mappings wait.
+# Each request takes the GIL once.
 _PART = 1024**2
 _THREADS = 8
 
 
 class HostPool:
-    """Memory of the host tier, (num_blocks, block_bytes) uint8, allocated once, all pages present.
+    """The memory of the host tier, (num_blocks, block_bytes) uint8, allocated once.
 
-    Concurrency: allocated by any thread, used and dropped by the one owner thread; copies on the
-    device's streams read and write it, so a slot is used again only once its copy is known to be
-    done. With the disk's process, messages agree on who may use a block.
+    Any thread may allocate it, and one thread uses and drops it. Copies on the device's streams
+    read and write it, so a slot is used again only after its copy's end. Messages with the disk's
+    process agree on who may use a block.
     """
 
     def __init__(
         self, num_blocks: int, block_bytes: int, device: torch.device, available: int | None = None
     ) -> None:
-        """Raise PoolDoesNotFit if `num_blocks` is under 1 or the host lacks the memory.
+        """Allocate the pool, pinned for copies to and from `device` if that is a GPU.
 
-        Pinned for copies to and from `device` where that is a GPU. `available`: the bytes that may
-        be taken, if fewer than the machine's free memory.
+        `available` is the number of bytes that may be taken, if below the machine's free memory.
+        Raises PoolDoesNotFit if `num_blocks` is under 1 or the host lacks the memory.
         """
         started = time.perf_counter()
         if num_blocks < 1 or block_bytes < 1:
@@ -75,9 +74,10 @@ class HostPool:
         return self._fd
 
     def pin(self) -> None:
-        """Pin the memory for all GPUs, from any thread; PoolDoesNotFit frees the memory.
+        """Pin the memory for all GPUs, from any thread.
 
-        May run beside any other use of CUDA, except a graph capture of this thread.
+        After PoolDoesNotFit the memory is freed. May run beside any other use of CUDA, except a
+        graph capture of this thread.
         """
         result = _runtime().cudaHostRegister(self.tensor.data_ptr(), self.nbytes, _PORTABLE)
         if int(result) != 0:
@@ -86,7 +86,7 @@ class HostPool:
         self.is_pinned = True
 
     def close(self) -> None:
-        """Free the memory; the tensor must not be used any more. May be called twice."""
+        """Free the memory, after which the tensor must not be used. May be called twice."""
         if self.is_pinned:
             self.is_pinned = False
             _runtime().cudaHostUnregister(self.tensor.data_ptr())
@@ -103,8 +103,8 @@ def _runtime() -> Any:
 
 
 def _allocate(num_bytes: int, available: int | None) -> tuple[mmap.mmap, int]:
-    """Allocate shared memory; return it with its file descriptor. Raises PoolDoesNotFit."""
-    # Checked here because Linux overcommits: its OOM killer would end a process instead.
+    """Allocate shared memory and its file descriptor. Raises PoolDoesNotFit."""
+    # Linux overcommits, and later its OOM killer would end a process.
     there = host_free_bytes()
     free = there if available is None else min(available, there)
     if num_bytes > free:
@@ -124,9 +124,9 @@ def _allocate(num_bytes: int, available: int | None) -> tuple[mmap.mmap, int]:
 def _take_pages(fd: int, memory: mmap.mmap) -> None:
     """Allocate every page. Raises OSError if memory runs out.
 
-    Several threads take the pages, since one thread clears only 3 GB a second, and pinning alone
-    would take all pages in one thread; a core is left to other work. A system that does not know
-    the request (Linux before 5.14) is asked for the file's pages instead.
+    Several threads take the pages, since one thread clears only 3 GB a second. One core is left to
+    other work. Linux before 5.14 does not know the request, and is asked for the file's pages
+    instead.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     view = ctypes.c_char.from_buffer(memory)

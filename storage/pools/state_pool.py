@@ -1,8 +1,6 @@
 """The device's memory for recurrent states: one tensor of all slots, and views by layer.
 
-The first dimension is the slot, so that a state is one contiguous run of all layers
-(`state_layout`). Does not know who owns a slot, or at which position its state is: the prefix cache
-knows.
+The first dimension is the slot, so a state is one contiguous run of all layers (`state_layout`).
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ from storage.pools.zeroed import zeroed
 
 
 class LayerState(NamedTuple):
-    """The recurrent states of one layer in all slots S, views of the pool."""
+    """The recurrent states of one layer in all slots S, as views of the pool."""
 
     conv: Tensor  # (S, channels, inputs), of the model's dtype
     recurrence: Tensor  # (S, heads, rows, columns) float32
 
 
 class StepStates(NamedTuple):
-    """The recurrent states that one step reads and writes, of all recurrent layers in order."""
+    """The recurrent states that a step reads and writes, of all recurrent layers in order."""
 
     rows: StateRows
     layers: tuple[LayerState, ...]
@@ -37,15 +35,17 @@ class StatePool:
     """The state pool: one tensor (slots, bytes) uint8, allocated once and zeroed.
 
     A slot is as long as a whole number of KV blocks, since states take slots of blocks in lower
-    tiers: `blocks` is the pool as (slots * blocks of a state, block_bytes).
-
-    Concurrency: as `DevicePool`.
+    tiers. `blocks` is the pool as (slots * blocks of a state, block_bytes). Threads use it as they
+    use `DevicePool`.
     """
 
     def __init__(
         self, layout: StateLayout, num_slots: int, device: torch.device, block_bytes: int
     ) -> None:
-        """Raise PoolDoesNotFit if no sequence would get a slot or the device lacks the memory."""
+        """Allocate the pool.
+
+        Raises PoolDoesNotFit if no sequence would get a slot or the device lacks the memory.
+        """
         if num_slots <= FIRST_SLOT:
             raise PoolDoesNotFit(f"a pool of {num_slots} states has none to give")
         self.layout = layout

@@ -4,10 +4,8 @@
     after these                 scratch blocks for the prompts of one step
 
 A prompt's row may have more new tokens than a ring has room for. The row writes them to scratch
-blocks, the last of which are copied to its ring when the row has been computed. Rings and scratch
+blocks. The last of these are copied to its ring when the row has been computed. Rings and scratch
 blocks are blocks of one tensor, so that a block table can name both.
-
-Does not know who owns a slot, or at which position its ring is: the prefix cache does.
 """
 
 from __future__ import annotations
@@ -28,13 +26,13 @@ class RingShape(NamedTuple):
     """The numbers that place a block in a `WindowPool`."""
 
     places: int  # number of blocks of a ring
-    block_size: int  # number of tokens of a block
+    block_size: int
     scratch: int  # number of the first scratch block
-    num_blocks: int  # number of blocks: of all rings, and scratch blocks
+    num_blocks: int  # number of blocks of all rings, with scratch blocks
 
 
 class StepWindows(NamedTuple):
-    """Memory of the layers with a window in one step."""
+    """The memory of the layers with a window in a step."""
 
     layout: BatchLayout  # with these layers' own block tables and slots
     layers: tuple[Tensor, ...]  # KV of each layer, as in `DevicePool.layers`
@@ -43,11 +41,9 @@ class StepWindows(NamedTuple):
 class WindowPool:
     """The window pool: one tensor, allocated once and zeroed.
 
-    `rings` (blocks, numbers) is all blocks; `blocks` is the same memory viewed as blocks of the KV
-    pool's size, (slots * blocks of a ring or more, block_bytes) uint8, which is moved to lower
-    tiers.
-
-    Concurrency: as `DevicePool`.
+    `rings` (blocks, numbers) is all blocks. `blocks` is the same memory as blocks of the KV pool's
+    size, (slots * blocks of a ring or more, block_bytes) uint8, which is moved to lower tiers.
+    Threads use it as they use `DevicePool`.
     """
 
     def __init__(
@@ -58,7 +54,10 @@ class WindowPool:
         block_bytes: int,
         scratch_blocks: int,
     ) -> None:
-        """Raise PoolDoesNotFit if no sequence would get a slot or the device lacks the memory."""
+        """Allocate the pool.
+
+        Raises PoolDoesNotFit if no sequence would get a slot or the device lacks the memory.
+        """
         if num_slots <= FIRST_SLOT:
             raise PoolDoesNotFit(f"a pool of {num_slots} rings has none to give")
         self.layout = layout

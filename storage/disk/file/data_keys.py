@@ -1,9 +1,9 @@
 """The keys that seal records: one key for the directory, or one key for every owner.
 
-With encryption each owner has a random key, which encrypts the owner's records and is stored only
-in the file of keys. Once the key is erased there, the owner's records are unreadable everywhere: in
-the file of records, in copies of that file, and in sectors that were never overwritten. A record
-names its key by a random id, so the file of records does not tell whose a record is.
+With encryption, each owner has a random key that encrypts the owner's records. The key is stored
+only in the file of keys. Once it is erased there, the owner's records are unreadable everywhere,
+even in copies of the file of records and in sectors that were never overwritten. A record names its
+key by a random id, so the file of records does not tell whose a record is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SealingKey(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True)
 class DirectoryKey:
-    """One secret, which authenticates all records and encrypts no record."""
+    """A secret that authenticates all records and encrypts none."""
 
     key: SealingKey
     encrypts: Literal[False] = False
@@ -53,29 +53,29 @@ class DirectoryKey:
         return self.key
 
     def by_id(self, key_id: bytes) -> SealingKey | None:
-        """Return the directory's key, if `key_id` is its id."""
+        """Return the directory's key if `key_id` is its id."""
         return self.key if key_id == NO_KEY_ID else None
 
     def forget(self, owner: str) -> None:
-        """Do nothing: with a directory's key, owners have no keys of their own."""
+        """Do nothing, because owners have no keys of their own."""
 
 
 class DataKeys:
     """A random 256-bit key for each owner, in one file.
 
-    Concurrency: one thread, except that any thread may call `by_id`.
+    Used by one thread, but any thread may call `by_id`.
     """
 
     encrypts = True
 
     def __init__(self, path: Path) -> None:
-        """Read `path`; a damaged file counts as empty, so that no record is readable."""
+        """Read the keys in `path`. A damaged file counts as empty, so no record is readable."""
         self._path = path
         self._by_owner = _decode(read_private(path))
         self._by_id = {key.id: key for key in self._by_owner.values()}
 
     def of_owner(self, owner: str) -> SealingKey:
-        """Return the owner's key; a new key is saved before it seals a record. Raises OSError."""
+        """Return the owner's key. A new key is saved before it seals a record. Raises OSError."""
         key = self._by_owner.get(owner)
         if key is None:
             key = SealingKey(secrets.token_bytes(KEY_ID_BYTES), secrets.token_bytes(KEY_BYTES))
@@ -83,11 +83,11 @@ class DataKeys:
         return key
 
     def by_id(self, key_id: bytes) -> SealingKey | None:
-        """Return the key with this id; None if it never existed or was erased."""
+        """Return the key with this id, or None if it never existed or was erased."""
         return self._by_id.get(key_id)
 
     def forget(self, owner: str) -> None:
-        """Erase the owner's key: from memory first, then from the disk. Raises OSError."""
+        """Erase the owner's key, from memory first and then from the disk. Raises OSError."""
         key = self._by_owner.get(owner)
         if key is not None:
             self._by_id.pop(key.id, None)

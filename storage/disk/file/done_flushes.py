@@ -1,4 +1,4 @@
-"""The ids of the flushes already applied to a directory's records, in a file beside the records.
+"""The ids of the flushes already applied to a directory's records, in a file beside them.
 
 A flush that is not listed is done again at the next start, which costs only hits. So the file may
 be lost or damaged, and the oldest ids may be dropped.
@@ -13,12 +13,12 @@ import msgspec
 
 from storage.disk.file.private_file import read_private, write_private
 
-MOST = 65_536  # maximum number of flushes' ids that are kept
+MOST = 65_536  # maximum number of ids that are kept
 _NAME = "flushes"
 
 
 def read_done(directory: Path) -> list[str]:
-    """Read the flush ids, oldest first; no ids if the file is gone or damaged. Raises OSError."""
+    """Read the flush ids, oldest first, or none if the file is gone or damaged. Raises OSError."""
     content = read_private(directory / _NAME)
     if content is None:
         return []
@@ -29,6 +29,6 @@ def read_done(directory: Path) -> list[str]:
 
 
 def add_done(directory: Path, flushes: Iterable[str]) -> None:
-    """Add flush ids; they are on disk when the call returns. Raises OSError."""
+    """Add flush ids, which are on disk when the call returns. Raises OSError."""
     kept = list(dict.fromkeys((*read_done(directory), *flushes)))[-MOST:]
     write_private(directory / _NAME, msgspec.json.encode(kept))

@@ -1,8 +1,8 @@
 """The head-room that the disk tier leaves to other users of its file system.
 
-The head-room is a share of the file system, or of the file's bound if the bound is smaller: 15 % of
-a disk of terabytes would be more than the file. The file stops growing while a third more than the
-head-room is still free, so that the next writes of other users do not use up the head-room at once:
+The head-room is a share of the file system, or of the file's bound if the bound is smaller. The
+file stops growing while a third more than the head-room is still free. So the next writes of other
+users do not use up the head-room at once:
 
     left of the file system      what the disk tier does
     head-room * 4/3 and more     lets the file grow, and leaves this much free
@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-_STOPS_GROWING = 4 / 3  # free space, divided by the head-room, below which the file stops growing
-_GIVES_UP = 1 / 2  # free space, divided by the head-room, below which the file is removed
-_STEPS = 256  # bounds are multiples of 1/256, so that they seldom change while others write
+_STOPS_GROWING = 4 / 3  # free space below which the file stops growing, divided by the head-room
+_GIVES_UP = 1 / 2  # free space below which the file is removed, divided by the head-room
+_STEPS = 256  # bounds are multiples of 1/256, so that they seldom change
 
 
 class DiskUse(NamedTuple):
-    """Size of a disk, and how much of the disk this process may still take, in bytes."""
+    """The size of a disk, and the bytes that this process may still take."""
 
     size: int
     left: int
@@ -40,13 +40,13 @@ def disk_use(directory: Path) -> DiskUse:
 
 
 def slots_in(num_bytes: int, record_bytes: int, high_water: float) -> int:
-    """Count the records that fill a file to its high-water level, leaving space for one write."""
+    """Count the records that fill a file to its high-water level, with space for one write."""
     return max(int(num_bytes * high_water) // record_bytes - 2, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class HeadRoom:
-    """Space kept free on the disk of `directory`, for a file of at most `max_bytes`."""
+    """The space kept free on the disk of `directory`, for a file of at most `max_bytes`."""
 
     directory: Path
     max_bytes: int
@@ -54,10 +54,10 @@ class HeadRoom:
     disk_use: Callable[[Path], DiskUse] = disk_use
 
     def bound(self, allocated: int, *, in_need: bool = False) -> int:
-        """Return the largest size in bytes of a file that now takes `allocated` bytes of the disk.
+        """Return the maximum size in bytes of a file that now takes `allocated` bytes.
 
-        `in_need`: the file may use the head-room, since erasing takes pages before it frees pages.
-        Raises OSError.
+        With `in_need`, the file may use the head-room, since erasing takes pages before it frees
+        pages. Raises OSError.
         """
         disk = self.disk_use(self.directory)
         head_room = self._head_room(disk)

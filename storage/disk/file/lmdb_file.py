@@ -1,14 +1,13 @@
-"""The LMDB file, which no other file accesses: two tables by slot, headers and payloads.
+"""The LMDB file: two tables by slot, headers and payloads.
 
-Headers have a table of their own, so that all headers can be read without touching a block. With
-`writemap=False` and `metasync=False` a crash loses the last transaction at most, and a full disk is
-an error and not a signal. A truncated or damaged file can still end this process by a signal:
-therefore the engine, another process, never opens the file. Read transactions are short: while one
-is open, LMDB cannot reuse pages, and then not even deleting works in a full file.
+Headers have their own table, so that all headers can be read without the blocks. With
+`writemap=False` and `metasync=False`, a crash loses at most the last transaction, and a full disk
+is an error instead of a signal. A damaged file can still end this process by a signal, so the
+engine's process never opens the file. Read transactions are short, because LMDB cannot reuse pages
+while one is open.
 
-Freed pages lie in runs of any length, and a block needs one run. So the number of free bytes in the
-file does not tell whether the next block makes the file grow. Only the size of the map bounds the
-file: LMDB never grows a file beyond its map, and `set_bound` changes the map.
+A block needs one run of free pages. So the number of free bytes does not tell whether the next
+block makes the file grow. LMDB never grows a file beyond its map, and `set_bound` changes the map.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ _ORIGIN = b"origin"
 DATA_NAME = "data.mdb"
 _LOCK_NAME = "lock.mdb"
 _LOCK_BYTES = 8192  # size of LMDB's lock file for 64 readers
-LEAST_BOUND = 64 << 10  # minimum bytes of a file: LMDB's own pages, and the records' origin
+LEAST_BOUND = 64 << 10  # minimum size of a file: LMDB's own pages and the records' origin
 _TOUCHING = 16  # number of threads that read pages into memory at the start
-_SLOTS_A_PAGE = 4  # minimum number of headers on a page, if pages are half empty
+_SLOTS_A_PAGE = 4  # minimum number of headers on a page, when pages are half empty
 
 
 class StoredRecord(NamedTuple):
-    """A record in a slot: views that are valid until the transaction ends."""
+    """A record in a slot, as views that are valid until the transaction ends."""
 
     header: memoryview
     payload: memoryview | None
 
 
 class FileUse(NamedTuple):
-    """Use of the file, in bytes; freed pages stay in the file and are used again."""
+    """The use of the file in bytes. Freed pages stay in the file and are used again."""
 
     used: int
-    bound: int  # maximum size of the file
+    bound: int
 
 
 def allocated_bytes(directory: Path) -> int:
@@ -59,7 +58,7 @@ def allocated_bytes(directory: Path) -> int:
 
 
 class Changes:
-    """Puts and deletes of one transaction."""
+    """The puts and deletes of a transaction."""
 
     def __init__(
         self, transaction: lmdb.Transaction, headers: lmdb._Database, payloads: lmdb._Database
@@ -69,14 +68,14 @@ class Changes:
         self._payloads = payloads
 
     def put(self, slot: int, header: bytes, payload: bytes | bytearray | memoryview) -> None:
-        """Replace the content of `slot` by header and payload. Raises FileFull, FileDamaged."""
+        """Replace the content of `slot`. Raises FileFull, FileDamaged."""
         with _translated():
             key = _KEY.pack(slot)
             self._transaction.put(key, header, db=self._headers)
             self._transaction.put(key, payload, db=self._payloads)
 
     def delete(self, slot: int) -> None:
-        """Empty `slot`. Raises FileFull (a delete takes pages too) and FileDamaged."""
+        """Empty `slot`. Raises FileDamaged, and FileFull since a delete takes pages too."""
         with _translated():
             key = _KEY.pack(slot)
             self._transaction.delete(key, db=self._headers)
@@ -84,10 +83,10 @@ class Changes:
 
 
 class LmdbFile:
-    """Bytes by slot. One thread writes; any number of threads read meanwhile."""
+    """A file of bytes by slot. One thread writes, and any number of threads read meanwhile."""
 
     def __init__(self, directory: Path, bound: int) -> None:
-        """Open the file in `directory`, or create it; it may grow to `bound` bytes.
+        """Open or create the file in `directory`, which may grow to `bound` bytes.
 
         Raises FileDamaged, FileFull, OSError.
         """
@@ -104,13 +103,13 @@ class LmdbFile:
 
     @property
     def allocated(self) -> int:
-        """Bytes of disk allocated to the file. Raises OSError."""
+        """The disk bytes allocated to the file. Raises OSError."""
         return allocated_bytes(self._directory)
 
     def set_bound(self, bound: int) -> None:
-        """Bound the file's size, never below its present size. For the writing thread.
+        """Bound the file's size, but never below its present size.
 
-        Raises FileDamaged.
+        Called by the writing thread. Raises FileDamaged.
         """
         bound = max(bound, LEAST_BOUND)
         if bound == self._bound:
@@ -123,19 +122,19 @@ class LmdbFile:
         self._bound = bound
 
     def origin(self) -> bytes | None:
-        """Return the digest that `note_origin` has stored; None in a new file."""
+        """Return the digest that `note_origin` stored, or None in a new file."""
         with self._while_mapped(), self._env.begin() as transaction:
             value = transaction.get(_ORIGIN)
             return None if value is None else bytes(value)
 
     def note_origin(self, origin: bytes) -> None:
-        """Store a digest of everything that all records in this file depend on."""
+        """Store a digest of everything on which all records in this file depend."""
         with _translated(), self._env.begin(write=True) as transaction:
             transaction.put(_ORIGIN, origin)
 
     @contextmanager
     def reading(self, slot: int) -> Iterator[StoredRecord | None]:
-        """Read `slot` within one short transaction. Raises FileDamaged."""
+        """Read `slot` within a short transaction. Raises FileDamaged."""
         key = _KEY.pack(slot)
         with self._while_mapped(), self._env.begin(buffers=True) as transaction:
             header = transaction.get(key, db=self._headers)
@@ -143,10 +142,10 @@ class LmdbFile:
             yield None if header is None else StoredRecord(header, payload)
 
     def headers(self, first: int, max_bytes: int) -> list[tuple[int, bytes]]:
-        """Return slots at or after `first` that hold a record, with the records' headers.
+        """Return slots from `first` on that hold a record, with the records' headers.
 
-        Returns at least one slot if any slot at or after `first` has a record, and stops once the
-        headers reach `max_bytes`. Raises FileDamaged.
+        Stops once the headers reach `max_bytes`, but returns at least one slot if there is any.
+        Raises FileDamaged.
         """
         found: list[tuple[int, bytes]] = []
         size, least = 0, first
@@ -154,7 +153,8 @@ class LmdbFile:
             cursor = transaction.cursor(self._headers)
             if cursor.set_range(_KEY.pack(first)):
                 for key, header in cursor:
-                    # Keys must rise: in a damaged file a page may lead back to an earlier page.
+                    # Keys must rise, because in a damaged file a page may lead back to an earlier
+                    # page.
                     slot = _slot_of(key, least)
                     least = slot + 1
                     found.append((slot, header))
@@ -165,7 +165,7 @@ class LmdbFile:
 
     @contextmanager
     def changing(self) -> Iterator[Changes]:
-        """Make changes, on disk when the `with` block ends; no change if the block raises."""
+        """Make changes that reach the disk when the `with` block ends, or none if it raises."""
         with _translated(), self._env.begin(write=True) as transaction:
             yield Changes(transaction, self._headers, self._payloads)
 
@@ -188,13 +188,13 @@ class LmdbFile:
             self._env.reader_check()
 
     def close(self) -> None:
-        """Close the file, after an attempt to sync committed data to the disk."""
+        """Sync committed data to the disk if possible, and close the file."""
         with _translated():
             self._env.sync(True)
         self._env.close()
 
     def _open(self, *, readahead: bool) -> None:
-        """Open the environment and its tables; on failure nothing stays open."""
+        """Open the environment and its tables. After a failure, nothing stays open."""
         with _translated():
             self._env = lmdb.open(
                 str(self._directory), map_size=self._bound, max_dbs=4, mode=0o600,
@@ -209,16 +209,15 @@ class LmdbFile:
 
     @contextmanager
     def _while_mapped(self) -> Iterator[None]:
-        """Prevent the replacement of the memory map during a transaction that only reads."""
+        """Prevent the replacement of the memory map during a read transaction."""
         with self._mapped.shared(), _translated():
             yield
 
     def _bring_into_memory(self) -> None:
-        """Touch every page of the tables, but no block's payload.
+        """Read every page of the tables into memory, but no block's payload.
 
-        These pages lie scattered among the blocks. Without readahead a few megabytes are read; with
-        readahead the system would also read the blocks around each page, gigabytes in all. Many
-        threads touch the pages, so that the disk has many requests to serve at once.
+        These pages are scattered among the blocks. With readahead, the system would also read the
+        surrounding blocks, gigabytes in all. Many threads give the disk many requests at once.
         """
         with self._closed_if_damaged(), ThreadPoolExecutor(_TOUCHING) as threads:
             for table in (self._headers, self._payloads):
@@ -247,20 +246,23 @@ class LmdbFile:
             raise
 
     def _check_file(self) -> None:
-        """Refuse a file shorter than its two meta pages: opening it may raise a signal."""
+        """Refuse a file shorter than its two meta pages, because opening it may raise a signal."""
         path = self._directory / DATA_NAME
         size = path.stat().st_size if path.exists() else 0
         if 0 < size < 2 * os.sysconf("SC_PAGE_SIZE"):
             raise FileDamaged(f"{path} has {size} bytes")
 
     def _allocate_lock(self) -> None:
-        """Allocate LMDB's table of readers: mapping it without room is a signal. Raises OSError."""
+        """Allocate LMDB's table of readers. Raises OSError.
+
+        Mapping the table on a full disk would raise a signal.
+        """
         mode = os.O_RDWR | os.O_CREAT
         with open(os.open(self._directory / _LOCK_NAME, mode, 0o600), "r+b") as table:
             os.posix_fallocate(table.fileno(), 0, _LOCK_BYTES)
 
     def _check_pages(self) -> None:
-        """Refuse a file that ends before its last page: reading past the end raises a signal."""
+        """Refuse a file that lacks its last page, because reading past the end raises a signal."""
         size = (self._directory / DATA_NAME).stat().st_size
         needed = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
         if size and needed > size:
@@ -268,7 +270,7 @@ class LmdbFile:
 
 
 def _slot_of(key: bytes, least: int) -> int:
-    """Return the slot in `key`. Raise FileDamaged for a malformed key or a slot below `least`."""
+    """Return the slot in `key`. Raises FileDamaged for a malformed key or a slot below `least`."""
     slot: int | None = _KEY.unpack(key)[0] if len(key) == _KEY.size else None
     if slot is None or slot < least:
         raise FileDamaged(f"key {key.hex()} is not that of slot {least} or a later one")
@@ -279,7 +281,7 @@ def _slot_of(key: bytes, least: int) -> int:
 def _translated() -> Iterator[None]:
     """Translate LMDB's errors into FileFull, DiskFull and FileDamaged.
 
-    A plain `lmdb.Error` is a failed write, with its errno. Errors not named here mean damage.
+    A plain `lmdb.Error` with an errno is a failed write. All other errors mean damage.
     """
     try:
         yield

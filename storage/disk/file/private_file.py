@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def read_private(path: Path) -> bytes | None:
-    """Read all bytes of `path`; None if there is no such file. Raises OSError."""
+    """Read all bytes of `path`, or return None if there is no such file. Raises OSError."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -16,7 +16,7 @@ def read_private(path: Path) -> bytes | None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write `path` atomically: readers, even after a crash, find the old or the new content.
+    """Write `path` atomically, so that readers find the old or the new content after a crash.
 
     The content is on disk when this returns. Raises OSError, and keeps the old content then.
     """

@@ -18,7 +18,7 @@ class ReadWriteLock:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the lock shared; waits while a thread holds it alone or waits to hold it alone."""
+        """Hold the lock shared, once no thread holds it alone or waits to do so."""
         with self._entrance:
             self._places.acquire()
         try:

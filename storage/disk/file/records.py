@@ -1,7 +1,7 @@
 """Records by slot: sealed when written, and checked against the request when read.
 
-A record is lost unless it is in its slot, whole, unchanged and exactly the record requested. No
-byte of a lost record is handed out, and it is deleted.
+A record is lost unless its slot holds it whole, unchanged and as requested. A lost record is
+deleted, and none of its bytes are returned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ScanRoom:
     """Bounds on the number of blocks, and on the use of their file and disk.
 
     Deleting needs room too, since LMDB copies the pages that it changes. So writes are refused
-    before the file is full: a completely full file can only be removed.
+    before the file is full. A completely full file can only be removed.
     """
 
     head_room: HeadRoom
@@ -35,16 +35,14 @@ class ScanRoom:
     record_bytes: int
 
     def require(self, num_blocks: int, use: FileUse) -> None:
-        """Raise FileFull if the file has no room for `num_blocks`; DiskFull if the disk has no
-        room.
-
-        Raises OSError.
+        """Raise FileFull or DiskFull if there is no room for `num_blocks` blocks. Raises
+        OSError.
         """
         if not self.head_room.is_kept():
             raise DiskFull(f"too little is left of the disk of {self.head_room.directory}")
-        # Slots take high_water of the file. Half of the remaining space is for overwriting slots,
-        # which needs new pages before it frees the old pages, and half for erasing records when
-        # space is short.
+        # Slots take high_water of the file. Half of the rest is for overwriting slots, which takes
+        # new pages before it frees the old pages. The other half is for erasing records when space
+        # is short.
         spare = int(use.bound * (1 - self.head_room.high_water) / 2)
         if use.used + num_blocks * self.record_bytes + spare > use.bound:
             # Whether the disk leaves the file less room than its slots take.
@@ -71,7 +69,8 @@ class ScanPart(NamedTuple):
 
 
 class DiskRecords:
-    """The records of one file. One thread writes, erases and forgets; others read and scan."""
+    """The records of one file. One thread writes, erases and forgets. Other threads read and
+    scan."""
 
     def __init__(self, file: LmdbFile, seal: RecordSeal, room: ScanRoom) -> None:
         self._file = file
@@ -82,11 +81,11 @@ class DiskRecords:
     def write(
         self, blocks: Sequence[ToWrite], erased: Iterable[int] = (), *, in_need: bool = False
     ) -> None:
-        """Erase slots and write all `blocks`, in one transaction.
+        """Erase slots and write all `blocks` in one transaction.
 
-        `in_need`: erasing may use the disk's head-room. Raises FileFull, FileDamaged, OSError, and
-        changes nothing then. An old record left in a block's slot does no harm, since a read names
-        the record that it wants.
+        With `in_need`, erasing may use the disk's head-room. Raises FileFull, FileDamaged or
+        OSError, and changes nothing then. An old record in a block's slot does no harm, since a
+        read names the record that it wants.
         """
         self._file.set_bound(self._room.head_room.bound(self._file.allocated, in_need=in_need))
         if blocks:
@@ -98,9 +97,10 @@ class DiskRecords:
                 changes.put(slot, *self._seal.seal(slot, record, payload, self._scratch))
 
     def read(self, slot: int, record: BlockRecord, into: memoryview, scratch: memoryview) -> bool:
-        """Read a block into `into`; return False if the block is lost: `into` is undefined then.
+        """Read a block into `into`. Raises FileDamaged.
 
-        `scratch` is as large as a block, and no other thread uses it. Raises FileDamaged.
+        Returns False if the block is lost, and `into` is then undefined. `scratch` is as large as a
+        block, and no other thread uses it.
         """
         held = scratch if self._seal.encrypts else into
         try:
@@ -111,7 +111,7 @@ class DiskRecords:
         return True
 
     def scan(self, first: int) -> ScanPart:
-        """Scan the next records at or after slot `first`. Raises FileDamaged."""
+        """Scan the next records from slot `first` on. Raises FileDamaged."""
         found = self._file.headers(first, _SCAN_BYTES)
         entries, unsound = [], []
         for slot, content in found:
@@ -127,7 +127,7 @@ class DiskRecords:
         return ScanPart(entries, unsound, found[-1][0] + 1 if found else None)
 
     def forget(self, owner: str) -> list[int]:
-        """Erase the key of `owner`; return the slots of the owner's records, for erasure.
+        """Erase the key of `owner`, and return the slots of its records.
 
         Raises OSError, FileDamaged.
         """
@@ -140,11 +140,10 @@ class DiskRecords:
         return slots
 
     def _copy_out(self, slot: int, record: BlockRecord, held: memoryview) -> Header:
-        """Copy the payload of `slot` to `held` if its header is the header of `record`.
+        """Copy the payload of `slot` to `held` if the slot has the header of `record`.
 
-        Raises RecordNotSound for another header.
-
-        The transaction must be short, so it ends before the payload is checked.
+        Raises RecordNotSound for another header. The transaction must be short, so the payload is
+        checked after it.
         """
         with self._file.reading(slot) as kept:
             if kept is None or kept.payload is None or len(kept.payload) != len(held):
@@ -153,7 +152,7 @@ class DiskRecords:
             # The block's hits may have grown since the block was written.
             if header.slot != slot or replace(header.record, hits=record.hits) != record:
                 raise RecordNotSound
-            # numpy's copy releases the GIL; a memoryview's does not.
+            # numpy's copy releases the GIL, unlike a memoryview's.
             source = np.frombuffer(kept.payload, dtype=np.uint8)
             np.copyto(np.frombuffer(held, dtype=np.uint8), source)
         return header

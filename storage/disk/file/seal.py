@@ -5,9 +5,9 @@
     payload   the block, encrypted or not, at its own length
 
 The body is the record: key, parent, namespace, owner, token ids. The payload's tag covers the
-header's first part, the body and the payload; the header's tag covers the header, including the
-payload's tag. So a header can be trusted without its payload (in a scan of all headers), a payload
-belongs to one header, and header and payload belong to one slot of one fingerprint.
+header's first part, the body and the payload. The header's tag covers the header and the payload's
+tag. So a header can be trusted without its payload, as in a scan of all headers. A payload belongs
+to one header, and both belong to one slot of one fingerprint.
 
 Without encryption, header and payload are associated data under one secret: GMAC, five times as
 fast as HMAC-SHA256 on a block of 2 MiB. With encryption, body and payload are ciphertext under the
@@ -40,12 +40,12 @@ Bytes = bytes | bytearray | memoryview
 
 
 class RecordNotSound(Exception):
-    """Bytes that were not sealed here. The error has no detail that could help an attacker."""
+    """The bytes were not sealed here. The error has no detail that could help an attacker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A header whose seal was found sound."""
+    """A header with a sound seal."""
 
     slot: int
     record: BlockRecord
@@ -56,21 +56,23 @@ class Header:
 
 
 class RecordSeal:
-    """Seal of the records of one fingerprint and block size. Threads may share it."""
+    """The seal of the records of one fingerprint and block size. Threads may share it."""
 
     def __init__(self, keys: KeyRing, fingerprint: bytes, block_bytes: int) -> None:
         self._keys = keys
         self._fingerprint = fingerprint
         self._block_bytes = block_bytes
         self._mode = _ENCRYPTED if keys.encrypts else _CLEAR
-        self._boxes: dict[bytes, AESGCM] = {}  # reused: creating a box costs more than a header
+        # reused, because creating a box takes longer than opening a header
+        self._boxes: dict[bytes, AESGCM] = {}
 
     def seal(
         self, slot: int, record: BlockRecord, payload: memoryview, scratch: bytearray
     ) -> tuple[bytes, Bytes]:
-        """Seal a block as (header, payload); the payload is `payload` itself or in `scratch`.
+        """Seal a block as (header, payload). Raises OSError if a new key cannot be stored.
 
-        `scratch` has `block_bytes` bytes. Raises OSError where a new key cannot be stored.
+        `scratch` has `block_bytes` bytes. The returned payload is `payload` itself or lies in
+        `scratch`.
         """
         key = self._keys.of_owner(record.owner)
         nonces = secrets.token_bytes(2 * _NONCE_BYTES)
@@ -86,7 +88,7 @@ class RecordSeal:
         return first + kept_body + tag, kept
 
     def open_header(self, content: Bytes) -> Header:
-        """Open a header sealed here, unchanged; raise RecordNotSound for any other bytes."""
+        """Open an unchanged header that was sealed here. Raises RecordNotSound for other bytes."""
         content = bytes(content)
         if len(content) < _FIXED.size + 2 * _TAG_BYTES:
             raise RecordNotSound
@@ -109,10 +111,9 @@ class RecordSeal:
         return Header(slot, record, key, payload_nonce, first[_FIXED.size :], fixed + body)
 
     def open_payload(self, header: Header, kept: memoryview, into: memoryview) -> None:
-        """Decrypt the block into `into`, whose content is invalid if this raises RecordNotSound.
+        """Decrypt the block into `into`, whose content is invalid after RecordNotSound.
 
-        Without encryption `kept` is `into` itself: the block has been copied there already, and is
-        only checked.
+        Without encryption, `kept` is `into` itself, and the block is only checked.
         """
         if len(kept) != self._block_bytes:
             raise RecordNotSound
