@@ -116,10 +116,15 @@ def _text(raw: bytes) -> str:
 
 
 def _raw(text: str) -> bytes:
-    """Decode base64url; raise ValueError."""
+    """Decode base64url in its one form, so that no other text stands for the same bytes; raise
+    ValueError.
+    """
     if not text.isascii():
         raise ValueError("not base64url")
     try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
     except binascii.Error as error:
         raise ValueError("not base64url") from error
+    if _text(raw) != text:
+        raise ValueError("not the one form of base64url")
+    return raw

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -103,6 +104,14 @@ def test_what_is_added_or_left_out_is_noticed() -> None:
             verified(json.dumps(content).encode(), KEY.public)
 
 
+def last_bits(text: str) -> str:
+    """Set bits of the last character that stand for no byte."""
+    return text[:-1] + chr(ord(text[-1]) + 1)
+
+
+SPELLED: list[Callable[[str], str]] = [last_bits, lambda text: text + "=" * (-len(text) % 4)]
+
+
 def test_a_name_given_twice_is_refused() -> None:
     """One reader shows the first value, and the signature is of the last."""
     spelled = json.dumps(signed())
@@ -110,6 +119,21 @@ def test_a_name_given_twice_is_refused() -> None:
     assert json.loads(twice) == json.loads(spelled), "the control"
     with pytest.raises(NotAReceipt):
         verified(twice.encode(), KEY.public)
+
+
+@pytest.mark.parametrize("spell", SPELLED, ids=range(len(SPELLED)))
+def test_a_signature_and_a_key_are_spelled_in_one_form(spell: Callable[[str], str]) -> None:
+    """base64 leaves bits of the last character unread, and readers take padding or "+" for "-"."""
+    content, public = signed(), KEY.public
+    one, other = content["signature"], spell(content["signature"])
+    padded = (text + "=" * (-len(text) % 4) for text in (one, other))
+    raw, again = (base64.urlsafe_b64decode(text) for text in padded)
+    assert (raw == again, one == other) == (True, False), "the control"
+    with pytest.raises(NotAReceipt, match="changed"):
+        verified(json.dumps(content | {"signature": other}).encode(), public)
+    with pytest.raises(NotAReceipt, match="public key"):
+        verified(json.dumps(content).encode(), spell(public))
+    assert verified(json.dumps(content).encode(), public) == RECEIPT
 
 
 NO_RECEIPTS = [
