@@ -99,7 +99,7 @@ class SequenceStarts:
 
     def admit_behind(self, builder: StepBuilder, now: float) -> None:
         """Admit sequences of flows that use less than their part, although other flows wait."""
-        while self._queue and self._are_several():
+        while self._queue and len(self._flows()) > 1:
             choose: Callable[[Rank], Sequence | None] = self._with_few_blocks
             if self._is_full:
                 choose = partial(self._with_few_slots, builder, now)
@@ -136,10 +136,13 @@ class SequenceStarts:
     def _admit_one(
         self, builder: StepBuilder, now: float, choose: Callable[[Rank], Sequence | None]
     ) -> bool:
-        if not builder.budget or len(self._active.loading) >= self._max_running:
+        if not builder.budget:
             return False
         before = self._active.remaining_tokens()
-        sequence = choose(partial(self._sequence_cache.look_up, now=now, before=before))
+        rank: Rank = partial(self._sequence_cache.look_up, now=now, before=before)
+        if len(self._active.loading) >= self._max_running:
+            rank = self._with_few_loads(rank)
+        sequence = choose(rank)
         if sequence is None or not self._take_of_others(sequence, builder, now, before):
             return False
         if sequence.may_start:
@@ -166,9 +169,18 @@ class SequenceStarts:
             present[one.flow] += remaining_tokens(one)
         return present
 
-    def _are_several(self) -> bool:
-        flows = {one.flow for one in self._active.holding}
-        return len(flows.union(self._queue.waiting_flows())) > 1
+    def _flows(self) -> set[str]:
+        """Return the flows with running, loading or waiting sequences."""
+        return {one.flow for one in self._active.holding}.union(self._queue.waiting_flows())
+
+    def _with_few_loads(self, rank: Rank) -> Rank:
+        """Leave out sequences of flows that have their part of the sequences that load.
+
+        Else a flow's loads could keep other flows' sequences from starting.
+        """
+        loading = Counter(one.flow for one in self._active.loading)
+        part = max(self._max_running // len(self._flows()), 1)
+        return lambda one: rank(one) if loading[one.flow] < part else None
 
     def _with_few_slots(self, builder: StepBuilder, now: float, rank: Rank) -> Sequence | None:
         slots = self._slots(builder)

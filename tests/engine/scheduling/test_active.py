@@ -111,3 +111,23 @@ def test_what_is_to_go_is_what_those_that_run_have_left() -> None:
     assert rig.scheduler.active.remaining_tokens() == 12
     rig.run()
     assert rig.scheduler.active.remaining_tokens() == 0
+
+
+def test_a_flow_s_loads_keep_no_other_flow_from_starting() -> None:
+    rig = Rig(max_batch_tokens=64, max_running=3, tiers=Tiers(host_blocks=64))
+    for number in range(8):
+        rig.submit(generate(f"first {number}", [number % 4, *PROMPT], max_tokens=1))
+        rig.run()
+    rig.push_out()
+    rig.mover.held.add(Tier.DEVICE)  # what goes up does not arrive
+    for number in range(4):
+        prompt = [number, *PROMPT]
+        rig.submit(generate(f"load {number}", prompt, flow="loads", loads="always"))
+        rig.step(12)
+    active = rig.scheduler.active
+    assert (len(active.loading), num_waiting(rig)) == (3, 1), "the control: a flow has a bound"
+    for name in ("x", "y"):
+        rig.submit(generate(name, [ord(name) % 64, *PROMPT], max_tokens=60, flow="other"))
+        rig.step(12)
+    assert [sequence.request_id for sequence in active.running] == ["x", "y"]
+    assert (len(active.loading), num_waiting(rig)) == (3, 1)
