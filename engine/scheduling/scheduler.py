@@ -117,11 +117,12 @@ class Scheduler:
     def schedule(self, now: float, *, max_tokens: int | None = None) -> Scheduled:
         """Decide the next step.
 
-        `max_tokens` lowers the token budget, but never below the decodes.
+        `max_tokens` lowers the token budget, but prompts get at least as many tokens as sequences
+        may run.
         """
         budget = self._limits.max_batch_tokens
         if max_tokens is not None:
-            budget = max(min(budget, max_tokens), self._limits.max_running)
+            budget = min(budget, max(max_tokens, 2 * self._limits.max_running))
         builder = StepBuilder(budget)
         has_room = self._continue_decodes(builder, now)
         if self.queue or self.loading or len(self.running) > len(builder.rows):

@@ -62,11 +62,14 @@ class TestBudget:
         for request in requests:
             rig.expect_output(request)
 
-    def test_a_lowered_budget_still_fits_every_decode(self) -> None:
+    def test_a_lowered_budget_fits_every_decode_and_as_many_prompt_tokens(self) -> None:
         rig = Rig(max_batch_tokens=16, max_running=4)
-        rig.submit(generate("a", range(28), max_tokens=1))
-        rig.step()  # computes 16 of them
-        assert rig.scheduler.schedule(0.0, max_tokens=1).step.num_tokens == 4
+        for name in "abc":
+            rig.submit(generate(name, [ord(name) % 64, 2], max_tokens=9))
+        rig.submit(generate("prompt", range(28), max_tokens=1))
+        rig.step()
+        rows = rig.scheduler.schedule(0.0, max_tokens=1).rows
+        assert [row.num_new for row in rows] == [1, 1, 1, 5]
 
     @pytest.mark.parametrize(("tokens", "running"), [(0, 0), (4, 5), (4, 0)])
     def test_limits_that_could_not_work_are_refused(self, tokens: int, running: int) -> None:
