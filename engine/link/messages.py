@@ -157,6 +157,11 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
         return self.num_tokens - (self.head_tokens or 0)
 
     @property
+    def padded_tokens(self) -> int:
+        """Number of the module's tokens with the padding."""
+        return len(self.token_ids) // _ID_BYTES
+
+    @property
     def whole(self) -> range:
         """The module's tokens that are read in place; they fill whole blocks."""
         size = len(self.token_ids) // _ID_BYTES // (len(self.block_keys) // _KEY_BYTES)

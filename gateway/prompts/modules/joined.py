@@ -46,6 +46,11 @@ class JoinedPrompt:
         """The number of the prompt's tokens, including the modules' tokens."""
         return sum(len(one.whole) for one in self.modules) + len(self.token_ids)
 
+    @property
+    def held(self) -> int:
+        """The number of tokens that the cache holds for the prompt, each module in whole blocks."""
+        return sum(one.padded_tokens for one in self.modules) + len(self.token_ids)
+
     def block_keys(self, path: NamespacePath, block_size: int) -> bytes:
         """Return the keys of the whole KV blocks of the request's tokens."""
         return block_keys(path, self.token_ids, block_size)

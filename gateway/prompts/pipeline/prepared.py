@@ -10,7 +10,11 @@ from gateway.caller import Caller
 from gateway.diagnosis.comparison import Comparison
 from gateway.diagnosis.seen import SeenPrompt
 from gateway.errors import BadRequest
-from gateway.prompts.generation_request import GenerationRequest, ModulesUsed, Origin
+from gateway.prompts.generation_request import (
+    GenerationRequest,
+    ModulesUsed,
+    Origin,
+)
 from gateway.prompts.modules.joined import JoinedPrompt
 from gateway.prompts.pipeline.sampling_limits import of_choice, within_context
 from gateway.prompts.tokens.tokenizer import TokenIds
@@ -52,6 +56,11 @@ class Prepared:
         """The tokens of the context that the prompt takes, including gaps between positions."""
         return len(self.token_ids) if self.joined is None else self.joined.reach
 
+    @property
+    def held(self) -> int:
+        """The tokens that the cache holds for the prompt, its modules in whole blocks."""
+        return len(self.token_ids) if self.joined is None else self.joined.held
+
 
 def generates_of(
     wanted: GenerationRequest,
@@ -64,7 +73,7 @@ def generates_of(
     _check_scored(wanted, sum(len(prompt.token_ids) for prompt in prepared))
     generates: list[Generate] = []
     for number, prompt in enumerate(prepared):
-        sampling = within_context(wanted, prompt.reach, max_model_len, caller.limits)
+        sampling = within_context(wanted, prompt.reach, prompt.held, max_model_len, caller.limits)
         joined = prompt.joined
         if prompt.grammar is not None:
             sampling = msgspec.structs.replace(sampling, grammar=prompt.grammar)

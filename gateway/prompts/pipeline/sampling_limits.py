@@ -29,14 +29,20 @@ def least_room(wanted: GenerationRequest) -> int:
 
 
 def within_context(
-    wanted: GenerationRequest, prompt_tokens: int, max_model_len: int, limits: Limits
+    wanted: GenerationRequest, reach: int, held: int, max_model_len: int, limits: Limits
 ) -> SamplingParams:
-    """Fit the request's `max_tokens` into the tenant's context after the prompt."""
-    context = min(limits.max_request_tokens or max_model_len, max_model_len)
-    left, sampling, least = context - prompt_tokens, wanted.sampling, least_room(wanted)
+    """Fit the request's `max_tokens` into the model's context and into the tenant's bound.
+
+    The prompt takes `reach` tokens of the context, and the cache holds `held` tokens for it.
+    """
+    context, before, most = max_model_len, reach, limits.max_request_tokens
+    of_tenant = most is not None and most - held < context - before
+    if most is not None and of_tenant:
+        context, before = most, held
+    left, sampling, least = context - before, wanted.sampling, least_room(wanted)
     if left < least:
         param = param_of(wanted.prompts[0])
-        raise too_long(prompt_tokens + least, context, param, of_tenant=context < max_model_len)
+        raise too_long(before + least, context, param, of_tenant=of_tenant)
     if sampling.max_tokens <= left:
         return sampling
     return msgspec.structs.replace(
