@@ -11,6 +11,7 @@ from gateway.diagnosis.comparison import Comparison
 from gateway.diagnosis.seen import SeenPrompt
 from gateway.errors import BadRequest
 from gateway.prompts.generation_request import (
+    TOKEN_BYTES,
     GenerationRequest,
     ModulesUsed,
     Origin,
@@ -23,6 +24,10 @@ from prefix_cache.namespace import NamespacePath
 # The maximum number of candidate tokens over all prompts of a request, since one message carries
 # all candidates. Each prompt token counts as two further candidates.
 _MAX_SCORED = 1 << 17
+
+# Maximum number of a prediction's tokens that are used, for each token of the answer: an answer may
+# leave out parts of its prediction. The engine indexes a prediction for each choice at no charge.
+PREDICTED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,7 @@ def generates_of(
     for number, prompt in enumerate(prepared):
         sampling = within_context(wanted, prompt.reach, prompt.held, max_model_len, caller.limits)
         joined = prompt.joined
+        predicted = prompt.prediction[: TOKEN_BYTES * PREDICTED * sampling.max_tokens]
         if prompt.grammar is not None:
             sampling = msgspec.structs.replace(sampling, grammar=prompt.grammar)
         for choice in range(wanted.choices):
@@ -98,7 +104,7 @@ def generates_of(
                     adapter=prompt.adapter,
                     embeds=wanted.embeds,
                     candidates=wanted.candidates[number] if wanted.candidates else b"",
-                    prediction=prompt.prediction,
+                    prediction=predicted,
                     question=prompt.question,
                     modules=() if joined is None else joined.modules,
                     positions=b"" if joined is None else pack_token_ids(joined.positions),

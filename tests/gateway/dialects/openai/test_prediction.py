@@ -10,6 +10,7 @@ import openai
 import pytest
 from openai.types import CompletionUsage
 
+from gateway.prompts.pipeline.prepared import PREDICTED
 from gateway.prompts.tokens.tokenizer import Tokenizer
 from tests.doubles.engine.fake_engine import FakeEngine, prediction_of, prompt_of, saying
 from tests.doubles.gateway.served import MODEL, Served
@@ -41,13 +42,26 @@ def test_the_engine_is_sent_its_tokens(
     client: openai.OpenAI, engine: FakeEngine, content: Any
 ) -> None:
     ask = client.chat.completions.create
-    ask(model=MODEL, messages=HI, max_tokens=3, prediction=predicting(content))
-    ask(model=MODEL, messages=HI, max_tokens=3)
+    ask(model=MODEL, messages=HI, max_tokens=9, prediction=predicting(content))
+    ask(model=MODEL, messages=HI, max_tokens=9)
     predicted, plain = engine.requests
     assert prediction_of(predicted) == list(TEXT.encode())
     assert plain.prediction == b""
     assert prompt_of(predicted) == prompt_of(plain)
     assert predicted.sampling == plain.sampling
+
+
+def test_it_is_sent_as_far_as_an_answer_may_follow_it(
+    client: openai.OpenAI, engine: FakeEngine
+) -> None:
+    """The engine indexes it for each choice, however short the answer is."""
+    for most in (2, 9):
+        client.chat.completions.create(
+            model=MODEL, messages=HI, max_tokens=most, n=2, prediction=predicting(TEXT)
+        )
+    whole = list(TEXT.encode())
+    sent = [prediction_of(one) for one in engine.requests]
+    assert sent == [whole[: PREDICTED * 2]] * 2 + [whole] * 2
 
 
 def test_what_looks_like_a_control_token_is_text(client: openai.OpenAI, engine: FakeEngine) -> None:
@@ -169,8 +183,8 @@ def test_drafts_that_nobody_predicted_cost_nothing(
 def test_no_more_is_rejected_than_was_predicted(client: openai.OpenAI, engine: FakeEngine) -> None:
     """A prediction may be tried at several places, but its tokens are charged once."""
     engine.drafts = {"prediction": (500, 10)}
-    usage = ask_usage(client, stream=False, prediction=predicting("x" * 30))
-    assert usage.completion_tokens == 4 + 20
+    usage = ask_usage(client, stream=False, prediction=predicting("x" * 16))
+    assert usage.completion_tokens == 4 + 6
 
 
 def test_the_tenant_is_charged_what_the_answer_says(
