@@ -2,12 +2,10 @@
 
     python -m benchmarks.adapters --model llama-3.1-8b [--adapters 8] [--rank 16] [--quick]
 
-Writes adapters of all projections in PEFT's format, loads them for the demo tenant, and reports the
-median time between tokens of 1, 8 and 32 rows: without adapters, with all adapters in turn, and
-with one adapter. Then it loads one more adapter, and reports the times of the load, of the
-adapter's first request and of the next request.
-
-Knows: PEFT's files. Does not know: how an engine keeps adapters.
+Writes adapters of all projections in PEFT's format and loads them for the demo tenant. It reports
+the median time between tokens of 1, 8 and 32 rows: without adapters, with all adapters in turn, and
+with one adapter. Then it loads another adapter, and reports the times of the load, of the adapter's
+first request and of the next request.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ SEEN_S = 2.0  # seconds until all workers of the gateway know an adapter that on
 
 
 def write_adapter(folder: Path, config: dict[str, Any], rank: int) -> None:
-    """Write a PEFT adapter of all projections of a Llama-like model, drawn at random."""
+    """Write a random PEFT adapter of all projections of a Llama-like model."""
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     queries = config["num_attention_heads"] * config["head_dim"]
     keys = config["num_key_value_heads"] * config["head_dim"]
@@ -62,7 +60,10 @@ def write_adapter(folder: Path, config: dict[str, Any], rank: int) -> None:
 
 
 def ask(server: Running, model: str, prompt: list[int], tokens: int) -> tuple[float, float]:
-    """Stream one answer; return the seconds until its first token, and the mean between tokens."""
+    """Stream an answer.
+
+    Returns the seconds until its first token, and the mean seconds between tokens.
+    """
     body = {"model": model, "prompt": prompt, "max_tokens": tokens, "stream": True}
     body |= {"ignore_eos": True, "temperature": 0}
     headers = {"Authorization": f"Bearer {server.key}"}
@@ -76,8 +77,9 @@ def ask(server: Running, model: str, prompt: list[int], tokens: int) -> tuple[fl
 
 
 def rows(server: Running, models: Sequence[str], count: int, prompt: int, tokens: int) -> float:
-    """Ask the `models` in turn for `count` answers at once; return the median time
-    between tokens.
+    """Ask the `models` in turn for `count` answers at once.
+
+    Returns the median time between tokens.
     """
     dice = random.Random(count)
     prompts = [[dice.randrange(10, 500) for _ in range(prompt)] for _ in range(count)]
@@ -95,7 +97,7 @@ def main(
     rank: Annotated[int, typer.Option(min=1)] = 16,
     quick: Annotated[bool, typer.Option("--quick", help="A tiny model.")] = False,
 ) -> None:
-    """Print a JSON line for each number of rows, and one for the load."""
+    """Print a JSON line for each number of rows, and a line for the load."""
     model, prompt, tokens = ("llama-2-tiny", 64, 16) if quick else (model, 1024, 200)
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
         directory, folder = model_directory(model, Path(scratch)), Path(scratch, "adapters")

@@ -1,11 +1,8 @@
-"""The comparison of two checkouts: both are measured by turns on one machine, and the ratios of
-their numbers computed.
+"""The comparison of two checkouts, which are measured by turns on one machine.
 
 The checkout that runs first changes each round, so that warming up or slowing down affects both. A
-number's name shows whether a small or a large value is better: seconds, bytes and the like should
-be small, rates large. A record's other numbers and its name identify the measurement.
-
-Knows: records of benchmarks. Does not know: how a part of the benchmarks is run (`everything`).
+number's name shows whether a small or a large value is better. Seconds and bytes should be small,
+and rates large. A record's name and its other values identify the measurement.
 """
 
 from __future__ import annotations
@@ -26,11 +23,10 @@ Records = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class NumberComparison:
-    """A number measured in this checkout and in the other: the medians of all rounds, and the
-    spread of the values.
+    """A number measured in both checkouts: the medians of all rounds, and the spread.
 
     `ratio` is above 1 if this checkout is better. `spread` is the range of a checkout's values as a
-    share of their median, for the checkout with the larger share.
+    share of their median. It is the larger of both checkouts' spreads.
     """
 
     key: Key
@@ -47,8 +43,8 @@ class NumberComparison:
 
     @property
     def is_unclear(self) -> bool:
-        """True if this checkout is worse, but by less than the values' spread: more rounds are
-        needed then.
+        """True if this checkout is worse by less than the values' spread. More rounds are
+        needed.
         """
         return self.ratio < LOST and self.overlaps and self.spread > 1 - self.ratio
 
@@ -78,7 +74,7 @@ def one_sided(this: Iterable[Records], other: Iterable[Records]) -> list[Key]:
 
 
 def is_rate(name: str) -> bool | None:
-    """Tell whether a large value is better; None if the name does not show it."""
+    """Return whether a large value is better, or None if the name does not show it."""
     if name.endswith(_RATES):
         return True
     return False if name in _UNITS or name.endswith(_COSTS) else None
@@ -107,7 +103,7 @@ def _values(rounds: Iterable[Records]) -> dict[Key, list[float]]:
 
 
 def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
-    """Yield the compared numbers of a record; a key has the record's other values and the name."""
+    """Yield the compared numbers of a record. A key has the record's other values and the name."""
     measured = {name for name, value in record.items() if _is_measured(name, value)}
     told = [str(value) for name, value in record.items() if name not in measured]
     for name in record:

@@ -2,9 +2,9 @@
 
     python -m benchmarks [--model llama-3.1-8b] [--only kernels,step | --only all] [--quick]
 
-Without --only the parts of MAIN run. Each part is a process with a time limit; the lines that it
-printed before the limit are kept. The file also has the hardware, the versions and the commit. The
-default of --model is the embedded model on a CPU, and the shape of an 8B on a GPU; weights are
+Without --only, the parts of MAIN run. Each part is a process with a time limit. The lines that it
+prints before the limit are kept. The file also has the hardware, the versions and the commit. By
+default, --model is the embedded model on a CPU, and the shape of an 8B on a GPU. Weights are
 random. --quick uses the smallest sizes. --against DIR runs each part in another checkout too, by
 turns, and compares the numbers of both checkouts.
 """
@@ -36,8 +36,9 @@ LIBRARIES = ("torch", "triton", "numpy", "msgspec", "uvicorn", "aiohttp")
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkPart:
-    """A part of the benchmarks: a module that is run in a process of its own, its arguments for
-    --quick, and its time limit.
+    """A part of the benchmarks: a module that runs in its own process.
+
+    `quick` are its arguments for --quick.
     """
 
     name: str
@@ -87,7 +88,7 @@ class PartOutcome:
 
     name: str
     seconds: float
-    exit_status: int | None  # exit status of the part's process; None: the time limit was reached
+    exit_status: int | None  # None if the time limit was reached
     records: list[dict[str, Any]]
 
 
@@ -106,7 +107,10 @@ def main(
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each, with --against.")] = 3,
 ) -> None:
-    """Run the parts and write the results file; exit with 1 if a part failed, or got 2 % slower."""
+    """Run the parts and write the results file.
+
+    Exits with 1 if a part failed or got 2 % slower.
+    """
     parts = chosen(only)
     model = model or ("llama-3.1-8b" if torch.cuda.is_available() and not quick else "handbook")
     outcomes = []
@@ -126,7 +130,7 @@ def main(
 
 
 def chosen(only: str) -> list[BenchmarkPart]:
-    """Return the benchmark parts with these names, in running order; raise BadParameter."""
+    """Return the benchmark parts with these names, in running order. Raises BadParameter."""
     names = {name.strip() for name in (ALL if only == "all" else only).split(",")}
     unknown = names - {part.name for part in PARTS}
     if unknown:
@@ -144,7 +148,10 @@ def command_of(part: BenchmarkPart, model: str, *, quick: bool) -> list[str]:
 def run_by_turns(
     name: str, command: list[str], limit_s: float, other: Path, rounds: int
 ) -> list[PartOutcome]:
-    """Run a part in both checkouts by turns; the last outcome has the comparison and any loss."""
+    """Run a part in both checkouts by turns.
+
+    The last outcome has the comparison and any loss.
+    """
     started, outcomes = time.perf_counter(), list[PartOutcome]()
 
     def run(is_this: bool) -> list[dict[str, Any]]:
@@ -168,7 +175,7 @@ def run_by_turns(
 
 
 def run_part(name: str, command: list[str], limit_s: float, root: Path = ROOT) -> PartOutcome:
-    """Run a part in a checkout for at most `limit_s`; collect and show its JSON lines."""
+    """Run a part in a checkout for at most `limit_s`, and collect and show its JSON lines."""
     started = time.perf_counter()
     paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment = {**os.environ, "PYTHONPATH": paths}
@@ -208,7 +215,7 @@ def write(out: Path, model: str, outcomes: list[PartOutcome]) -> None:
 
 
 def _commit() -> str:
-    """Return the commit's name, "-dirty" for a modified tree, "unknown" outside of a checkout."""
+    """Return the commit's name, with "-dirty" for a modified tree, or "unknown"."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     described = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return described.stdout.strip() or "unknown"

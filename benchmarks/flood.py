@@ -4,12 +4,12 @@
     python -m benchmarks.flood --url http://127.0.0.1:8000 --admin-key rk-... --vocab 128000 \\
         --streams 64 --flood-prompt 8000 --victim-prompt 2000 --victim-prompt 8000
 
-Without a URL it starts a whole `ratoon serve` with the handbook model. Both tenants are created
-for the measurement and removed afterwards. The flood is --streams streams, each of which sends its
-next request as soon as its last one is answered. The victim sends one request after the other with
-pauses, like a person who reads the answers. Prompts are random token ids, so none is cached.
-Measurements with and without the flood alternate, so that other load affects both. Prints a JSON
-line for each length of the victim's prompts.
+Without a URL it starts `ratoon serve` with the handbook model. Both tenants are created for the
+measurement and removed afterwards. The flood is --streams streams, each of which sends its next
+request as soon as its last one is answered. The victim sends request after request with pauses,
+like a person who reads the answers. Prompts are random token ids, so none is cached. Measurements
+with and without the flood alternate, so that other load affects both. Prints a JSON line for each
+length of the victim's prompts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.doubles.engine.shapes import EMBEDDED
 
 WARM_UP = 3
 FIRST_ID = 300  # lowest drawn token id: smaller ids are special tokens and bytes
-BUSY_S = 0.2  # seconds to wait before the flood repeats a refused request
+BUSY_S = 0.2  # seconds before the flood repeats a refused request
 FLOOD_ON_S = 2.0  # seconds for the flood to fill the server before measuring
 START_S = 120.0
 
@@ -62,7 +62,7 @@ class AskedPrompt:
 
 @dataclass
 class Asker:
-    """One tenant's sequential requests with prompts of random tokens."""
+    """A tenant's sequential requests with prompts of random tokens."""
 
     sender: Sender
     model: str
@@ -71,8 +71,9 @@ class Asker:
     refused: int = 0
 
     async def ask(self, prompt_tokens: int, max_tokens: int) -> float | None:
-        """Send a request, read its answer; return the seconds to first token, None if the request
-        was refused.
+        """Send a request and read its answer.
+
+        Returns the seconds to first token, or None if the request was refused.
         """
         prompt = self.dice.choices(range(FIRST_ID, self.asked.vocab), k=prompt_tokens)
         outcome = await self.sender.ask(stream_body(self.model, max_tokens) | {"prompt": prompt})
@@ -83,7 +84,10 @@ class Asker:
         raise RuntimeError(outcome.error)
 
     async def ask_in_turn(self, prompt: int, asks: int) -> list[float]:
-        """Send the victim's requests with pauses; return the seconds to the first token of each."""
+        """Send the victim's requests with pauses.
+
+        Returns the seconds to first token of each.
+        """
         times = []
         for _ in range(asks):
             await asyncio.sleep(self.asked.pause * (0.5 + self.dice.random()))
@@ -102,7 +106,7 @@ class Asker:
 
 
 async def measure(server: Running, keys: list[str], asked: AskedPrompt, prompt: int) -> None:
-    """Measure without and with the flood in turn, `rounds` times; print the figures.
+    """Measure with and without the flood in turn, `rounds` times, and print the figures.
 
     The first key is the victim's.
     """
@@ -133,13 +137,13 @@ async def measure(server: Running, keys: list[str], asked: AskedPrompt, prompt: 
 
 
 def wait_until_idle(server: Running) -> None:
-    """Return when no request runs or waits."""
+    """Wait until no request runs or waits."""
     while any(server.admin("GET", "cache/stats")["queue"].values()):
         time.sleep(BUSY_S)
 
 
 def figures_of(alone: list[float], beside: list[float]) -> dict[str, float]:
-    """Compute percentiles without and with the flood, in milliseconds, and their ratio."""
+    """Compute percentiles with and without the flood, in milliseconds, and their ratio."""
     figures: dict[str, float] = {"asks": len(alone)}
     for percent in (50, 90, 99):
         one, other = (percentile(sorted(times), percent) * 1e3 for times in (alone, beside))

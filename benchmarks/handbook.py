@@ -6,7 +6,7 @@ Against a running server with the embedded model:
     RATOON_DEMO_KEY=... python -m benchmarks.handbook --tokens 2000
 
 Every round uses a handbook that was never sent before. The first question about it is cold (not
-cached); later questions have only the handbook in common with it, and are warm.
+cached). Later questions find the handbook cached, and are warm.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from handbook.training.text import make_handbook, make_questions
 
 
 class TimedAnswer(NamedTuple):
-    """The times of one streamed answer."""
+    """The times of a streamed answer."""
 
     seconds: float  # from sending the request to the first content
     prompt_tokens: int
@@ -33,7 +33,7 @@ class TimedAnswer(NamedTuple):
 
 
 def ask(client: httpx.Client, handbook: str, question: str) -> TimedAnswer:
-    """Stream one chat and time its first content."""
+    """Stream a chat and time its first content."""
     body = {
         "model": "handbook",
         "temperature": 0,

@@ -1,7 +1,4 @@
-"""Questions about handbooks with their answers, and an engine in this process to answer them.
-
-Knows: the embedded model's chats as token ids. Does not know: formats of weights or KV.
-"""
+"""Questions about handbooks with their answers, and an engine in this process to answer them."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ LONGEST_ANSWER = 48
 class Case:
     """A chat of token ids up to its answer, and the right answer with its end."""
 
-    handbook: int  # number of the handbook, which has a namespace of its own
+    handbook: int  # number of the handbook, which has its own namespace
     prompt: list[int]
     answer: list[int]
 
@@ -66,7 +63,7 @@ class AskedEngine:
     def right(self, cases: Sequence[Case], *, cached: bool) -> list[bool]:
         """Ask all questions at once; return for each whether the greedy answer is right.
 
-        `cached`: True if all handbooks must be found in the cache, False if none may be.
+        With `cached`, all handbooks must be found in the cache. Otherwise none may be.
         """
         names = [self._ask(case) for case in cases]
         self._core.step()

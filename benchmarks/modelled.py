@@ -7,15 +7,16 @@
     python -m benchmarks.modelled --states 390 --pool-tokens 609792 [--share 0.9 --longest 32768]
 
 `ratoon bench --workload NAME` and `benchmarks.flood` measure the same requests on a real server.
+
 The first command replays the named workloads with the step times of
-`tests.doubles.modelled.products`, or with --mixture those of `tests.doubles.modelled.mixture`.
---bursts replays *mixed* and *itl* one after the other on one engine, which predicts the steps of
-*itl* by the steps of *mixed*. The other commands take a fixed time for each token (`StepModel`).
---flood prints a victim's times, and the throughput of all; --equals replays 16 equal tenants with 4
-streams each, and prints their requests a second. --states replays *multiturn*, *agents* and *mixed*
-on a model with that many state slots, and with --share in a partitioned cache of which the tenant
-has that share, beside a working area for another tenant's requests of --longest tokens. Prints one
-JSON line for each prediction.
+`tests.doubles.modelled.products`. With --mixture it takes those of
+`tests.doubles.modelled.mixture`. --bursts replays *mixed* and then *itl* on one engine, which
+predicts the steps of *itl* by the steps of *mixed*. The other commands take a fixed time for each
+token (`StepModel`). --flood prints a victim's times, and the throughput of all. --equals replays 16
+equal tenants with 4 streams each, and prints their requests a second. --states replays *multiturn*,
+*agents* and *mixed* on a model with that many state slots. With --share the cache is partitioned,
+and the tenant has that share. A working area then serves another tenant's requests of --longest
+tokens. Prints a JSON line for each prediction.
 """
 
 from __future__ import annotations
@@ -42,11 +43,10 @@ from tests.doubles.modelled.replay import POOL_TOKENS, VOCAB, Replay
 NAMES: tuple[WorkloadName, ...] = ("mixed", "tenants", "multiturn", "agents")
 STATEFUL: tuple[WorkloadName, ...] = ("multiturn", "agents", "mixed")
 BURSTS: tuple[WorkloadName, ...] = ("mixed", "itl")
-# In decodes of *tenants* all rows share 1,024 keys, and about four rows share 3,072. The share of
-# keys read once is a little below the share that follows from this: a tenant's rows do not always
-# run together.
+# In decodes of *tenants*, all rows share 1,024 keys, and about four rows share 3,072. A tenant's
+# rows do not always run together, so fewer keys are read once than these numbers suggest.
 READ_ONCE = {"tenants": 0.72}
-# Qwen3.5 27B in fp8 on one H200: a decode takes 8.2 ms, 8,192 tokens of a prompt take 480 ms.
+# Qwen3.5 27B in fp8 on one H200: a decode takes 8.2 ms, and 8,192 tokens of a prompt take 480 ms.
 HYBRID = StepModel(of_itself=8.0e-3, token=55e-6, pair=0.6e-9, decode_key=8e-9)
 WARM_UP_S = 2.0  # seconds of a flood's warm-up, as in `benchmarks.flood`
 EQUALS, EACH = 16, 4  # number of tenants with equal load, and of each tenant's streams
@@ -69,7 +69,7 @@ class WorkloadOptions:
 
     @property
     def model(self) -> ProductModel:
-        """Return the model of step times."""
+        """The model of step times."""
         return MixtureModel() if self.mixture else ProductModel()
 
 
@@ -110,7 +110,7 @@ class StateOptions:
 
 @dataclass(frozen=True, slots=True)
 class ModelledEngine:
-    """The modelled engine's settings; the last two are for floods and for equal tenants."""
+    """The modelled engine's settings. The last two are for floods and for equal tenants."""
 
     max_batch_tokens: int = 8192
     target_itl_ms: Annotated[float, typer.Option(min=0, help="As of `ratoon serve`.")] = 0.0
@@ -123,18 +123,18 @@ class ModelledEngine:
 
     @property
     def limits(self) -> StepLimits:
-        """Return the bounds of the engine's steps."""
+        """The bounds of the engine's steps."""
         target_s = self.target_itl_ms / 1e3 or None
         return StepLimits(self.max_batch_tokens, 256, CUDA_MAX_STEP_MS / 1e3, target_itl_s=target_s)
 
     def replay(self) -> Replay:
-        """Return a replay on this engine with its times per token; it has no clients yet."""
+        """Return a replay on this engine with its times per token, without clients."""
         model = StepModel(eager_launch=self.eager_launch_ms / 1e3)
         return Replay(self.limits, model=model, noise=self.noise)
 
 
 def predict(phase: LoadPhase, replay: Replay) -> None:
-    """Replay one phase and print its JSON line."""
+    """Replay a phase and print its JSON line."""
     device, begun = replay.device, replay.time.now
     steps = len(device.steps)
     if device.model is not HYBRID:
@@ -161,7 +161,7 @@ def predict(phase: LoadPhase, replay: Replay) -> None:
 
 
 def predict_workloads(limits: StepLimits, asked: WorkloadOptions) -> None:
-    """Replay workloads, each phase on a new engine, but all bursts on one engine."""
+    """Replay workloads, each phase on a new engine, but all bursts on the same engine."""
     sizes = WorkloadSizes(conversations=asked.conversations)
     replay: Replay | None = None
     for name in BURSTS if asked.bursts else NAMES:
@@ -173,14 +173,14 @@ def predict_workloads(limits: StepLimits, asked: WorkloadOptions) -> None:
 
 
 def predict_states(limits: StepLimits, asked: StateOptions, seed: int) -> None:
-    """Predict workloads on a hybrid; print a JSON line for each."""
+    """Predict workloads on a hybrid, and print a JSON line for each."""
     for name in STATEFUL:
         for phase in draw_phases(name, WorkloadSizes(), VOCAB, seed):
             predict(phase, asked.replay(limits))
 
 
 def predict_flood(replay: Replay, asked: FloodOptions, prompt: int) -> None:
-    """Predict a victim's times to first token without and with the flood, and the throughput."""
+    """Predict a victim's times to first token with and without the flood, and the throughput."""
     alone = replay.stream("victim", prompt, asked.victim_output, asked.pause)
     alone.start()
     replay.run(lambda: alone.finished >= asked.asks // 3)
@@ -240,7 +240,7 @@ def main(
     flood: Annotated[bool, typer.Option("--flood", help="A visitor beside a flood.")] = False,
     equals: Annotated[bool, typer.Option("--equals", help="Tenants that all ask alike.")] = False,
 ) -> None:
-    """Predict workloads, or a flood, or equal tenants; print a JSON line for each."""
+    """Predict workloads, a flood or equal tenants, and print a JSON line for each."""
     if equals:
         per_s = requests_a_second(engine.replay(), pause_s=asked.pause)
         emit(f"{EQUALS} equal tenants", requests_per_s=per_s)

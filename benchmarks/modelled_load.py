@@ -1,6 +1,4 @@
-"""The clients of a modelled engine: a workload's chains of requests, of which a given number run at
-once.
-"""
+"""The clients of a modelled engine: a workload's chains of requests, several at once."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ class WorkloadDrive:
             self._ask(prompts_of(chain))
 
     def _ask(self, prompts: Iterator[tuple[list[int], int]]) -> None:
-        """Send the next request of a chain; at the chain's end start another chain."""
+        """Send the next request of a chain, or start another chain at its end."""
         asked = next(prompts, None)
         if asked is None:
             self.running -= 1
@@ -73,7 +71,7 @@ class WorkloadDrive:
 
 
 def warmed(replay: Replay) -> Replay:
-    """Run one long prompt as a warm-up; return the replay."""
+    """Run a long prompt as a warm-up, and return the replay."""
     one = replay.stream(FLOW, 4096, 8)
     one.start()
     replay.run(lambda: one.finished > 0)

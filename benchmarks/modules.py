@@ -1,14 +1,14 @@
-"""Prompt modules beside plain prompts: tokens computed, right answers, log-likelihood of answers.
+"""Prompt modules beside plain prompts: tokens computed, right answers, log-likelihoods.
 
 Against a running server:
 
     make serve &
     RATOON_DEMO_KEY=... python -m benchmarks.modules --modules 20 --tokens 400
 
-Each request has all modules, in a new order, and asks about one of them. A plain prompt has the
-modules' texts in this order before the question; a request with modules names them. `--opening`
+Each request has all prompt modules, in a new order, and asks about one of them. A plain prompt has
+the modules' texts in this order before the question. A request with modules names them. `--opening`
 is a text before the modules in every prompt, to which they attend. The right answer is forced, to
-measure its log-likelihood, so that models with wrong answers can be measured too.
+measure its log-likelihood. So models with wrong answers can be measured too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TOKENS_PER_FACT = 20
 
 @dataclass
 class Measured:
-    """Measurements of one way to send the requests."""
+    """The measurements of one way to send the requests."""
 
     computed: int = 0  # number of computed prompt tokens
     right: int = 0
@@ -41,7 +41,7 @@ class Measured:
 
 
 class Asked:
-    """A client of one server, which sends plain prompts or requests with modules."""
+    """A client of a server that sends plain prompts or requests with prompt modules."""
 
     def __init__(self, client: httpx.Client, texts: list[str], opening: str) -> None:
         self._client = client
@@ -89,7 +89,7 @@ def main(
     seed: int = 0,
     opening: str = "",
 ) -> None:
-    """Print a JSON line that compares both ways; with `seed` 0 the texts are new in each run."""
+    """Print a JSON line that compares both ways. With `seed` 0 each run has new texts."""
     seed = seed or time.time_ns()
     chance = random.Random(seed)
     handbooks = [

@@ -1,11 +1,11 @@
-"""Time to first token after a published system prompt, compared with sharing everything.
+"""The time to first token after a published system prompt, compared with sharing everything.
 
     python -m benchmarks.published [--tenants 60] [--system 714] [--question 15]
 
-Many tenants send one request each, one after another, with a common system prompt and the handbook
-model in this process. With `published` the system prompt is a pinned, published prefix, and the
-question is in the tenant's own namespace; with `all` one namespace is shared by all tenants; with
-`private` each tenant has its own. The three ways alternate from tenant to tenant, so that other
+Many tenants send one request each, one after another, with a common system prompt. The handbook
+model runs in this process. With `published`, the system prompt is a pinned, published prefix, and
+the question is in the tenant's own namespace. With `all`, all tenants share one namespace. With
+`private`, each tenant has its own. The three ways alternate from tenant to tenant, so that other
 load affects all of them. Tokens are drawn at random. Times include choosing namespaces and hashing
 blocks.
 """
@@ -55,9 +55,7 @@ def publish(engine: RealEngine, namespaces: Namespaces, system: TokenIds) -> Non
 def first_token(
     engine: RealEngine, namespaces: Namespaces, tenant: str, prompt: TokenIds
 ) -> tuple[float, int]:
-    """Time a tenant's first token, in seconds; also return the number of the request's cached
-    tokens.
-    """
+    """Time a tenant's first token, in seconds, and count the request's cached tokens."""
     began = time.perf_counter()
     path = namespaces.path(Caller(tenant, "key"), None, prompt, engine.fingerprint, SIZE)
     request = Generate(

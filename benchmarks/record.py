@@ -1,7 +1,7 @@
-"""The output of benchmarks: one JSON object a line on standard output.
+"""The output of benchmarks: a JSON object a line on standard output.
 
 Progress for people goes to standard error. `benchmarks.everything` gathers the lines of all
-benchmarks; each can be read by itself too.
+benchmarks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cli.load.percentiles import percentile
 
 
 def emit(name: str, **numbers: Any) -> None:
-    """Print one measurement; the names of numbers end with their units."""
+    """Print a measurement. The names of numbers end with their units."""
     print(json.dumps({"name": name, **{key: _short(value) for key, value in numbers.items()}}))
     sys.stdout.flush()
 
@@ -32,5 +32,5 @@ def p50_and_p99(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def _short(value: Any) -> Any:
-    """Round to four significant digits: repeated runs agree on no more."""
+    """Round to four significant digits, since repeated runs agree on no more."""
     return float(f"{value:.4g}") if isinstance(value, float) else value

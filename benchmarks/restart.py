@@ -2,12 +2,12 @@
 
     python -m benchmarks.restart --gib 10 [--block-kib 2048] [--device-gib 2] [--directory D]
 
-A disk tier is filled with --gib GiB of prefixes as conversations would leave them, and closed:
-system prompts that many conversations share, and conversations that continue them; some were hit
-again, most never. Then the lower tiers are opened, the tree is rebuilt and the hottest blocks are
-loaded, as an engine does before it is ready: with an empty directory (a cold start), with the full
-directory and its file in the page cache, and with the file dropped from the page cache. There is no
-model, because loading a model takes the same time in all three cases.
+A disk tier is filled with --gib GiB of prefixes as conversations would leave them, and closed. They
+are system prompts that many conversations share, and the conversations. Most are never hit again.
+Then the lower tiers are opened, the tree is rebuilt and the hottest blocks are loaded, as before an
+engine is ready. This is done with an empty directory, with the full directory and its file in the
+page cache, and with the file dropped from the page cache. There is no model, because loading a
+model takes the same time in all three cases.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _run(
 
 
 def fill(config: DiskConfig) -> int:
-    """Write a record with random content into every slot; return the number of records."""
+    """Write a record with random content into every slot, and return the number of records."""
     host = HostPool(AT_ONCE, config.block_bytes, CPU)
     host.tensor.random_()
     disk = DiskTier(config, host, CPU)
@@ -110,7 +110,10 @@ def fill(config: DiskConfig) -> int:
 
 
 def start(name: str, config: EngineConfig, pool: DevicePool) -> float:
-    """Start as `engine.main` does, print, stop without saving; return the seconds until ready."""
+    """Start as `engine.main` does, print, and stop without saving.
+
+    Returns the seconds until ready.
+    """
     said: list[float] = []
 
     def clock() -> float:
@@ -147,7 +150,7 @@ def start(name: str, config: EngineConfig, pool: DevicePool) -> float:
         name,
         cached_gib=cached,  # the part of the file in the page cache
         open_s=opened - began,  # opening shared memory, the disk's process, and its file
-        restore_s=restored - opened,  # reading and checking all headers, and making the tree
+        restore_s=restored - opened,  # reading and checking all headers, and building the tree
         load_s=ready - restored,  # reading, checking and copying the hottest blocks
         ready_s=ready - began,
         blocks=blocks,
@@ -187,7 +190,7 @@ def cached_bytes(path: Path) -> int:
 
 
 def measure(directory: Path, gib: float, block_kib: int, device_gib: float) -> None:
-    """Measure a cold start, then starts on a full disk tier with `gib` GiB of blocks."""
+    """Measure a cold start, and starts on a full disk tier with `gib` GiB of blocks."""
     per_block = block_kib << 10
     layer = alike_layers(1, 1, 64, "bfloat16", BLOCK_SIZE)
     layout = alike_layers(per_block // layer.block_bytes, 1, 64, "bfloat16", BLOCK_SIZE)

@@ -32,7 +32,7 @@ class Running:
     key: str
     admin_key: str
     pid: int
-    ready_s: float  # seconds from the server's start until it took requests
+    ready_s: float  # from the server's start until it took requests
 
     def model(self) -> str:
         """Return the name of the served model."""
@@ -44,7 +44,7 @@ class Running:
 
     @contextmanager
     def tenants(self, count: int) -> Iterator[list[str]]:
-        """Create `count` tenants and yield their keys; remove the tenants after the block."""
+        """Create `count` tenants, yield their keys, and remove the tenants after the block."""
         made: list[str] = []
         try:
             keys = []
@@ -68,9 +68,9 @@ class Running:
 def running(
     model_dir: Path, data_dir: Path, *, start_s: float, **settings: str
 ) -> Iterator[Running]:
-    """Start a server with `RATOON_*` settings (lower-case names); stop it after the block.
+    """Start a server with `RATOON_*` settings (lower-case names), and stop it after the block.
 
-    Raises TimeoutError if the server is not ready after `start_s`, RuntimeError if it ends.
+    Raises TimeoutError if the server is not ready after `start_s`, and RuntimeError if it ends.
     """
     port = free_port()
     environment = {name: value for name, value in os.environ.items() if "RATOON" not in name}

@@ -3,9 +3,8 @@
     python -m benchmarks.serving --model llama-3.1-8b [--quick] [--workloads mixed,itl]
         [--set kv_dtype=fp8] [--set tensor_parallel=2]
 
-`--set` changes a setting of the server. Reports the time until the server took requests, then each
-phase. The cache is flushed before each workload. Knows: the command lines of `ratoon serve` and
-`ratoon bench`. Does not know: what the workloads are.
+`--set` changes a setting of the server. Reports the time until the server took requests, and each
+phase. The cache is flushed before each workload.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m benchmarks.distributed.fetch [--tokens 16384] [--block-kib 2048] [--way socket]
 
-There are two processes, each with a pool and a cache: one has cached the prompt, the other fetches
-the prompt `--repeats` times and compares the bytes. The ways are:
+There are two processes, each with a pool and a cache. The first has cached the prompt. The second
+fetches the prompt `--repeats` times and compares the bytes. The ways are:
 
     socket    a Unix socket
     tcp       TCP, encrypted once more
@@ -12,8 +12,8 @@ the prompt `--repeats` times and compares the bytes. The ways are:
     host      as `device`, but without copies: both hosts' work for each block, on any machine;
               no bytes arrive or are compared
 
-Without `--way` all ways that the machine has are measured. Prints a JSON line for each. Without a
-GPU the pools lie in memory: twice `--tokens` times 128 KiB for an 8B model in bf16.
+Without `--way`, all ways that the machine has are measured. Prints a JSON line for each. Without a
+GPU the pools lie in memory. They take twice `--tokens` times 128 KiB for an 8B model in bf16.
 """
 
 from __future__ import annotations
@@ -82,13 +82,11 @@ class Sizes:
 
 
 class Engine:
-    """An engine without a model: a KV pool, a cache, and the exchange of blocks with
-    other engines.
-    """
+    """An engine without a model: a KV pool, a cache, and the exchange of blocks."""
 
     def __init__(self, sizes: Sizes, device: torch.device, where: str | None, key: LinkKey | None,
                  way: str) -> None:  # fmt: skip
-        """Serve blocks to other engines at address `where`; None: serve no blocks."""
+        """Serve blocks to other engines at address `where`, if given."""
         numbers = (sizes.block_kib << 10) // 2 // 2 // SIZE
         self.pool = DevicePool(
             alike_layers(1, 1, numbers, "bfloat16", SIZE), sizes.num_blocks + 1, device
@@ -106,7 +104,7 @@ class Engine:
         )
 
     def answer(self, sizes: Sizes) -> None:
-        """Cache the prompt, then answer fetches for ever."""
+        """Cache the prompt and answer fetches for ever."""
         tokens = sizes.token_ids()
         lease = self.cache.acquire(PATH, tokens, owner="flow", now=0.0)
         assert lease is not None
@@ -125,7 +123,7 @@ class Engine:
             self.exchange.turn(lambda _: None, time.monotonic())
 
     def fetch(self, sizes: Sizes, where: str) -> float:
-        """Fetch the prompt, then forget it; return the seconds. Raises RuntimeError on failure."""
+        """Fetch the prompt, forget it, and return the seconds. Raises RuntimeError on failure."""
         tokens = sizes.token_ids()
         lease = self.cache.acquire(PATH, tokens, owner="flow", now=0.0)
         assert lease is not None
@@ -187,7 +185,7 @@ def _device(number: int) -> torch.device:
 
 @contextmanager
 def _other_engine(sizes: Sizes, way: str, key_file: Path, directory: Path) -> Iterator[str]:
-    """Start the engine that caches the prompt; yield its address."""
+    """Start the engine that caches the prompt, and yield its address."""
     where = "tcp://127.0.0.1:*" if way == "tcp" else str(directory / f"{way}.x")
     command = [sys.executable, "-m", "benchmarks.distributed.fetch", "--answer-at", where]
     command += ["--tokens", f"{sizes.tokens}", "--block-kib", f"{sizes.block_kib}", "--way", way]
@@ -222,7 +220,7 @@ def measure(sizes: Sizes, way: str, repeats: int) -> None:
 
 
 def measure_copies(sizes: Sizes, repeats: int) -> None:
-    """Measure copies between GPUs without an exchange: as one piece, and as blocks in one call."""
+    """Measure copies between GPUs without an exchange: in one piece, and as blocks in one call."""
     theirs, ours = _device(0), _device(1)
     torch.cuda.set_device(ours)
     block_bytes = sizes.block_kib << 10

@@ -3,14 +3,14 @@
     python -m benchmarks.engine.accuracy [--handbooks 64] [--warm 4] [--prompts 16] [--device cuda]
 
 The embedded model answers greedily in this process, by the engine that serves. The first question
-about a handbook is uncached; later questions find the handbook in the cache. All formats get the
+about a handbook is uncached. Later questions find the handbook in the cache. All formats get the
 same questions. `of_plain` is the number of right answers, divided by the number with unquantised
 weights and KV.
 
-Then each format computes prompts with their right answers, and its distributions of the next token
-are compared with those of plain weights and KV: KL(plain || format), in nats, over all tokens, and
-(`answer_...`) over the tokens whose next token belongs to the answer. On a CPU the plain references
-compute in float32, on a GPU the kernels compute in bfloat16. int4 is rounded to the nearest,
+Then each format computes prompts with their right answers. Its distributions of the next token are
+compared with those of unquantised weights and KV: KL(plain || format), in nats. One value is over
+all tokens, and the other (`answer_...`) over the tokens whose next token belongs to the answer. On
+a CPU the references compute in float32, and on a GPU in bfloat16. int4 is rounded to the nearest,
 without calibration (`tests.engine.rigs.rounded_int4`).
 """
 
@@ -86,7 +86,7 @@ def main(
 
 
 def all_formats(scratch: Path) -> Iterator[Format]:
-    """Yield all formats; the first is the unquantised format, the reference of the comparison."""
+    """Yield all formats. The first is unquantised, the reference of the comparison."""
     yield Format("plain")
     yield Format("bfloat16", settings={"dtype": "bfloat16"})
     yield Format("fp8 weights", settings={"quantization": "fp8"})
@@ -113,7 +113,7 @@ def _emit_answers(formats: list[Format], device: Device, asked: list[list[Case]]
 
 
 def answers(of: Format, device: Device, asked: list[list[Case]]) -> tuple[list[bool], list[bool]]:
-    """Judge the first answer about each handbook, and the later answers: True if right."""
+    """Judge the first answer about each handbook, and the later answers."""
     rounds = [asked[first : first + AT_ONCE] for first in range(0, len(asked), AT_ONCE)]
     room = max(room_for([case for cases in some for case in cases], BLOCK_SIZE) for some in rounds)
     engine = AskedEngine(*of.open(device, room))

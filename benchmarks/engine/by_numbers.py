@@ -4,8 +4,8 @@
 
 Weights are random. Prints a JSON line for each figure: bursts of prompts until each has its first
 token, steps that compute a prompt, and steps that decode. Operations a second are given as a share
-of a large matrix product's rate on this device, and of the rate in an H100's or H200's data sheet.
-`docs/inference-by-numbers.md` has the figures in a table.
+of two rates: a large matrix product's on this device, and the one in an H100's or H200's data
+sheet. `docs/inference-by-numbers.md` has the figures in a table.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def flops_of(shape: BenchShape, opened: OpenedModel) -> float:
 
 
 def _burst(engine: LocalEngine, rng: np.random.Generator, size: Size) -> None:
-    """Time a burst until every prompt has its first token; the first round is a warm-up."""
+    """Time a burst until every prompt has its first token, after a warm-up round."""
     progress(f"burst of {size.requests} x {size.prompt}")
     seconds = []
     for _ in range(ROUNDS + 1):

@@ -21,7 +21,7 @@ FULL, QUICK = Size(512, 768, 192, 5), Size(4, 40, 8, 2)
 
 
 def main(model: str = "handbook", quick: bool = False) -> None:
-    """Print a JSON line for each round, then the cost of the cache."""
+    """Print a JSON line for each round, and the cost of the cache."""
     size, rng = QUICK if quick else FULL, np.random.default_rng(7)
     engine = LocalEngine.open(model, 256, quick=quick)
     speeds: dict[bool, list[float]] = {True: [], False: []}

@@ -1,7 +1,6 @@
 """The machine's limits: bytes a second of a copy, operations a second of GEMMs.
 
-The limits are measured, not read from a data sheet; other benchmarks compare with them. Knows:
-torch and the product in fp8. Does not know: models.
+The limits are measured, not read from a data sheet. Other benchmarks compare with them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from kernels.linear.fp8_rows import Fp8Rows
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Bytes read and written, and multiplications and additions, a second."""
+    """The bytes read and written, and the multiplications and additions, a second."""
 
     bytes_per_s: float
     flops: float

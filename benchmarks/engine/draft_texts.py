@@ -7,11 +7,14 @@ This fetches packages by version and hash into `build/zoo`. Then, for each kind:
     ratoon simulate --drafts build/drafts/KIND.jsonl --runs 2 \\
         --tokenizer build/zoo/tokenizer-qwen2_5-3.7.2/models
 
-edits: a file of one release in the prompt, and the whole file of the next release as the answer;
-agents: the same changes as calls of a tool that replaces strings, several in a turn; sql: queries
-of TPC-H and TPC-DS, and the optimised queries that SQLGlot's tests expect; chat: AlpacaEval's
-example answers. No model wrote edits, agents or sql: they show how much can be copied, not how much
-a model copies.
+The kinds are:
+
+    edits    a file of a release in the prompt, the whole file of the next release as answer
+    agents   the same changes as calls of a tool that replaces strings, several in a turn
+    sql      queries of TPC-H and TPC-DS, and the optimised queries that SQLGlot's tests expect
+    chat     AlpacaEval's example answers
+
+No model wrote edits, agents or sql. They show how much can be copied, not how much a model copies.
 """
 
 from __future__ import annotations
@@ -139,7 +142,7 @@ def agents() -> Iterator[Text]:
 
 
 def queries() -> Iterator[Text]:
-    """Yield queries, with the same query qualified and optimised as the answer."""
+    """Yield queries, each with its qualified and optimised form as the answer."""
     for file in sorted(place_of(SQLGLOT).rglob("*.sql")):
         text = re.sub(r"(?m)^--.*\n", "", file.read_text())
         parts = [part.strip() for part in text.split(";") if part.strip()]

@@ -4,10 +4,10 @@
         [--acceptance 0.8] [--prompt 1024] [--output 256] [--quick]
 
 A whole engine runs in this process, without HTTP, with random weights. A model with random weights
-agrees with no draft, so acceptance is synthetic, as in other engines' benchmarks: drafted tokens
-are random, are verified like any other drafts, and then each token is accepted with the given
-probability, up to the first token that is rejected. A line has tokens a second and mean step times,
-without drafts and with drafts, and the accepted tokens of a draft.
+agrees with no draft, so acceptance is synthetic, as in other engines' benchmarks. Drafted tokens
+are random, and are verified like any other drafts. Then each token is accepted with the given
+probability, up to the first rejected token. A line has tokens a second and mean step times with and
+without drafts, and the accepted tokens of a draft.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.doubles.engine.scripted_drafting import ScriptedDrafting
 
 @dataclass
 class AgreeingRunner:
-    """A runner whose drafts are accepted with a probability; implements `Runner`."""
+    """A runner whose drafts are accepted with a probability. It implements `Runner`."""
 
     runner: Runner
     acceptance: float
@@ -38,7 +38,7 @@ class AgreeingRunner:
     random: Random = field(default_factory=lambda: Random(7))
 
     def launch(self, step: Step) -> Launched:
-        """Launch a step; its drafts are judged when it is collected."""
+        """Launch a step, whose drafts are judged when it is collected."""
         return AgreeingStep(self, step.rows, self.runner.launch(step))
 
     def launch_forward(self, step: Step) -> Forward:
@@ -58,7 +58,7 @@ class AgreeingRunner:
 
 @dataclass(frozen=True)
 class AgreeingStep:
-    """A launched step; implements `Launched`."""
+    """A launched step. It implements `Launched`."""
 
     runner: AgreeingRunner
     rows: Sequence[Row]
@@ -75,7 +75,7 @@ class AgreeingStep:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The sizes, drafts and acceptance of one measurement."""
+    """The sizes, drafts and acceptance of a measurement."""
 
     rows: int
     prompt: int

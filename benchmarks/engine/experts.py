@@ -2,16 +2,16 @@
 
     python -m benchmarks.engine.experts [--quick] [--model NAME] [--formats none,mxfp4] [--many]
 
-The experts of gpt-oss-20b (32 of 2,880 columns, 4 a token, biases) and of Qwen3-30B-A3B (128 of 768
-columns, 8 a token) are random, for several numbers of tokens and in each weight format. A line has
-the error of the mixture's output against the reference; the times of routing, ordering, both
-products, and the whole mixture; the bytes a second that the products read of the used experts'
-matrices, also as a share of the measured copy bandwidth; and TFLOP/s. `LAYERS` layers are measured
-in turn, so that a layer is not in the L2 cache from its last turn. The end is a table of all lines.
+The experts are random: those of gpt-oss-20b (32 of 2,880 columns, 4 a token, biases) and of
+Qwen3-30B-A3B (128 of 768 columns, 8 a token). A line has the error of the mixture's output against
+the reference, and the times of routing, ordering, both products and the whole mixture. It also has
+TFLOP/s and the bytes a second that the products read of the used experts' matrices, with its share
+of the measured copy bandwidth. `LAYERS` layers are measured in turn, so that a layer is not in the
+L2 cache from its last turn. A table of all lines follows at the end.
 
-`--many` times both products for many tokens instead: four-bit matrices unpacked before each
-product, and during it, and whether the results are equal bit for bit; and plain matrices for
-comparison. On a CPU, or with --quick, sizes are small.
+`--many` times both products for many tokens instead. It compares four-bit matrices that are
+unpacked before each product, four-bit matrices that are unpacked during it, and plain matrices. On
+a CPU, or with --quick, sizes are small.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LAYERS = 4  # number of layers measured in turn
 REP_MS = 15  # ms for which a graph is replayed, ten times
 MXFP4_GROUP, INT4_GROUP = 32, 128  # number of columns that share a scale
 PRODUCTS = ("gated_us", "down_us", "all_us")
-# names of the timed parts; the first two take equal time in all formats
+# the timed parts; the first two take equal time in all formats
 ALL_PARTS = ("route_us", "order_us", *PRODUCTS)
 
 
@@ -171,7 +171,7 @@ def _reference_of(x: Tensor, routed: route.Routed, layer: Layer) -> Callable[[],
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The timed parts of a mixture for these tokens, one layer after another."""
+    """The timed parts of a mixture for these tokens, layer after layer."""
 
     layers: Sequence[Layer]
     x: Tensor
@@ -210,12 +210,12 @@ class Steps:
         }
 
     def microseconds(self, part: Callable[[Layer], object]) -> float:
-        """Measure one part of a layer, in microseconds."""
+        """Measure a part of a layer, in microseconds."""
         took = replayed_seconds(lambda: [part(one) for one in self.layers], REP_MS)
         return took / len(self.layers) * 1e6
 
     def products(self) -> list[Tensor]:
-        """Compute both GEMMs of the first layer: `down` reads the gated outputs of `up`."""
+        """Compute both GEMMs of the first layer. `down` reads the gated outputs of `up`."""
         parts = self.parts()
         results = [parts[name](self.layers[0]) for name in ("gated_us", "down_us")]
         return [one for one in results if isinstance(one, Tensor)]

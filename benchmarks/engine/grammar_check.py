@@ -2,10 +2,10 @@
 
     python -m benchmarks.engine.grammar_check [DIRECTORY] [--grammars 15] [--masks 200]
 
-DIRECTORY has a `tokenizer.json`; the default is the embedded model's directory. No grammar is
-checked before, so none is cached. Prints a JSON line for each kind of grammar: the median times of
-a check, the memory of a compiled grammar, and by how much this memory grows in a second of
-computing masks along random texts.
+DIRECTORY has a `tokenizer.json`. By default it is the embedded model's directory. No grammar is
+checked before, so none is cached. Prints a JSON line for each kind of grammar. It has the median
+times of a check and the memory of a compiled grammar. It also has the growth of this memory in a
+second of computing masks along random texts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EMBEDDED = Path(__file__).parents[2] / "handbook" / "model"
 
 
 def fields(count: int) -> Callable[[int], Grammar]:
-    """Return a maker of object schemas with `count` fields; the first field's name is new."""
+    """Return a maker of object schemas with `count` fields. The first field's name is new."""
 
     def grammar(number: int) -> Grammar:
         names = [f"field_{number}", *(f"field_{place}_of" for place in range(1, count))]
@@ -46,12 +46,12 @@ def fields(count: int) -> Callable[[int], Grammar]:
 
 
 def any_object(number: int) -> Grammar:
-    """Make a schema of any object, with its own description."""
+    """Write a schema of any object, with its own description."""
     return Grammar("json_schema", json.dumps({"type": "object", "description": f"{number}"}))
 
 
 def words(number: int) -> Grammar:
-    """Make a grammar of words with at least `number` letters."""
+    """Write a grammar of words with at least `number` letters."""
     return Grammar("regex", f"([a-z]{{1,12}} ){{{number % 7 + 1},200}}")
 
 

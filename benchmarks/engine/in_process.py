@@ -90,7 +90,7 @@ class LocalEngine:
             self.link.say(request)
 
     def run(self) -> float:
-        """Step until all queued requests have ended; return the seconds."""
+        """Step until all queued requests have ended, and return the seconds."""
         before = time.perf_counter()
         self.core.step()
         while not self.core.is_idle:

@@ -2,12 +2,12 @@
 
     python -m benchmarks.engine.kernels [--quick]
 
-On a GPU it measures the kernels that serve: decode as a share of the measured copy bandwidth,
-prefill in TFLOP/s, both compared with torch's flash and cuDNN attention over contiguous keys;
-shared prefixes read once per group or per row; top-k and top-p. Decode counts the bytes of each
-row's keys and values once, prefill the multiplications and additions below the diagonal. Launches
-are replayed from a CUDA graph, so the host's time does not count. On a CPU, or with --quick, it
-takes a few small shapes. Knows only kernels; `benchmarks.engine.step` measures whole steps.
+On a GPU it measures the kernels that serve. Decode is a share of the measured copy bandwidth, and
+prefill is in TFLOP/s. Both are compared with torch's flash and cuDNN attention over contiguous
+keys. Other lines have shared prefixes, which are read once per group or per row, and top-k and
+top-p. Decode counts the bytes of each row's keys and values once. Prefill counts the
+multiplications and additions below the diagonal. Launches are replayed from a CUDA graph, so the
+host's time does not count. On a CPU, or with --quick, the shapes are few and small.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ LLAMA = Heads(Q_HEADS, KV_HEADS, HEAD_DIM)
 
 
 def make_batch(lengths: list[int], new: int, device: str = "cuda", heads: Heads = LLAMA) -> Batch:
-    """Make rows of `lengths` whose blocks are scattered over the pool."""
+    """Create rows of `lengths` whose blocks are scattered over the pool."""
     rows, needed = len(lengths), [-(-length // BLOCK) for length in lengths]
     kv = torch.randn((sum(needed), 2, heads.kv, BLOCK, heads.dim), dtype=DTYPE, device=device)
     ids = torch.randperm(sum(needed), device=device).int()
@@ -121,7 +121,8 @@ def make_batch(lengths: list[int], new: int, device: str = "cuda", heads: Heads 
 def replayed_seconds(call: Callable[[], object], rep_ms: int = 60) -> float:
     """Measure the median seconds of a call, replayed from a graph for about `rep_ms` a time.
 
-    The device is synchronised first: the graph's own stream does not wait for the call's inputs.
+    The device is synchronised first, because the graph's own stream does not wait for the call's
+    inputs.
     """
     torch.cuda.synchronize()
     return float(do_bench_cudagraph(call, rep=rep_ms, return_mode="median")) / 1e3
@@ -144,7 +145,10 @@ def attention_seconds(
 
 
 def torch_seconds(rows: int, new: int, context: int, backend: SDPBackend) -> float | None:
-    """Time torch's attention over contiguous keys, in seconds; None if torch has no such kernel."""
+    """Time torch's attention over contiguous keys, in seconds.
+
+    Returns None if torch has no such kernel.
+    """
     shape = (rows, context, KV_HEADS, HEAD_DIM)
     k, v = (torch.randn(shape, dtype=DTYPE, device="cuda").transpose(1, 2) for _ in range(2))
     q = torch.randn((rows, new, Q_HEADS, HEAD_DIM), dtype=DTYPE, device="cuda").transpose(1, 2)
@@ -216,7 +220,7 @@ def _emit_shared() -> None:
 
 
 def _emit_filters(device: str, *, small: bool) -> None:
-    """Measure top-p alone and top-k with top-p: by search, as in the engine, and by sorting."""
+    """Measure top-p alone and top-k with top-p, each by search as in the engine and by sorting."""
     vocabulary = 500 if small else 128_256
     serving = ops_for(torch.device(device)).top_k_top_p
     for rows in (1, 4) if small else (1, 32, 256):

@@ -2,13 +2,13 @@
 
     python -m benchmarks.engine.recurrence [--quick] [--model NAME] [--sweep]
 
-The Gated DeltaNet of Qwen3.5-27B (48 value heads, 16 key heads, 128 x 128) and the Mamba-2 of
-Nemotron-3-Nano-30B-A3B (64 heads of 64 x 128, 8 groups) are random, in bfloat16 with float32
-states. First come the errors of a step and of a prompt against the reference. Then come the times
-of a layer's convolution, recurrence, gated norm, and all three, replayed from a CUDA graph: for
-decodes with the bytes a second of the states read and written, also as a share of the measured copy
-bandwidth; for prompts with tokens a second. `LAYERS` layers are measured in turn, so that a state
-is not in the L2 cache from its last turn.
+The layers are random, in bfloat16 with float32 states: the Gated DeltaNet of Qwen3.5-27B (48 value
+heads, 16 key heads, 128 x 128) and the Mamba-2 of Nemotron-3-Nano-30B-A3B (64 heads of 64 x 128, 8
+groups). First come the errors of a step and of a prompt against the reference. The times of a
+layer's convolution, recurrence, gated norm, and all three follow, replayed from a CUDA graph. Lines
+of decodes have the bytes a second of the states read and written, with its share of the measured
+copy bandwidth. Lines of prompts have tokens a second. `LAYERS` layers are measured in turn, so that
+a state is not in the L2 cache from its last turn.
 
 `--sweep` times the scan of prompts by each tuning instead. On a CPU, or with --quick, sizes are
 small.
@@ -47,7 +47,8 @@ NO_LIMIT = (0.0, torch.inf)
 
 @dataclass(frozen=True, slots=True)
 class RecurrentSizes:
-    """Sizes of a layer: a state of `heads` x `lines` x `columns`, groups of keys of `key_size`."""
+    """The sizes of a layer: a state of `heads` x `lines` x `columns`, groups of keys of
+    `key_size`."""
 
     is_delta: bool
     heads: int
@@ -79,7 +80,7 @@ SMALL = {
 
 @dataclass(frozen=True, slots=True)
 class RecurrentLayer:
-    """A layer's inputs, weights and states; the parts of its computation."""
+    """A layer's inputs, weights and recurrent states, and the parts of its computation."""
 
     sizes: RecurrentSizes
     x: Tensor  # input of the convolution

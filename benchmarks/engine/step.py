@@ -3,9 +3,9 @@
     python -m benchmarks.engine.step --model llama-3.1-8b [--quick] [--kernels]
 
 Weights are random. `--kernels` lists the kernels that took most time. A line has a step's rows and
-contexts, the time between two steps on the device, the lower bound (floor) by this machine's
-measured copies and products, and the host's time for a launch. There are steps with and without
-shared prefixes. Knows: the runner. `benchmarks.serving` includes scheduling and HTTP.
+contexts, and the time between two steps on the device. It also has the lower bound (floor) by this
+machine's measured copies and products, and the host's time for a launch. There are steps with and
+without shared prefixes. `benchmarks.serving` includes scheduling and HTTP.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class BenchShape:
     contexts: tuple[int, ...]
     # for each prompt row: the numbers of new tokens and of context tokens
     chunks: tuple[tuple[int, int], ...] = ()
-    group: int = 1  # number of rows that share one prefix
+    group: int = 1  # number of rows that share a prefix
     shared: int = 0  # number of tokens of the shared prefix
-    drafts: int = 0  # number of draft tokens that each decode row verifies after its last token
+    drafts: int = 0  # number of draft tokens of each decode row
 
 
 def quick_shapes() -> list[BenchShape]:
@@ -64,7 +64,7 @@ def quick_shapes() -> list[BenchShape]:
 
 
 def shapes() -> list[BenchShape]:
-    """List batch shapes: decodes alone, decodes with shared prefixes, and decodes with a prompt."""
+    """List batch shapes: decodes alone, with shared prefixes, and with a prompt."""
     mixed = tuple(int(128 * 256 ** (n / 63)) for n in range(64))
     return [
         *(
@@ -86,7 +86,7 @@ def shapes() -> list[BenchShape]:
 
 
 def rows_of(shape: BenchShape, cache: PrefixCache) -> tuple[ScheduledRow, ...]:
-    """Make rows over unwritten blocks, whose content does not affect the time."""
+    """Create rows over unwritten blocks, whose content does not affect the time."""
     rows, leases = [], list[Lease]()
     work = [*((1, context) for context in shape.contexts), *shape.chunks]
     for batch_slot, (new, context) in enumerate(work):
@@ -112,7 +112,7 @@ def rows_of(shape: BenchShape, cache: PrefixCache) -> tuple[ScheduledRow, ...]:
 
 
 def tokens_read(shape: BenchShape) -> int:
-    """Count the tokens whose KV is read; a shared prefix counts once for its group."""
+    """Count the tokens whose KV is read. A shared prefix counts once for its group."""
     again = (len(shape.contexts) - -(-len(shape.contexts) // shape.group)) * shape.shared
     return sum(shape.contexts) + sum(context for _, context in shape.chunks) - again
 
@@ -149,7 +149,10 @@ def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """A step's median ms between two steps (`ms`), and of a launch (`host_ms`); equal on a CPU."""
+    """A step's median ms between two steps (`ms`) and of a launch (`host_ms`).
+
+    They are equal on a CPU.
+    """
 
     step: Step
     ms: float
@@ -182,7 +185,7 @@ def timed(shape: BenchShape, opened: OpenedModel) -> StepTimes:
 
 
 def measure(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> Step:
-    """Measure a shape and print its line; return the step."""
+    """Measure a shape, print its line, and return the step."""
     times, least = timed(shape, opened), floor(shape, opened, ceilings) * 1e3
     emit(
         shape.name, ms=times.ms, floor_ms=least, over_floor=times.ms / least, host_ms=times.host_ms

@@ -2,9 +2,8 @@
 
     python -m benchmarks.engine.tiers [--blocks 512] [--block-kib 2048] [--directory D]
 
-Prints a JSON line for each way. Without a CUDA device, copies between host and device are left
-out. The disk is read from the page cache, right after it was written; a cold disk adds its own
-time.
+Prints a JSON line for each way. Without a CUDA device, copies between host and device are left out.
+The disk is read from the page cache, right after it was written. A cold disk adds its own time.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ DOWN, UP = (Tier.DEVICE, Tier.HOST), (Tier.HOST, Tier.DEVICE)
 
 
 def plan_of(ways: list[Pair], num_blocks: int) -> Plan:
-    """Plan `num_blocks` moves for each way, from the first slot on; each way has its own slots."""
+    """Plan `num_blocks` moves for each way. Each way has its own slots."""
     moves: list[Move] = []
     records: dict[Move, BlockRecord] = {}
     for turn, (source, target) in enumerate(ways):
@@ -46,7 +45,10 @@ def plan_of(ways: list[Pair], num_blocks: int) -> Plan:
 
 
 def seconds_of(mover: TierMover, plan: Plan, disk: DiskTier | None = None) -> float:
-    """Return the seconds from `start` until all moves have ended; raise if a move has failed."""
+    """Return the seconds from `start` until all moves have ended.
+
+    Raises an error if a move has failed.
+    """
     started = time.perf_counter()
     mover.start(plan)
     done = 0
@@ -66,7 +68,7 @@ def best(times: int, run: Callable[[], float]) -> float:
 
 
 def pools(num_blocks: int, block_bytes: int, device: torch.device) -> tuple[DevicePool, HostPool]:
-    """Make device and host pools of 2 x `num_blocks`, for moves in both directions at once."""
+    """Create device and host pools of 2 x `num_blocks`, for moves in both directions at once."""
     # numbers in a token's keys: a block holds the keys and values of 16 tokens, in 2-byte numbers
     numbers = block_bytes // 2 // 2 // 16
     layout = alike_layers(1, 1, numbers, "bfloat16", 16)

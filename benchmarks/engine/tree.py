@@ -5,8 +5,9 @@
 
 Prints JSON lines in microseconds of CPU time (median and 99th percentile), so that other load does
 not count. The last lines are whole requests for new prompts in a full pool, where every new block
-evicts another: without lower tiers, with a host tier to which blocks move while the request waits,
-and with blocks moved ahead of the request. Copies cost nothing here and end at once.
+evicts another block. The pool has no lower tiers, or a host tier to which blocks move while the
+request waits, or a host tier to which blocks move before the request. Copies cost nothing here and
+end at once.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ class Bench:
         return self.random.integers(0, 150_000, count, dtype=np.int32)
 
     def prompt(self) -> TokenIds:
-        """Make a new long prompt that begins with the published prefix."""
+        """Create a long prompt that begins with the published prefix."""
         return np.concatenate([self.system, self.draw(self.num_tokens - len(self.system))])
 
     def acquire(self, ids: TokenIds, owner: str = "bench") -> Lease:
-        """Lease blocks for the prompt `ids`; the cache always has enough."""
+        """Lease blocks for the prompt `ids`, for which the cache always has room."""
         self.now += 1.0
         lease = self.cache.acquire(PATH, ids, owner=owner, now=self.now)
         if lease is None:
@@ -83,7 +84,7 @@ class Bench:
         self.cache.commit(lease, ids, len(ids), keys, now=self.now)
 
     def tidy(self) -> None:
-        """Flush the prompts of the measurements; the other prompts stay."""
+        """Flush the prompts of the measurements, but not the other prompts."""
         self.cache.flush(owner="bench")
 
 
@@ -145,7 +146,7 @@ def insert(bench: Bench, repeats: int) -> Times:
 
 
 def commit_one_block(bench: Bench, repeats: int) -> Times:
-    """Commit one block after another after a long prompt, as a decode does."""
+    """Commit block after block to a long prompt, as a decode does."""
     ids = np.concatenate([bench.prompt(), bench.draw(repeats * BLOCK_SIZE)])
     prompt = ids[: bench.num_tokens]
     keys, lease = block_keys(PATH, prompt, BLOCK_SIZE), bench.acquire(prompt)
@@ -159,7 +160,7 @@ def commit_one_block(bench: Bench, repeats: int) -> Times:
 
 
 def evict(bench: Bench, repeats: int) -> Times:
-    """Acquire blocks when no block is free, evicting other prompts of four blocks each."""
+    """Acquire blocks when no block is free, which evicts other prompts of four blocks each."""
     bench.acquire(bench.draw(bench.cache.capacity.pool().free * BLOCK_SIZE))
     blocks = bench.evicted_at_once
     prompts = [bench.draw(blocks * BLOCK_SIZE) for _ in range(repeats)]
@@ -174,7 +175,7 @@ def under_pressure(
 ) -> Times:
     """Serve new prompts in a full pool that holds four prompts.
 
-    Acquire, commit and release of each prompt are timed, with plans of moves and their settling.
+    Acquire, commit and release of each prompt are timed, with plans of moves and their completion.
     """
     blocks = bench.num_tokens // BLOCK_SIZE + 1
     cache = PrefixCache(

@@ -2,10 +2,10 @@
 
     python -m benchmarks.gateway.agent_turns [--rounds 8] [--repeats 100]
 
-A server with the handbook model gets a conversation that ends with a tool's result, alternately as
-a chat with tools and as a completion of the same token ids. All blocks but the last are cached in
-both cases, and one token is generated, so the difference is the time for reading, rendering and
-tokenising the conversation. Target: at most 3 ms more.
+A server with the handbook model gets a conversation that ends with a tool's result. It gets it
+alternately as a chat with tools and as a completion of the same token ids. All blocks but the last
+are cached in both cases, and one token is generated. So the difference is the time for reading,
+rendering and tokenising the conversation. Target: at most 3 ms more.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ TOOL = {
 
 
 def conversation(rounds: int) -> list[dict[str, Any]]:
-    """Compose a chat: each round has a question, a call, a result and, but the last, an answer."""
+    """Write a chat whose rounds have a question, a call, a result and an answer.
+
+    The last round has no answer.
+    """
     said: list[dict[str, Any]] = [{"role": "system", "content": HANDBOOK}]
     for place in range(rounds):
         arguments = json.dumps({"subject": f"Oslo {place}", "field": "door code"})

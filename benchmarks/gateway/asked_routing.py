@@ -1,4 +1,4 @@
-"""The cost for a worker of asking the router process, compared with a router of its own.
+"""The cost for a worker of asking the router process, compared with its own router.
 
 A part of `benchmarks.gateway.routing`. Times are wall-clock times from the question to the answer,
 because two processes take part.
@@ -28,7 +28,7 @@ from gateway.routing.route import OwnRouting, RouteQuestion
 def measure_asked(fleet: Fleet, prompt: bytes, requests: int) -> None:
     """Measure a worker's routing requests to a router process, and to the worker's own router.
 
-    `prompt`: the block keys of the requests' prompt.
+    `prompt` has the block keys of the requests' prompt.
     """
     with TemporaryDirectory(prefix="ratoon") as directory:
         socket = Path(directory, "router.sock")

@@ -15,7 +15,7 @@ from prefix_cache.namespace import Namespace, NamespacePath
 PIECE = 4096  # maximum number of blocks that are added at once
 BLOCK_SIZE = 16  # tokens of a block
 PATH = NamespacePath.single(Namespace(bytes(16)))
-UNDER_WAY = 16  # number of requests that were sent to replicas and have no first token yet
+UNDER_WAY = 16  # number of requests without a first token yet
 
 
 class Fleet:
@@ -35,10 +35,10 @@ class Fleet:
         return self._random.bytes(KEY_BYTES * blocks)
 
     def tell(self, name: str, keys: bytes, *, first: bool = False, in_tiers: bool = False) -> None:
-        """Report blocks on a replica's device to the router; `first`: a snapshot, not an update.
+        """Report blocks on a replica's device to the router.
 
-        If `in_tiers`, a third of the blocks is on the device, a third in host memory and a third on
-        disk.
+        `first` means a snapshot instead of an update. With `in_tiers`, a third of the blocks is on
+        the device, a third in host memory and a third on disk.
         """
         changes: list[CacheChange] = [Cleared()] if first else []
         changes.append(Added("device", keys))
@@ -48,7 +48,7 @@ class Fleet:
         self.router.heard(name, CacheEvents(number=0, changes=tuple(changes)))
 
     def fill(self, blocks: int) -> float:
-        """Add `blocks` blocks to each replica; return the router's seconds."""
+        """Add `blocks` blocks to each replica, and return the router's seconds."""
         seconds = 0.0
         for name in self.names:
             for start in range(0, blocks, PIECE):
@@ -59,13 +59,13 @@ class Fleet:
         return seconds
 
     def request(self, keys: bytes) -> RoutingRequest:
-        """Make a new request whose prompt has these blocks."""
+        """Create a request whose prompt has these blocks."""
         self._serial += 1
         tokens = BLOCK_SIZE * self.prompt_blocks
         return RoutingRequest(str(self._serial), tokens, keys, PATH.spans[-1][1])
 
     def route(self, keys: bytes) -> float:
-        """Route one request and note its replica; return the seconds."""
+        """Route a request and note its replica, and return the seconds."""
         request = self.request(keys)
         began = time.thread_time()
         name = self.router.choose(request, self.names, self.sources).replica

@@ -2,12 +2,12 @@
 
     python -m benchmarks.gateway.hostile [--seconds 60] [--only trailers] [--only texts]
 
-Starts `ratoon serve` with the embedded model, given a context of 131,072 tokens. A victim requests
-a chat of four tokens once a second, each time on a new connection: alone first, then beside health
-checks from 16 connections, which are the reference, then beside each attack. Attackers run in
-another process without pauses: first without a key, then as a tenant within its limits of 600
-requests a minute and 16 at once. Prints the victim's times to the whole answer, their ratio to the
-reference, and by how much the gateway's memory grew at most.
+Starts `ratoon serve` with the embedded model and a context of 131,072 tokens. A victim requests a
+chat of four tokens once a second, each time on a new connection. It does so alone, then beside
+health checks from 16 connections (the reference), and then beside each attack. Attackers run in
+another process without pauses. At first they have no key, and later they are a tenant within its
+limits of 600 requests a minute and 16 at once. Prints the victim's times to the whole answer, their
+ratio to the reference, and the maximum growth of the gateway's memory.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def attack_for_ever(name: str, target: Target) -> None:
 
 @contextmanager
 def attacked(name: str | None, target: Target) -> Iterator[None]:
-    """Run the attack in another process while the block runs; None: no attack."""
+    """Run the attack, if any, in another process while the block runs."""
     if name is None:
         yield
         return
@@ -124,7 +124,7 @@ def main(
     attack: Annotated[str, typer.Option(hidden=True)] = "",
     target: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
-    """Start a server, attack it, print the victim's times."""
+    """Start a server, attack it, and print the victim's times."""
     if attack:
         asyncio.run(attack_for_ever(attack, Target(*json.loads(target))))
         return

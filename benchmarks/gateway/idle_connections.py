@@ -3,8 +3,8 @@
     python -m benchmarks.gateway.idle_connections --connections 10000
 
 Each connection has asked for /healthz once and stays open. Prints the memory for a connection, and
-how long /healthz takes on another connection while all are open. Needs some hundred descriptors
-more than connections, in this process and in the gateway's (`ulimit -n`).
+how long /healthz takes on another connection while all are open. This process and the gateway's
+(`ulimit -n`) need some hundred descriptors more than connections.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def ask(connection: Connection) -> float:
 
 
 async def measure(port: int, pid: int, count: int) -> None:
-    """Open the connections, measure the gateway, print."""
+    """Open the connections, measure the gateway, and print."""
     await until_up(port)
     before = resident_mib(pid)
     opening = asyncio.Semaphore(AT_ONCE)

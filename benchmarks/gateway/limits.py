@@ -2,8 +2,9 @@
 
     python -m benchmarks.gateway.limits
 
-A tenant with every kind of limit sends one request after another. Each is identified by its key,
-reserved and settled. `bare` is a tenant without limits: the time is that of identifying the key.
+A tenant with every kind of limit sends request after request. Each is identified by its key,
+reserved and settled. `bare` is a tenant without limits, whose time is only that of identifying the
+key.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ PEPPER = b"p" * 32
 
 
 def admitted() -> AdmittedRequest:
-    """Make the admission of a request for one choice of one prompt."""
+    """Create the admission of a request for one choice of one prompt."""
     prompt = np.zeros(PROMPT_TOKENS, "<i4").tobytes()
     path = NamespacePath.single(Namespace(b"n" * 16))
     generate = Generate(
@@ -77,7 +78,7 @@ async def measure(permits: Permits, keyring: Keyring, key: str, requests: int) -
 
 
 async def told(name: str, limiter: Limiter, limits: Limits, directory: Path, requests: int) -> None:
-    """Measure one limiter for a tenant with `limits`, and print its JSON line."""
+    """Measure a limiter for a tenant with `limits`, and print its JSON line."""
     store = SqliteStore(directory / f"{name}.sqlite")
     await store.create(Tenant(id="tn", name="tn", created_at=0.0, limits=limits))
     keyring = Keyring(store, PEPPER)
@@ -106,7 +107,7 @@ async def measure_all(directory: Path, requests: int) -> None:
 def main(
     requests: Annotated[int, typer.Option(help="To each home, one after another.")] = 5000,
 ) -> None:
-    """Print one line for each limiter (SQLite, Redis)."""
+    """Print a line for each limiter (SQLite, Redis)."""
     with tempfile.TemporaryDirectory() as directory:
         uvloop.run(measure_all(Path(directory), requests))
 

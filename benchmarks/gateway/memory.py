@@ -2,9 +2,9 @@
 
     python -m benchmarks.gateway.memory --idle 1000 --busy 500
 
-The gateway is the real one; its engine has no model, and sends each stream a token a step. Idle
+The gateway is the real one. Its engine has no model, and sends each stream a token a step. Idle
 connections have requested /healthz once. Prints resident memory and the part that no other process
-shares, in MiB, and how much of this part a connection and a stream add.
+shares, in MiB. Also prints how much of this part a connection and a stream add.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gateway.config import GatewayConfig
 from tests.doubles.gateway.gateway_process import until_up
 from tests.doubles.processes import private_mib, resident_mib
 
-SETTLED_S = 3.0  # seconds to wait after a change of load before memory is read
+SETTLED_S = 3.0  # seconds after a change of load before memory is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _told(name: str, pid: int, before: float | None = None, more: int = 0) -> fl
 
 @contextmanager
 def gateway_before(config: GatewayConfig, step_ms: float) -> Iterator[int]:
-    """Run a gateway and an engine with steps of `step_ms`; yield the gateway's process id."""
+    """Run a gateway and an engine with steps of `step_ms`, and yield the gateway's process id."""
     paced = ["tests.doubles.engine.paced_engine", config.engines[0], f"{step_ms / 1000}"]
     engine = subprocess.Popen([sys.executable, "-m", *paced])
     command = [sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()]

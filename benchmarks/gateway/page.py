@@ -2,14 +2,15 @@
 
     python -m benchmarks.gateway.page --tenants 1000 --blocks 1000000
 
-On a host with other load, percentiles of requests' times do not show what an open page costs. The
-page's cost can be counted on such a host nevertheless: a request waits at most for the time that
-the page takes from the engine's thread between two steps, and from one turn of the gateway's event
-loop. So each request of the page is sent alone, to a gateway in this process, with an engine in
-another process that has --tenants and --blocks. First the engine prints the thread time of its
-answers. Then, for each request of the page, this program prints the event loop's CPU time, and the
-longest turn of the event loop, measured by a task that reads the thread's clock in every turn. The
-control is the longest turn without a request. Prints JSON lines.
+On a host with other load, percentiles of requests' times do not show what an open page costs. But a
+request waits at most for the time that the page takes from two threads. These are the engine's
+thread between two steps, and the gateway's event loop in one turn. So each request of the page is
+sent alone, to a gateway in this process. The engine, in another process, has --tenants and
+--blocks.
+
+First the engine prints the thread time of its answers. Then this program prints, for each request
+of the page, the event loop's CPU time and its longest turn. A task that reads the thread's clock in
+every turn measures the turns. The control is the longest turn without a request. Prints JSON lines.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Options:
 async def measure(options: Options, admin_key: str) -> None:
     """Send the page's requests and print the times."""
     await until_up(options.port)
-    for _ in range(6):  # the gateway took the engine for dead while filling it took seconds
+    for _ in range(6):  # the gateway took the engine for dead while it was being filled
         await _until_ready(options.port)
         await asyncio.sleep(1)
     spent = {path: await _asked(options, admin_key, path) for path in (*FAST, *SLOW, *OF_TENANTS)}
@@ -130,7 +131,7 @@ async def _turns() -> AsyncIterator[list[float]]:
 
 
 def _get(target: str, admin_key: str, times: int) -> None:
-    """Send `times` GET requests from an event loop of its own; called in another thread."""
+    """Send `times` GET requests from a separate event loop, in another thread."""
 
     async def ask() -> None:
         headers = {"authorization": f"Bearer {admin_key}"}
@@ -144,7 +145,7 @@ def _get(target: str, admin_key: str, times: int) -> None:
 
 
 async def serving(options: Options, config: GatewayConfig) -> None:
-    """Run a gateway in this thread, to be measured."""
+    """Run the measured gateway in this thread."""
     await make_tenants(Path(config.data_dir), options.tenants)
     admin_key = read_keys(Path(config.data_dir) / KEYS_FILE)[ADMIN_KEY]
     flushes = FlushReader()

@@ -1,9 +1,9 @@
-"""An engine for `page.py`: real except for its model, with many tenants' blocks in its cache.
+"""An engine for `page.py`, real except for its model, with many tenants' blocks in its cache.
 
     python -m benchmarks.gateway.page_engine SOCKET TENANTS BLOCKS
 
-First it prints JSON lines with the CPU time of its thread for each answer to the page: steps wait
-for this time.
+First it prints JSON lines with its thread's CPU time for each answer to the page. Steps wait for
+this time.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class TimedRunner:
         return Launched(sum(bool(row.samples) for row in step.rows))
 
     def launch_forward(self, step: Step) -> Forward:
-        """Refuse the call: no row here has a constraint."""
+        """Refuse the call, because no row here has a constraint."""
         raise NotImplementedError
 
 
 def large_engine(link: SocketLink, tenants: int, blocks: int) -> EngineCore:
-    """Make an engine whose cache is full of prompts, equally many of each tenant."""
+    """Create an engine whose cache is full of prompts, equally many of each tenant."""
     total = blocks + blocks // 10
     welcome = welcome_of(VOCAB_SIZE, 4096, (257,), block_size=BLOCK_SIZE, num_blocks=total)
     core = assemble(
@@ -104,7 +104,7 @@ def large_engine(link: SocketLink, tenants: int, blocks: int) -> EngineCore:
 
 
 def run_engine(socket: str, tenants: int, blocks: int) -> None:
-    """Time the engine's replies, then serve until the process is ended."""
+    """Time the engine's replies, and serve until the process is ended."""
     with closing(SocketLink(socket, codec=Codec())) as link:
         core = large_engine(link, tenants, blocks)
         _time_answers(core)

@@ -1,12 +1,12 @@
-"""The cost of the gateway per request: latency at a steady rate, and memory; with a fake engine.
+"""The cost of the gateway per request: latency at a steady rate, and memory.
 
     python -m benchmarks.gateway.requests --rate 200 --seconds 10
     python -m benchmarks.gateway.requests --rate 800 --seconds 10 --gateways 2 --tokens 1
 
-The gateway runs in a process of its own (or in several, on one port). It is complete except for the
+The gateway runs in its own process, or in several on one port. It is complete except for the
 engine, which sends its first token at once and the others on a fixed schedule. So the gateway adds
 the time to the first token, and all time beyond the schedule in the whole answer. The load is an
-open loop: requests are sent when they are due, whether or not earlier ones have ended. Times count
+open loop: requests are sent when they are due, even if earlier requests have not ended. Times count
 from the sending. Prints JSON lines, also of how late the load sent its requests.
 """
 
@@ -45,7 +45,7 @@ class Options:
 
 @dataclass(frozen=True)
 class GatewayTiming:
-    """One request's seconds: its lateness, then from sending to first token and to end."""
+    """A request's seconds: its lateness, and the times from sending to first token and to end."""
 
     late: float
     first_token: float
@@ -61,7 +61,7 @@ class Client:
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def send(self, due: float) -> GatewayTiming:
-        """Send one request and read its stream to the end."""
+        """Send a request and read its stream to the end."""
         if self._idle:
             reader, writer = self._idle.pop()
         else:

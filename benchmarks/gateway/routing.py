@@ -2,19 +2,19 @@
 
     python -m benchmarks.gateway.routing
 
-`index`     filling the router's index by events of 4,096 blocks, one replica after the other; the
-            index's memory
-`small`     events of one block, as decodes make them
-`<who>`     choosing a replica for one request, and noting the choice, if `nobody` has a block of
-            its prompt, `few` (one in eight) have its beginning, or `all` have the same half; with
-            `ragged` all have beginnings of different lengths; `tiers` and `alike`: as `ragged` and
-            `all`, with a third of the blocks in each tier
-`asked`     as `all`, but a worker asks a router process, one request after the other: wall-clock
-            time until the answer; `unasked`: without the process
-`gone`      forgetting a replica
-`turn`      the time added to an engine's turn by noting, encoding and sending that 64 sequences
-            have each filled a block
-`snapshot`  the time added to an engine's turns by sending all of a large tree
+    `index`     filling the router's index by events of 4,096 blocks, one replica after the other;
+                the index's memory
+    `small`     events of one block, as decodes make them
+    `<who>`     choosing a replica for one request, and noting the choice:
+                `nobody` has a block of its prompt, `few` (one in eight) have its beginning,
+                `all` have the same half, `ragged`: all have beginnings of different lengths,
+                `tiers` and `alike`: as `ragged` and `all`, a third of the blocks in each tier
+    `asked`     as `all`, but a worker asks a router process, one request after the other:
+                wall-clock time until the answer; `unasked`: without the process
+    `gone`      forgetting a replica
+    `turn`      the time added to an engine's turn by noting, encoding and sending that 64
+                sequences have each filled a block
+    `snapshot`  the time added to an engine's turns by sending all of a large tree
 
 Times are CPU times of the thread, except where the thread waits for another process.
 """
@@ -75,7 +75,7 @@ def measure_small(fleet: Fleet, count: int) -> None:
 
 
 def large_cache(blocks: int) -> PrefixCache:
-    """Make a cache whose tree has `blocks` blocks, in nodes of 64."""
+    """Create a cache whose tree has `blocks` blocks, in nodes of 64."""
     cache = PrefixCache(num_blocks=blocks, block_size=BLOCK_SIZE)
     for number in range(blocks // NODE_BLOCKS):
         ids = np.full(NODE_BLOCKS * BLOCK_SIZE, number, np.int32)
@@ -137,7 +137,6 @@ def _timed(act: Callable[[], object]) -> float:
 
 
 def _memory_bytes() -> int:
-    """Return the peak memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

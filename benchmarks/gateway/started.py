@@ -30,7 +30,7 @@ def first_started(port: int, **settings: Any) -> Iterator[tuple[GatewayConfig, s
 
 
 def chat_request(key: str, **chat: object) -> bytes:
-    """Encode a streamed chat request; `chat` is its body without the model."""
+    """Encode a streamed chat request, with `chat` as its body except for the model."""
     body = json.dumps({"model": MODEL, "stream": True, **chat})
     return (
         "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"

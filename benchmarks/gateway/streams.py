@@ -2,11 +2,11 @@
 
     python -m benchmarks.gateway.streams --connections 128 --step-ms 10
 
-The gateway is the real one with `--workers` workers, each pinned to a core as long as there are
-enough; the load and an engine without a model share the last core. The engine sends every sequence
-one token a step over the real link; steps begin on time, however late the gateway is. Every
-connection keeps one streaming chat running. Prints the tokens a second that reached the clients,
-and the gateway's CPU time for each token.
+The gateway is the real one with `--workers` workers, each pinned to a core while there are enough.
+The load and an engine without a model share the last core. The engine sends every sequence one
+token a step over the real link. Steps begin on time, however late the gateway is. Every connection
+keeps one streaming chat running. Prints the tokens a second that reached the clients, and the
+gateway's CPU time for each token.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class StreamBenchOptions:
 
 
 class StreamClient(asyncio.Protocol):
-    """A connection that sends its next request when an answer has ended; counts the events."""
+    """A connection that counts events, and sends its next request when an answer has ended."""
 
     def __init__(self, request: bytes) -> None:
         self._request = request
@@ -58,11 +58,12 @@ class StreamClient(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the first request."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's has no common base
+        # uvloop's transport has no common base
+        self._transport = cast(asyncio.Transport, transport)
         self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        """Count the events; at an answer's end send the next request."""
+        """Count the events, and send the next request at an answer's end."""
         self.chunks += data.count(_EVENT_END)
         if data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 200"):
             self.refused = data
@@ -71,7 +72,7 @@ class StreamClient(asyncio.Protocol):
 
 
 async def measure(options: StreamBenchOptions, gateway: int, key: str, num_cores: int) -> None:
-    """Open the connections, warm up, count for `options.seconds`, print."""
+    """Open the connections, warm up, count for `options.seconds`, and print."""
     await until_up(options.port)
     await asyncio.sleep(1.0)
     workers = children(gateway) or [gateway]  # a single worker is the gateway's process itself

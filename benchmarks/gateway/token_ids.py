@@ -1,10 +1,11 @@
-"""The gateway's CPU time for a completion request of token ids; machine load hardly affects it.
+"""The gateway's CPU time for a completion request of token ids.
 
     python -m benchmarks.gateway.token_ids [--requests 300]
 
-One request after another asks for one token from an engine that answers at once. `ms` is the CPU
-time of all the gateway's threads for a request, `event_loop_ms` the event loop's part; `waits` is
-how often a thread waits, for another thread or for the client, and is woken again.
+Requests ask in turn for one token from an engine that answers at once. `ms` is the CPU time of all
+the gateway's threads for a request, and `event_loop_ms` is the event loop's part. `waits` counts
+how often a thread waits for another thread or for the client. Other load on the machine hardly
+affects these numbers.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class AtOnce(FakeEngine):
     async def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished, None]:
-        """Yield the token, then the end."""
+        """Yield the token, and then the end."""
         size = len(request.token_ids) // 4
         reused = Reused(TierTokens(size - 1))
         await asyncio.sleep(0)

