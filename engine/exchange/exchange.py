@@ -1,7 +1,9 @@
 """The exchange of KV blocks with other engines, as the engine's step uses it.
 
-turn       answer the asks of other engines               before a step is scheduled
-advance    report the progress of our own fetches
+    turn       answer the asks of other engines               before a step is scheduled
+    advance    report the progress of our own fetches
+
+The core calls both between steps.
 """
 
 from __future__ import annotations

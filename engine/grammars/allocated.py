@@ -1,7 +1,4 @@
-"""The memory that a process has allocated.
-
-Knows: glibc. Does not know: what the memory is for.
-"""
+"""The memory that a process has allocated, as glibc counts it."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ class _Info(ctypes.Structure):
 
 
 def allocated_bytes() -> int:
-    """Return the bytes in use of all arenas and mappings; 0 where glibc is older than 2.33."""
+    """Return the bytes in use of all arenas and mappings, or 0 for glibc older than 2.33."""
     library = ctypes.CDLL(None)
     try:
         library.mallinfo2.restype = _Info

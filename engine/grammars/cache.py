@@ -1,11 +1,9 @@
-"""Compiled grammars, cached for each flow alone, so that no flow learns what other flows use.
+"""The compiled grammars, cached for each flow alone.
 
-The memory of the kept grammars is bounded, for each flow and for all flows together. A grammar in
-use cannot be dropped: a flow with too many bytes in use waits. A grammar's text is identified by
-its digest, and only grammars in use or under compilation are weighed again. So a request takes no
-longer when many grammars are kept.
-
-Knows: which grammars are kept, and their bytes. Does not know: how a grammar is compiled.
+A flow does not learn which grammars other flows use. The memory of the kept grammars is bounded for
+each flow and for all flows together. A grammar in use cannot be dropped, so a flow with too many
+bytes in use waits. Only grammars in use or under compilation are weighed again, so a request takes
+no longer when many grammars are kept.
 """
 
 from __future__ import annotations
@@ -30,25 +28,21 @@ class _Kept:
         self._worn: set[Compilation] = set()  # compilations in use that lookups ignore
 
     def keep(self, key: bytes, compilation: Compilation) -> None:
-        """Cache a compilation as the last used, in place of an older compilation of its key."""
         self.wear(key)
         self.grammars[key] = compilation
         self._moving.add(compilation)
 
     def use(self, key: bytes) -> None:
-        """Record that the compilation was used last."""
         self.grammars.move_to_end(key)
         self._moving.add(self.grammars[key])
 
     def wear(self, key: bytes) -> None:
-        """Remove the compilation from later lookups."""
         compilation = self.grammars.pop(key, None)
         if compilation is not None:
             self._worn.add(compilation)
             self._moving.add(compilation)
 
     def weigh(self) -> None:
-        """Update the weights of compilations that are, or were before, in use or under way."""
         for one in list(self._moving):
             is_worn = one in self._worn
             if not one.users and (is_worn or one.is_done):
@@ -61,7 +55,7 @@ class _Kept:
                 self._weights[one] = weight
 
     def drop(self, num_bytes: int) -> None:
-        """Drop the compilations unused for longest, up to `num_bytes`; keep compilations in use."""
+        """Drop the compilations unused for longest, up to `num_bytes`. Compilations in use stay."""
         keys = []
         for key, compilation in self.grammars.items():
             if num_bytes <= 0:
@@ -89,7 +83,7 @@ class GrammarCache:
         self._all_bytes = all_bytes
 
     def find(self, flow: str, grammar: Grammar) -> Compilation | None:
-        """Return the flow's compilation of a grammar, running or ended; None if worn or missing."""
+        """Return the flow's compilation of a grammar, or None if it is worn or missing."""
         kept, key = self._flows.get(flow), _digest(grammar)
         found = None if kept is None else kept.grammars.get(key)
         if kept is None or found is None:
@@ -102,7 +96,7 @@ class GrammarCache:
         return found
 
     def forget(self, flow: str | None) -> None:
-        """Drop the grammars of a flow; None: the grammars of all flows."""
+        """Drop the grammars of a flow, or of all flows."""
         for one in list(self._flows) if flow is None else [flow]:
             kept = self._flows.get(one, _Kept())
             for key in list(kept.grammars):
@@ -110,10 +104,10 @@ class GrammarCache:
             self._weigh(kept)
 
     def make_room(self, flow: str) -> None:
-        """Drop grammars over the bounds. Raises QueueFull if the flow has too many bytes in use.
+        """Drop grammars over the bounds.
 
-        If all flows together have too many bytes in use, only flows above an equal share are
-        refused.
+        Raises QueueFull if the flow has too many bytes in use. If all flows together use too many
+        bytes, only flows above an equal share are refused.
         """
         kept = self._flows.get(flow)
         if kept is None:
@@ -134,7 +128,6 @@ class GrammarCache:
         self._flows.move_to_end(flow)
 
     def _drop_of_all(self) -> int:
-        """Drop grammars of the flows idle for longest; return the bytes still over the bound."""
         empty = []
         for flow, kept in self._flows.items():
             if self._num_bytes <= self._all_bytes:

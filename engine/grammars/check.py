@@ -1,10 +1,7 @@
-"""The check of a grammar: compile it over the model's tokens, and follow a few tokens.
+"""The check of a grammar, which compiles it over the model's tokens and follows a few tokens.
 
-Everything that the engine would do with the grammar is tried here first, in a process that may run
-out of time, memory or stack (`check_process.py`).
-
-Knows: which grammars compile, and the library's messages for other grammars. Does not know:
-processes.
+Everything that the engine would do with the grammar is tried here first. The process may run out of
+time, memory or stack (`check_process.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from engine.link.messages import Grammar
 
 MAX_ERROR_CHARS = 300
 MAX_COMMENT_CHARS = 80
-NUM_STEPS = 8  # tokens to follow, enough to reach the first values of a schema
+NUM_STEPS = 8  # enough tokens to reach the first values of a JSON schema
 _PLACE = re.compile(r"at (?P<line>\d+)\(\d+\): ")  # place of an error in a Lark grammar
 _SCHEMA_RULE = re.compile(r"\w+: %json (?P<schema>\{.*)")
 _COMPILING = "failed to compile JSON schema: "
@@ -44,14 +41,14 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def checked(grammar: Grammar) -> Checked:
-    """Check that the grammar is valid; may take long."""
+    """Check that the grammar is valid, which may take long."""
     try:
         text = prepared(grammar)
     except UnsoundGrammar as error:
         return Checked(error=str(error))
     is_error, messages = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
-    # A warning means that the library ignores a part, so a warning is an error here. Only unknown
-    # tokens are left to the compilation over the vocabulary.
+    # A warning means that the library ignores a part, so it is an error here. Unknown tokens are
+    # left to the compilation over the vocabulary.
     found = messages if is_error else [one for one in messages if not one.startswith(_NO_TOKENS)]
     if not found:
         return Checked(text)
@@ -76,9 +73,10 @@ def checked_over(grammar: Grammar, vocabulary: Vocabulary) -> Checked:
 
 
 def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
-    """Compile a prepared grammar as the engine does, and follow it; raises InvalidGrammar.
+    """Compile a prepared grammar as the engine does, and follow it.
 
-    An error while following is not raised: such an error ends only the answer that meets it.
+    Raises InvalidGrammar. An error while following is not raised, because it ends only the answer
+    that meets it.
     """
     matcher, chance = compiled(text, vocabulary).matcher, random.Random(0)
     for _ in range(NUM_STEPS):
@@ -90,7 +88,6 @@ def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
 
 
 def _some_token(mask: bytes, chance: random.Random) -> int | None:
-    """Return the first allowed token after a random place, else the first; None: no token."""
     for begin in (chance.randrange(len(mask)), 0):
         rest = mask[begin:].lstrip(b"\0")
         if rest:
@@ -99,9 +96,9 @@ def _some_token(mask: bytes, chance: random.Random) -> int | None:
 
 
 def _whose(message: str, text: str) -> str:
-    """Return the `$comment` of the JSON schema that an error is about; "" if it has none."""
+    """Return the `$comment` of the JSON schema that an error is about, or ""."""
     place, grammars = _PLACE.match(message), json.loads(text)["grammars"]
-    if place is None or len(grammars) > 1:  # several schemas: the error may be in any
+    if place is None or len(grammars) > 1:  # several JSON schemas: the error may be in any
         return ""
     lines = grammars[0].get("lark_grammar", "").splitlines()
     rule = _SCHEMA_RULE.match("".join(lines[int(place["line"]) - 1 : int(place["line"])]))
@@ -113,7 +110,6 @@ def _whose(message: str, text: str) -> str:
 
 
 def _said(message: str) -> str:
-    """Cut quoted lines of the grammar from the library's message."""
     message = re.sub(_PLACE.pattern + _COMPILING, "", message)
     first = " ".join(message.removeprefix("WARNING: ").split("\n   1 |")[0].split())
     if "is not present in a registry" in first:

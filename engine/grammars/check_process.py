@@ -3,12 +3,8 @@
 It is run as `python -m engine.grammars.check_process MODEL_DIR NUM_LOGITS END...`, where each END
 is the id of a token that ends a sequence. The process reads the vocabulary once. Its standard input
 is a socket that hands it connections. For each connection the process forks a worker, which
-inherits the vocabulary. A worker reads `Grammar`s and writes `Checked`s, as lines of JSON, until
-its connection ends. A worker that runs out of time, memory or stack is ended; its last line says
-why.
-
-Knows: processes and their bounds. Does not know: how a grammar is checked (`check.py`), or who asks
-(`checker.py`).
+inherits the vocabulary. A worker reads `Grammar`s and writes `Checked`s, as lines of JSON. A worker
+that runs out of time, memory or stack is ended, and its last line says why.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ _WARM_UP = Grammar("json_schema", '{"type": "object"}')
 
 @dataclass
 class _Workers:
-    """Workers, each with its id and connection, by a descriptor that is readable at its end."""
+    """The workers, each with its id and connection, by a descriptor that is readable at its end."""
 
     control: socket.socket
     vocabulary: Vocabulary
@@ -55,7 +51,7 @@ class _Workers:
                     return
 
     def _start(self) -> bool:
-        """Fork a worker for a connection; return False after the last one."""
+        """Fork a worker for a connection. Return False after the last connection."""
         _, descriptors, _, _ = socket.recv_fds(self.control, 1, 1)
         if not descriptors:
             return False
@@ -89,7 +85,7 @@ def _line(checked: Checked) -> bytes:
 
 
 def _work(connection: socket.socket, vocabulary: Vocabulary) -> None:
-    """Check the received grammars, on a small stack, and end the process."""
+    """Check the received grammars on a small stack, and end the process."""
     limit = _address_space() + CHECK_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     threading.stack_size(CHECK_STACK_BYTES)
@@ -110,7 +106,6 @@ def _check_all(connection: socket.socket, vocabulary: Vocabulary) -> None:
 
 
 def _address_space() -> int:
-    """Return the bytes mapped by this process, most of them the vocabulary."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * resource.getpagesize()
 

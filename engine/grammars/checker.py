@@ -1,8 +1,4 @@
-"""The check of grammars in another process, which may crash or be killed.
-
-Knows: how to start and ask the process. Does not know: how grammars are checked
-(`check_process.py`).
-"""
+"""The check of grammars in another process, which may crash or be killed."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ from storage.waiting import wait_for_any
 
 
 class CheckProcess:
-    """The checking process, which starts at its first use or before. Any thread may call this."""
+    """The checking process, which starts at its first use or before. Any thread may use it."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -37,12 +33,12 @@ class CheckProcess:
         self._is_closed = False
 
     def start(self) -> None:
-        """Start the process if it does not run; the process then reads the vocabulary."""
+        """Start the process if it does not run. The process then reads the vocabulary."""
         with self._lock:
             self._started()
 
     def connect(self) -> socket.socket:
-        """Connect to a new worker of the process; raise EngineFailure if the process has ended."""
+        """Connect to a new worker. Raises EngineFailure if the process has ended."""
         with self._lock:
             control = self._started()
             if not self._is_ready:
@@ -57,7 +53,7 @@ class CheckProcess:
             return own
 
     def close(self) -> None:
-        """Kill the process, from any thread; callers that wait get an error."""
+        """Kill the process, from any thread. Waiting callers get an error."""
         self._is_closed = True
         process = self._process
         if process is not None:
@@ -89,7 +85,7 @@ class CheckProcess:
         return [sys.executable, "-P", "-m", "engine.grammars.check_process", *arguments]
 
     def _has_said(self, control: socket.socket) -> bool:
-        """Wait until the process has read the vocabulary; return True. Raises EngineFailure."""
+        """Wait until the process has read the vocabulary. Raises EngineFailure."""
         is_there = wait_for_any([control], START_S)
         if not is_there or control.recv(1) != READY:
             raise EngineFailure("the check of grammars did not start")
@@ -105,9 +101,9 @@ class CheckProcess:
 
 
 class GrammarChecker:
-    """One worker of the process, which checks one grammar at a time.
+    """A worker of the process, which checks one grammar at a time.
 
-    One owner thread, except for `interrupt`.
+    It has one owner thread, except for `interrupt`.
     """
 
     def __init__(self, process: CheckProcess, patience_s: float = PATIENCE_S) -> None:
@@ -128,7 +124,7 @@ class GrammarChecker:
         self._leave()
 
     def check(self, grammar: Grammar) -> Checked:
-        """Check a grammar; return the text that the library is to compile.
+        """Check a grammar, and return the text that the library must compile.
 
         Raises InvalidGrammar, and EngineFailure if the check itself fails.
         """
@@ -161,7 +157,7 @@ class GrammarChecker:
         return answer
 
     def _read(self, connection: socket.socket) -> bytes:
-        """Read a whole line; raises TimeoutError, and OSError if the worker is gone."""
+        """Read a whole line. Raises TimeoutError, and OSError if the worker is gone."""
         deadline = time.monotonic() + self._patience_s
         said = b""
         while not said.endswith(b"\n"):
@@ -174,7 +170,6 @@ class GrammarChecker:
         return said
 
     def _leave(self) -> None:
-        """Disconnect from the worker, which ends by itself or at its limits."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -1,7 +1,4 @@
-"""A grammar compiled by the library over a model's tokens.
-
-Knows: the library's matcher, its memory and times. Does not know: sequences, threads.
-"""
+"""A grammar compiled by the library over a model's tokens."""
 
 from __future__ import annotations
 
@@ -25,10 +22,10 @@ from engine.grammars.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class CompiledGrammar:
-    """A compiled grammar with its first mask; each sequence copies the matcher.
+    """A compiled grammar with its first mask, whose matcher each sequence copies.
 
-    Copies share the lexer's states, which grow as texts are followed, and an error of the lexer,
-    which is permanent.
+    Copies share the lexer's states, which grow as texts are followed. They also share an error of
+    the lexer, which is permanent.
     """
 
     matcher: LLMatcher
@@ -37,16 +34,16 @@ class CompiledGrammar:
 
 @dataclass(slots=True, eq=False)
 class Compilation:
-    """The outcome of compiling a grammar; the compiling thread sets the result or error, once."""
+    """The outcome of compiling a grammar. The compiling thread sets the result or error once."""
 
     grammar: CompiledGrammar | None = None
     failure: tuple[str, str] | None = None  # code and message of an error
     compiled_bytes: int = 0  # bytes measured by the check
     masks_s: float = 0.0  # processor seconds; approximate, since threads add without a lock
-    is_slow: bool = False  # True once a token took long to follow: calls are then measured exactly
-    token_s: float = 0.0  # expected seconds to follow a token, by recent tokens
-    forced_s: float = 0.0  # longest time of finding forced tokens, in seconds
-    is_broken: bool = False  # True if the library had an error, which later copies may repeat
+    is_slow: bool = False  # True once a token took long to follow; calls are then measured exactly
+    token_s: float = 0.0  # expected seconds to follow a token
+    forced_s: float = 0.0  # maximum seconds of finding forced tokens
+    is_broken: bool = False  # True after an error of the library, which later copies may repeat
     users: WeakSet[object] = field(default_factory=WeakSet)  # constraints that use the grammar
 
     @property
@@ -56,10 +53,10 @@ class Compilation:
 
     @property
     def error(self) -> EngineError | None:
-        """Error of the grammar if it is unusable; else None.
+        """The error of an unusable grammar, else None.
 
-        Each call makes a new error: a raised error keeps the frames that it passed through, and
-        with them the text of the grammar.
+        Each call makes a new error, because a raised error keeps its frames, and with them the
+        grammar's text.
         """
         return None if self.failure is None else error_from_code(*self.failure)
 
@@ -69,7 +66,7 @@ class Compilation:
 
     @property
     def num_bytes(self) -> int:
-        """Upper bound of the memory of the grammar."""
+        """The maximum memory of the grammar, in bytes."""
         if self.failure is not None:
             return REFUSED_BYTES
         grown = int(self.masks_s * GROWTH_BYTES_PER_S)
@@ -82,7 +79,7 @@ class Compilation:
 
 
 def compiled(text: str, vocabulary: Vocabulary) -> CompiledGrammar:
-    """Compile a prepared grammar; raises InvalidGrammar."""
+    """Compile a prepared grammar. Raises InvalidGrammar."""
     matcher = LLMatcher(vocabulary.tokens, text, log_level=0, limits=parser_limits())
     began = time.thread_time()
     matcher.compute_bitmask()

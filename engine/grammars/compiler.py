@@ -1,9 +1,7 @@
-"""The compiler of grammars in a few threads: one grammar of each flow at a time, flows in turn.
+"""The compiler of grammars in a few threads, with one grammar of each flow at a time.
 
-So a flow with many grammars, or with slow grammars, keeps one thread busy and delays itself. While
-a thread compiles, the engine's own thread runs.
-
-Knows: threads, turns. Does not know: which grammars are kept (`cache.py`).
+Flows take turns, so a flow with many or slow grammars delays only itself. While a thread compiles,
+the engine's own thread runs.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ class _Job:
 
 
 class GrammarCompiler:
-    """Compiling threads, which start with the first grammar, and end with `close`."""
+    """The compiling threads, which start with the first grammar and end with `close`."""
 
     def __init__(
         self,
@@ -48,7 +46,7 @@ class GrammarCompiler:
         self._process = CheckProcess(vocabulary)
         self._checkers = [GrammarChecker(self._process, patience_s) for _ in range(num_threads)]
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()  # jobs by flow, in turn
+        self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()  # by flow, in turn
         self._busy: set[str] = set()  # flows with a grammar that is being compiled
         self._is_closed = False
 
@@ -66,13 +64,13 @@ class GrammarCompiler:
         return job.compilation
 
     def start_process(self) -> None:
-        """Start the process, so that it has read the vocabulary before the first grammar."""
+        """Start the process, so it reads the vocabulary before the first grammar."""
         self._process.start()
 
     def close(self) -> None:
-        """End the threads and the process; waiting grammars are never compiled.
+        """End the threads and the process, without compiling waiting grammars.
 
-        A thread that compiles cannot be ended; the call waits at most CLOSE_S for the thread.
+        A thread that compiles cannot be ended, so the call waits at most CLOSE_S for the thread.
         """
         with self._changed:
             self._is_closed = True
@@ -114,7 +112,6 @@ class GrammarCompiler:
             self._done(job)
 
     def _take(self) -> _Job | None:
-        """Wait for the next grammar of the flow whose turn it is; return None once closed."""
         with self._changed:
             while not self._is_closed:
                 flow = next((flow for flow in self._waiting if flow not in self._busy), None)

@@ -2,7 +2,7 @@
 
     bounds -> [own flow's cache] -> check, in another process -> compile, in a thread -> constraint
 
-Knows: the order of these stages. Does not know: sequences, or whose turn it is.
+A sequence waits in the queue until its constraint is ready.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class Grammars:
         cache: GrammarCache | None = None,
         step_time: StepTime | None = None,
     ) -> None:
-        """Compile grammars by `compiler`; without a compiler every grammar is refused."""
+        """Compile grammars by `compiler`. Without a compiler, every grammar is refused."""
         self._compiler = compiler
         self._cache = cache or GrammarCache()
         self._time = step_time or StepTime()
         self.masks = MaskThreads(next_step=self._time.next_step)
 
     def constraint_of(self, sampling: SamplingParams, flow: str) -> GrammarConstraint | None:
-        """Return the constraint of a flow's request; its grammar may not be compiled yet.
+        """Return the constraint of a flow's request, whose grammar may not be compiled yet.
 
-        Raises InvalidGrammar, and QueueFull if too many of the flow's grammars wait to be compiled,
-        or if its grammars in use take too much memory.
+        Raises InvalidGrammar. Raises QueueFull if too many of the flow's grammars wait, or if its
+        grammars in use take too much memory.
         """
         grammar = sampling.grammar
         if grammar is None:
@@ -65,11 +65,11 @@ class Grammars:
         return GrammarConstraint(compilation, flow, step_time=self._time)
 
     def forget(self, flow: str | None) -> None:
-        """Drop the grammars of a flow, or of all flows; grammars in use stay until their end."""
+        """Drop the grammars of a flow, or of all flows. Grammars in use stay until their end."""
         self._cache.forget(flow)
 
     def close(self) -> None:
-        """End the threads that make masks, and the threads and process that compile grammars."""
+        """End the threads that make masks, and the threads and process that compile."""
         self.masks.close()
         if self._compiler is not None:
             self._compiler.close()

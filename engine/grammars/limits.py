@@ -1,8 +1,8 @@
-"""Bounds of one grammar: the size of its text, the cost of its compilation and its masks.
+"""The bounds of one grammar: the size of its text, the cost of its compilation and its masks.
 
-The library's own limits stop most grammars that are too large, but not all: some JSON schemas keep
-it busy for hours, some take gigabytes, and some overflow its stack. So each grammar is first
-compiled in a separate process (`checker.py`).
+The library's own limits miss some grammars that are too large. Some JSON schemas keep it busy for
+hours, some take gigabytes, and some overflow its stack. Each grammar is therefore first compiled in
+a separate process (`checker.py`).
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from llguidance import LLParserLimits
 
 MAX_CHARS = 1 << 17  # maximum number of characters of a grammar's text
 CHECK_S = 1  # processor seconds to compile a grammar; one second more is tolerated
-PATIENCE_S = 20.0  # longest wait for a check's end, on a busy machine
-START_S = 120.0  # longest wait until the process has read the vocabulary, on a busy machine
-CLOSE_S = 5.0  # longest wait for a compiling thread, in seconds
+PATIENCE_S = 20.0  # maximum seconds of waiting for a check's end
+START_S = 120.0  # maximum seconds until the process has read the vocabulary
+CLOSE_S = 5.0  # maximum seconds of waiting for a compiling thread
 CHECK_BYTES = 512 << 20  # maximum address space of a checking worker, beside its vocabulary
-# Less than the stack of the engine's threads: a grammar that passes this check fits there too.
+# Less than the stack of the engine's threads, where a checked grammar must fit too.
 CHECK_STACK_BYTES = 1 << 20
 COMPILE_STACK_BYTES = 16 << 20
-# Bytes of compiled grammars. A grammar grows while its masks reach new states: with the kinds in
-# `benchmarks.engine.grammar_check`, by at most 64 MiB for each second spent on masks.
+# The bytes of compiled grammars. A grammar grows while its masks reach new parser states, by at
+# most 64 MiB for each second spent on masks (`benchmarks.engine.grammar_check`).
 LEAST_BYTES = 100_000  # minimum charge for a grammar; each takes 80 kB or more
 REFUSED_BYTES = 8192  # charge for a refused grammar: a digest and up to 4,000 bytes of error
 MAX_BYTES = 64 << 20  # size beyond which a grammar is compiled again
 FLOW_BYTES = 256 << 20
 ALL_BYTES = 1 << 30
 GROWTH_BYTES_PER_S = 100e6
-MASK_S = 0.1  # longest processor seconds for one mask; 20 to 100 us are usual
-# Processor seconds after which no further mask after a draft is begun. So a row's masks take little
-# longer than its first mask, even with drafts.
+MASK_S = 0.1  # maximum processor seconds for one mask; 20 to 100 us are usual
+# The processor seconds after which no further mask after a draft is begun. A row with drafts then
+# takes little longer than a row without drafts.
 AHEAD_S = 0.001
-# Seconds that Python's lock is held. Following a token takes some 5 us, or up to 0.1 ms with hard
-# grammars.
+# The seconds that Python's lock is held. Following a token takes some 5 us, or up to 0.1 ms with
+# hard grammars.
 STEP_S = 0.002  # seconds of all calls in a step
-LEAST_SHARE_S = 0.0001  # seconds of a flow's calls in a step, however many flows there are
+LEAST_SHARE_S = 0.0001  # minimum seconds of a flow's calls in a step
 LONGEST_S = 0.005  # seconds of one call; MOST_LONG successive longer calls end their request
 MOST_LONG = 3
-# after late tokens, rest 3 times as long as they took: late tokens get a quarter of the time
+# After late tokens, the threads rest 3 times as long, so late tokens get a quarter of the time.
 LATE_REST = 3
 MOST_FORCED = 256  # maximum number of forced tokens kept from one call, which may find 10,000s
 

@@ -1,22 +1,13 @@
-"""Threads that make token masks in parallel: the library releases Python's lock.
+"""The threads that make token masks in parallel, since the library releases Python's lock.
 
-While a thread works on a constraint, the constraint `is_busy`. A mask cannot be interrupted: a slow
-mask keeps its thread until the mask is made, and the step that asked for the mask goes on without
-it.
+A mask cannot be interrupted. A slow mask keeps its thread, and the step goes on without the mask.
 
-A free thread takes the masks of one sequence, from the flow with the fewest threads at work; equal
-flows take turns. It takes several sequences' masks if no other flow waits. No flow may have all
-threads. So however slow a flow's masks are, another flow does not wait for them while a thread is
-free, and otherwise waits at most for the masks that the threads are making.
+A free thread takes the masks of one sequence, from the flow with the fewest busy threads. No flow
+may have all threads, so a flow with slow masks does not delay other flows much.
 
-A constraint is behind if a step had no time to follow its tokens. It first follows these tokens,
-with Python's lock. One constraint catches up at a time, flows in turn; then no constraint may catch
+A constraint is behind if a step had no time to follow its tokens. A thread first follows these
+tokens, with Python's lock. One constraint catches up at a time. Afterwards no constraint may catch
 up for LATE_REST times as long.
-
-Waking a thread takes longer than most masks, so few threads are woken at first.
-
-Knows: threads, turns. Does not know: how a mask is made (`token_mask.py`), or how long a step
-waits.
 """
 
 from __future__ import annotations
@@ -34,13 +25,13 @@ from engine.grammars.limits import COMPILE_STACK_BYTES, LATE_REST
 from engine.sequences.token_constraint import TokenConstraint, WantedMasks
 
 MOST_THREADS = 8
-WOKEN = 2  # number of threads woken at once; waking a thread takes longer than most masks
+WOKEN = 2  # number of threads woken at once, since waking takes longer than most masks
 HELP_S = 0.001  # seconds after which all threads are woken, to help with slow masks
 
 
 @dataclass(eq=False, slots=True)
 class MaskBatch:
-    """Token masks that were requested together."""
+    """The token masks that were requested together."""
 
     left: int
     wake_all: Callable[[], None]
@@ -59,7 +50,7 @@ _Asked: TypeAlias = tuple[WantedMasks, MaskBatch]
 
 
 class MaskThreads:
-    """A `MaskMaker` whose threads start with the first mask, and end with `close`."""
+    """A `MaskMaker` whose threads start with the first mask and end with `close`."""
 
     def __init__(
         self,
@@ -68,9 +59,10 @@ class MaskThreads:
         next_step: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start one thread more than cores, up to `MOST_THREADS`; a flow may use all but one.
+        """Prepare one thread more than cores, up to `MOST_THREADS`.
 
-        `next_step` is called when the masks of a step are asked for.
+        A flow may use all but one thread. `next_step` is called when the masks of a step are
+        requested.
         """
         self._next_step = next_step
         self._monotonic = monotonic
@@ -80,14 +72,14 @@ class MaskThreads:
         self._most_of_a_flow = max(self._num_threads - 1, 1)
         self._threads: list[threading.Thread] = []
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[str, deque[_Asked]] = OrderedDict()  # masks by flow, in turn
+        self._waiting: OrderedDict[str, deque[_Asked]] = OrderedDict()  # by flow, in turn
         self._at_work: Counter[str] = Counter()  # number of busy threads by flow
         self._is_closed = False
 
     def make(self, wanted: Iterable[WantedMasks]) -> MaskBatch:
-        """Start making masks for constraints that are not busy; return without waiting.
+        """Start making masks for constraints that are not busy, without waiting.
 
-        A busy constraint stays in the earlier batch that asked for its masks.
+        A busy constraint stays in the earlier batch that requested its masks.
         """
         self._next_step()
         asked = [one for one in wanted if not one.constraint.is_busy]
@@ -102,7 +94,7 @@ class MaskThreads:
         return batch
 
     def close(self) -> None:
-        """End the threads after their current masks; waiting masks are never made."""
+        """End the threads after their current masks, without making waiting masks."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -155,7 +147,6 @@ class MaskThreads:
                 self._changed.notify()
 
     def _further(self, flow: str) -> _Asked | None:
-        """Return a flow's next masks if no other flow waits and their constraint is not behind."""
         with self._changed:
             waiting = self._waiting[flow]
             is_alone = len(self._waiting) == 1 and not self._is_closed
@@ -164,7 +155,6 @@ class MaskThreads:
             return waiting.popleft()
 
     def _take(self) -> tuple[str, _Asked] | None:
-        """Wait for the flow whose turn it is; return its first masks, or None if closed."""
         with self._changed:
             while not self._is_closed:
                 flow = self._next_flow()
@@ -178,7 +168,6 @@ class MaskThreads:
         return None
 
     def _next_flow(self) -> str | None:
-        """Return the first of the flows with the fewest threads; None if no flow may begin."""
         fewest, chosen = self._most_of_a_flow, None
         for flow, waiting in self._waiting.items():
             at_work = self._at_work[flow]
@@ -187,13 +176,11 @@ class MaskThreads:
         return chosen
 
     def _may_begin(self, waiting: deque[_Asked]) -> bool:
-        """Return whether the first waiting constraint may begin: late tokens may have to wait."""
         if not waiting or not waiting[0][0].constraint.is_behind:
             return bool(waiting)
         return not self._catches_up and self._monotonic() >= self._late_at
 
     def _rest(self) -> float | None:
-        """Return the seconds until a waiting constraint may catch up; None: no constraint waits."""
         rest = self._late_at - self._monotonic()
         is_late = any(one and one[0][0].constraint.is_behind for one in self._waiting.values())
         return rest if rest > 0 and is_late else None

@@ -1,11 +1,8 @@
 """A client's grammar as the text that the library compiles.
 
 Lark and GBNF may contain a grammar of another kind: `%grammar ["regex", "[a-z]+"]`. The Lark of a
-tool is read as the set of its texts, because the texts are escaped within a JSON argument, and
-because a lexer could take longer terminals than the client means.
-
-Knows: the kinds of grammars, and how each is converted to the library's form. Does not know:
-whether grammars compile (`check_process.py`), or tokens.
+tool is read as the set of its texts, because they are escaped within a JSON argument. A lexer could
+also take longer terminals than the client means.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from engine.grammars.syntax.lark import lark_of, regex_of
 from engine.grammars.syntax.lark_reader import START, rules_of_lark
 from engine.link.messages import Grammar
 
-# Lark parts that may contain "%json" without being a schema: strings, regexes, comments.
+# The parts of Lark that may contain "%json" without a JSON schema: strings, regexes, comments.
 _LARK = re.compile(
     r'"(?:\\.|[^"\\\n])*"|//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/|%(?P<what>json|grammar|pattern)\b\s*'
 )
@@ -43,7 +40,7 @@ _Library = dict[str, object]  # a grammar in the library's own form
 
 
 def prepared(grammar: Grammar) -> str:
-    """Return the grammar in the library's own form; raises UnsoundGrammar."""
+    """Return the grammar in the library's own form. Raises UnsoundGrammar."""
     try:
         whole, parts = _Preparation().whole(grammar)
     except RecursionError as error:
@@ -56,7 +53,6 @@ class _Preparation:
         self._parts: list[_Library] = []  # grammars that other grammars refer to by name
 
     def whole(self, grammar: Grammar) -> tuple[_Library, list[_Library]]:
-        """Return the grammar, and the named grammars that are its parts."""
         return self._whole(grammar), self._parts
 
     def _whole(self, grammar: Grammar) -> _Library:
@@ -73,13 +69,11 @@ class _Preparation:
                 return {"lark_grammar": self._with_parts(grammar.text)}
 
     def _rules(self, gbnf: str) -> Rules:
-        """Read the rules, and the rules of embedded grammars."""
         others: Rules = {}
         rules = rules_of(gbnf, lambda value: self._within(_grammar(value), others))
         return rules | others
 
     def _within(self, grammar: Grammar, rules: Rules) -> Expression:
-        """Return an embedded grammar as an expression; add its rules to `rules`."""
         match grammar.kind:
             case "regex":
                 return _of_regex(grammar.text)
@@ -102,9 +96,9 @@ class _Preparation:
     def _clients_lark(self, lark: str, rules: Rules) -> Expression:
         """Read a client's Lark as the set of its texts, as Lark itself does.
 
-        Two kinds of Lark are left to the library's lexer: grammars with parts that only the library
-        has, and grammars that ignore blanks. If blanks are ignored and terminals are read as texts,
-        each name could go on as the next name, and a mask would take too long.
+        The library's lexer reads grammars with parts that only the library has, and grammars that
+        ignore blanks. If blanks were ignored in texts, each name could go on as the next name, and
+        a mask would take too long.
         """
         if "%ignore" not in lark:
             with suppress(UnsoundGrammar):
@@ -114,9 +108,8 @@ class _Preparation:
     def _with_parts(self, lark: str) -> str:
         """Return the grammar with its JSON schemas (`%json {...}`) converted for the library.
 
-        A part of another kind (`%grammar [...]`) is replaced by a name, and a pattern (`%pattern
-        "..."`) by a regular expression of the texts that contain it, from which terminals can be
-        made.
+        A part of another kind (`%grammar [...]`) is replaced by a name. A pattern (`%pattern
+        "..."`) is replaced by a regular expression of the texts that contain it.
         """
         pieces, end, decoder = list[str](), 0, json.JSONDecoder()
         while (found := _LARK.search(lark, end)) is not None:
@@ -149,7 +142,6 @@ class _Preparation:
 
 
 def _added(rules: Rules, more: Rules, root: str) -> Rule:
-    """Add the rules `more` under new names; return a reference to their `root`."""
     names = f"{len(rules)} "
     rules |= renamed(more, names)
     return Rule(names + root)
@@ -169,7 +161,6 @@ def _of_regex(regex: str) -> Expression:
 
 
 def _beginnings(schema: JsonValue) -> Ranges:
-    """Return the characters that can begin a value of the JSON schema."""
     kinds = schema.get("type") if isinstance(schema, dict) else None
     begins = _BEGINS.get(kinds) if isinstance(kinds, str) else None
     return tuple((ord(char), ord(char)) for char in begins or "".join(_BEGINS.values()))

@@ -1,11 +1,8 @@
 """The time of a step in which grammars may hold Python's lock, shared by flows.
 
-The library makes masks without the lock, but needs the lock to follow a token and to find forced
-tokens: whichever thread calls, the whole step waits. So the time of each call is charged to its
-flow. Tokens beyond the flow's share of STEP_S are followed later, by the threads that make masks
-(`mask_threads.py`).
-
-Knows: flows and seconds. Does not know: what the time is used for (`token_mask.py`).
+The library makes masks without the lock, but needs the lock to follow tokens. The whole step waits
+for such a call, whichever thread makes it. Each call's time is therefore charged to its flow.
+Tokens beyond the flow's share of STEP_S are followed later (`mask_threads.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from engine.grammars.limits import LEAST_SHARE_S, STEP_S
 
 
 class StepTime:
-    """The time of the current step; approximate, since threads add to it without a lock."""
+    """The time of the current step, which is approximate, since threads share it without a lock."""
 
     def __init__(self, step_s: float = STEP_S) -> None:
         """Divide `step_s` seconds of each step among the flows."""
@@ -36,10 +33,10 @@ class StepTime:
         return self._total < self._step_s and self._spent[flow] + needs < self._share
 
     def may_draft(self, flow: str, needs: float) -> bool:
-        """Return whether an optional call fits: it must leave half of the flow's share unused."""
+        """Return whether an optional call fits and leaves half of the flow's share."""
         return self.may(flow, needs + self._share / 2)
 
     def spend(self, flow: str, seconds: float, *, is_late: bool = False) -> None:
-        """Count a call of a flow. A late call counts for its flow only, not for the step."""
+        """Count a call of a flow. A late call counts only for its flow, not for the step."""
         self._spent[flow] += seconds
         self._total += 0.0 if is_late else seconds

@@ -1,17 +1,13 @@
 """A grammar that constrains the next token of a sequence.
 
-A mask takes some 20 to 100 us, in a thread beside the engine's (`mask_threads.py`). A grammar whose
-masks take much longer, or whose tokens take long to follow, ends its own request. The engine's
-thread follows a token at once while the flow has time in the step (`step_time.py`); otherwise the
-token waits, and is followed before the next mask is made.
+A mask takes some 20 to 100 us, in a thread beside the engine's. A grammar whose masks or tokens
+take much longer ends its own request. The engine's thread follows a token at once while the flow
+has time in the step (`step_time.py`). Otherwise the token is followed before the next mask.
 
-Masks after drafts are made by a copy of the matcher; copying takes some 3 us. Rolling back the
-matcher would be no cheaper, and may be wrong: after a rollback, the library (1.9) takes a cached
-mask for the mask of the new place, and it refuses rollbacks for grammars with `max_tokens` or
-`stop`. An error of a copy stays in the copy. An error of the lexer, which all copies share, means
-that the grammar has grown too large, and ends all its sequences (`compilation.py`).
-
-Knows: the library's matcher. Does not know: how grammars are compiled (`grammars.py`), or rows.
+A copy of the matcher makes the masks after drafts, which takes some 3 us. Rolling back the matcher
+may be wrong: the library (1.9) then takes a cached mask for the mask of the new place. An error of
+a copy stays in the copy. All copies share an error of the lexer, which means that the grammar has
+grown too large and ends all its sequences.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from engine.grammars.step_time import StepTime
 from engine.grammars.vocabulary import WORD_BITS
 from engine.sequences.token_constraint import Bitmask, Drafts, TokenConstraint
 
-FADES = 0.9  # factor on the remembered longest time after each call
+FADES = 0.9  # factor on the remembered maximum time after each call
 
 
 class GrammarConstraint(TokenConstraint):
@@ -45,10 +41,10 @@ class GrammarConstraint(TokenConstraint):
         ahead_s: float = AHEAD_S,
         step_time: StepTime | None = None,
     ) -> None:
-        """Constrain by a compilation. A mask that takes over `mask_s` seconds is the last.
+        """Constrain by a compilation.
 
-        Once `ahead_s` have passed, no further mask after a draft is begun. Without `step_time`, the
-        time within a step is not limited.
+        A mask that takes over `mask_s` seconds is the last. Once `ahead_s` have passed, no further
+        mask after a draft is begun. Without `step_time`, the time within a step is not limited.
         """
         self.flow = flow
         self._compilation = compilation
@@ -62,7 +58,7 @@ class GrammarConstraint(TokenConstraint):
         self._drafts: Drafts = ()
         self._time = step_time
         self._behind = deque[int]()  # tokens of the sequence that wait to be followed
-        self._num_long = 0  # successive tokens that took too long
+        self._num_long = 0  # number of successive tokens that took too long
         self._forced = deque[int]()  # next tokens without an alternative, if they were found
         self._error: EngineError | None = None
 
@@ -78,7 +74,7 @@ class GrammarConstraint(TokenConstraint):
 
     @property
     def is_over(self) -> bool:
-        """True if the grammar is complete: only an end of sequence may follow."""
+        """True if the grammar is complete, so that only an end of sequence may follow."""
         matcher = self._matcher
         if matcher is None or self._behind:
             return False
@@ -91,18 +87,18 @@ class GrammarConstraint(TokenConstraint):
 
     @property
     def error(self) -> EngineError | None:
-        """Reason why the sequence cannot continue; None if it can."""
+        """The error that stops the sequence, or None."""
         return self._error or self._compilation.error
 
     def allowed(self) -> Bitmask:
-        """Return the mask of allowed next tokens; ends of sequence are allowed at a possible end.
+        """Return the mask of allowed next tokens, including ends of sequence at a possible end.
 
-        Valid until `advance`: the next mask is written over it.
+        The mask is valid until `advance`, because the next mask overwrites it.
         """
         return self.allowed_after(())[0]
 
     def allowed_after(self, drafts: Drafts) -> tuple[Bitmask, ...]:
-        """Return the masks of the next token and after drafts, as far as they are made.
+        """Return the available masks of the next token and after drafts.
 
         If there are no masks yet, they are made here, for about `ahead_s`.
         """
@@ -117,11 +113,10 @@ class GrammarConstraint(TokenConstraint):
         return self._masks[: 1 + fitting]
 
     def forced(self) -> Drafts:
-        """Return the next tokens that the grammar forces; () if their tokenization is ambiguous.
+        """Return the next tokens that the grammar forces, or () if their tokenization is ambiguous.
 
-        This takes 1 to 2 us if nothing is forced, some 20 to 40 us if tokens are, and longer for
-        thousands of tokens. So found tokens are kept, and a flow without time left in the step
-        finds no more.
+        The call takes 1 to 2 us if no token is forced, and some 20 to 40 us otherwise. Found tokens
+        are kept. A flow without time left in the step finds no more.
         """
         if not (self._forced or self._behind) and self._may_find():
             self._forced = self._find_forced()
@@ -140,13 +135,13 @@ class GrammarConstraint(TokenConstraint):
         began = clock()
         self._own().consume_token(token_id)
         took = clock() - began
-        # or the grammar is not slow: then the thread was waiting
+        # The thread was waiting if the grammar is not slow.
         if took > LEAST_SHARE_S and not compilation.is_slow:
             compilation.is_slow, took = True, LEAST_SHARE_S
         self._followed(took)
 
     def catch_up(self) -> float:
-        """Follow the tokens that wait; return the seconds that this took."""
+        """Follow the waiting tokens. Return the seconds that this took."""
         took = 0.0
         while self._behind and self._error is None:
             began = time.thread_time()
@@ -188,7 +183,6 @@ class GrammarConstraint(TokenConstraint):
         return self._matcher
 
     def _grow(self, num_masks: int) -> None:
-        """Make the buffer large enough for `num_masks` masks."""
         if len(self._words) < num_masks:
             assert self._compilation.grammar is not None
             num_tokens = self._compilation.grammar.vocabulary.tokens.vocab_size
@@ -210,7 +204,6 @@ class GrammarConstraint(TokenConstraint):
         return self._mask(0)
 
     def _masks_after(self, before: Bitmask, drafts: Drafts) -> Iterator[Bitmask]:
-        """Make masks after drafts, while the drafts are allowed and time is left."""
         if not drafts or self._error is not None:
             return
         copied = began = time.thread_time()
@@ -230,7 +223,7 @@ class GrammarConstraint(TokenConstraint):
             copied = time.thread_time()
 
     def _write_mask(self, matcher: LLMatcher, number: int) -> float:
-        """Compute a mask, mostly without Python's lock; return the processor seconds it took."""
+        """Compute a mask, mostly without Python's lock. Return its processor seconds."""
         num_bytes = self._words.strides[0]
         began = time.thread_time()
         matcher.unsafe_compute_mask_ptr(self._address + number * num_bytes, num_bytes)

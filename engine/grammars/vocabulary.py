@@ -1,10 +1,8 @@
 """A model's tokens, read by the grammar library from the model's directory.
 
 The library takes every added token in angle brackets for a special token, which no text may have.
-But Gemma's added tokens include HTML tags, which are plain text, and a JSON string could not have
-them. So added tokens that are text are shown to the library as ordinary tokens.
-
-Knows: `tokenizer.json`. Does not know: how texts are tokenised (the gateway does that).
+But Gemma's added tokens include HTML tags, which are plain text. Added tokens that are text are
+therefore shown to the library as ordinary tokens.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ class Vocabulary:
 
     @property
     def num_words(self) -> int:
-        """Number of words of a mask, for the model's logits."""
+        """The number of words of a mask, for the model's logits."""
         return -(-self.num_logits // WORD_BITS)
 
 
@@ -48,15 +46,15 @@ class _File(msgspec.Struct):
 
 
 class NoVocabulary(ValueError):
-    """The model's directory has no usable vocabulary."""
+    """An error: the model's directory has no usable vocabulary."""
 
 
 def read_vocabulary(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, ...]) -> Vocabulary:
-    """Read the vocabulary of a model with `vocab_size` logits; raises NoVocabulary.
+    """Read the vocabulary of a model with `vocab_size` logits.
 
-    Reading holds Python's lock for 1 to 2 s with 150,000 tokens, so the vocabulary is read before
-    the engine serves. If the model has more logits than tokens, the further logits are never
-    allowed. With fewer logits, masks end with the last logit.
+    Raises NoVocabulary. Reading holds Python's lock for 1 to 2 s with 150,000 tokens, so it happens
+    before the engine serves. Logits beyond the tokens are never allowed. With fewer logits, masks
+    end with the last logit.
     """
     path = model_dir / TOKENIZER_FILE
     if not path.is_file():
@@ -79,7 +77,7 @@ def _read(path: Path, vocab_size: int, eos: list[int]) -> LLTokenizer:
 
 
 def _with_text_as_text(path: Path) -> str | None:
-    """Return the tokenizer file without added tokens that are text; None if no token is text."""
+    """Return the tokenizer file without added tokens that are text, or None if none is text."""
     data = read_file(path)
     try:
         file = decode(data, _File)
@@ -96,7 +94,6 @@ def _with_text_as_text(path: Path) -> str | None:
 
 
 def _is_text(token: dict[str, Any], marks: TokenMarks, vocabulary: dict[str, int]) -> bool:
-    """Return whether an added token is text in angle brackets that the vocabulary has too."""
     content, is_special = token.get("content", ""), token.get("special") is True
     if not is_in_angles(content) or vocabulary.get(content) != token.get("id"):
         return False

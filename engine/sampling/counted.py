@@ -1,14 +1,12 @@
-"""Bookkeeping of the tokens that are counted on the device for penalties, by batch slot.
+"""The tokens that are counted on the device for penalties, by batch slot.
 
-A row counts the tokens before the token that it samples; only the device may know the last counted
-token. A row that verifies drafts samples a token after each draft, and counts the drafts before it:
+A row counts the tokens before the token that it samples, of which only the device may know the
+last. A row that verifies drafts samples a token after each draft, and counts the drafts before it:
 
     tokens     ... t | d d d            t is counted for good, each d only within this step
     accepted   ... t   d d | s          the next row counts the drafts up to s, and s
 
 Rejected drafts are never counted, since the next row begins before them.
-
-Knows: rows, positions. Does not know: tables (`tables.py`), or which rows have penalties.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class CountedTokens:
-    """Number of counted tokens, and the drafts after these tokens, by batch slot."""
+    """The number of counted tokens, and the drafts after these tokens, by batch slot."""
 
     def __init__(self, num_batch_slots: int) -> None:
         self._counts = np.zeros(num_batch_slots, np.int64)
@@ -38,14 +36,17 @@ class CountedTokens:
             self._counts[one.batch_slot] = one.num_tokens
 
     def lacking(self, batch_slots: Ints, ends: Ints) -> Flags:
-        """Return which rows, whose tokens end at `ends`, have a last token that is not counted."""
+        """Return which rows have a last token that is not counted.
+
+        The rows' tokens end at `ends`.
+        """
         return ends > self._counts[batch_slots]
 
     def accepted(self, batch_slots: Ints, ends: Ints) -> tuple[Ints, Ints]:
         """Return batch slots and ids of accepted drafts that are not counted.
 
-        These are the tokens before the last token of rows that end at `ends`. Raises RuntimeError
-        if such a token was no draft.
+        The drafts precede the last tokens of rows that end at `ends`. Raises RuntimeError if such a
+        token was no draft.
         """
         missing = ends - 1 - self._counts[batch_slots]
         slots, ids = list[int](), list[int]()
@@ -59,7 +60,7 @@ class CountedTokens:
         return np.array(slots, np.int64), np.array(ids, np.int64)
 
     def launched(self, rows: Sequence[Row]) -> None:
-        """Record that all tokens up to the rows' ends are counted; keep the drafts after them."""
+        """Record that all tokens up to the rows' ends are counted, and keep later drafts."""
         drafted = follow_drafts(rows)
         firsts = [row for row, is_drafted in zip(rows, drafted, strict=True) if not is_drafted]
         self._counts[[row.batch_slot for row in firsts]] = [row.end for row in firsts]
@@ -82,7 +83,7 @@ def follow_drafts(rows: Sequence[Row]) -> Flags:
 
 
 def drafts_before(rows: Sequence[Row], follows: Flags) -> tuple[Ints, Ints]:
-    """Return the drafts before each row: for every draft the index of the row, and the id."""
+    """Return each draft before the rows, as the index of a row and the draft's id."""
     indices, ids, drafts = list[int](), list[int](), list[int]()
     for index in np.flatnonzero(follows).tolist():
         drafts = [*(drafts if follows[index - 1] else []), _last_id(rows[index])]
@@ -92,5 +93,4 @@ def drafts_before(rows: Sequence[Row], follows: Flags) -> tuple[Ints, Ints]:
 
 
 def _last_id(row: Row) -> int:
-    """Return the token at the end of a row."""
     return int(np.frombuffer(row.token_ids, np.int32)[row.num_new - 1])

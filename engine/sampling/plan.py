@@ -1,7 +1,7 @@
 """The plan to sample the rows of one step, as data.
 
-Host and device use the same records: `A` is numpy's array or torch's tensor, and `on_device` copies
-a whole plan to the device at once.
+Host and device use the same records, where `A` is numpy's array or torch's tensor. `on_device`
+copies a whole plan to the device at once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ SAMPLED = -1
 
 @dataclass(frozen=True, slots=True)
 class Randomness(Generic[A]):
-    """Keys and temperatures of all R rows of a step; temperature 0 takes the most likely token.
+    """The noise keys and temperatures of all R rows of a step.
 
-    `keys` (R, 2) int32, `temperature` (R,) float32.
+    Temperature 0 takes the most likely token. `keys` (R, 2) int32, `temperature` (R,) float32.
     """
 
     keys: A
@@ -34,9 +34,9 @@ class Randomness(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Filters(Generic[A]):
-    """K rows sampled from their most likely tokens: `rows` and `top_k` (K,) int64.
+    """The K rows sampled from their most likely tokens: `rows` and `top_k` (K,) int64.
 
-    `temperature`, `top_p` and `log_min_p` (K,) float32.
+    `temperature`, `top_p` and `log_min_p` are (K,) float32.
     """
 
     rows: A
@@ -48,12 +48,12 @@ class Filters(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Penalties(Generic[A]):
-    """K rows with a penalty.
+    """The K rows with a penalty.
 
-    `rows`, `batch_slots` (K,) int64; the penalties (K,) float32. The last tokens of P rows
-    (`uncounted_rows` and `uncounted_slots`, (P,) int64) and Q accepted drafts (`accepted_slots` and
-    `accepted_ids`, (Q,) int64) are not counted yet. `draft_ids` (D,) int64 count only for the rows
-    at the indices `draft_rows` (D,) int64 among the K.
+    `rows` and `batch_slots` are (K,) int64, the penalties (K,) float32. The last tokens of P rows
+    (`uncounted_rows` and `uncounted_slots`, (P,) int64) are not counted yet. Q accepted drafts
+    (`accepted_slots` and `accepted_ids`, (Q,) int64) are not counted yet either. `draft_ids` (D,)
+    int64 count only for the rows at the indices `draft_rows` (D,) int64 among the K.
     """
 
     rows: A
@@ -71,9 +71,9 @@ class Penalties(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Edits(Generic[A]):
-    """K rows with changes of single logits, which the tables list by batch slot.
+    """The K rows with changes of single logits, which the tables list by batch slot.
 
-    `rows`, `batch_slots` (K,) int64. `most`: length of the longest list.
+    `rows` and `batch_slots` are (K,) int64. `most` is the length of the longest list.
     """
 
     rows: A
@@ -83,9 +83,9 @@ class Edits(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Masks(Generic[A]):
-    """K rows with a mask of allowed tokens: `rows` (K,) int64.
+    """The K rows with a mask of allowed tokens: `rows` (K,) int64.
 
-    `words` (K, W) int32: a bit for each token of the vocabulary, from the first word's lowest bit.
+    `words` (K, W) int32 have a bit for each token, from the first word's lowest bit.
     """
 
     rows: A
@@ -94,10 +94,10 @@ class Masks(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class WantedLogprobs(Generic[A]):
-    """L rows that report log-probabilities: `rows` (L,) int64.
+    """The L rows that report log-probabilities: `rows` (L,) int64.
 
-    `counts`: the number of likeliest tokens that each row reports. `given` (L,) int64: the token
-    that each row reports with its rank, or `SAMPLED` for the sampled token. None: all report the
+    `counts` are the numbers of likeliest tokens that the rows report. `given` (L,) int64 are the
+    tokens that the rows report with their ranks, or `SAMPLED`. Without `given`, all rows report the
     sampled token.
     """
 
@@ -107,13 +107,13 @@ class WantedLogprobs(Generic[A]):
 
     @property
     def most(self) -> int:
-        """Largest number of likeliest tokens that a row reports."""
+        """The maximum number of likeliest tokens that a row reports."""
         return max(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingPlan(Generic[A]):
-    """Plan to sample every row of a step; a part that no row needs is None.
+    """The plan to sample every row of a step. A part that no row needs is None.
 
     First the lists and counts of the `new` requests are written to the tables.
     """
@@ -133,7 +133,7 @@ DevicePlan = SamplingPlan[Tensor]
 
 
 def on_device(plan: HostPlan, device: torch.device) -> DevicePlan:
-    """Copy the plan to the device, as tensors."""
+    """Copy the plan to the device as tensors."""
     tensors = iter(to_device(list(_arrays(plan)), device))
     return cast(DevicePlan, _replaced(plan, tensors))
 
@@ -147,7 +147,6 @@ def _arrays(part: Any) -> Iterator[HostArray]:
 
 
 def _replaced(part: Any, tensors: Iterator[Tensor]) -> Any:
-    """Copy a record, replacing its arrays by `tensors` in the order of `_arrays`."""
     return type(part)(*(_replacement(item, tensors) for item in _items(part)))
 
 

@@ -1,9 +1,8 @@
 """The planner, which prepares a step's sampling before its logits are computed.
 
 Rows are grouped by their sampling options, and an option that no row uses costs nothing. A
-request's options are read once, when it takes its batch slot; the lists that the device needs are
-written to tables there (`tables`). Later steps only name batch slots, so a row's cost does not
-depend on its options.
+request's options are read once, when it takes its batch slot. Later steps only name batch slots, so
+a row's cost does not depend on its options.
 """
 
 from __future__ import annotations
@@ -48,9 +47,10 @@ MASK_BITS = 32  # bits of a word of a mask
 
 
 class Planner:
-    """Planner for one model. `fresh_seed` returns 64 bits for rows without a seed.
+    """A planner for one model.
 
-    A plan changes later plans only after a call of `launched`. Used by one thread only.
+    `fresh_seed` returns 64 bits for rows without a seed. A plan changes later plans only after a
+    call of `launched`. Used by one thread only.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class Planner:
     def plain(
         self, rows: Sequence[Row], *, are_masked: bool = False
     ) -> Randomness[HostArray] | None:
-        """Plan `rows` as one group; None if a row needs more than a plain sample.
+        """Plan `rows` as one group, or return None if a row needs more than a plain sample.
 
-        A plain sample is drawn from all tokens, or is the likeliest token. `are_masked`: rows with
-        masks count as plain.
+        A plain sample is drawn from all tokens, or is the likeliest token. With `are_masked`, rows
+        with masks count as plain.
         """
         self.params.write(_new(rows))
         asked = self._asked(rows)
@@ -98,7 +98,7 @@ class Planner:
         return Masks(masked, words)
 
     def plan(self, rows: Sequence[Row], allowed: Sequence[Bitmask | None] = ()) -> HostPlan:
-        """Plan the sampling of each of `rows`; `allowed` as in `masks`."""
+        """Plan the sampling of each of `rows`. `allowed` is as in `masks`."""
         batch_slots, new = _batch_slots(rows), _new(rows)
         self.params.write(new)
         self._counted.restart(new)
@@ -168,8 +168,7 @@ class Planner:
 def noise_key(seed: int, position: int) -> tuple[int, int]:
     """Make two int32 words of noise key for the token sampled at `position`.
 
-    A seeded sequence draws the same noise with any batch, with any division of its prompt, and
-    after preemption.
+    A seeded sequence draws the same noise in any batch, and after preemption.
     """
     digest = xxhash.xxh3_64_digest(struct.pack("<QQ", seed & SEED_MASK, position))
     first, second = struct.unpack("<ii", digest)
@@ -200,7 +199,6 @@ def _lengths(rows: Sequence[Row]) -> npt.NDArray[np.int64]:
 
 
 def _banning(asked: Asked, given: Sequence[Row]) -> Rows:
-    """Return rows that have fewer than `min_tokens` tokens."""
     rows = _rows(asked, BANNING)
     if not len(rows):
         return rows
@@ -237,10 +235,8 @@ def _wanted(asked: Asked, given: Sequence[Row]) -> WantedLogprobs[HostArray] | N
 
 
 def _count_scored(rows: Sequence[Row]) -> int:
-    """Count the scored rows, which are the last rows of a step."""
     return sum(1 for _ in takewhile(lambda row: row.kind is SCORE, reversed(rows)))
 
 
 def _next_id(row: Row) -> int:
-    """Return the token after the last token of a scored row."""
     return int(np.frombuffer(row.next_ids, np.int32)[row.num_new - 1])

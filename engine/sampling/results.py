@@ -25,11 +25,11 @@ def normalised(logits: Tensor, wanted: WantedLogprobs[Tensor]) -> Tensor:
 
 
 def report(logprobs: Tensor, tokens: Tensor, wanted: WantedLogprobs[Tensor]) -> tuple[Tensor, ...]:
-    """Report from `logprobs` (L, V); `tokens` (R,) are the sampled tokens of all rows.
+    """Report from `logprobs` (L, V) for the sampled `tokens` (R,) of all rows.
 
-    Return int32, floats as their bits: the log-probabilities of the reported tokens (L,), of the M
-    likeliest tokens (L, M), and the ids of these (L, M). With `wanted.given`, also the ranks (L,)
-    of the reported tokens.
+    Return int32, floats as their bits. The results are the log-probabilities of the reported tokens
+    (L,), of the M likeliest tokens (L, M), and their ids (L, M). With `wanted.given`, the ranks
+    (L,) of the reported tokens follow.
     """
     told, given = tokens[wanted.rows], wanted.given
     if given is not None:
@@ -82,7 +82,6 @@ def _unpack_report(packed: Packed, wanted: WantedLogprobs[HostArray]) -> dict[in
 
 
 def _ranks(packed: Packed, wanted: WantedLogprobs[HostArray]) -> list[int | None]:
-    """Return the rank of each reported prompt token."""
     if wanted.given is None:
         return [None] * len(wanted.counts)
     is_given = (wanted.given != SAMPLED).tolist()
@@ -91,9 +90,9 @@ def _ranks(packed: Packed, wanted: WantedLogprobs[HostArray]) -> list[int | None
 
 @dataclass(frozen=True, slots=True)
 class LaunchedSample:
-    """A step's samples, being copied to the host; implements `Launched`.
+    """The samples of a step, being copied to the host.
 
-    `tokens` (R,) int64, on the device.
+    Implements `Launched`. `tokens` (R,) int64 are on the device.
     """
 
     transfer: HostCopy
@@ -102,5 +101,5 @@ class LaunchedSample:
     tokens: Tensor
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step; return one `Sampled` per row, in order."""
+        """Wait for the step. Return one `Sampled` per row, in order."""
         return unpack(self.transfer.wait(), self.num_rows, self.wanted)

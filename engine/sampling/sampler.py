@@ -1,4 +1,4 @@
-"""Sampling of every row's next token from logits, without waiting for the device.
+"""The sampling of every row's next token from logits, without waiting for the device.
 
     logits -> finite? -> log-probabilities -> penalties -> biases -> bans -> any token left?
            -> constraints -> any token allowed? -> filters -> draw -> one copy to the host
@@ -28,7 +28,7 @@ BITS = 8  # bits of a byte
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Sampler for one model, with the device's operations."""
+    """A sampler for one model, with the device's operations."""
 
     planner: Planner
     ops: Ops
@@ -42,12 +42,12 @@ class Sampler:
         inputs: Tensor,
         allowed: Sequence[Bitmask | None] = (),
     ) -> LaunchedSample:
-        """Sample a token for each of `rows`, given `logits` (R, V), contiguous.
+        """Sample a token for each of `rows`, given `logits` (R, V), contiguous, which it changes.
 
-        `inputs` (R,) int64 are the tokens before the logits; `allowed` are the masks of the
-        constrained rows, in order. Changes `logits`. A row yields no token if a logit is not
-        finite, or if its options exclude all tokens; other rows are not affected. A row that
-        samples several tokens is in `rows` once for each sampled token, cut before this token.
+        `inputs` (R,) int64 are the tokens before the logits. `allowed` are the masks of the
+        constrained rows, in order. A row yields no token if a logit is not finite, or if its
+        options exclude all tokens. A row that samples several tokens is in `rows` once for each
+        sampled token.
         """
         draw = self.planner.plain(rows, are_masked=bool(allowed))
         if draw is None:
@@ -68,11 +68,10 @@ class Sampler:
         tokens: Tensor,
         finite: Tensor,
     ) -> LaunchedSample:
-        """Sample the rows with masks again; `draw` has sampled all rows as if without masks.
+        """Sample the rows with masks again, after `draw` sampled all rows without masks.
 
-        Changes the results of `draw`, `tokens` (R,) int64 and `finite` (R,) int32. The device
-        computes little here, since it waited for the host: the host checks whether a mask allows
-        any token, and rows without masks are not computed.
+        Changes the results of `draw`, `tokens` (R,) int64 and `finite` (R,) int32. The host checks
+        whether a mask allows any token, because the device waited for the host.
         """
         host = self.planner.masks(rows, allowed)
         verdicts = np.where(host.words.any(axis=1), 1, NOT_ALLOWED).astype(np.int32)
@@ -87,7 +86,7 @@ class Sampler:
 
     @torch.inference_mode()
     def warm_up(self, vocabulary: int, device: torch.device, dtype: torch.dtype) -> None:
-        """Run filters and penalties once, so that no request must wait for their compilation.
+        """Run filters and penalties once, so no request must wait for their compilation.
 
         Captured steps do not contain these kernels. Logits have `dtype`, or float32 after changes
         of single logits.
@@ -128,7 +127,6 @@ class Sampler:
         return LaunchedSample(HostCopy(packed), len(rows), host_plan.wanted, tokens)
 
     def _adjust(self, logits: Tensor, plan: DevicePlan) -> None:
-        """Apply penalties, biases and bans to `logits` (R, V) in place."""
         if plan.penalties is not None:
             asked = plan.penalties
             strengths = asked.presence, asked.frequency, asked.repetition
@@ -140,7 +138,6 @@ class Sampler:
             self.tables.ban(logits, plan.bans)
 
     def _choose(self, logits: Tensor, plan: DevicePlan) -> Tensor:
-        """Sample a token for every row of `logits` (R, V), (R,) int64."""
         if plan.filters is not None:
             asked = plan.filters
             limits = asked.top_k, asked.top_p, asked.log_min_p
@@ -158,7 +155,7 @@ def keep_allowed(logits: Tensor, masks: Masks[Tensor]) -> None:
 def ruled_out(words: Tensor, logits: Tensor) -> Tensor:
     """Return which tokens of `logits` (R, V) the masks (K, W) int32 forbid, (K, V) bool.
 
-    Each bit becomes a byte, the smallest type that can be shifted: 8 MB for 64 rows.
+    Each bit becomes a byte, the smallest type that can be shifted.
     """
     bits = torch.arange(BITS, dtype=torch.uint8, device=logits.device)
     spread = words.view(torch.uint8)[:, :, None] >> bits & 1
@@ -166,7 +163,7 @@ def ruled_out(words: Tensor, logits: Tensor) -> Tensor:
 
 
 def all_finite(logits: Tensor) -> Tensor:
-    """Return whether each row of `logits` (R, V) has neither NaN nor infinity, (R,) bool."""
+    """Return whether each row of `logits` (R, V) has only finite numbers, (R,) bool."""
     least, greatest = logits.aminmax(dim=-1)  # both are NaN if any logit is NaN
     return least.isfinite() & greatest.isfinite()
 
@@ -174,6 +171,6 @@ def all_finite(logits: Tensor) -> Tensor:
 def leaves_a_token(adjusted: Tensor) -> Tensor:
     """Return whether the largest logit of each row of `adjusted` (R, V) is finite, (R,) bool.
 
-    The largest logit is not finite if all tokens are excluded, or if a logit is NaN or infinity.
+    It is not finite if all tokens are excluded, or if a logit is not finite.
     """
     return adjusted.amax(dim=-1).isfinite()  # NaN if any logit is NaN

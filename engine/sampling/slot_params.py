@@ -1,6 +1,6 @@
 """The sampling parameters of each batch slot's request, written when the request gets the slot.
 
-So a step reads a few numbers per row, whatever options the request has.
+A step therefore reads a few numbers per row, whatever options the request has.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy.typing as npt
 from engine.link.messages import SamplingParams
 from engine.step import NewRequest
 
-# A lower temperature counts as 0: the likeliest token wins anyway, and a division may overflow.
+# A lower temperature counts as 0. The likeliest token wins anyway, and a division may overflow.
 GREEDY_TEMPERATURE = 1e-5
 NO_TOP_P = 2.0  # above every cumulated probability, even after rounding
 SMALLEST_TOP_P = 1e-9  # keeps the most likely token; 0 would keep no token
 
-# Flags of a row's sampling beyond a plain sample; several may be set.
+# The flags of a row's sampling beyond a plain sample. Several flags may be set.
 FILTERED, PENALISED, BIASED, BANNING, REPORTING, CONSTRAINED = 1, 2, 4, 8, 16, 32
 
 Slots = npt.NDArray[np.int64]
@@ -44,7 +44,7 @@ ASKED = np.dtype(
 
 
 class SlotParams:
-    """One record of `ASKED` for each batch slot. Used by one thread only."""
+    """The records `ASKED` of all batch slots. Used by one thread only."""
 
     def __init__(
         self, num_batch_slots: int, vocab_size: int, eos_token_ids: tuple[int, ...]
@@ -76,7 +76,7 @@ class SlotParams:
         if not sampling.min_tokens:
             return []
         eos = frozenset[int]() if sampling.ignore_eos else self._eos_token_ids
-        # A request's stop id may be outside the vocabulary; such an id is never sampled.
+        # A request's stop id may be outside the vocabulary, and is then never sampled.
         ending = sampling.stop_token_ids | eos
         return [token_id for token_id in ending if 0 <= token_id < self._vocab_size]
 

@@ -1,15 +1,10 @@
-"""Sampling tables on the device, by batch slot: requests' token lists and token counts.
+"""The sampling tables on the device, by batch slot: requests' token lists and token counts.
 
-A request's lists are written once, when it takes its batch slot, and its tokens are counted in the
-slot's table as they are sampled: the host sends only batch slots for each step. All indices are
-computed on the device.
+A request's lists are written once, when it takes its batch slot. Its tokens are counted in the
+slot's table as they are sampled. The host sends only batch slots for each step.
 
-A table is allocated when a request first needs it, as wide as the longest list so far, and is never
-freed. A shorter list repeats its first entry, which is harmless: the same value is written to the
-same place twice.
-
-A kernel (`kernels.sampling.penalise`) reads `seen` to apply penalties. `counted` knows which tokens
-are counted in `seen`.
+A table is allocated when a request first needs it, as wide as the longest list so far. It is never
+freed. A shorter list repeats its first entry, which is harmless.
 """
 
 from __future__ import annotations
@@ -26,13 +21,13 @@ from engine.sampling.slot_params import is_penalised
 from engine.step import NewRequest
 from engine.transfers import HostArray, to_device
 
-# Increment for a token of the output, value of a prompt's token (`kernels.sampling.penalise`).
+# The increment for a token of the output, and the value of a prompt's token.
 IN_OUTPUT, IN_PROMPT = 2, 1
 RULED_OUT = float("-inf")
 
 
 class SlotTables:
-    """The tables of one sampler. One owner thread; changes are ordered by the CUDA stream."""
+    """The tables of one sampler. One owner thread uses them. The CUDA stream orders the changes."""
 
     def __init__(self, num_batch_slots: int, vocab_size: int) -> None:
         self._num_batch_slots = num_batch_slots
@@ -50,7 +45,7 @@ class SlotTables:
     ) -> None:
         """Write the lists of new requests to their batch slots, replacing earlier requests' lists.
 
-        `banned`: returns the tokens that a request must not sample before `min_tokens`.
+        `banned` returns the tokens that a request must not sample before `min_tokens`.
         """
         biased = [one for one in requests if len(one.sampling.logit_bias)]
         if biased:
@@ -75,7 +70,7 @@ class SlotTables:
     def seen_by(self, penalties: Penalties[Tensor]) -> tuple[Tensor, Tensor]:
         """Return a table of counts, and its row for each of the K rows with a penalty, (K,).
 
-        The table is `seen`; if rows follow drafts, it is a copy (K, V) that counts the drafts
+        The table is `seen`. If rows follow drafts, it is a copy (K, V) that counts the drafts
         before each row.
         """
         rows = penalties.draft_rows
@@ -91,7 +86,7 @@ class SlotTables:
         flat[index] += self.biases[:, : biased.most].index_select(0, biased.batch_slots).view(-1)
 
     def ban(self, logits: Tensor, banning: Edits[Tensor]) -> None:
-        """Set the logits of tokens that are still banned to -inf; `logits` (R, V) is contiguous."""
+        """Set the logits of tokens that are still banned to -inf. `logits` (R, V) is contiguous."""
         index = _index(logits, banning, self.banned_ids)
         logits.view(-1).index_fill_(0, index, RULED_OUT)
 
@@ -107,7 +102,6 @@ class SlotTables:
         self.biases = _with_lists(self.biases, batch_slots, values)
 
     def _take_counts(self, requests: Sequence[NewRequest], device: torch.device) -> None:
-        """Count all tokens of new requests, prompts and outputs."""
         prompts = [np.frombuffer(one.prompt_ids, np.int32) for one in requests]
         outputs = [np.frombuffer(one.output_ids, np.int32) for one in requests]
         arrays = [_batch_slots(requests)]
@@ -122,7 +116,7 @@ class SlotTables:
         self._count(self._places(batch_slots, *tokens[2:]))
 
     def _places(self, batch_slots: Tensor, token_ids: Tensor, lens: Tensor) -> Tensor:
-        """Return flat indices of tokens into `seen`; batch slot i has the next `lens[i]` tokens."""
+        """Return flat indices of tokens into `seen`. Batch slot i has the next `lens[i]` tokens."""
         of_batch_slots = batch_slots * self._vocab_size
         # The host knows the size, so that the host need not wait for the device.
         starts = of_batch_slots.repeat_interleave(lens, output_size=len(token_ids))
@@ -133,13 +127,12 @@ class SlotTables:
 
 
 def _add_counts(seen: Tensor, places: Tensor) -> None:
-    """Count output tokens at flat indices of a table of counts; duplicates count each time."""
+    """Count output tokens at flat indices of a table of counts. Duplicates count each time."""
     times = torch.full((1,), IN_OUTPUT, dtype=torch.int32, device=places.device)
     seen.view(-1).index_add_(0, places, times.expand(len(places)))
 
 
 def _index(logits: Tensor, edits: Edits[Tensor], token_ids: Tensor) -> Tensor:
-    """Return flat indices of the listed tokens into the logits, int64; duplicates are possible."""
     chosen = token_ids[:, : edits.most].index_select(0, edits.batch_slots)
     return (edits.rows[:, None] * logits.shape[1] + chosen).view(-1)
 
@@ -149,7 +142,7 @@ def _batch_slots(requests: Sequence[NewRequest]) -> HostArray:
 
 
 def _even(lists: Sequence[HostArray]) -> HostArray:
-    """Pad lists to rows of equal length; a shorter list repeats its first entry."""
+    """Pad lists to rows of equal length. A shorter list repeats its first entry."""
     longest = max(map(len, lists))
     rows = np.empty((len(lists), longest), lists[0].dtype)
     for row, entries in zip(rows, lists, strict=True):
@@ -158,14 +151,12 @@ def _even(lists: Sequence[HostArray]) -> HostArray:
 
 
 def _with_lists(table: Tensor, batch_slots: Tensor, lists: Tensor) -> Tensor:
-    """Write `lists` (K, W) into the table at `batch_slots`; widen the table if needed."""
     width = max(table.shape[1], lists.shape[1])
     table = _as_wide_as(table.to(lists.device), width)
     return table.index_copy_(0, batch_slots, _as_wide_as(lists, width))
 
 
 def _as_wide_as(lists: Tensor, width: int) -> Tensor:
-    """Pad each of `lists` (K, W) to `width` with its first entry."""
     missing = width - lists.shape[1]
     if not missing:
         return lists

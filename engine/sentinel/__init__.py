@@ -1,4 +1,1 @@
-"""The sentinel: some answers to cached prompts are computed again without the cache.
-
-The sentinel decides which answers and when, and compares the results; the core runs its requests.
-"""
+"""The sentinel, which computes some answers to cached prompts again without the cache."""

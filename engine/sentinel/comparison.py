@@ -1,10 +1,9 @@
-"""The comparison of an answer's log-probabilities as served, and as computed without the cache.
+"""The comparison of an answer's log-probabilities as served, and without the cache.
 
-The two differ by rounding, since the shape of a step decides the order in which values are added. A
-wrong block of KV changes most tokens of an answer by far more. So the mean difference of an answer
-is compared with a bound, which is wider for answers of few tokens.
-
-The bounds are at least twice the largest mean measured on answers without a fault (decision 257).
+The two differ by rounding, since the shape of a step decides the order of additions. A wrong KV
+block changes most tokens of an answer by far more. The mean difference of an answer is therefore
+compared with a bound, which is wider for answers of few tokens. The bounds are at least twice the
+largest mean measured on answers without a fault (decision 257).
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from typing import NamedTuple
 BOUNDS = {"float32": 0.01}  # nats, by the dtype of the computation
 ROUNDED_BOUND = 0.25  # nats, for bfloat16 and float16, also with fp8 or int4
 FEW = 16  # tokens; of n < FEW tokens, the bound is multiplied by sqrt(FEW / n)
-LISTED = 8  # number of tokens that a report lists: those with the largest differences
+LISTED = 8  # number of tokens that a report lists
 
 
 class TokenDifference(NamedTuple):
-    """One token of an answer: its position in the sequence, and its two log-probabilities."""
+    """A token's position in the sequence, and its two log-probabilities."""
 
     position: int
     served: float
@@ -28,7 +27,7 @@ class TokenDifference(NamedTuple):
 
     @property
     def size(self) -> float:
-        """The absolute difference; infinity if either is not finite."""
+        """The absolute difference, or infinity if either log-probability is not finite."""
         size = abs(self.served - self.again)
         return size if math.isfinite(size) else math.inf
 
@@ -47,14 +46,14 @@ class ScoreComparison(NamedTuple):
 
 
 def bound_for(dtype: str, num_tokens: int) -> float:
-    """Return the largest mean difference, in nats, that rounding may cause."""
+    """Return the maximum mean difference, in nats, that rounding may cause."""
     return BOUNDS.get(dtype, ROUNDED_BOUND) * math.sqrt(max(FEW / num_tokens, 1.0))
 
 
 def compare(
     served: Sequence[float], again: Sequence[float], first: int, dtype: str
 ) -> ScoreComparison:
-    """Compare natural log-probabilities of an answer; `first`: position of its first token.
+    """Compare natural log-probabilities of an answer, whose first token is at `first`.
 
     `served` and `again` have one log-probability for each token, and at least one.
     """

@@ -1,6 +1,6 @@
-"""The report of an answer that differs: what developers need, without any text.
+"""The report of an answer that differs, without any text.
 
-A prompt is named by a digest with a key that the engine makes at its start and never shows. So two
+A prompt is named by a digest with a key that the engine makes at its start and never shows. Two
 reports of one prompt can be recognised, but a guessed text cannot be confirmed.
 """
 
@@ -23,7 +23,7 @@ _KEY_BYTES = 32
 
 
 class AnswerOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """Origin of an answer: counts, tiers and switches that may matter."""
+    """The origin of an answer: counts, tiers and switches that may matter."""
 
     request_id: str
     prompt: str  # keyed digest of the prompt's tokens, hexadecimal
@@ -38,7 +38,7 @@ class AnswerOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that differs, and the engine that gave it."""
+    """A report of an answer that differs, and of the engine that gave it."""
 
     mean: float  # mean difference of the answer's log-probabilities, in nats
     bound: float
@@ -91,7 +91,6 @@ class Reporter:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of the installed packages that compute."""
     found = {}
     for package in _PACKAGES:
         try:

@@ -1,17 +1,15 @@
-"""The choice and the checks of answers that are computed again without the cache, one at a time.
+"""The choice and the checks of answers that are computed again, one at a time.
 
     started --picked--> watched --ended--> waiting --idle--> running --> agreed | differed
                            |                 ^  |               |
                            `-> dropped       |  `-> dropped     `--others wait--> waiting
                                              `-------------------------------------'
 
-While an answer is watched, its tokens' log-probabilities are kept as they were sampled; no client
-sees them. Then prompt and answer are scored as one prompt by a request (the check) that neither
-reads nor writes the cache. A check runs for no tenant, only in free blocks: it evicts nothing, and
-charges no limit. It starts when no other request is alive, or after LATE_S beside a few decodes. As
-soon as another request waits, the check is cancelled and starts again later.
-
-Knows: which answer is checked, when, and the result. Does not know: how a request runs (`core.py`).
+While an answer is watched, its tokens' log-probabilities are kept as they were sampled. A request
+(the check) then scores prompt and answer without reading or writing the cache. A check runs for no
+tenant, evicts nothing, and charges no limit. It starts when no other request is alive, or after
+LATE_S beside a few decodes. As soon as another request waits, the check is cancelled and starts
+again later.
 """
 
 from __future__ import annotations
@@ -37,9 +35,9 @@ from engine.sentinel.report import AnswerOrigin, Reporter
 from engine.sequences.intake import MAX_PROMPT_REPORT
 from engine.sequences.sequence import Sequence, WatchedAnswer
 
-NOBODY = ""  # flow of checks: it has no quota and no part of any tier
-LATE_S = 30.0  # seconds without an idle moment after which few decodes may run beside a check
-BESIDE = 8  # number of batch slots per sequence that may decode beside a check
+NOBODY = ""  # flow of checks, which has no quota and no part of any tier
+LATE_S = 30.0  # seconds without an idle moment after which a check may run beside few decodes
+BESIDE = 8  # batch slots for each sequence that may decode beside a check
 WATCHED_S = 60.0  # seconds after which another answer may be watched
 KEPT_S = 300.0  # seconds after which an answer that was not checked is dropped
 TRIES = 5  # maximum number of starts of one check
@@ -68,7 +66,7 @@ class Load:
     """The work of an engine besides the sentinel's checks, in sequences."""
 
     alive: int
-    waiting: int  # waiting or loading; part of `alive`
+    waiting: int  # waiting or loading, included in `alive`
 
 
 class Sentinel:
@@ -86,7 +84,7 @@ class Sentinel:
     ) -> None:
         """Check a `share` of the answers, 0 to 1.
 
-        `has_room`: returns whether a number of tokens fits into the free blocks.
+        `has_room` returns whether a number of tokens fits into the free blocks.
         """
         self._reporter = reporter
         self._has_room = has_room
@@ -104,7 +102,7 @@ class Sentinel:
 
     @property
     def running(self) -> str | None:
-        """The id of the request that computes an answer again; None if no such request runs."""
+        """The id of the request that computes an answer again, or None."""
         return self._running
 
     @property
@@ -113,10 +111,10 @@ class Sentinel:
         return self._check is not None
 
     def started(self, sequence: Sequence, now: float) -> None:
-        """Watch a sequence that starts for the first time, if its answer is to be checked.
+        """Watch a sequence that starts for the first time, if its answer should be checked.
 
-        An answer that has been watched for too long is checked as far as it has come, so that no
-        long stream keeps all other answers from being checked.
+        A long stream would keep other answers from being checked. An answer watched for too long is
+        therefore checked up to its last token so far.
         """
         if not self._share or not self._may_check(sequence):
             return
@@ -175,7 +173,7 @@ class Sentinel:
             self._drop()
 
     def due(self, load: Load, now: float) -> Generate | None:
-        """Return the request to start now; None if no request is due."""
+        """Return the request to start now, or None if no request is due."""
         check = self._check
         if check is None or self._running is not None:
             return None
@@ -191,12 +189,18 @@ class Sentinel:
         return msgspec.structs.replace(check.request, request_id=self._running)
 
     def give_way(self) -> str | None:
-        """Return the id of the running request, for cancelling; its check is due again later."""
+        """Return the id of the running request, which must be cancelled.
+
+        Its check is due again later.
+        """
         running, self._running = self._running, None
         return running
 
     def forget(self, flow: str | None) -> str | None:
-        """Drop the kept answer if it is of `flow` (None: any); return the request to cancel."""
+        """Drop the kept answer if it is of `flow`, by default any answer.
+
+        Return the request to cancel.
+        """
         if self._check is None or flow not in (None, self._check.flow):
             return None
         self._drop()
@@ -242,7 +246,7 @@ class Sentinel:
         return (
             sequence.num_computed > 0
             and sequence.use_cache
-            and sequence.modules is None  # a check has no modules, so its prompt would differ
+            and sequence.modules is None  # a check has no prompt modules
             and sampling.max_tokens > 0
             and sampling.prompt_logprobs is None
             and len(sequence.tokens) * _REPORTED <= MAX_PROMPT_REPORT

@@ -1,18 +1,16 @@
-"""Bounds of numbers that the library can enforce.
+"""The bounds of numbers that the library can enforce.
 
-The library reads a bound as a float and writes the bound with 64 bits. So the library fails for the
-least number of an int64 or a float32, which many generators of JSON schemas write. Such a bound is
-replaced by a slightly tighter bound. The library also fails for all numbers beyond a bound of
-nineteen digits, so these get a second bound.
-
-Knows: keywords of numbers. Does not know: other keywords.
+The library reads a bound as a float and writes it with 64 bits. It therefore fails for the minimum
+of an int64 or a float32, which generators of JSON schemas write. Such a bound is replaced by a
+slightly tighter bound. Numbers of nineteen digits or more get a second bound, because the library
+fails for them too.
 """
 
 from __future__ import annotations
 
 from engine.grammars.schemas.json_value import JsonObject, JsonValue
 
-MOST = 2**63 - 1024  # the largest float below 2**63
+MOST = 2**63 - 1024  # largest float below 2**63
 LEAST = 1e-18  # smaller bounds become texts of hundreds of zeros
 _FAR = 10**18  # numbers of nineteen digits or more need a second bound
 _LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")

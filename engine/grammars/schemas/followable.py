@@ -1,15 +1,12 @@
 """A JSON schema that the library can follow, with bounded white space.
 
-A small model that may write white space anywhere in JSON may write newlines for ever. So two tokens
-of JSON have at most `WHITESPACE` between them. A schema's options (`x-guidance`) may allow less: no
-white space but a blank after separators.
+A small model that may write white space anywhere in JSON may write newlines for ever. Two tokens of
+JSON therefore have at most `WHITESPACE` between them. A JSON schema's options (`x-guidance`) may
+allow less.
 
-A keyword without effect is left out. A keyword with an effect that the library cannot enforce is an
-error that names the keyword and its place. Only a lenient schema, of a tool that is not strict, has
-such a keyword ignored. An unknown `format` is ignored, since JSON Schema says that it only
-describes.
-
-Knows: where schemas are in a schema. Does not know: how the library follows them.
+A keyword without effect is left out. A keyword that the library cannot enforce is an error, which
+names the keyword and its place. Only the lenient JSON schema of a tool that is not strict has such
+a keyword ignored. An unknown `format` is ignored, since JSON Schema says that it only describes.
 """
 
 from __future__ import annotations
@@ -43,15 +40,15 @@ from engine.grammars.syntax.json_text import without_wide_controls
 from engine.grammars.syntax.lark import regex_of
 from engine.grammars.syntax.shortened import shortened
 
-# A line break and up to twenty spaces, as in indented JSON; or one space.
+# A line break and up to twenty spaces, as in indented JSON, or one space.
 WHITESPACE = r"(\n[ ]{0,20}| )?"
 _SEPARATORS = {"item_separator": ",", "key_separator": ":"}  # the library reads them as patterns
 MAX_COMMENT_CHARS = 80
-MAX_REFERENCES = 20  # longest chain of references
+MAX_REFERENCES = 20  # maximum number of references in a chain
 
 
 def schema_of(text: str) -> JsonValue:
-    """Parse the JSON text of a JSON schema; raises UnsoundGrammar."""
+    """Parse the JSON text of a JSON schema. Raises UnsoundGrammar."""
     try:
         return json.loads(text)  # type: ignore[no-any-return]
     except ValueError as error:
@@ -59,10 +56,10 @@ def schema_of(text: str) -> JsonValue:
 
 
 def followable(schema: JsonValue, *, is_lenient: bool = False) -> JsonObject:
-    """Convert `schema` for the library; raise UnsoundGrammar if it cannot be followed.
+    """Convert `schema` for the library.
 
-    If `is_lenient`, unsupported keywords and patterns are left out, not refused. The error begins
-    with the JSON schema's own `$comment`.
+    Raises UnsoundGrammar if it cannot be followed. If `is_lenient`, unsupported keywords and
+    patterns are left out, not refused. The error begins with the JSON schema's own `$comment`.
     """
     try:
         found = _Walk(schema, is_lenient=is_lenient).whole()
@@ -75,7 +72,6 @@ def followable(schema: JsonValue, *, is_lenient: bool = False) -> JsonObject:
 
 
 def _spacing(schema: JsonValue) -> JsonObject:
-    """Return the library's white space options; raises UnsoundGrammar for bad separators."""
     options = schema.get("x-guidance") if isinstance(schema, dict) else None
     if (
         not isinstance(options, dict)
@@ -133,7 +129,7 @@ class _Walk:
         return self._with_length(found, said)
 
     def _with_length(self, found: JsonObject, said: JsonObject) -> JsonObject:
-        """Return `found`; if the library cannot count characters, with a pattern of short texts."""
+        """Return `found`, with a pattern of short texts if the library cannot count characters."""
         pattern, most = said.get("pattern"), found.get("maxLength")
         if "pattern" not in found or not isinstance(pattern, str) or can_be_held(found):
             return found
@@ -148,7 +144,6 @@ class _Walk:
         return found
 
     def _add(self, found: JsonObject, name: str, value: JsonValue, at: str) -> None:
-        """Add a keyword, converted for the library, to `found`."""
         match name:
             case "oneOf" if isinstance(value, list):
                 self._add_one_of(found, value, at)
@@ -174,7 +169,6 @@ class _Walk:
                 found[name] = self._below(value, at)
 
     def _named(self, name: str, schemas: JsonObject, at: str) -> JsonObject:
-        """Convert named JSON schemas; drop definitions that no reference names."""
         is_definitions = name in STRUCTURE and self._is_by_pointer
         return {
             key: self._schema(inner, f"{at}/{key}")
@@ -188,7 +182,6 @@ class _Walk:
         return self._schema(value, at) if isinstance(value, dict) else value
 
     def _without_trivial(self, schema: JsonObject, at: str) -> JsonObject:
-        """Return `schema` without ineffective keywords; UnsoundGrammar for unsupported keywords."""
         said: JsonObject = {}
         for name, value in schema.items():
             if name in NOT_FOLLOWED:
@@ -201,7 +194,6 @@ class _Walk:
         return said
 
     def _is_base(self, schema: JsonObject, at: str) -> bool:
-        """Return whether references are resolved from this `$id`; if not, any text is allowed."""
         return not self._is_by_pointer or (at != "#" and bool(_references(schema)))
 
     def _with_unevaluated(self, schema: JsonObject) -> JsonObject:
@@ -223,7 +215,6 @@ class _Walk:
         return found if found is not None and self._can_read_names(found) else schema
 
     def _can_read_names(self, schema: JsonObject) -> bool:
-        """Return whether the patterns of names, which are partly made here, can be read."""
         patterns = schema.get("patternProperties", {})
         assert isinstance(patterns, dict)
         with suppress(UnsoundGrammar):
@@ -242,7 +233,6 @@ class _Walk:
         found[name] = self._below(alternatives, at)
 
     def _tagged(self, schema: JsonValue, tag: str) -> JsonValue:
-        """Narrow `schema`, one branch of a union, to the objects that have the property `tag`."""
         if not isinstance(schema, dict) or "$ref" not in schema:
             return with_tag(schema, tag)
         known = (schema["$ref"], tag)
@@ -262,7 +252,6 @@ class _Walk:
         return found
 
     def _pattern(self, pattern: str, at: str) -> str | None:
-        """Convert the pattern for the library; None if a lenient JSON schema may ignore it."""
         try:
             return self._regex(pattern)
         except UnsoundGrammar as error:
@@ -271,14 +260,12 @@ class _Walk:
             raise UnsoundGrammar(f"the pattern at {at}: {error}") from error
 
     def _regex(self, pattern: str) -> str:
-        """Write the pattern as the library reads it; raises UnsoundGrammar."""
         if pattern not in self._regexes:
             read = without_wide_controls(containing_text(pattern))
             self._regexes[pattern] = f"^{regex_of(read)}$"
         return self._regexes[pattern]
 
     def _resolved(self, schema: JsonValue) -> JsonValue:
-        """Return the target of a reference that is the only effective keyword, else `schema`."""
         for _ in range(MAX_REFERENCES):
             if not isinstance(schema, dict) or "$ref" not in schema:
                 break
@@ -291,7 +278,6 @@ class _Walk:
         return schema
 
     def _target(self, reference: JsonValue) -> JsonValue:
-        """Return a reference's target; None if the JSON schema lacks the target."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         found = self._root
@@ -320,6 +306,5 @@ def _references(value: JsonValue) -> list[str]:
 
 
 def _segments(reference: str) -> list[str]:
-    """Split a pointer within the document, such as `#/$defs/a~1b`, into names."""
     names = unquote(reference.partition("#")[2]).split("/")[1:]
     return [name.replace("~1", "/").replace("~0", "~") for name in names]

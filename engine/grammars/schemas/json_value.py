@@ -1,7 +1,4 @@
-"""JSON values, and their comparison.
-
-Knows: JSON. Does not know: JSON schemas.
-"""
+"""The JSON values, and their comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 
 def canonical(value: JsonValue) -> str:
-    """Return a text that only equal values share; 1 and 1.0 are equal, 1 and true are not."""
+    """Return a text that only equal values share. 1 and 1.0 are equal, 1 and true are not."""
     return json.dumps(_with_one_kind_of_number(value), sort_keys=True)
 
 

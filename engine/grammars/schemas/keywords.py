@@ -1,7 +1,4 @@
-"""JSON Schema keywords: those that the library follows, and those without effect.
-
-Knows: keywords and their values. Does not know: other schemas.
-"""
+"""The JSON Schema keywords that the library follows, and the keywords without effect."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ FOLLOWED = {
     *("minLength", "maxLength", "pattern", "format"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
-# Keywords that hold definitions for references, or that the library reads itself.
+# The keywords that hold definitions for references, or that the library reads itself.
 STRUCTURE = {"$defs", "definitions", "$id", "id", "$anchor", "$comment"}
 NOT_FOLLOWED = {
     *("not", "if", "then", "else", "dependentSchemas", "dependentRequired", "dependencies"),
@@ -33,7 +30,7 @@ FORMATS = {
     *("date-time", "time", "date", "duration", "email", "hostname"),
     *("ipv4", "ipv6", "uri", "uuid"),
 }
-# Keywords whose schemas may also evaluate properties or items.
+# The keywords whose JSON schemas may also evaluate properties or items.
 _APPLICATORS = {
     *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not"),
     *("if", "then", "else", "dependentSchemas"),

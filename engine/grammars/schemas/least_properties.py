@@ -1,8 +1,6 @@
-"""`minProperties` of objects with optional properties, written with other keywords.
+"""The keyword `minProperties` of objects with optional properties, written with other keywords.
 
 The library counts properties only if all named properties are required.
-
-Knows: keywords of objects. Does not know: other keywords.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The test of whether the library can enforce a pattern and a length together.
 
-The library intersects the two, and gives up if this takes too long: a host name's pattern with 253
-characters is too much.
+The library intersects the two, and gives up if this takes too long. A host name's pattern with 253
+characters takes too long.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Translation of `propertyNames` into other keywords.
+"""The translation of `propertyNames` into other keywords.
 
     {"properties": {...}, "propertyNames": {"pattern": "^x"}}
     {"properties": {...}, "patternProperties": {"^(?!(?=[^]*(?:^x)))": false}}
 
 A condition on names becomes look-aheads at the start of a pattern. Names that do not meet the
-condition have the JSON schema `false`, so no other keyword of the object has to change, except
-patterns of other names: these must not match a name that is `false` already.
-
-Knows: keywords of objects and of names. Does not know: other schemas.
+condition have the JSON schema `false`. Patterns of other names must not match such names.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ _SYNTAX = re.compile(r"[\\^$.*+?()\[\]{}|/]")
 
 
 def with_names(schema: JsonObject, names: JsonObject) -> JsonObject | None:
-    """Write `names`, the `propertyNames` of `schema`, as other keywords; None if impossible."""
+    """Write the `propertyNames` of `schema` as other keywords, or return None if impossible."""
     rest = {name: value for name, value in schema.items() if name != "propertyNames"}
     names = {name: value for name, value in names.items() if name not in DESCRIBES}
     conditions = _conditions(names)
@@ -42,7 +39,7 @@ def with_names(schema: JsonObject, names: JsonObject) -> JsonObject | None:
 
 
 def _conditions(names: JsonObject) -> list[str] | None:
-    """Write the conditions as look-aheads at the start of a name; None if one is unknown."""
+    """Write the conditions as look-aheads at the start of a name, or return None."""
     if names.get("type", "string") != "string":
         return None
     found = list[str]()
@@ -67,7 +64,6 @@ def _conditions(names: JsonObject) -> list[str] | None:
 
 
 def _listed(names: JsonObject) -> list[str] | None:
-    """Return the names that an `enum` or a `const` lists; None if neither is there."""
     listed = names.get("enum", [names["const"]] if "const" in names else None)
     return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else None
 

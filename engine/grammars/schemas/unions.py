@@ -1,10 +1,7 @@
-"""Mutually exclusive alternatives, for which `oneOf` equals `anyOf`.
+"""The alternatives that exclude each other, for which `oneOf` equals `anyOf`.
 
-Alternatives often differ by the constant of one property, such as `kind`, that has a default and so
-is not required. Such alternatives exclude each other once this property is required; each answer
-still fits the client's JSON schema.
-
-Knows: schemas, and references within a schema. Does not know: the library, which finds fewer cases.
+Alternatives often differ by the constant of an optional property, such as `kind`. They exclude each
+other once this property is required. Each answer still fits the client's JSON schema.
 """
 
 from __future__ import annotations
@@ -14,11 +11,11 @@ from itertools import combinations
 
 from engine.grammars.schemas.json_value import JsonObject, JsonValue, canonical
 
-MAX_ALTERNATIVES = 200  # maximum number of alternatives: each pair is compared
+MAX_ALTERNATIVES = 200  # maximum number of alternatives, since each pair is compared
 MAX_DEPTH = 8
 _TYPES = {"null", "boolean", "number", "string", "array", "object"}
 
-Resolve = Callable[[JsonValue], JsonValue]  # resolves a schema that is only a reference
+Resolve = Callable[[JsonValue], JsonValue]  # resolves a JSON schema that is only a reference
 
 
 def exclude_each_other(alternatives: Sequence[JsonValue], resolve: Resolve) -> bool:
@@ -27,7 +24,7 @@ def exclude_each_other(alternatives: Sequence[JsonValue], resolve: Resolve) -> b
 
 
 def tag_of(alternatives: Sequence[JsonValue], resolve: Resolve) -> str | None:
-    """Return a property whose value tells which alternative applies; None if there is none."""
+    """Return a property whose value tells which alternative applies, or None."""
     resolved = [resolve(one) for one in alternatives[: MAX_ALTERNATIVES + 1]]
     properties = [_properties(one) for one in resolved]
     others = (_types(one) - {"object"} for one in resolved if isinstance(one, dict))

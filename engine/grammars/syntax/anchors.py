@@ -1,7 +1,4 @@
-"""The texts that a pattern matches, with its anchors resolved.
-
-Knows: anchors. Does not know: how patterns are spelled (`pattern.py`).
-"""
+"""The texts that a pattern matches, with its anchors resolved."""
 
 from __future__ import annotations
 
@@ -28,13 +25,13 @@ from engine.grammars.syntax.shortened import shortened, without_length
 
 
 def whole_text(pattern: str) -> Expression:
-    """Return the texts that the pattern matches from end to end; raises UnsoundGrammar."""
+    """Return the texts that the pattern matches from end to end. Raises UnsoundGrammar."""
     read = read_pattern(pattern)
     return _without_looks([read], _whole) if has_look(read) else _whole(read)
 
 
 def containing_text(pattern: str) -> Expression:
-    """Return the texts that contain a match of the pattern; raises UnsoundGrammar."""
+    """Return the texts that contain a match of the pattern. Raises UnsoundGrammar."""
     read = read_pattern(pattern)
     if has_look(read):
         return _without_looks([ANY_TEXT, read, ANY_TEXT], _containing)
@@ -44,7 +41,7 @@ def containing_text(pattern: str) -> Expression:
 def _without_looks(
     parts: Sequence[Expression], without_look: Callable[[Expression], Expression]
 ) -> Expression:
-    """Return the texts that match the parts; only some of the texts if there are too many cases."""
+    """Return the texts that match the parts, or some of the texts if there are too many cases."""
     try:
         return without_looks(parts, START)
     except UnsoundGrammar:
@@ -70,8 +67,7 @@ def _containing(read: Expression) -> Expression:
             within = _resolved(read, is_start=is_start, is_end=is_end)
             if within != NOTHING:
                 found.append(in_order([*before, within, *after]))
-    # The last form allows any text around a pattern without anchors, so it includes the other
-    # forms.
+    # The last form allows any text around a pattern without anchors, so it includes the others.
     return found[-1] if not _has_anchor(read) else one_of(found) if found else NOTHING
 
 
@@ -87,7 +83,7 @@ def _has_anchor(expression: Expression) -> bool:
 def _resolved(expression: Expression, *, is_start: bool, is_end: bool) -> Expression:
     """Resolve the anchors of `expression` at the text's start, its end, both or neither.
 
-    An anchor becomes the empty text where it holds; elsewhere it can never match.
+    An anchor becomes the empty text where it holds. Elsewhere it can never match.
     """
     match expression:
         case Foreign(lark):

@@ -2,9 +2,7 @@
 
 A position is a place of a character in a terminal. The same characters may lead to positions in
 several terminals, so the automaton follows sets of positions. A repetition with a large bound
-counts as unbounded: an unbounded repetition has more texts, and takes fewer steps.
-
-Knows: characters and positions. Does not know: rules.
+counts as unbounded, which takes fewer steps.
 """
 
 from __future__ import annotations
@@ -31,12 +29,12 @@ MANY = 8  # number of repetitions from which a bound counts as unbounded
 
 
 class TooMuch(Exception):
-    """The automaton takes too many steps."""
+    """An error: the automaton takes too many steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """First and last positions of a terminal's texts."""
+    """The first and last positions of a terminal's texts."""
 
     first: frozenset[int]
     last: frozenset[int]
@@ -56,7 +54,7 @@ class Automaton:
         self._steps = max_steps
         leaves = {leaf.ranges for body in rules.values() for leaf in _leaves(body)}
         self._bits = _bits(leaves)
-        self._fragments: dict[int, Fragment] = {}  # fragments by terminal
+        self._fragments: dict[int, Fragment] = {}  # by terminal
         self._of: list[tuple[int, int]] = []  # terminal and part of each position
         self._chars: list[Ranges] = []  # characters of each position
         self._next: list[set[int]] = []  # next positions of each position
@@ -84,11 +82,11 @@ class Automaton:
         return self._fragments[terminal].may_be_empty
 
     def too_long(self, followed_by: Mapping[int, int]) -> set[tuple[int, int, int]]:
-        """Find terminals that may continue where one of their texts, or another terminal, ends.
+        """Find terminals that may continue where a terminal's text ends.
 
-        `followed_by` has for each terminal the bytes that may follow it, as bits. A lexer would
-        read the longer terminal if it continues with such a byte. Returns the terminal that has
-        ended, the terminal that continues, and its part that continues. Raises TooMuch.
+        `followed_by` has for each terminal the bytes that may follow it, as bits. Returns the
+        terminal that has ended, the terminal that continues, and its part that continues. Raises
+        TooMuch.
         """
         found = set[tuple[int, int, int]]()
         ends = {p: t for t in followed_by for p in self._fragments[t].last}

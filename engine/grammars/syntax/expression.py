@@ -1,7 +1,4 @@
-"""Expressions of a grammar: characters, and combinations of expressions.
-
-Knows: the kinds of expressions. Does not know: how GBNF or Lark spells them.
-"""
+"""The expressions of a grammar: characters, and combinations of expressions."""
 
 from __future__ import annotations
 
@@ -16,14 +13,15 @@ _SURROGATES = (0xD800, 0xDFFF)  # code points in no valid text
 
 
 class UnsoundGrammar(ValueError):
-    """Text that is no valid grammar of its kind; the message says why."""
+    """An error for text that is no valid grammar of its kind. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character of a set. `spelled`: a regular expression for a set that ranges cannot give.
+    """A character of a set.
 
-    With `spelled`, `ranges` has at least the characters that are meant.
+    `spelled` is a regular expression for a set that ranges cannot give. The `ranges` then have at
+    least the meant characters.
     """
 
     ranges: Ranges
@@ -32,21 +30,21 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """A sequence of parts; without parts, the empty text."""
+    """A sequence of parts. Without parts, only the empty text matches."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """A choice of one of its parts; without parts, no text matches."""
+    """A choice of one of its parts. Without parts, no text matches."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Repetition of `part`, from `least` to `most` times; `most` None: unbounded."""
+    """A repetition of `part`, from `least` to `most` times, unbounded without `most`."""
 
     part: Expression
     least: int
@@ -63,7 +61,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Reference to a rule by its name."""
+    """A reference to a rule by its name."""
 
     name: str
 
@@ -78,7 +76,7 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """Reference to a terminal by its number."""
+    """A reference to a terminal by its number."""
 
     number: int
 
@@ -123,7 +121,7 @@ def in_order(parts: Iterable[Expression]) -> Expression:
 
 
 def repeated(part: Expression, least: int, most: int | None) -> Expression:
-    """Make an expression that repeats `part`; `(x (x)?)?` is `x{0,2}`."""
+    """Make an expression that repeats `part`. `(x (x)?)?` becomes `x{0,2}`."""
     match part:
         case All((*before, Repeat(again, 0, int(more)))) if (least, most) == (0, 1):
             if in_order(before) == again:
@@ -132,7 +130,7 @@ def repeated(part: Expression, least: int, most: int | None) -> Expression:
 
 
 def one_of(parts: Iterable[Expression]) -> Expression:
-    """Make a choice of one of `parts`; all single characters are joined into one set."""
+    """Make a choice of one of `parts`. All single characters are joined into one set."""
     flat = [one for part in parts for one in (part.parts if isinstance(part, AnyOf) else [part])]
     single = [one for one in flat if isinstance(one, Chars) and not one.spelled]
     others = list(dict.fromkeys(one for one in flat if one not in single))

@@ -2,11 +2,9 @@ r"""A reader of GBNF, the grammar format of llama.cpp.
 
     root ::= "a" [^b-d\n]{1,3} (other | <[17]>)*   # from here
 
-It reads everything that llama.cpp reads, and more: names may have `_` and letters of any script, a
-line may begin with `|`, rules may be left-recursive, and `%grammar [KIND, TEXT]` is a grammar of
-another kind, as in Lark.
-
-Knows: the spelling. Does not know: how other kinds are read (`other`), or terminals.
+The reader accepts everything that llama.cpp accepts, and more. Names may have `_` and letters of
+any script. A line may begin with `|`, and rules may be left-recursive. `%grammar [KIND, TEXT]` is a
+grammar of another kind, as in Lark.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ ReadOther = Callable[[object], Expression]  # reads the JSON value after %gramma
 
 
 def rules_of(text: str, other: ReadOther) -> Rules:
-    """Read rules by name; raise UnsoundGrammar for invalid GBNF or a missing rule."""
+    """Read rules by name. Raises UnsoundGrammar for invalid GBNF or a missing rule."""
     reader = _Reader(text, other)
     rules = reader.rules()
     missing = next((name for name in (ROOT, *reader.named) if name not in rules), None)
@@ -97,7 +95,7 @@ class _Reader:
         return one_of(found)
 
     def _next_line_goes_on(self) -> bool:
-        """Move past a `|` at the start of the next line; return whether there is one."""
+        """Move past a `|` at the start of the next line. Return whether there is one."""
         gap = _WIDE_GAP.match(self._text, self._at)
         assert gap is not None
         if not self._text.startswith("|", gap.end()):
@@ -116,7 +114,6 @@ class _Reader:
         return in_order(parts)
 
     def _part(self) -> Expression | None:
-        """Read the next part of a sequence; None at its end."""
         match self._text[self._at : self._at + 1]:
             case '"':
                 return self._literal()
@@ -187,7 +184,6 @@ class _Reader:
         return repeated(part, least, most)
 
     def _char(self) -> str:
-        """Read the next character of a literal or of a class."""
         char = self._text[self._at : self._at + 1]
         if not char:
             raise self._wrong("the end of what was begun")

@@ -1,8 +1,8 @@
-r"""Expressions within a string of JSON: quotes, backslashes and control characters are escaped.
+r"""The expressions within a JSON string, with escaped quotes, backslashes and control characters.
 
     "a\n"  is  "\"" "a" ("\\n" | "\\u000a" | "\\u000A") "\""
 
-Knows: how JSON spells a character. Does not know: where the texts come from.
+A character may have several spellings in JSON.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def as_string(expression: Expression) -> Expression:
 
 
 def escaped(expression: Expression) -> Expression:
-    """Return the texts of `expression`, escaped as within a JSON string; raises UnsoundGrammar.
+    """Return the texts of `expression`, escaped as within a JSON string.
 
-    Only characters that must be escaped are escaped.
+    Raises UnsoundGrammar. Only characters that must be escaped are escaped.
     """
     return with_leaves(expression, _escaped)
 
@@ -43,8 +43,8 @@ def escaped(expression: Expression) -> Expression:
 def without_wide_controls(expression: Expression) -> Expression:
     """Return `expression` in a form that the library escapes correctly.
 
-    For a class with all control characters, the library would allow any escape after a backslash,
-    even of a quote or backslash that is not in the class. So NUL is removed from such a class.
+    For a class with all control characters, the library would allow any escape after a backslash.
+    NUL is therefore removed from such a class.
     """
     return with_leaves(expression, _without_nul)
 

@@ -1,7 +1,4 @@
-"""A writer of expressions as the library's Lark, and as regular expressions.
-
-Knows: how both are spelled. Does not know: how terminals are chosen (`terminals.py`).
-"""
+"""A writer of expressions as the library's Lark, and as regular expressions."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ _NOTHING = r"[^\x{0}-\x{10FFFF}]"
 
 
 def lark_of(rules: Mapping[str, Expression], root: str) -> str:
-    """Write the grammar of `root` as Lark; raises UnsoundGrammar."""
+    """Write the grammar of `root` as Lark. Raises UnsoundGrammar."""
     return "\n".join(_Writer(Terminals(rules, root)).lines(root))
 
 
@@ -50,7 +47,7 @@ def regex_of(expression: Expression) -> str:
 
 
 class _Writer:
-    """Writer of one grammar. Rules get names such as r0, or R0 in terminals; parts q0, T0."""
+    """A writer of one grammar. Rules get names such as r0, or R0 in terminals."""
 
     def __init__(self, terminals: Terminals) -> None:
         self._terminals = terminals
@@ -58,7 +55,6 @@ class _Writer:
         self._named: dict[str, str] = {}  # names of parts, by their expressions
 
     def lines(self, root: str) -> Iterator[str]:
-        """Yield the grammar's lines, the start rule first."""
         yield f"start: r{self._numbers[root]}"
         for name, body in self._terminals.rules.items():
             yield f"r{self._numbers[name]}: {self._spelled(body, 0, in_text=False)}"
@@ -68,7 +64,6 @@ class _Writer:
         yield from (f"{name}: {body}" for body, name in self._named.items())
 
     def _texts_within(self) -> dict[str, None]:
-        """Return the rules that terminals use, directly or through other rules."""
         found: dict[str, None] = {}
         waiting = [
             whole
@@ -83,7 +78,6 @@ class _Writer:
         return found
 
     def _spelled(self, part: Expression, depth: int, *, in_text: bool) -> str:
-        """Write `part` within `depth` parentheses."""
         match self._resolved(part):
             case Chars(ranges, spelled) as leaf:
                 return _literal([leaf]) if _is_one(leaf) else f"/{spelled or _class(ranges)}/"
@@ -105,7 +99,6 @@ class _Writer:
                 raise AssertionError("a look-ahead is written as what may follow it")
 
     def _resolved(self, part: Expression) -> Expression:
-        """Return `part`, or the expression that it was split into."""
         while isinstance(part, Terminal) and part.number in self._terminals.apart:
             part = self._terminals.apart[part.number]
         return part
@@ -113,7 +106,6 @@ class _Writer:
     def _grouped(
         self, part: Expression, depth: int, kinds: UnionType | type, *, in_text: bool
     ) -> str:
-        """Write `part`, in parentheses if `part` is of one of the given kinds."""
         part = self._resolved(part)
         if not isinstance(part, kinds):
             return self._spelled(part, depth, in_text=in_text)
@@ -137,7 +129,6 @@ class _Writer:
 
 
 def _is_one(part: Expression) -> bool:
-    """Return whether `part` is exactly one character."""
     return isinstance(part, Chars) and not part.spelled and _is_alone(part.ranges)
 
 

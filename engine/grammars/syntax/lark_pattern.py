@@ -1,8 +1,6 @@
-"""Rules without recursion as a regular expression.
+"""The rules without recursion, written as a regular expression.
 
 Recursion that only repeats does not count as recursion (`list: item | list "," item`).
-
-Knows: expressions. Does not know: how the rules were spelled.
 """
 
 from __future__ import annotations
@@ -17,7 +15,10 @@ MAX_SIZE = 4000  # maximum number of characters and ranges in the expression
 
 
 def pattern_of(rules: Mapping[str, Expression], root: str) -> str | None:
-    """Return a JSON Schema pattern for the texts of `root`; None if recursive or too large."""
+    """Return a JSON Schema pattern for the texts of `root`.
+
+    Return None if `root` is recursive or too large.
+    """
     try:
         whole = _Inlined(rules).whole(root)
         return None if whole is None else f"^{regex_of(whole)}$"
@@ -26,15 +27,12 @@ def pattern_of(rules: Mapping[str, Expression], root: str) -> str | None:
 
 
 class _Inlined:
-    """Rules with all references replaced."""
-
     def __init__(self, rules: Mapping[str, Expression]) -> None:
         self._rules = {name: with_loops(name, body) for name, body in rules.items()}
         self._regular = regular_rules(self._rules)
         self._sizes: dict[str, int] = {}
 
     def whole(self, name: str) -> Expression | None:
-        """Return a rule with its references replaced; None if it is recursive or too large."""
         if name not in self._regular or self._size(self._rules[name]) > MAX_SIZE:
             return None
         return self._inlined(self._rules[name])

@@ -6,8 +6,6 @@ r"""A reader of Lark grammars.
 
 A text belongs to the grammar if the rules derive it in any way, whichever terminals a lexer would
 have taken.
-
-Knows: the spelling, and Lark's `common` terminals. Does not know: where a grammar is used.
 """
 
 from __future__ import annotations
@@ -47,9 +45,10 @@ _SIGNS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?"
 
 
 def rules_of_lark(grammar: str) -> Rules:
-    """Read rules and terminals by name. The rule `START` has the grammar's texts.
+    """Read rules and terminals by name.
 
-    Raises UnsoundGrammar for invalid Lark, and for a missing rule.
+    The rule `START` has the grammar's texts. Raises UnsoundGrammar for invalid Lark, and for a
+    missing rule.
     """
     try:
         rules = _Reader(grammar).rules()
@@ -70,7 +69,6 @@ class _Reader:
         self._ignored: list[Expression] = []
 
     def rules(self) -> Rules:
-        """Read the body of each rule and terminal; `start` is the whole grammar."""
         found: Rules = {}
         while self._at < len(self._tokens):
             if self._take("line"):
@@ -145,7 +143,6 @@ class _Reader:
         return in_order(parts)
 
     def _part(self) -> Expression | None:
-        """Read the next part of a sequence; None at its end."""
         if self._take_mark("("):
             return self._closed(")")
         if self._take_mark("["):
@@ -164,7 +161,7 @@ class _Reader:
         return self._token(of_text(said["text"], said["text_flags"]))
 
     def _token(self, terminal: Expression) -> Expression:
-        """Return the terminal; within a rule, also allow ignored texts before it."""
+        """Return the terminal. Within a rule, also allow ignored texts before it."""
         return terminal if self._is_terminal else in_order([Rule(_IGNORED), terminal])
 
     def _closed(self, mark: str) -> Expression:
@@ -180,7 +177,6 @@ class _Reader:
         return found["name"]
 
     def _take(self, kind: str) -> re.Match[str] | None:
-        """Take the next token if it is of the kind `kind`."""
         if self._at == len(self._tokens) or self._tokens[self._at][kind] is None:
             return None
         self._at += 1

@@ -1,8 +1,6 @@
-"""Terminals of Lark: texts, ranges, regular expressions, and Lark's `common` terminals.
+"""The terminals of Lark: texts, ranges, regular expressions, and Lark's `common` terminals.
 
 A terminal that cannot be read raises UnsoundGrammar.
-
-Knows: how terminals are spelled. Does not know: rules (`lark_reader.py`).
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ COMMON = {
 
 
 def of_text(spelled: str, flags: str) -> Expression:
-    """Read a quoted text; the flag `i` ignores case."""
+    """Read a quoted text, for which the flag `i` ignores case."""
     text = _unescaped(spelled)
     if not flags:
         return literal(text)

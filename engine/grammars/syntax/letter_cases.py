@@ -1,7 +1,4 @@
-"""The other cases of characters, for patterns that ignore case.
-
-Knows: ranges of characters, and Unicode's cases. Does not know: patterns.
-"""
+"""The other cases of characters, for patterns that ignore case."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from itertools import chain
 
 from engine.grammars.syntax.expression import MAX_CODE_POINT, Ranges
 
-_MANY = 4096  # characters of a class; in a larger class only cased ones are examined
+_MANY = 4096  # characters of a class; in a larger class only cased characters are examined
 LAST_CASED = 0x1FFFF  # no later character has another case
 _KEPT = 256  # number of classes whose other cases are cached
 
@@ -21,7 +18,7 @@ _KEPT = 256  # number of classes whose other cases are cached
 def other_cases(ranges: Ranges) -> Ranges:
     """List the other cases of the characters in `ranges`, without characters in `ranges`.
 
-    The result is cached: a class may have all characters, and a pattern hundreds of such classes.
+    The result is cached, because a pattern may have hundreds of large classes.
     """
     codes: Iterable[int] = chain.from_iterable(range(low, high + 1) for low, high in ranges)
     if sum(high - low for low, high in ranges) > _MANY:
@@ -32,7 +29,6 @@ def other_cases(ranges: Ranges) -> Ranges:
 
 @cache
 def _with_cases() -> tuple[int, ...]:
-    """List all characters that have another case."""
     return tuple(code for code in range(LAST_CASED + 1) if {*_cases_of(code)} != {code})
 
 
@@ -42,6 +38,5 @@ def _cases_of(code: int) -> list[int]:
 
 
 def _holds(ranges: Ranges, code: int) -> bool:
-    """Return whether a character is in the sorted `ranges`."""
     at = bisect_right(ranges, (code, MAX_CODE_POINT))
     return at > 0 and ranges[at - 1][1] >= code

@@ -2,12 +2,9 @@
 
     ^(?=.*[0-9])[a-z0-9]+$
 
-A look-ahead is a condition on the whole text that follows. So a condition describes which texts may
-follow: a rest of the pattern that must match, any or all of several conditions, or the opposite of
-a condition. Each character turns a condition into another condition. These conditions are the
-states of an automaton, and the paths through the states are written as an expression.
-
-Knows: characters, and where a text begins and ends. Does not know: how patterns are spelled.
+A look-ahead is a condition on the whole text that follows. Each character turns a condition into
+another condition. These conditions are the states of an automaton. The paths through the states are
+written as an expression.
 """
 
 from __future__ import annotations
@@ -47,14 +44,14 @@ _Rest: TypeAlias = tuple[Expression, ...]  # parts that match in this order, up 
 
 @dataclass(frozen=True, slots=True)
 class _Any:
-    """The condition that any of `parts` is met; without parts, no text meets the condition."""
+    """The condition that any of `parts` is met. Without parts, no text meets the condition."""
 
     parts: frozenset[_Condition]
 
 
 @dataclass(frozen=True, slots=True)
 class _Every:
-    """The condition that all of `parts` are met; without parts, every text meets the condition."""
+    """The condition that all of `parts` are met. Without parts, every text meets the condition."""
 
     parts: frozenset[_Condition]
 
@@ -71,9 +68,10 @@ _NEVER, _ALWAYS = _Any(frozenset()), _Every(frozenset())
 
 
 def without_looks(pattern: Sequence[Expression], start: Expression) -> Expression:
-    """Return the texts that match the pattern's parts in order; `start` is the anchor of the start.
+    """Return the texts that match the pattern's parts in order.
 
-    Raises UnsoundGrammar if no text matches, or if the pattern is too large.
+    `start` is the anchor of the start. Raises UnsoundGrammar if no text matches, or if the pattern
+    is too large.
     """
     leaves = {one for part in pattern for one in walk(part) if isinstance(one, Chars)}
     found = _Machine(start, _classes(leaves | {_ANY_CHAR})).expression(tuple(pattern))
@@ -99,7 +97,7 @@ class _Machine:
         self._open: set[_Rest] = set()  # rests that are being followed before a character is read
 
     def expression(self, whole: _Rest) -> Expression:
-        """Find all states; write the paths from the first state to those where a text may end."""
+        """Find all states, and write the paths from the first state to possible ends."""
         self._is_start = True
         states: dict[_Condition, int] = {}
         first, ends = [self._after(whole, one) for one in self._classes], set[int]()
@@ -132,7 +130,6 @@ class _Machine:
         return ways
 
     def _after(self, condition: _Condition, kind: _Class) -> _Condition:
-        """Return the condition on the text after one of the class's characters."""
         match condition:
             case _Any(parts):
                 return _any(self._after(one, kind) for one in parts)
@@ -166,7 +163,6 @@ class _Machine:
         return self._after(then, kind) if part == self._start and self._is_start else _NEVER
 
     def _may_end(self, condition: _Condition) -> bool:
-        """Return whether the empty text meets the condition."""
         match condition:
             case _Any(parts):
                 return any(map(self._may_end, parts))
@@ -198,7 +194,6 @@ class _Machine:
 
 
 def _again(part: Repeat) -> _Rest:
-    """Return the parts of a repetition that are left after one repetition."""
     most = None if part.most is None else part.most - 1
     return () if most == 0 else (Repeat(part.part, max(part.least - 1, 0), most),)
 
@@ -246,7 +241,6 @@ def _classes(leaves: Iterable[Chars]) -> list[_Class]:
 
 
 def _halves(kind: _Class, spelled: Chars) -> Iterator[_Class]:
-    """Yield the characters of `kind` that `spelled` has, and those that it has not."""
     within = kind.chars.spelled or f"[{spelled_ranges(kind.chars.ranges)}]"
     for is_in, half in ((True, spelled.spelled), (False, f"[^{spelled.spelled}]")):
         leaves = kind.leaves | {spelled} if is_in else kind.leaves

@@ -1,7 +1,4 @@
-"""An expression of the paths through an automaton, found by removing state after state.
-
-Knows: states by number, and the expressions that lead from state to state.
-"""
+"""An expression of the paths through an automaton, found by removing state after state."""
 
 from __future__ import annotations
 
@@ -25,9 +22,9 @@ Ways = dict[int, dict[int, Expression]]
 
 
 def path_through(ways: Ways, first: int, ends: set[int]) -> Expression:
-    """Return the expression of all paths from `first` to one of `ends`. No path leads to `first`.
+    """Return the expression of all paths from `first` to one of `ends`.
 
-    Raises UnsoundGrammar if the expression is too long.
+    No path leads to `first`. Raises UnsoundGrammar if the expression is too long.
     """
     useful = _leading_to(ways, ends)
     left: Ways = {
@@ -43,7 +40,6 @@ def path_through(ways: Ways, first: int, ends: set[int]) -> Expression:
 
 
 def _leading_to(ways: Ways, ends: set[int]) -> set[int]:
-    """Return the states from which one of `ends` can be reached."""
     before = defaultdict[int, set[int]](set)
     for state, found in ways.items():
         for to in found:
@@ -57,7 +53,6 @@ def _leading_to(ways: Ways, ends: set[int]) -> set[int]:
 
 
 def _weight(ways: Ways, state: int) -> int:
-    """Return how many paths of one step replace the state when it is removed."""
     into = sum(state in found for other, found in ways.items() if other != state)
     return into * (len(ways[state]) - (state in ways[state]))
 

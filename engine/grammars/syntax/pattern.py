@@ -2,11 +2,9 @@ r"""A reader of ECMA 262 regular expressions, with additions of other dialects.
 
     ^(?<name>[^()[\]]+)\/\d{2,}$
 
-As in ECMA 262, a class has no classes within it, `\d` and `\w` are of ASCII, and a needless escape
-stands for its character. `(?P<name>...)`, `(?i)`, `(?s)`, `\A`, `\Z`, `\x{...}`, `[[:alpha:]]` and
-`{,n}` are read too. Parts that are not regular, such as `(?<=...)` and `\1`, are errors.
-
-Knows: the spelling. Does not know: what anchors mean (`anchors.py`), or where a pattern is used.
+As in ECMA 262, a class has no classes within it, and `\d` and `\w` are of ASCII. The reader also
+accepts `(?P<name>...)`, `(?i)`, `(?s)`, `\A`, `\Z`, `\x{...}`, `[[:alpha:]]` and `{,n}`. Parts that
+are not regular, such as `(?<=...)` and `\1`, are errors.
 """
 
 from __future__ import annotations
@@ -76,9 +74,9 @@ MAX_TIMES = 100_000  # maximum number of repetitions of a part
 
 
 def read_pattern(pattern: str, dot: Chars | None = None) -> Expression:
-    """Read the expression, with anchors as `START` and `END`; raises UnsoundGrammar.
+    """Read the expression, with anchors as `START` and `END`.
 
-    `dot` is the meaning of `.` in a dialect that differs from ECMA 262.
+    Raises UnsoundGrammar. `dot` is the meaning of `.` in a dialect that differs from ECMA 262.
     """
     return _Reader(pattern, dot or other_than(_LINE_ENDS)).expression()
 
@@ -198,7 +196,6 @@ class _Reader:
         return self._cased(self._escaped_chars())
 
     def _escaped_chars(self) -> Chars:
-        """Read an escape for a set of characters, in a class or outside."""
         char = self._text[self._at]
         if char.lower() in _SETS:
             self._at += 1
@@ -212,7 +209,6 @@ class _Reader:
         return chars((code, code))
 
     def _code(self) -> int:
-        """Read the code point that a backslash and the next characters stand for."""
         found = _CODE.match(self._text, self._at)
         if found is None:
             char = self._text[self._at]
@@ -276,7 +272,6 @@ class _Reader:
         return self._escaped_chars()
 
     def _cased(self, found: Chars) -> Chars:
-        """Return `found` in both cases if the pattern ignores case."""
         if "i" not in self._flags or found.spelled:
             return found
         return chars(*found.ranges, *other_cases(found.ranges))

@@ -1,9 +1,7 @@
-"""Simplified rules: `ws ::= ([ \\t] ws)?` becomes `[ \\t]*`, and single characters are inlined.
+r"""The simplification of rules: `ws ::= ([ \t] ws)?` becomes `[ \t]*`.
 
 The library's parser keeps an entry for each turn of a right recursion, and refuses a long
-recursion. A repetition can also be a part of a terminal.
-
-Knows: expressions. Does not know: terminals.
+recursion. A repetition can also be a part of a terminal. Single characters are inlined.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ _Ways = tuple[list[Expression], list[Expression]]  # branches that repeat, and t
 
 
 def with_loops(name: str, body: Expression) -> Expression:
-    """Replace recursion at the end of a rule's `body`, or else at its beginning, with a loop."""
+    """Replace recursion at the end of a rule's `body`, or at its beginning, with a loop."""
     for at_end in (True, False):
         ways = _ways(Rule(name), body, at_end=at_end)
         if ways is not None and all(ways):
@@ -54,7 +52,7 @@ def regular_rules(rules: Mapping[str, Expression]) -> set[str]:
 
 
 def simplified(rules: Mapping[str, Expression]) -> dict[str, Expression]:
-    """Return the rules with single characters inlined, and a loop within a loop made one loop."""
+    """Return the rules with single characters inlined and nested loops joined."""
     single = {name: body for name, body in rules.items() if isinstance(body, Chars)}
     found = {name: _with(single, body) for name, body in rules.items()}
     more = any(isinstance(body, Chars) and name not in single for name, body in found.items())

@@ -1,14 +1,12 @@
-"""Texts of a pattern that are short enough, as an expression without a count of characters.
+r"""The texts of a pattern that are short enough, without a count of characters.
 
-    (?:[a-z]{1,63}\\.)+[a-z]{2}         of at most 253 characters
-    (?:[a-z]{1,63}\\.){1,3}[a-z]{2}|(?:[a-z]{1,31}\\.){1,7}[a-z]{2}|...
+    (?:[a-z]{1,63}\.)+[a-z]{2}         of at most 253 characters
+    (?:[a-z]{1,63}\.){1,3}[a-z]{2}|(?:[a-z]{1,31}\.){1,7}[a-z]{2}|...
 
-To count characters within repetitions of repetitions takes thousands of states. So the other
-repetitions are cut at some bound, and those without a bound get the largest with which no text is
-too long. Each of several such cuts is an alternative. Some texts of the pattern are left out, such
-as a long name of many labels.
-
-Knows: expressions and their lengths. Does not know: patterns, or keywords of JSON schemas.
+Counting characters within nested repetitions would take thousands of states. The other repetitions
+are therefore cut at some bound. Repetitions without a bound get the largest bound for which no text
+is too long. Each of several such cuts is an alternative. Some texts of the pattern are left out,
+such as a long name of many labels.
 """
 
 from __future__ import annotations
@@ -29,21 +27,20 @@ from engine.grammars.syntax.expression import (
 )
 from engine.grammars.syntax.pattern import END, START
 
-# maximum numbers of repetitions of a bounded part; each number gives an alternative
+# The maximum numbers of repetitions of a bounded part, each of which gives an alternative.
 _BOUNDS = 1 << 20, 45, 30, 20, 14, 9, 6, 3
 
 
 def shortened(whole: Expression, most: int) -> Expression | None:
-    """Return texts of `whole` that have at most `most` characters; None if it cannot be bounded."""
+    """Return texts of `whole` with at most `most` characters, or None if it cannot be bounded."""
     forms = [form for bound in _BOUNDS if (form := _form(whole, bound, most)) is not None]
     return one_of(forms) if forms else None
 
 
 def without_length(read: Expression) -> tuple[Expression, int] | None:
-    """Return a pattern without its first look-ahead, if that only bounds the text's length.
+    """Return a pattern without a first look-ahead that only bounds the text's length.
 
-    Also returns the maximum number of characters. Returns None if the look-ahead demands more:
-    certain characters, or more characters than the rest of the pattern has at least.
+    Also returns the maximum number of characters. Returns None if the look-ahead demands more.
     """
     match read:
         case All(
@@ -57,7 +54,6 @@ def without_length(read: Expression) -> tuple[Expression, int] | None:
 
 
 def _form(whole: Expression, bound: int, most: int) -> Expression | None:
-    """Return `whole` with the largest fitting bound on unbounded parts; None if 1 is too large."""
     low, high = 0, most + 1  # `low` fits, `high` does not
     while high - low > 1:
         middle = (low + high) // 2
@@ -105,7 +101,6 @@ def _least(part: Expression) -> int:
 
 
 def _have_all(ranges: Ranges, pattern: Expression) -> bool:
-    """Return whether `ranges` have all characters of the pattern."""
     leaves: Sequence[Chars] = [one for one in walk(pattern) if isinstance(one, Chars)]
     pairs = [pair for one in leaves for pair in one.ranges]
     return all(any(low <= a and b <= high for low, high in ranges) for a, b in pairs)

@@ -1,13 +1,10 @@
 """The division of a grammar into terminals.
 
-The library reads a text as terminals, each as long as possible, and never goes back. So no terminal
-may be able to continue with the text that follows it: `[a-z]+` before `"ing"` would take all
-letters. But terminals are fast: where the parser reads single characters, a mask takes
-milliseconds. So each part of a rule without recursion begins as one terminal. Terminals that could
-continue where a terminal has ended are split, until there are none. A single character never
-continues.
-
-Knows: expressions. Does not know: Lark, or the library.
+The library reads a text as terminals, each as long as possible, and never goes back. No terminal
+may therefore be able to continue with the text that follows it. `[a-z]+` before `"ing"` would take
+all letters. But terminals are fast, and single characters are slow. Each part of a rule without
+recursion begins as one terminal. Terminals that could continue past their end are split, until
+there are none.
 """
 
 from __future__ import annotations
@@ -45,14 +42,17 @@ class Terminals:
     """The rules of a grammar over terminals, and the expression of each terminal."""
 
     def __init__(self, rules: Rules, root: str) -> None:
-        """Divide rules into terminals; UnsoundGrammar if a text may run into a foreign value."""
+        """Divide rules into terminals.
+
+        Raises UnsoundGrammar if a text may run into a foreign value.
+        """
         loops = {name: with_loops(name, body) for name, body in rules.items()}
         self.texts = simplified(loops)
         self.rules: dict[str, Expression] = {}
         self.wholes: list[Expression] = []  # the terminals' expressions
         self.apart: dict[int, Expression] = {}  # expressions of split terminals, over new terminals
         self._regular = regular_rules(self.texts)
-        self._sizes: dict[str, int] = {}  # sizes by rule
+        self._sizes: dict[str, int] = {}  # by rule
         self._use(root)
         if root in self._regular:  # the whole grammar is one terminal, and nothing follows it
             return
@@ -62,7 +62,6 @@ class Terminals:
             self._take_all_apart()
 
     def _use(self, name: str) -> None:
-        """Make the rule, and all rules that it uses, rules of the parser."""
         waiting = [name]
         while waiting:
             name = waiting.pop()
@@ -71,7 +70,6 @@ class Terminals:
                 waiting.extend(one.name for one in walk(self.rules[name]) if isinstance(one, Rule))
 
     def _shaped(self, part: Expression) -> Expression:
-        """Return `part` over terminals, each as large as possible."""
         if self._is_regular(part):
             return self._terminal(part)
         match part:
@@ -107,7 +105,6 @@ class Terminals:
         return True
 
     def _size(self, part: Expression) -> int:
-        """Count the characters in the texts of a regular part."""
         match part:
             case Rule(name):
                 if name not in self._sizes:
@@ -122,7 +119,7 @@ class Terminals:
         return Terminal(len(self.wholes) - 1)
 
     def _take_apart(self, automaton: Automaton) -> None:
-        """Split terminals until no terminal can continue past its end; raises TooMuch."""
+        """Split terminals until no terminal can continue past its end. Raises TooMuch."""
         num_known = 0
         while True:
             while num_known < len(self.wholes):
@@ -157,7 +154,6 @@ class Terminals:
             number += 1
 
     def _split(self, number: int, at: Collection[int] | None = None) -> None:
-        """Split a terminal at the parts `at`, or at all parts: each becomes a terminal."""
         if at is None:
             at = range(len(parts_of(self.wholes[number])))
         match self.wholes[number]:
