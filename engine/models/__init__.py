@@ -1,4 +1,4 @@
-"""Decoders described by their configs: reading a Hugging Face directory, computing logits.
+"""The decoders: config readers for Hugging Face directories, and the forward pass.
 
     checks, decoder    whether a model can be served; the forward pass
     shortened_decoder  fewer layers that launch all kernels; memories: each layer's memory in a step

@@ -55,8 +55,8 @@ def build_decoder(
 ) -> Decoder:
     """Build a decoder for sequences of up to `num_positions` tokens, on the parameters' device.
 
-    In a `group`, `config` has this rank's sizes; with stages, `config` has the layers of all
-    stages. `frees_windows`: rings hold the KV of layers with a window.
+    In a `group`, `config` has this rank's sizes. With stages, `config` has the layers of all
+    stages. With `frees_windows`, rings hold the KV of layers with a window.
     """
     parameters = _with_plain_latents(parameters)
     first, stop = parameters.layers[0].index, parameters.layers[-1].index + 1

@@ -1,7 +1,7 @@
-"""A check of a model's files, before they are loaded: can the model be served?
+"""The checks of a model's files before they are loaded.
 
-No torch: the command line checks before it starts anything, and `ratoon models` only checks. The
-start itself checks the tensors, the device and its memory.
+The command line checks before it starts anything, so this module does not import torch. The start
+itself checks the tensors, the device and its memory.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def check_served(
     quantization: Quantization = "none",
     grid: RankGrid = ALONE,
 ) -> ModelConfig:
-    """Return the model if a start could load it; else raise the ModelError that a start would.
+    """Return the model if a start could load it, else raise the ModelError of that start.
 
-    `has_weights`: False for dummy weights, which need no files.
+    `has_weights` is False for dummy weights, which need no files.
     """
     model = read_model_config(model_dir, SERVED, quantization)
     check_geometry(model, block_size)
@@ -46,7 +46,7 @@ def check_served(
 
 
 def check_ranks(model: ModelConfig, block_size: int, grid: RankGrid) -> None:
-    """Raise UnsupportedModel for a model that these ranks cannot divide or cannot compute."""
+    """Check that these ranks can divide and compute a model. Raises UnsupportedModel."""
     check_grid(grid)
     check_shards(model, grid.tensor)
     split_model(model, grid.stages, SERVED_DTYPES[0])

@@ -1,9 +1,8 @@
 """The config of a model, read from a Hugging Face directory before its tensors.
 
-Knows: the fields that decide a decoder's cost, with Hugging Face's defaults, for unserved models
-too; what all architectures have in common; the layout of KV and recurrent states. Does not know:
-the architectures or their own fields of config.json (`architectures`); nor torch, since commands
-that only plan read sizes too.
+This module has the fields that decide a decoder's cost, with Hugging Face's defaults, and the
+layout of KV and recurrent states. The architectures read their own fields. Commands that only plan
+read sizes too, so this module does not import torch.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ OF_THE_WHOLE = ("dtype", "torch_dtype")
 
 
 class ModelSizes(msgspec.Struct, kw_only=True):
-    """A model's sizes, in elements. Optional fields are optional in config.json."""
+    """The sizes of a model, in elements. Optional fields are optional in config.json."""
 
     vocab_size: Positive
     hidden_size: Positive
@@ -59,24 +58,24 @@ class ModelSizes(msgspec.Struct, kw_only=True):
 
     @property
     def num_kv_heads(self) -> int:
-        """Number of KV heads; if the file has none, the number of query heads."""
+        """The number of KV heads, by default the number of query heads."""
         return self.num_key_value_heads or self.num_attention_heads
 
     def size_of_head(self, default: int | None = None) -> int:
         """Return the size of one head, rounded down if the heads do not divide the hidden size.
 
-        `default`: the architecture's default; None: `hidden_size` / heads.
+        `default` is the architecture's default, or None for `hidden_size` / heads.
         """
         return self.head_dim or default or self.hidden_size // self.num_attention_heads
 
     @property
     def layer_input_weights(self) -> int:
-        """Number of weights of the layers' own inputs, beside the embeddings."""
+        """The number of weights of the layers' own inputs, beside the embeddings."""
         return 0
 
     @property
     def dtype_name(self) -> str | None:
-        """Dtype of the model checkpoint; None if the file names no dtype."""
+        """The dtype of the model checkpoint, or None if the file names no dtype."""
         return self.dtype or self.torch_dtype
 
 
@@ -112,12 +111,12 @@ def text_field(path: Path) -> str | None:
 
 
 def read_sizes(path: Path) -> ModelSizes:
-    """Read the sizes of a model, or of its text model; raises BadConfig."""
+    """Read the sizes of a model, or of its text model. Raises BadConfig."""
     return read_json(path, ModelSizes, text_field(path))
 
 
 def check_heads(raw: ModelSizes, default_head_dim: int | None = None) -> None:
-    """Raise BadConfig for heads that contradict the sizes; `default` as in `size_of_head`."""
+    """Raise BadConfig for heads that contradict the sizes. `default` is as in `size_of_head`."""
     heads = raw.num_attention_heads
     if raw.head_dim is None and default_head_dim is None and raw.hidden_size % heads:
         raise BadConfig(
@@ -150,7 +149,7 @@ SERVED_DTYPES = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Config of a decoder. Sizes are in elements; `max_positions` is in tokens."""
+    """The config of a decoder. Sizes are in elements, `max_positions` is in tokens."""
 
     family: str
     vocab_size: int
@@ -159,7 +158,7 @@ class ModelConfig:
     final_norm: RmsNormConfig
     max_positions: int
     tied: bool  # the output projection is the embedding
-    dtype: str | None  # dtype of the model checkpoint, one of SERVED_DTYPES; None: not named
+    dtype: str | None  # of the model checkpoint, one of SERVED_DTYPES; None: not named
     eos_token_ids: tuple[int, ...] = ()
     weight_format: WeightFormat = PLAIN
     names: CheckpointNames = PLAIN_NAMES
@@ -168,8 +167,8 @@ class ModelConfig:
     logits_divisor: float | None = None  # divisor of logits; None: 1
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
     layer_inputs: LayerInputsConfig | None = None  # None: layers have no inputs of their own
-    possible_head: DraftHeadConfig | None = None  # the draft head that the files may have
-    draft_head: DraftHeadConfig | None = None  # the draft head that is used; None: no head is used
+    possible_head: DraftHeadConfig | None = None  # draft head that the files may have
+    draft_head: DraftHeadConfig | None = None  # draft head that is used, if any
 
     def for_positions(self, num_positions: int) -> ModelConfig:
         """Return the config for sequences of `num_positions` tokens, with ropes for this length."""
@@ -181,12 +180,12 @@ class ModelConfig:
 
     @property
     def layers_with_memory(self) -> tuple[LayerConfig, ...]:
-        """All layers that keep KV or states: the decoder's layers, then the draft head's layer."""
+        """All layers that keep KV or recurrent states, the draft head's layer last."""
         return self.layers if self.draft_head is None else (*self.layers, self.draft_head.layer)
 
     @property
     def attentions(self) -> frozenset[KvConfig]:
-        """Attention configs of all layers that have attention."""
+        """The attention configs of all layers that have attention."""
         return frozenset(attentions(self.layers_with_memory))
 
 
@@ -198,7 +197,7 @@ def _for_positions(layer: LayerConfig, num_positions: int) -> LayerConfig:
 
 
 def served_dtype(sizes: ModelSizes) -> str | None:
-    """Return the dtype of a model checkpoint; raises UnsupportedModel."""
+    """Return the dtype of a model checkpoint. Raises UnsupportedModel."""
     name = sizes.dtype_name
     if name is not None and name not in SERVED_DTYPES:
         raise UnsupportedModel(f"dtype {name!r}: served are {', '.join(SERVED_DTYPES)}")
@@ -208,8 +207,8 @@ def served_dtype(sizes: ModelSizes) -> str | None:
 def reads_modules(model: ModelConfig) -> bool:
     """Return whether every layer attends to all keys of its own heads, whatever their order.
 
-    If so, a prompt may be made of modules, whose keys are adjacent although their positions have
-    gaps. A window counts keys; layers with latents or a state are untested.
+    If so, a prompt may consist of prompt modules, whose positions may have gaps. Layers with
+    latents or a recurrent state are untested.
     """
     mixers = [layer.mixer for layer in model.layers]
     return all(
@@ -230,7 +229,7 @@ def refuse_shared(model: ModelConfig, setting: str) -> None:
 def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvLayout:
     """Lay out the KV of the layers that keep KV, in blocks of `block_size` tokens.
 
-    `dtype`: dtype of keys and values.
+    `dtype` is the dtype of keys and values.
     """
     alike: dict[KvGroup, list[int]] = defaultdict(list)
     for index, one in enumerate(attentions(filter(keeps_kv, layers))):
@@ -248,7 +247,7 @@ def kv_stage(layers: Sequence[LayerConfig], stage: Stage) -> Stage:
 
 
 def state_layout(layers: Sequence[LayerConfig], dtype: str) -> StateLayout | None:
-    """Lay out the states of recurrent layers; None if there are none. `dtype`: the model's."""
+    """Lay out the recurrent layers' states in the model's `dtype`, or return None without any."""
     shapes = tuple(one.mixer.state for one in layers if isinstance(one.mixer, RecurrentConfig))
     return StateLayout(shapes, dtype) if shapes else None
 

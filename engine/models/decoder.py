@@ -3,8 +3,7 @@
     first stage    embedding -> layers -> residual ->
     later stages   -> residual -> layers -> ... -> final norm -> head     in the last
 
-Knows: the order of layers. Does not know: what a layer computes (`layers`), which kernels compute
-(`Ops`), how weights are loaded, or which sequence a token belongs to.
+A decoder does not know which kernels compute (`Ops`), or to which sequence a token belongs.
 """
 
 from __future__ import annotations
@@ -30,7 +29,10 @@ from kernels.ops import Ops
 
 
 class PendingLayers(Protocol):
-    """Layer `first` and later layers of the KV pool, which may be loading when a step begins."""
+    """An interface to the later layers of the KV pool, which may be loading when a step begins.
+
+    The first such layer is `first`.
+    """
 
     first: int
 
@@ -40,7 +42,7 @@ class PendingLayers(Protocol):
 
 
 class WeightPrefetch(Protocol):
-    """Prefetch of layers' weights from host memory to the device.
+    """An interface that prefetches layers' weights from host memory to the device.
 
     Layers are counted from the first layer of this stage.
     """
@@ -63,19 +65,19 @@ class Decoder:
     """A decoder on its device, and the place of each layer's memory.
 
     In a `group`, all ranks call `logits` with the same tokens and get the same logits. With several
-    stages (`pipe`), each stage has its own layers, all stages call `logits` with the same tokens,
-    and only the last stage gets logits.
+    stages (`pipe`), each stage has its own layers. All stages then call `logits` with the same
+    tokens, and only the last stage gets logits.
     """
 
     config: ModelConfig
     parameters: Parameters
-    places: Mapping[int, LayerPlace]  # places by the layer's number in the model
+    places: Mapping[int, LayerPlace]  # by the layer's number in the model
     ops: Ops
     late: PendingLayers | None = None  # None: all KV is in the pool before a step is launched
     group: RankGroup | None = None
     pipe: Pipe | None = None
     prefetch: WeightPrefetch | None = None  # None: all weights are on the device
-    num_slots: int = 0  # slots of adapters, slot 0 included; 0: no adapters
+    num_slots: int = 0  # slots of adapters, including slot 0; 0 without adapters
 
     @property
     def has_logits(self) -> bool:
@@ -84,7 +86,7 @@ class Decoder:
 
     @property
     def whole_context(self) -> int:
-        """Pool index of a layer of this stage that attends to all tokens; 0 if all have windows."""
+        """The pool index of a layer of this stage that attends to all tokens, or 0."""
         found = (
             self.places[layer.index].index
             for layer in self.parameters.layers
@@ -94,7 +96,7 @@ class Decoder:
 
     @property
     def num_positions(self) -> int:
-        """Number of positions for which the decoder is built."""
+        """The number of positions for which the decoder is built."""
         return min(len(one.cos_sin) for one in self.places.values() if one.cos_sin is not None)
 
     @property
@@ -122,17 +124,16 @@ class Decoder:
         states: StepMemory = None,
         adapters: Tensor | None = None,
     ) -> Tensor:
-        """Compute T tokens, write their KV to `pool`, return the logits of the tokens `outputs`.
+        """Compute T tokens, write their KV to `pool`, and return the logits of some tokens.
 
         `pool` has (blocks, 2, kv heads, block size, head dim) for each layer of this stage with
         attention. Recurrent layers, and layers with rings, read and write `states`. A stage before
-        the last returns logits of no tokens.
-
-        After the last layer's attention or recurrence, only the few tokens `outputs` are computed.
+        the last returns logits of no tokens. After the last layer's attention or recurrence, only
+        the tokens `outputs` are computed.
 
         `token_ids` (T,) int64, `outputs` (S,) int64 indices into T, `adapters` (T,) int32 slots of
-        the tokens' adapters (None: no adapters). Returns (S, V) in the model's dtype, which the
-        caller may overwrite. Does not wait for the device.
+        the tokens' adapters, if any. Returns (S, V) in the model's dtype, which the caller may
+        overwrite. Does not wait for the device.
         """
         return self.logits_of(self.hidden(token_ids, layout, pool, outputs, states, adapters))
 
@@ -146,7 +147,8 @@ class Decoder:
         states: StepMemory = None,
         adapters: Tensor | None = None,
     ) -> Tensor:
-        """Compute T tokens like `logits`; return the hidden states after the final norm, (S, H).
+        """Compute T tokens like `logits`, and return the hidden states after the final norm, (S,
+        H).
 
         Without `outputs`, return the hidden states of all tokens.
         """
@@ -158,7 +160,10 @@ class Decoder:
 
     @torch.inference_mode()
     def logits_of(self, hidden: Tensor) -> Tensor:
-        """Return the logits (S, V) of hidden states (S, H); in a stage without a head, (0, V)."""
+        """Return the logits (S, V) of hidden states (S, H).
+
+        A stage without a head returns (0, V).
+        """
         if not len(hidden):
             return self.parameters.head.new_empty((0, self.config.vocab_size))
         logits = self._of_all_ranks(self.ops.linear(hidden, self.head, None))
@@ -168,7 +173,6 @@ class Decoder:
         return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
 
     def _normed(self, hidden: Tensor | PeerProduct | None, residual: Tensor) -> Tensor:
-        """Add the last layer's output to its residual and norm the sum, (S, H)."""
         if hidden is None:
             return self.parameters.final_norm.norm(self.ops, residual)
         normed, _ = self.parameters.final_norm.add(self.ops, hidden, residual)
@@ -186,10 +190,9 @@ class Decoder:
     ) -> Tensor:
         """Compute the draft head's hidden states (S, H) of the tokens `outputs` (S,).
 
-        `hidden` (T, H) are the hidden states of all tokens of a step, and `next_ids` (T,) int64 the
-        token after each of these. The result's logits (`logits_of`) predict the tokens after
-        `next_ids`. The KV of the head's layer is written to `pool`. Raises ValueError without a
-        draft head.
+        `hidden` (T, H) are the hidden states of all tokens of a step. `next_ids` (T,) int64 are the
+        tokens after these. The result's logits (`logits_of`) predict the tokens after `next_ids`.
+        The KV of the head's layer is written to `pool`. Raises ValueError without a draft head.
         """
         head = self.parameters.draft_head
         if head is None:
@@ -215,7 +218,7 @@ class Decoder:
         """Compute the last layer's output of the tokens `outputs`, and its residual, both (S, H).
 
         Without `outputs`, compute all tokens. Return None if `outputs` is empty or this is not the
-        last stage; all KV is written even then.
+        last stage. All KV is written even then.
         """
         ops, layers = self._ops_of(adapters), self.parameters.layers
         hidden: Tensor | PeerProduct | None = None
@@ -231,7 +234,7 @@ class Decoder:
             memory = memories.of(layer.index)
             rows = memories.layout_of(layer.index, layout)
             entered, residual = layer.enter(ops, hidden, residual, rows, memory)
-            hidden = None  # free its memory
+            hidden = None  # frees its memory
             if layer is not last or not self.has_logits:
                 hidden, residual = layer.finish(ops, entered, residual, rows, memory, None)
             elif outputs is None or outputs.shape[0]:
@@ -246,11 +249,9 @@ class Decoder:
         return None
 
     def _ops_of(self, slots: Tensor | None) -> Ops:
-        """Return the ops for tokens whose adapters lie in `slots` (T,) int32; None: no adapters."""
         return self.ops if slots is None else self.ops.of_tokens(slots, self.num_slots)
 
     def _await(self, index: int, place: LayerPlace) -> None:
-        """Make later launches wait for a layer's weights and KV if they are still loading."""
         if self.prefetch is not None:
             self.prefetch.wait(index)
         in_pool = place.cos_sin is not None and not place.in_ring
@@ -258,7 +259,6 @@ class Decoder:
             self.late.wait()
 
     def _entering(self, token_ids: Tensor) -> Tensor:
-        """Return the input of this rank's first layer, (T, H)."""
         if self.pipe is None or self.pipe.stage.is_first:
             return self._embedded(token_ids)
         embedding = self.parameters.embedding
@@ -267,8 +267,7 @@ class Decoder:
     def _pass_on(self, hidden: Tensor | PeerProduct | None, residual: Tensor) -> None:
         """Add `hidden` to the residual and send the sum to the next stage.
 
-        A norm computes the sum, so that the sum has the same bits as in a model without stages; the
-        normed result is not used.
+        A norm computes the sum, so the sum has the same bits as in a model without stages.
         """
         assert self.pipe is not None, "a stage before the last has one after it"
         if hidden is not None:
@@ -276,7 +275,6 @@ class Decoder:
         self.pipe.send(residual)
 
     def _embedded(self, token_ids: Tensor) -> Tensor:
-        """Look up the embeddings (T, H), scaled if the model scales them, in the model's dtype."""
         embedded = F.embedding(token_ids, self.parameters.embedding)
         scale = self.config.embedding_scale
         if scale is None:

@@ -4,7 +4,7 @@
     tokenizer_config.json: a token's text; the tokenizer's files have the token's id
 
 A fine-tuned model often ends its turns with the tokenizer's token, while the other files still name
-the base model's token. So both count.
+the base model's token. Both tokens therefore count.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class _Tokenizer(msgspec.Struct):
 
 
 def eos_token_ids(model_dir: Path, vocab_size: int) -> tuple[int, ...]:
-    """Return the ids of tokens that end an answer, each once; raises BadConfig.
+    """Return the ids of tokens that end an answer, each once.
 
-    Ids without a logit are left out: they are never sampled, and grammars would refuse them. Some
-    files write -1 for no token.
+    Raises BadConfig. Ids without a logit are left out, because they are never sampled. Some files
+    write -1 for no token.
     """
     said = _of_tokenizer(model_dir)
     ids = [*_configured(model_dir), *([] if said is None else [said])]
@@ -82,7 +82,7 @@ def _of_tokenizer(model_dir: Path) -> int | None:
 
 
 def _id_of(path: Path, text: str) -> int | None:
-    """Find the id of a token, added or in the vocabulary; None if there is no such token."""
+    """Find the id of a token, added or in the vocabulary, or return None."""
     if not path.exists():
         return None
     tokenizer = read_json(path, _Tokenizer)

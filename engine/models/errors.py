@@ -1,6 +1,4 @@
-"""Errors that keep the engine from starting, since a model cannot be served.
-
-Knows: the fault. Does not know: who reads the message, or the process's exit status (`main`).
+"""The errors that keep the engine from starting, since a model cannot be served.
 
 ModelError
  |- ModelNotServed      the fault is in the model's files
@@ -18,40 +16,40 @@ from __future__ import annotations
 
 
 class ModelError(Exception):
-    """Base of all errors that keep a model from being served."""
+    """The base of all errors that keep a model from being served."""
 
 
 class ModelNotServed(ModelError):
-    """Model files that cannot be served on any machine or with any setting."""
+    """An error: the model's files cannot be served on any machine or with any setting."""
 
 
 class UnsupportedModel(ModelNotServed):
-    """A model whose architecture, weight format, window or sizes are not served."""
+    """An error: the model's architecture, weight format, window or sizes are not served."""
 
 
 class BadConfig(ModelNotServed):
-    """Config.json that is absent, malformed or contradicts itself."""
+    """An error: config.json is absent, malformed or contradicts itself."""
 
 
 class CheckpointError(ModelNotServed):
-    """Weights that are absent, pickled, unreadable, or that contradict config.json."""
+    """An error: weights are absent, pickled, unreadable, or contradict config.json."""
 
 
 class WrongSetting(ModelError):
-    """A setting that the model cannot fulfil, such as a longer context; other values may work."""
+    """An error: the model cannot fulfil a setting, such as a longer context."""
 
 
 class DeviceUnavailable(ModelError):
-    """The configured device does not exist."""
+    """An error: the configured device does not exist."""
 
 
 class PoolTooSmall(ModelError):
-    """Memory in which not one block of KV fits beside the weights."""
+    """An error: not one KV block fits into memory beside the weights."""
 
 
 class FilesChanged(ModelError):
-    """The model's files were replaced during loading."""
+    """An error: the model's files were replaced during loading."""
 
 
 class NotEnoughMemory(ModelError):
-    """Too little host or device memory for a start, or a limit on the process's memory."""
+    """An error: host or device have too little memory for a start."""

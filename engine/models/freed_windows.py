@@ -3,10 +3,9 @@
     whole    a block has all layers
     freed    a block has the layers without a window; each sequence has a ring for the other layers
 
-A ring has the same size for short and long sequences, and a prompt can continue from the cache only
-where a ring was kept. So windows are freed if this makes room for sequences of usual length.
-
-Knows: layouts, bytes. Does not know: the device, or how much memory there is. No torch.
+A ring has the same size for short and long sequences. A prompt can continue from the cache only
+where a ring was kept. Windows are therefore freed only if this makes room for sequences of usual
+length. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from storage.layouts.window_layout import SlotLayout, WindowLayout
 
 USUAL_TOKENS = 4096  # length of a sequence, typical of prompts of agents and with documents
 RINGS = 2  # rings of a running sequence (`prefix_cache.leases.lease_states`)
-LEAST_GAIN = 1.5  # minimum gain in sequences that fit: makes up for hits at fewer positions
+LEAST_GAIN = 1.5  # minimum gain in sequences that fit, for fewer cache hits
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLayouts:
-    """Layouts of KV blocks, and of a sequence's recurrent state or rings (None: it has neither)."""
+    """The layouts of KV blocks, and of a sequence's recurrent state or rings, if any."""
 
     kv: KvLayout
     states: SlotLayout | None
@@ -46,9 +45,9 @@ def whole(
 
 
 def freed(layers: Sequence[LayerConfig], kv_dtype: str, block_size: int) -> MemoryLayouts | None:
-    """Lay out blocks without the layers that have a window; None if that is impossible.
+    """Lay out blocks without the layers that have a window, or return None.
 
-    Possible if some layers have a window, others have none, and no layer is recurrent.
+    It is possible if some layers have a window, others have none, and no layer is recurrent.
     """
     keeping = [layer for layer in layers if keeps_kv(layer)]
     others = [layer for layer in keeping if window_of(layer) is None]
@@ -70,5 +69,5 @@ def pays(given: MemoryLayouts, kept_whole: KvLayout) -> bool:
 
 
 def window_of(layer: LayerConfig) -> int | None:
-    """Return a layer's window in tokens; None for a recurrent layer or a layer without a window."""
+    """Return a layer's window in tokens, or None without a window."""
     return layer.mixer.window if isinstance(layer.mixer, KvConfig) else None

@@ -5,8 +5,6 @@
 
 Rank 0 schedules and samples, so it computes the last stage and logits need not be sent. The first
 stage receives sampled tokens with the next step.
-
-Knows: numbers. Does not know: which layers a stage has (`engine.models.stages`), or processes.
 """
 
 from __future__ import annotations
@@ -16,18 +14,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RankGrid:
-    """Grid of `stages` stages of `tensor` ranks each."""
+    """A grid of `stages` stages of `tensor` ranks each."""
 
     tensor: int = 1
     stages: int = 1
 
     @property
     def num_ranks(self) -> int:
-        """Number of all ranks."""
+        """The number of all ranks."""
         return self.tensor * self.stages
 
     def stage_of(self, rank: int) -> int:
-        """Return the stage of a rank; stage 0 has the first layer."""
+        """Return the stage of a rank. Stage 0 has the first layer."""
         return self.stages - 1 - rank // self.tensor
 
     def part_of(self, rank: int) -> int:

@@ -1,7 +1,4 @@
-"""Git LFS pointers: small files that replace large ones in a clone without Git LFS.
-
-Knows: how a pointer begins. Does not know: what the large file contains.
-"""
+"""The pointers of Git LFS: small files that replace large files in a clone without Git LFS."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ WHAT = "a pointer of Git LFS and not the file itself: `git lfs pull` gets it"
 
 
 def is_pointer(path: Path) -> bool:
-    """Return whether the file is a pointer; False for an unreadable file."""
+    """Return whether the file is a pointer. False for an unreadable file."""
     try:
         with opened(path) as file:
             return file.read(len(_BEGINNING)) == _BEGINNING

@@ -1,7 +1,4 @@
-"""The memory of a decoder's layers in one step: KV in the pool, states, or rings of windows.
-
-Knows: where each layer's memory lies. Does not know: what a layer does with it.
-"""
+"""The memory of a decoder's layers in one step: KV, recurrent states, or rings of windows."""
 
 from __future__ import annotations
 
@@ -20,12 +17,10 @@ StepMemory = StepStates | StepWindows | None  # None: all layers keep KV in the 
 
 @dataclass(frozen=True, slots=True)
 class LayerPlace:
-    """Place of a layer's memory: its number among the stage's layers with memory of that kind.
+    """The place of a layer's memory: its number among the stage's layers with memory of that kind.
 
-    A layer that reads another layer's KV has that layer's place.
-
-    `cos_sin` (positions, rotated) float32: table of a layer with attention; None: the layer is
-    recurrent.
+    A layer that reads another layer's KV has that layer's place. `cos_sin` (positions, rotated)
+    float32 is the table of a layer with attention.
     """
 
     index: int
@@ -36,7 +31,7 @@ class LayerPlace:
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """Memory of all layers in one step."""
+    """The memory of all layers in one step."""
 
     places: Mapping[int, LayerPlace]
     pool: Sequence[Tensor]
@@ -54,7 +49,7 @@ class Memories:
         return StateMemory(self.states.layers[place.index], self.states.rows)
 
     def layout_of(self, layer: int, layout: BatchLayout) -> BatchLayout:
-        """Return a layer's layout of a step; if its KV is in rings, the layout of the rings."""
+        """Return a layer's layout of a step, or the layout of the rings if its KV is there."""
         return self._windows.layout if self.places[layer].in_ring else layout
 
     @property

@@ -1,8 +1,7 @@
-"""Reading of a model's small files (not weights), which are not trusted.
+"""The reading of a model's small files, which are not trusted.
 
 Only regular files are read, since a pipe would block, and only up to a size. JSON is decoded only
-up to a depth, since code that walks the result recursively needs stack. Knows: the limits of a
-file. Does not know: its content, or who reports errors to the user.
+up to a depth, since code that walks the result recursively needs stack.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ _OTHER_BYTES = bytes(byte for byte in range(256) if byte not in b'"[]{}')
 
 
 class NoRegularFile(OSError):
-    """A pipe, a device or a socket instead of a regular file."""
+    """An error: a pipe, a device or a socket instead of a regular file."""
 
 
 class FileTooLarge(OSError):
-    """A file with more than `MAX_BYTES`."""
+    """An error: a file has more than `MAX_BYTES`."""
 
 
 class NestedTooDeeply(msgspec.DecodeError):
-    """JSON with more than `MAX_DEPTH` levels."""
+    """An error: JSON has more than `MAX_DEPTH` levels."""
 
 
 def opened(path: Path) -> BufferedReader:
-    """Open a regular file, or a link to one; raises OSError at once for a file of another kind."""
+    """Open a regular file, or a link to a regular file. Raises OSError at once for other kinds."""
     file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (the caller closes it)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
@@ -54,7 +53,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """Read a whole file; raises OSError, also if the file is not regular or too large."""
+    """Read a whole file. Raises OSError, also if the file is not regular or too large."""
     with opened(path) as file:
         if os.fstat(file.fileno()).st_size > MAX_BYTES:
             raise FileTooLarge(errno.EFBIG, f"it has more than {MAX_BYTES >> 20} MiB")
@@ -62,14 +61,15 @@ def read_file(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Read a text with any line endings; raises like `read_file`, or UnicodeDecodeError."""
+    """Read a text with any line endings. Raises like `read_file`, or UnicodeDecodeError."""
     return read_file(path).decode().replace("\r\n", "\n").replace("\r", "\n")
 
 
 def decode(content: bytes, kind: type[T]) -> T:
-    """Decode JSON as a `kind`; raises msgspec.DecodeError and UnicodeDecodeError.
+    """Decode JSON as a `kind`.
 
-    JSON has no infinite numbers: `Infinity` is decoded as the object that `transformers` 5 writes.
+    Raises msgspec.DecodeError and UnicodeDecodeError. JSON has no infinite numbers. `Infinity` is
+    decoded as the object that `transformers` 5 writes.
     """
     try:
         decoded = msgspec.json.decode(content, type=kind)
@@ -86,7 +86,7 @@ def decode(content: bytes, kind: type[T]) -> T:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; raises like `read_file` and `decode`."""
+    """Read a JSON object. Raises like `read_file` and `decode`."""
     return decode(read_file(path), dict[str, Any])
 
 
@@ -95,7 +95,6 @@ def _too_deep() -> str:
 
 
 def _is_deep(content: bytes) -> bool:
-    """Return whether valid JSON has more than `MAX_DEPTH` levels."""
     plain = content.replace(rb"\\", b"").replace(rb"\"", b"")
     brackets = _TEXT.sub(b"", plain.translate(None, _OTHER_BYTES)).translate(_BRACKETS)
     for _ in range(MAX_DEPTH):

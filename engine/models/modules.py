@@ -1,10 +1,7 @@
-"""The modules of a layer: matrices and norms with their tensors and the tensors' names.
+"""The parts of a layer, which this package calls modules: matrices and norms with tensors.
 
-A module is a frozen dataclass; `walk` finds a layer's modules in its fields. Torch is imported only
-for types, so that an architecture's sizes can be read without torch.
-
-Knows: what loading, sharding, warm-up and the forward pass ask of a module. Does not know: which
-modules there are (`layers`, `weight_formats`).
+A module is a frozen dataclass. `walk` finds a layer's modules in its fields. Torch is imported only
+for types, so an architecture's sizes can be read without torch.
 """
 
 from __future__ import annotations
@@ -32,15 +29,15 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTensor:
-    """A tensor's name in a model checkpoint, and the part of a parameter that it fills.
+    """A tensor's name in a model checkpoint, and the part of a parameter that the tensor fills.
 
-    `shard_dim`: the dimension that shards divide; None: every shard has the whole tensor.
-    `sections`: sizes of sections along `shard_dim`, in proportion; shards divide each section.
-    `convert` turns the checkpoint's tensor into the kept tensor; None: both are equal. `convert`
-    raises CheckpointError, without the name, for values that are not served. `stored_shape`: the
-    shape in the checkpoint that `convert` expects; shards divide it. `required`: False if the
-    tensor may be absent; then `view` has no elements. `is_scale`: the tensor is a scale of weights,
-    whose values are checked.
+    `shard_dim` is the dimension that shards divide, or None if every shard has the whole tensor.
+    `sections` are the sizes of sections along `shard_dim`, in proportion. Shards divide each
+    section. `convert` turns the checkpoint's tensor into the kept tensor. It raises
+    CheckpointError, without the name, for values that are not served. `stored_shape` is the shape
+    in the checkpoint that `convert` expects. Without `required`, the tensor may be absent, and
+    `view` then has no elements. With `is_scale`, the tensor is a scale of weights, whose values are
+    checked.
     """
 
     name: str
@@ -55,14 +52,14 @@ class CheckpointTensor:
 
 @dataclass(frozen=True, slots=True)
 class LinearConfig:
-    """Config of a layer's matrix, (all rows, size_in), without tensors.
+    """The config of a layer's matrix, (all rows, size_in), without tensors.
 
     Several matrices of a model checkpoint that multiply the same input are joined by rows. Shards
     divide the rows, or divide the columns and sum their products. A matrix of the checkpoint may
     have sections of rows, and shards divide each section.
     """
 
-    rows: tuple[tuple[str, int], ...]  # name and rows of each matrix in the checkpoint
+    rows: tuple[tuple[str, int], ...]  # name and rows of each matrix in the model checkpoint
     size_in: int
     bias: bool
     shards: Literal["rows", "columns"]
@@ -73,14 +70,14 @@ class LinearConfig:
 
     @property
     def in_sections(self) -> Iterator[tuple[str, int, tuple[int, ...]]]:
-        """Name, rows, and rows of the sections of each matrix in the model checkpoint."""
+        """The name, rows, and rows of the sections of each matrix in the model checkpoint."""
         sections = self.sections or tuple((rows,) for _, rows in self.rows)
         for (name, rows), own in zip(self.rows, sections, strict=True):
             yield name, rows, own
 
     @property
     def size_out(self) -> int:
-        """Number of rows of all matrices."""
+        """The number of rows of all matrices."""
         return sum(rows for _, rows in self.rows)
 
     def named(
@@ -96,13 +93,13 @@ class LinearConfig:
 def side_by_side(
     prefix: str, sizes: dict[str, int], hidden: int, *, bias: bool, in_parts: bool = True
 ) -> LinearConfig:
-    """Describe matrices that multiply the same input, given their names and rows, as one matrix."""
+    """Describe matrices that multiply the same input, given by name and rows, as one matrix."""
     rows = tuple((prefix + name, size) for name, size in sizes.items())
     return LinearConfig(rows, hidden, bias, "rows", in_parts)
 
 
 class Module(ABC):
-    """Tensors of a layer that belong together."""
+    """The tensors of a layer that belong together."""
 
     __slots__ = ()
 
@@ -123,24 +120,24 @@ class Linear(Module):
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """Quantisation that the kernel before may apply to the input; None: input must be plain."""
+        """The quantisation that the kernel before may apply to the input, if any."""
         return None
 
     @abstractmethod
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
-        """Multiply x (T, size_in) -> (T, size_out), or in parts if `config` allows that.
-
-        x may be in fp8 only if `takes_fp8` is not None, and may be unquantised even then.
+        """Multiply x (T, size_in) -> (T, size_out), or in parts if `config` allows that. x may be
+        in fp8 only if `takes_fp8` is not None, and may be unquantised even then.
         """
 
     @abstractmethod
     def dense(self, dtype: torch.dtype) -> Tensor:
-        """Dequantise the matrix; return (size_out, size_in) in the model's `dtype`."""
+        """Dequantise the matrix. Return (size_out, size_in) in the model's `dtype`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertPart:
-    """A matrix of an expert in the checkpoint, and the part of `gate_up` or `down` that it fills.
+    """A matrix of an expert in the model checkpoint, and the part of `gate_up` or `down` that it
+    fills.
 
     Shards divide the rows of `gate_up` and the columns of `down`.
     """
@@ -151,18 +148,17 @@ class ExpertPart:
     count: int = 1
 
     def of(self, tensor: Tensor, dim: int = 0) -> Tensor:
-        """Return the view of the part; `dim` is along the matrix's rows."""
+        """Return the view of the part. `dim` is along the matrix's rows."""
         return tensor.chunk(self.count, dim)[self.index]
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertsConfig:
-    """Config of the matrices of a layer's experts, without tensors.
+    """The config of the matrices of a layer's experts, without tensors.
 
-    An expert's matrix is named by `prefix`, the expert's number and one of `names`: the inner
-    matrices, as many as `gate` has factors, then the projection back. `packed`: the checkpoint has
-    one tensor for all experts, inputs first, in which gate and up alternate (gpt-oss), or are
-    `halves` (Llama 4).
+    An expert's matrix is named by `prefix`, the expert's number and one of `names`. The inner
+    matrices come first, then the projection back. If `packed`, the model checkpoint has one tensor
+    for all experts, inputs first. Gate and up then alternate (gpt-oss), or are `halves` (Llama 4).
     """
 
     prefix: str
@@ -177,11 +173,11 @@ class ExpertsConfig:
 
     @property
     def inner_size(self) -> int:
-        """Number of rows of an expert's inner matrices together."""
+        """The number of rows of an expert's inner matrices together."""
         return self.gate.factors * self.size
 
     def matrices(self, expert: int) -> tuple[str, ...]:
-        """Return the names of an expert's matrices; the last is the projection back."""
+        """Return the names of an expert's matrices, of which the last is the projection back."""
         return tuple(f"{self.prefix}{expert}.{name}" for name in self.names)
 
     def parts(self, expert: int) -> Iterator[ExpertPart]:
@@ -213,7 +209,7 @@ class Experts(Module):
 
 
 class Memory(Protocol):
-    """Source of tensors that replaces torch's allocator."""
+    """An interface to a source of tensors, in place of torch's allocator."""
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Allocate the next tensor, uninitialised."""
@@ -222,7 +218,7 @@ class Memory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Allocator:
-    """Allocator of uninitialised tensors for a model's modules.
+    """An allocator of uninitialised tensors for a model's modules.
 
     If several ranks compute the model (`group`), configs have the sizes of this rank's part.
     """
@@ -257,13 +253,16 @@ class Allocator:
 
 
 class WeightFormat(Protocol):
-    """Format of a model's matrices. A frozen dataclass: its fields are in the fingerprint."""
+    """An interface to the format of a model's matrices.
+
+    A frozen dataclass, whose fields are in the fingerprint.
+    """
 
     def __hash__(self) -> int: ...
 
     @property
     def name(self) -> str:
-        """Name of the format, as in `quant_method` of config.json."""
+        """The name of the format, as in `quant_method` of config.json."""
         ...
 
     def linear(self, config: LinearConfig, new: Allocator) -> Linear:
@@ -287,7 +286,7 @@ class WeightFormat(Protocol):
 
 
 def walk(part: object, kind: type[M]) -> Iterator[M]:
-    """Yield every object of type `kind` in order: `part` itself, or objects within its fields."""
+    """Yield every object of type `kind` in `part`, in the order of the fields."""
     if isinstance(part, kind):
         yield part
     elif isinstance(part, tuple):

@@ -1,4 +1,4 @@
-"""A checkpoint's names: of the decoder's tensors, and of other tensors in the files.
+"""The names in a model checkpoint: of the decoder's tensors, and of other tensors in the files.
 
 Checkpoints of vision models keep the decoder below a prefix, beside the vision tower. Other
 checkpoints have draft heads, scales of an fp8 cache, or tables that follow from the config. Text
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Prefixes of tensors outside the decoder: vision, audio, and draft heads.
+# The prefixes of tensors outside the decoder: vision, audio, and draft heads.
 SURPLUS_PREFIXES = (
     "visual.",
     "model.visual.",
@@ -26,15 +26,15 @@ SURPLUS_PREFIXES = (
     "model.embed_audio.",
     "mtp.",
 )
-# Suffixes of unused tensors: scales of fp8 KV, and frequencies that the config gives.
+# The suffixes of unused tensors: scales of fp8 KV, and frequencies that the config gives.
 SURPLUS_SUFFIXES = (".q_scale", ".k_scale", ".v_scale", ".kv_scale", ".rotary_emb.inv_freq")
-# Matrices of each expert in a tensor of all experts, joined by rows; also their scales.
+# The matrices of each expert in a tensor of all experts, joined by rows, and their scales.
 _MATRICES: Mapping[str, tuple[str, ...]] = {
     "gate_up_proj": ("gate_proj", "up_proj"),
     "down_proj": ("down_proj",),
 }
 _STACKED = re.compile(r"(.*\.experts\.)(gate_up_proj|down_proj)(?:\.(weight\w*))?")
-# Prefixes for a decoder that was saved without its head, as embedding models are.
+# The prefixes for a decoder that was saved without its head, as embedding models are.
 WITHOUT_HEAD = (
     ("embed_tokens.", "model.embed_tokens."),
     ("layers.", "model.layers."),
@@ -46,22 +46,22 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointNames:
-    """A model checkpoint's names of the decoder's tensors, and its other tensors."""
+    """The names of the decoder's tensors in a model checkpoint, and its other tensors."""
 
-    # Prefixes in files, each with the decoder's prefix for it; the first match counts.
+    # The prefixes in files, each with the decoder's prefix for it. The first match counts.
     prefixes: tuple[tuple[str, str], ...] = WITHOUT_HEAD
-    # Endings in files, each with the decoder's ending for it.
+    # The endings in files, each with the decoder's ending for it.
     endings: tuple[tuple[str, str], ...] = ()
     surplus: tuple[str, ...] = SURPLUS_PREFIXES
-    # Layers of draft heads after the last layer: `num_nextn_predict_layers`.
+    # The layers of draft heads after the last layer, by `num_nextn_predict_layers`.
     drafting_layers: range = range(0)
-    # Layers that read another layer's KV; the files may have unused KV projections for these
-    # layers.
+    # The layers that read another layer's KV. The files may have unused KV projections for them.
     sharing_layers: range = range(0)
-    # Matrices joined in the files: a part of the joined name, and the part in each matrix's name.
+    # The matrices joined in the files: a part of the joined name, and the part in each matrix's
+    # name.
     merged: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    # Experts of a layer that may be one tensor in the files, (E, 2 I, H) and (E, H, I), with scales
-    # (E, 2 I, 1) and (E, H, 1) in fp8; 0: no such tensor.
+    # The number of a layer's experts that may be one tensor in the files, or 0. Such tensors are
+    # (E, 2 I, H) and (E, H, I), with scales (E, 2 I, 1) and (E, H, 1) in fp8.
     stacked_experts: int = 0
 
     def own(self, name: str) -> str:
@@ -76,14 +76,14 @@ class CheckpointNames:
         return name
 
     def parts(self, own: str) -> tuple[str, ...]:
-        """Return, in order, the names of the decoder's tensors that `own` joins by rows; or ()."""
+        """Return, in order, the names of the decoder's tensors that `own` joins by rows, if any."""
         for part, instead in self.merged:
             if part in own:
                 return tuple(own.replace(part, one) for one in instead)
         return self.experts(own)
 
     def experts(self, own: str) -> tuple[str, ...]:
-        """Return, in order, the names of the experts' matrices that `own` stacks; or ()."""
+        """Return, in order, the names of the experts' matrices that `own` stacks, if any."""
         if not self.stacked_experts or (found := _STACKED.fullmatch(own)) is None:
             return ()
         prefix, joined, suffix = found.groups("weight")
@@ -94,9 +94,9 @@ class CheckpointNames:
         )
 
     def surplus_kind(self, own: str) -> str | None:
-        """If the decoder does not use the tensor `own`, return the pattern of names; else None.
+        """Return the kind of surplus tensor that `own` is, or None if the decoder uses `own`.
 
-        That pattern, such as `model.vision_tower.*`, names the unused tensors that `own` is one of.
+        The kind is a pattern of names, such as `model.vision_tower.*`.
         """
         for prefix in self.surplus:
             if own.startswith(prefix):
@@ -117,7 +117,7 @@ PLAIN_NAMES = CheckpointNames()
 
 
 class Surplus:
-    """Unused tensors of the files, by kind."""
+    """The unused tensors of the files, by kind."""
 
     def __init__(self) -> None:
         self.num_bytes = 0
@@ -129,7 +129,7 @@ class Surplus:
         self.num_bytes += num_bytes
 
     def __str__(self) -> str:
-        """Return the number, kinds and bytes of unused tensors as text; empty if there are none."""
+        """Return the number, kinds and bytes of unused tensors as text, or ""."""
         if not self._counts:
             return ""
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self._counts.items()))

@@ -1,8 +1,8 @@
-"""A decoder's tensors, and their names in model checkpoints.
+"""The tensors of a decoder, and their names in model checkpoints.
 
-Query, key and value projections are one matrix here, and gate and up projections another, so that a
+Query, key and value projections are one matrix here, and gate and up projections another, so a
 layer does four matrix products. `checkpoint_tensors` maps every name of a checkpoint to the part of
-a parameter that it fills; loading and checking use this map.
+a parameter that it fills.
 
 Layers may stay in host memory (`LayerHomes`). The tensors of such a layer exist twice: in host
 memory, where loading fills them, and in a device buffer, for the products.
@@ -30,19 +30,22 @@ from storage.layouts.stage import Stage, whole
 
 
 class LayerHomes(Protocol):
-    """Memory of layers whose weights stay on the host. Layers of a stage are counted from 0."""
+    """An interface to the memory of layers whose weights stay on the host.
+
+    Layers of a stage are counted from 0.
+    """
 
     @property
     def num_bytes(self) -> int:
-        """Number of bytes of all buffers on the device."""
+        """The number of bytes of all buffers on the device."""
         ...
 
     def host(self, index: int) -> Memory | None:
-        """Return the host memory for the layer's tensors; None if the layer stays on the device."""
+        """Return the host memory for the layer's tensors, or None if it stays on the device."""
         ...
 
     def buffer(self, index: int) -> Memory:
-        """Return the device buffer in which a layer is computed; several layers share a buffer."""
+        """Return the device buffer in which a layer is computed, which several layers share."""
         ...
 
     def keep(self, index: int) -> None:
@@ -52,12 +55,12 @@ class LayerHomes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All tensors of a decoder. `head` is `embedding` itself if the config ties the two.
+    """All tensors of a decoder.
 
-    A rank has its part of every layer, and its rows of an untied head. A stage has only its own
-    layers, and no rows of an embedding or head that it does not read. For layers that stay in host
-    memory, `layers` has their device buffers, and `in_host` their tensors in host memory, by layer
-    index.
+    `head` is `embedding` itself if the config ties the two. A rank has its part of every layer, and
+    its rows of an untied head. A stage has only its own layers, and only the embedding or head that
+    it reads. For layers that stay in host memory, `layers` has their device buffers, and `in_host`
+    their tensors in host memory.
     """
 
     embedding: Tensor  # (V, H)
@@ -85,7 +88,7 @@ class Parameters:
 
     @property
     def num_bytes(self) -> int:
-        """Number of bytes stored on the device."""
+        """The number of bytes stored on the device."""
         buffers = 0 if self.homes is None else self.homes.num_bytes
         resident = tuple(layer for layer in self.layers if layer.index not in self.in_host)
         held = self._with_layers(resident)
@@ -107,7 +110,7 @@ def empty_parameters(
     homes: LayerHomes | None = None,
     stage: Stage | None = None,
 ) -> Parameters:
-    """Allocate a decoder's tensors, uninitialised, for this rank of `group` and for `stage`."""
+    """Allocate a decoder's uninitialised tensors for this rank of `group` and for `stage`."""
     new = Allocator(config.weight_format, dtype, device, group)
     num_ranks = 1 if group is None else group.num_ranks
     stage = stage or whole(len(config.layers))
@@ -142,7 +145,6 @@ def _draft_head(config: ModelConfig, new: Allocator, num_ranks: int) -> DraftHea
 def _allocators(
     new: Allocator, homes: LayerHomes | None, index: int
 ) -> tuple[Allocator, Allocator | None]:
-    """Return allocators of a layer's tensors on the device, and on the host if offloaded."""
     host = None if homes is None else homes.host(index)
     if homes is None or host is None:
         return new, None
@@ -150,7 +152,7 @@ def _allocators(
 
 
 def checkpoint_tensors(parameters: Parameters) -> dict[str, CheckpointTensor]:
-    """Return the tensors of a model checkpoint by name; the views cover every parameter once."""
+    """Return the tensors of a model checkpoint by name. The views cover every parameter once."""
     tables = {"model.embed_tokens.weight": parameters.embedding}
     if parameters.head is not parameters.embedding:
         tables["lm_head.weight"] = parameters.head
@@ -174,7 +176,7 @@ def dummy_parameters(
     """Make random parameters on `device`, equal for equal seed, dtype and device type.
 
     All ranks of a `group` have equal values, both of whole tensors and of their parts of divided
-    tensors; all stages have equal values in corresponding layers.
+    tensors. All stages have equal values in corresponding layers.
     """
     parameters = empty_parameters(config, dtype, device, group, homes, stage)
     generator = torch.Generator(device).manual_seed(seed)
@@ -190,7 +192,7 @@ def dummy_parameters(
 
 
 def _made_on_device(parameters: Parameters) -> Iterator[Module]:
-    """Yield matrices and norms in order; copy offloaded layers to the host once they are filled."""
+    """Yield matrices and norms in order, and copy offloaded layers to the host once filled."""
     for layer in parameters.layers:
         yield from walk(layer, Module)  # type: ignore[type-abstract]
         if parameters.homes is not None and layer.index in parameters.in_host:
@@ -200,7 +202,7 @@ def _made_on_device(parameters: Parameters) -> Iterator[Module]:
 
 
 def leave_biases_to_the_first(parameters: Parameters, group: RankGroup | None) -> None:
-    """Zero the experts' biases on all ranks except the first: the ranks' sum has biases once."""
+    """Zero the experts' biases on all ranks except the first, so the ranks' sum has biases once."""
     if group is None or not group.rank:
         return
     for experts in walk(parameters.kept, Experts):  # type: ignore[type-abstract]

@@ -1,7 +1,6 @@
 """The ranks that compute a model together (tensor parallel), as its layers use them.
 
-Torch is imported only for types. Knows: the operations between ranks. Does not know: the sizes that
-each rank has (`shards`), or how ranks exchange bytes (`engine.ranks`).
+Torch is imported only for types.
 """
 
 from __future__ import annotations
@@ -16,28 +15,29 @@ if TYPE_CHECKING:
 
 
 class RankGroup(Protocol):
-    """The ranks that compute one model together, as one rank sees them.
+    """An interface to the ranks that compute one model together.
 
     All ranks call the same methods in the same order, with tensors of the same shapes.
     """
 
     @property
     def rank(self) -> int:
-        """Number of this rank; the first rank is 0."""
+        """The number of this rank, counted from 0."""
         ...
 
     @property
     def num_ranks(self) -> int:
-        """Number of ranks."""
+        """The number of ranks."""
         ...
 
     def total(
         self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True
     ) -> Tensor | PeerProduct:
-        """Sum the ranks' products, in rank order; the bits are the same on all ranks.
+        """Sum the ranks' products, in rank order, with the same bits on all ranks.
 
-        (T, H) or in parts (S, T, H) -> (T, H) of `dtype`. With `in_parts` the result may be one
-        part from each rank, or an object that the next norm sums; the result may be read only once.
+        The products are (T, H) or in parts (S, T, H), and the sum is (T, H) of `dtype`. With
+        `in_parts` the result may be in parts of each rank, or an object that the next norm sums.
+        The result may be read only once.
         """
         ...
 

@@ -8,10 +8,8 @@
     whole      embedding, norms, routers
 
 A layer's output is the sum over the ranks (`RankGroup.total`). Every rank gets the same bits of
-this sum, so all ranks have the same residual.
-
-Knows: sizes, and what cannot be divided. Does not know: tensors (`checkpoints.shard_slices`),
-processes or libraries (`engine.ranks`). No torch: commands that only plan use this module too.
+this sum, so all ranks have the same residual. Commands that only plan use this module too, so it
+does not import torch.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ def shard_model(model: ModelConfig, num_ranks: int) -> ModelConfig:
 
 
 def shard_head(head: DraftHeadConfig, num_ranks: int) -> DraftHeadConfig:
-    """Return the draft head with each rank's sizes of its layer; its projection stays whole."""
+    """Return the draft head with each rank's sizes of its layer. Its projection stays whole."""
     return replace(head, layer=shard_layer(head.layer, num_ranks))
 
 
@@ -68,7 +66,7 @@ def shard_layers(layers: Sequence[LayerConfig], num_ranks: int) -> tuple[LayerCo
 
 
 def shard_layer(layer: LayerConfig, num_ranks: int) -> LayerConfig:
-    """Return a layer with each rank's sizes; the sizes must divide (`check_shards`)."""
+    """Return a layer with each rank's sizes, which must divide (`check_shards`)."""
     if num_ranks == 1:
         return layer
     return replace(layer, mixer=layer.mixer.shard(num_ranks), mlp=_shard_mlp(layer.mlp, num_ranks))

@@ -1,7 +1,4 @@
-"""A decoder of few layers that launches all kernels of the model, for compilation and warm-up.
-
-Knows: which layers launch the same kernels. Does not know: what a layer computes.
-"""
+"""A decoder of few layers that launches all kernels of the model, for compilation and warm-up."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from engine.models.decoder import Decoder
 def unlike_layers(kinds: Sequence[Hashable]) -> list[int]:
     """Return the indices of layers that together launch all kernels of the model.
 
-    `kinds` has the kind of each layer. The first layer begins with another norm than later layers,
-    the last layer computes fewer tokens, and a norm may launch another kernel after another kind of
-    layer. So the first layers are kept until every pair of neighbouring kinds has occurred, and one
-    layer of the last layer's kind.
+    `kinds` has the kind of each layer. The first layer begins with another norm, and the last layer
+    computes fewer tokens. A norm may launch another kernel after another kind of layer. So the
+    first layers are kept until every pair of neighbouring kinds has occurred, and a layer of the
+    last layer's kind.
     """
     whole = _launched(kinds)
     for count in range(1, len(kinds)):
@@ -29,15 +26,14 @@ def unlike_layers(kinds: Sequence[Hashable]) -> list[int]:
 
 
 def _launched(kinds: Sequence[Hashable]) -> set[Hashable]:
-    """Return pairs of neighbouring kinds, and the kinds of layers that compute all tokens."""
     return {*pairwise(kinds), *kinds[:-1]}
 
 
 def shortened(decoder: Decoder) -> Decoder:
     """Shorten a decoder to the fewest layers that launch all kernels of the model.
 
-    Layers that stay in host memory compute with whatever is in their buffers: the results are
-    useless, but the launched kernels are the same.
+    Layers that stay in host memory compute with whatever is in their buffers. Their results are
+    useless, but the kernels are the same.
     """
     layers = decoder.parameters.layers
     kept = tuple(layers[i] for i in unlike_layers([layer.config for layer in layers]))

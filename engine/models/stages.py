@@ -2,12 +2,9 @@
 
     first stage   embedding, layers | layers | layers, final norm, head   last stage
 
-The predicted cost of a stage is the bytes of weights that a step of many rows reads: the matrices
-of its layers in their weight format, and the head in the last stage. Looking up embeddings costs
-next to nothing. KV is left out, since every layer reads about as much.
-
-Knows: sizes. Does not know: tensors, or which process computes a stage (`engine.ranks`). No torch:
-commands that only plan use this module too.
+The predicted cost of a stage is the bytes of weights that a step of many rows reads. These are the
+matrices of its layers, and the head in the last stage. KV is left out, since every layer reads
+about as much. Commands that only plan use this module too, so it does not import torch.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Pipe(Protocol):
-    """The pipeline stages of a model, seen from the process of one stage.
+    """An interface to the pipeline stages of a model, seen from the process of one stage.
 
     Tensors are received in the order in which they are sent, with the same shape and dtype.
     """
@@ -50,9 +47,9 @@ class Pipe(Protocol):
 
 
 def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, ...]:
-    """Return the end of each stage's layers (`Stage.ends`); raises UnsupportedModel.
+    """Return the end of each stage's layers (`Stage.ends`).
 
-    `dtype`: the weights' dtype, as configs spell it.
+    Raises UnsupportedModel. `dtype` is the weights' dtype, as configs spell it.
     """
     if num_stages == 1:
         return (len(model.layers),)
@@ -65,9 +62,10 @@ def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, .
 
 
 def check_stages(layers: Sequence[LayerConfig], ends: tuple[int, ...]) -> None:
-    """Raise UnsupportedModel for a stage that lacks a kind of memory that other stages have.
+    """Check that each stage has all kinds of memory that other stages have.
 
-    All ranks must have the same number of blocks, and the same number of states.
+    Raises UnsupportedModel. All ranks must have the same number of blocks, and the same number of
+    recurrent states.
     """
     kinds = {keeps_kv(layer) for layer in layers}
     for index in range(len(ends)):
@@ -91,11 +89,10 @@ def layer_bytes(
 
 
 def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int, ...]:
-    """Find the `Stage.ends` that minimise the largest stage cost; of equal costs, the earliest
-    ends.
+    """Find the `Stage.ends` that minimise the maximum stage cost, the earliest of equal costs.
 
-    `costs`: cost of each layer; `head`: cost of the last stage beside its layers. Raises
-    UnsupportedModel if there are fewer layers than stages.
+    `costs` are the costs of the layers. `head` is the cost of the last stage beside its layers.
+    Raises UnsupportedModel if there are fewer layers than stages.
     """
     if num_stages > len(costs):
         raise UnsupportedModel(f"pipeline_parallel {num_stages}: the model has {len(costs)} layers")
@@ -103,7 +100,7 @@ def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int,
 
     @cache
     def best(first: int, stages: int) -> tuple[int, tuple[int, ...]]:
-        """Return the least possible cost of the costliest of `stages` stages, and their ends.
+        """Return the minimum cost of the costliest of `stages` stages, and their ends.
 
         The stages divide layer `first` and all later layers.
         """

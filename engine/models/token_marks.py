@@ -1,10 +1,8 @@
-"""The added tokens of a tokenizer that structure a prompt (special tokens), by a model's files.
+"""The special tokens of a tokenizer, which structure a prompt, by a model's files.
 
-An added token is special if a file of the model calls it special, if a chat template writes it in
-brackets, or if it is spelled as only special tokens are (`<|User|>`). Other added tokens are text
-that the vocabulary lacked: a run of spaces, a letter, an HTML tag.
-
-Knows: the files that models ship. Does not know: which template renders a chat.
+An added token is special if a file of the model calls it special, or if a chat template writes it
+in brackets. It is also special if it is spelled as only special tokens are (`<|User|>`). Other
+added tokens are text that the vocabulary lacked, such as a run of spaces.
 """
 
 from __future__ import annotations
@@ -27,19 +25,19 @@ _ID_FIELDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 class ModelFileBroken(ValueError):
-    """A broken file in the model's directory that keeps the model from being served."""
+    """An error: a broken file in the model's directory keeps the model from being served."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenMarks:
-    """Special tokens, by text and by id, and the sources of all chat templates."""
+    """The special tokens, by text and by id, and the sources of all chat templates."""
 
     texts: frozenset[str] = frozenset()
     ids: frozenset[int] = frozenset()
     templates: str = ""
 
     def are_of(self, text: str, *, is_special: bool) -> bool:
-        """Return whether an added token is special; `is_special`: its flag in tokenizer.json."""
+        """Return whether an added token is special. `is_special` is its flag in tokenizer.json."""
         if len(text) < _LEAST_LENGTH:
             return False
         if is_special or text in self.texts or _NO_TEXT.fullmatch(text):
@@ -74,14 +72,12 @@ def read_token_marks(model_dir: Path, template: Path | None = None) -> TokenMark
 
 
 def _named(config: dict[str, Any]) -> Iterator[str]:
-    """Yield tokens that a config names, such as `eos_token`, or lists as special."""
     for name, value in config.items():
         if name.endswith(("_token", "_special_tokens")):
             yield from _contents(value)
 
 
 def _contents(value: Any) -> Iterator[str]:
-    """Yield the texts of tokens in a string, an object, a list or a mapping by name."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -92,7 +88,6 @@ def _contents(value: Any) -> Iterator[str]:
 
 
 def _declared(config: dict[str, Any]) -> Iterator[str]:
-    """Yield the tokens that `added_tokens_decoder` declares special."""
     declared = config.get("added_tokens_decoder")
     for token in declared.values() if isinstance(declared, dict) else ():
         if isinstance(token, dict) and token.get("special") is True:
@@ -100,7 +95,6 @@ def _declared(config: dict[str, Any]) -> Iterator[str]:
 
 
 def _ids(config: dict[str, Any]) -> Iterator[int]:
-    """Yield the ids of special tokens in a config; other files may have their texts."""
     inner = config.get("text_config")
     for found in (config, inner if isinstance(inner, dict) else {}):
         for name in _ID_FIELDS:
@@ -111,7 +105,6 @@ def _ids(config: dict[str, Any]) -> Iterator[int]:
 
 
 def _templates(model_dir: Path, config: dict[str, Any]) -> Iterator[str]:
-    """Yield the sources of all chat templates of the directory."""
     inner = _json(model_dir / "chat_template.json")
     for found in (config.get("chat_template"), inner.get("chat_template")):
         yield from _strings(found)

@@ -1,12 +1,9 @@
-"""The matrices of a decoder with room for adapters beside them.
+"""The matrices of a decoder, with room for adapters beside them.
 
     product = base(x) + B[slot] A[slot] x        a slot for each token; slot 0: no adapter
 
-For every matrix that an adapter may change, tensors of a fixed size hold the A and B of all slots,
-so captured graphs serve whichever adapters are loaded. A decoder without adapters is not wrapped.
-
-Knows: which matrices may be changed, and which adapter is in which slot. Does not know: which
-tenant uses an adapter, or which kernels compute (`Ops`).
+For every matrix that an adapter may change, tensors of a fixed size hold the A and B of all slots.
+Captured graphs therefore serve any adapters. A decoder without adapters is not wrapped.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ TARGETS = frozenset(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_pr
 class AdaptedLinear(Linear):
     """A matrix of any weight format, with the adapters' matrices beside it.
 
-    Inputs are unquantised, since A multiplies plain inputs; the model's matrix quantises them
+    Inputs are unquantised, since A multiplies plain inputs. The model's matrix quantises them
     itself.
     """
 
@@ -71,7 +68,7 @@ class AdaptedLinear(Linear):
 
 
 class RankPart(NamedTuple):
-    """A rank that holds a part of each layer of a stage; a single rank holds whole layers."""
+    """The rank that holds a part of each layer of a stage."""
 
     rank: int
     num_ranks: int
@@ -79,11 +76,11 @@ class RankPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AdapterSlots:
-    """Matrices of all adapters, on the decoder's device. Slot 0 never has an adapter."""
+    """The matrices of all adapters, on the decoder's device. Slot 0 never has an adapter."""
 
     linears: tuple[AdaptedLinear, ...]
     experts: tuple[ExpertsRoom, ...]
-    num_slots: int  # slot 0 included
+    num_slots: int  # including slot 0
     fits: AdapterShapes
 
     @torch.inference_mode()
@@ -112,7 +109,7 @@ def with_adapters(
 ) -> tuple[Parameters, AdapterSlots]:
     """Add room for `num_adapters` of up to `most_rank` to loaded parameters, on their device.
 
-    `part`: the rank to which `parameters` belong; None: `parameters` are all of `model`.
+    `part` is the rank to which `parameters` belong, or None for all of `model`.
     """
     num_slots, linears, rooms = num_adapters + 1, list[AdaptedLinear](), list[ExpertsRoom]()
     like = parameters.embedding
@@ -146,14 +143,14 @@ def with_adapters(
 
 
 class Adaptable(NamedTuple):
-    """Configs of the matrices and experts that an adapter may change."""
+    """The configs of the matrices and experts that an adapter may change."""
 
     linears: tuple[LinearConfig, ...]
     experts: tuple[ExpertsConfig, ...]
 
     @property
     def configs(self) -> tuple[LinearConfig, ...]:
-        """Configs of all matrices; one expert stands for all experts of a mixture."""
+        """The configs of all matrices. One expert stands for all experts of a mixture."""
         return (*self.linears, *(one for config in self.experts for one in stacked(config)))
 
     @classmethod

@@ -1,7 +1,4 @@
-"""Room for adapters beside the experts of a layer.
-
-Knows: the experts' sizes, and which adapter is in which slot. Does not know: files, or kernels.
-"""
+"""The room for adapters beside the experts of a layer."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ class ExpertsRoom:
     def empty(
         cls, config: ExpertsConfig, num_adapters: int, most_rank: int, like: Tensor
     ) -> ExpertsRoom:
-        """Allocate room for `num_adapters`, with dtype and device of `like`."""
+        """Allocate room for `num_adapters`, with the dtype and device of `like`."""
         count = 1 + num_adapters * config.num_experts
         inner, down = (
             SlotMatrices.zeros(count, [rows for _, rows in one.rows], one.size_in, most_rank, like)

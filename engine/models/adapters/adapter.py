@@ -4,8 +4,8 @@
                       | the checkpoint's own name       | .lora_B.weight (out, rank)
 
 Where a model checkpoint joins several of the decoder's matrices (`qkv_proj`), each matrix gets the
-same A and its own rows of B. Matrices of experts are stacked (`adapter_experts`). B is multiplied
-by the scale, in float32.
+same A and its own rows of B. The matrices of experts are stacked (`adapter_experts`). B is
+multiplied by the scale, in float32.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class Adapter:
 
     digest: bytes
     rank: int
-    matrices: Mapping[str, Pair]  # matrices in host memory; of several ranks, this rank's share
-    num_bytes: int  # bytes in the host memory of all ranks together
-    invocation: tuple[int, ...] = ()  # tokens that switch the adapter on (`AdapterConfig`)
+    matrices: Mapping[str, Pair]  # in host memory; of several ranks, this rank's share
+    num_bytes: int  # in the host memory of all ranks together
+    invocation: tuple[int, ...] = ()  # tokens that switch the adapter on
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterShapes:
-    """Sizes that an adapter must fit: the model's matrices, and the largest rank.
+    """The sizes that an adapter must fit: the model's matrices, and the maximum rank.
 
-    `experts`: the experts that adapters may change, by layer.
+    `experts` are the experts that adapters may change, by layer.
     """
 
     shapes: Shapes
@@ -75,20 +75,20 @@ class AdapterShapes:
 
     @property
     def most_numbers(self) -> int:
-        """Largest possible count of numbers in an adapter's matrices."""
+        """The maximum count of numbers in an adapter's matrices."""
         plain = sum(rows + size_in for rows, size_in in self.shapes.values()) * self.most_rank
         return plain + sum(num_numbers(one, self.most_rank) for one in self.experts.values())
 
 
 def adapter_digest(files: AdapterFiles) -> bytes:
-    """Digest the weights and the config's fields that are read; raises AdapterRefused."""
+    """Digest the weights and the config's fields that are read. Raises AdapterRefused."""
     config = msgspec.msgpack.encode(read_adapter_config(files.config))
     weights = hashlib.sha256(files.weights).digest()
     return hashlib.sha256(msgspec.msgpack.encode([_VERSION, config, weights])).digest()
 
 
 def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
-    """Make an adapter from its files' content; raises AdapterRefused, which names the fault."""
+    """Make an adapter from its files' content. Raises AdapterRefused, which names the fault."""
     config = read_adapter_config(files.config)
     rank = max(config.rank, config.of_joined.rank)
     if rank > fits.most_rank:
@@ -187,7 +187,6 @@ def _check_sizes(name: str, a: Tensor, b: Tensor, sizes: tuple[int, set[int]]) -
 
 
 def _matrix_of(name: str) -> str:
-    """Return the model checkpoint's name of the matrix that this tensor changes."""
     for end in _ENDS:
         if name.startswith(_PREFIX) and name.endswith(end):
             return name.removeprefix(_PREFIX).removesuffix(end)
@@ -206,7 +205,7 @@ def _check_dtypes(name: str, a: Tensor, b: Tensor) -> None:
 
 
 def _kept(name: str, matrix: Tensor, fits: AdapterShapes) -> Tensor:
-    """Convert to the model's dtype; raise AdapterRefused if a converted number is not finite."""
+    """Convert to the model's dtype. Raises AdapterRefused if a number is then not finite."""
     kept = matrix.to(fits.dtype)
     if not all(end.isfinite() for end in kept.aminmax()):  # six times as fast as matrix.isfinite()
         raise AdapterRefused(f"{name} has a number that is not finite in {fits.dtype}")

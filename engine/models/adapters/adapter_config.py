@@ -1,7 +1,7 @@
-"""The adapter_config.json of a PEFT adapter: its rank and scale, or why the adapter is not served.
+"""The adapter_config.json of a PEFT adapter: its rank and scale, or why it is not served.
 
-A field may be set only if it is read here or does not change the computation. A field that a later
-PEFT adds is refused by name until somebody has checked what it changes.
+A field may be set only if it is read here or does not change the computation. Unknown fields of
+later PEFT versions are refused by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from engine.models.adapters.errors import AdapterRefused
 from engine.models.model_files import decode
 
-# Fields about training or PEFT itself, and fields that list tensors, which the file shows anyway.
+# The fields about training or PEFT itself, and fields that list tensors of the file.
 _WITHOUT_EFFECT = frozenset(
     {
         "peft_type",
@@ -44,7 +44,7 @@ _WITHOUT_EFFECT = frozenset(
 )
 _PATTERNS = "rank_pattern", "alpha_pattern"
 _READ = frozenset({"r", "lora_alpha", "use_rslora", "bias", "alora_invocation_tokens", *_PATTERNS})
-# The only served pattern: PEFT writes this pattern for adapters of joined gate and up.
+# The only served pattern, which PEFT writes for adapters of joined gate and up.
 JOINED = r".*\.gate_up_proj"
 MOST_RANK = 1024  # far above any known adapter; the engine's own limit is lower
 MOST_INVOCATION = 256  # maximum number of tokens of an invocation
@@ -53,10 +53,10 @@ _TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 
 class AdapterConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Rank and scale of an adapter: its product is `scale` * B A x, with A of `rank` rows.
+    """The rank and scale of an adapter, whose product is `scale` * B A x, with A of `rank` rows.
 
-    An activated adapter (aLoRA, https://arxiv.org/abs/2504.12397) changes a prompt's tokens from
-    the last occurrence of `invocation` to the end; the model alone computes earlier tokens.
+    An activated adapter (aLoRA, https://arxiv.org/abs/2504.12397) changes a prompt's tokens after
+    the last occurrence of `invocation`. The model alone computes earlier tokens.
     """
 
     rank: int
@@ -68,7 +68,7 @@ class AdapterConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def of_joined(self) -> AdapterConfig:
-        """Config with the rank and scale for gate and up of all experts as one tensor."""
+        """The config with the rank and scale for gate and up of all experts as one tensor."""
         rank, alpha = self.joined_rank or self.rank, self.joined_alpha
         return AdapterConfig(rank, self.alpha if alpha is None else alpha, self.is_rank_stabilised)
 
@@ -89,7 +89,7 @@ class _Wire(msgspec.Struct):
 
 
 def read_adapter_config(content: bytes) -> AdapterConfig:
-    """Read the JSON of an adapter_config.json; raises AdapterRefused, naming the field."""
+    """Read the JSON of an adapter_config.json. Raises AdapterRefused, which names the field."""
     try:
         fields = decode(content, dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

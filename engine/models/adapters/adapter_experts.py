@@ -3,11 +3,9 @@
     experts.3.up_proj        A (rank, in)      B (out, rank)      a matrix of one expert
     experts[.base_layer]     A (E rank, in)    B (out, rank E)    all experts (`target_parameters`)
 
-Both forms become a stack for each matrix of the experts: A (E rank, in) and B (out, E rank), expert
-after expert. An expert that an adapter leaves out has zeros. The sizes of a pair for all experts
-tell which matrices the pair changes: the pair's name tells only the order of PEFT's wrappers.
-
-Knows: names and shapes. Does not know: scales, or tensors on the device (`adapted_experts`).
+Both forms become a stack for each matrix: A (E rank, in) and B (out, E rank), expert after expert.
+An expert that an adapter leaves out has zeros. The sizes of a pair for all experts tell which
+matrices the pair changes.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ _OF_ALL = re.compile(r"[\w.]*experts(\.base_layer)*")
 
 
 class Stack(NamedTuple):
-    """A and B of one matrix of all experts, without the scale."""
+    """The A and B of one matrix of all experts, without the scale."""
 
     name: str  # name of the matrix, without the number of an expert
     is_joined: bool  # True if A and B were stored for gate and up as one tensor
@@ -46,7 +44,7 @@ class ExpertPlace:
 
 
 def stacked(config: ExpertsConfig) -> tuple[LinearConfig, LinearConfig]:
-    """Return the configs of one expert's inner matrices (gate and up), and of its last matrix."""
+    """Return the configs of an expert's inner matrices (gate and up), and of its last matrix."""
     *inner, down = (config.prefix + name for name in config.names)
     rows = tuple((name, config.size) for name in inner)
     back = ((down, config.size_in),)
@@ -57,7 +55,7 @@ def stacked(config: ExpertsConfig) -> tuple[LinearConfig, LinearConfig]:
 
 
 def place_of(own: str, experts: ExpertsByLayer) -> ExpertPlace | None:
-    """Return the experts that have the decoder's matrix `own`; None if no expert has it."""
+    """Return the experts that have the decoder's matrix `own`, or None."""
     layer = _LAYER.match(own)
     config = None if layer is None else experts.get(layer[0])
     if layer is None or config is None:
@@ -73,7 +71,7 @@ def place_of(own: str, experts: ExpertsByLayer) -> ExpertPlace | None:
 
 
 def stack_of_all(name: str, config: ExpertsConfig, a: Tensor, b: Tensor) -> Iterator[Stack]:
-    """Yield the stacks of A and B for all experts; the sizes tell which matrices are changed."""
+    """Yield the stacks of A and B for all experts, whose sizes tell which matrices change."""
     inner, down = stacked(config)
     rank, rest = divmod(len(a), config.num_experts)
     sizes = [*a.shape[1:], *b.shape[:1]] if config.halves else [*b.shape[:1], *a.shape[1:]]
@@ -100,7 +98,7 @@ def stack_of_all(name: str, config: ExpertsConfig, a: Tensor, b: Tensor) -> Iter
 def stack_of_each(
     config: ExpertsConfig, matrix: str, pairs: Mapping[int, tuple[Tensor, Tensor]]
 ) -> Stack:
-    """Stack the (A, B) matrices of single experts, by expert number; all have equal sizes."""
+    """Stack the (A, B) matrices of single experts, by expert number. All have equal sizes."""
     a, b = next(iter(pairs.values()))
     (rank, size_in), rows, count = a.shape, b.shape[0], config.num_experts
     all_a, all_b = a.new_zeros((count, rank, size_in)), b.new_zeros((rows, count, rank))

@@ -1,8 +1,8 @@
 """The files of an adapter, in the one folder that the operator allows.
 
-A path is opened folder by folder, and links are never followed: so nobody who may write into a
-folder of adapters can make the engine read other files. Two files of an adapter are read, both of
-limited size; pickled weights are never opened.
+A path is opened folder by folder, and links are never followed. A writer of that folder can
+therefore not make the engine read other files. Two files of an adapter are read, both of limited
+size. Pickled weights are never opened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.models.adapters.errors import AdapterRefused
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 MOST_CONFIG_BYTES = 1 << 20
-MOST_PARTS = 8  # limit of folders in a path
+MOST_PARTS = 8  # maximum number of folders in a path
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 
 
@@ -32,9 +32,9 @@ class AdapterFiles(NamedTuple):
 
 
 def read_adapter_files(folder: Path, path: str, most_bytes: int) -> AdapterFiles:
-    """Read the adapter at `path`, relative to `folder`; raises AdapterRefused.
+    """Read the adapter at `path`, relative to `folder`.
 
-    Weights of more than `most_bytes` are not read.
+    Raises AdapterRefused. Weights of more than `most_bytes` are not read.
     """
     parts = path.split("/")
     if len(parts) > MOST_PARTS or not all(map(_PART.fullmatch, parts)):

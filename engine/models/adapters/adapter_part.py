@@ -4,10 +4,8 @@
     a matrix divided by columns    the rank's columns of A, and all of B
     a matrix of another stage      neither
 
-Ranks sum the products of a matrix that is divided by columns, so each rank adds the adapter's
-product of the rank's columns before the sum.
-
-Knows: which part of the model's matrix the rank has. Does not know: files, or what is served.
+Ranks sum the products of a matrix that is divided by columns. Each rank adds the adapter's product
+of its columns before the sum.
 """
 
 from __future__ import annotations

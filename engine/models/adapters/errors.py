@@ -1,7 +1,7 @@
-"""The error of an adapter that is not served; its message is for the user who loads it."""
+"""The error of an adapter that is not served, with a message for the user who loads it."""
 
 from __future__ import annotations
 
 
 class AdapterRefused(Exception):
-    """An adapter that is absent, made for another model, or of a kind that is not served."""
+    """An error: an adapter is absent, made for another model, or of a kind that is not served."""

@@ -1,4 +1,4 @@
-"""The interface of an architecture: the reader of its config.json."""
+"""The interface of an architecture, which reads config.json."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from engine.models.layers.layer import LayerConfig
 
 
 class Architecture(Protocol):
-    """Reader of config.json for one name in `architectures`."""
+    """An interface that reads config.json for one name in `architectures`."""
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Popular names of models of this architecture."""
+        """The names of popular models of this architecture."""
         ...
 
     def read(self, path: Path) -> ModelConfig:
@@ -26,9 +26,9 @@ class Architecture(Protocol):
         ...
 
     def sizes(self, path: Path) -> ModelSizes:
-        """Read the sizes for planning, even of a model that is not served; raises BadConfig."""
+        """Read the sizes for planning, even of a model that is not served. Raises BadConfig."""
         ...
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
-        """Read the layers for planning; raises ModelError."""
+        """Read the layers for planning. Raises ModelError."""
         ...

@@ -1,6 +1,6 @@
 """GLM-4.5 to 4.7, dots.llm1 and MiniMax-M2: experts chosen by sigmoids plus a bias.
 
-GLM and dots follow DeepSeek V3: groups of experts, a factor, shared experts, dense layers first.
+GLM and dots follow DeepSeek V3, with groups of experts, shared experts and dense first layers.
 MiniMax-M2 has norms over all heads together. MiniMax-M2 and GLM rotate a part of each head.
 """
 
@@ -26,7 +26,7 @@ GLM_ROTATED = 0.5  # part of a head that is rotated by default
 
 
 class GroupedMixture(msgspec.Struct, kw_only=True):
-    """Fields of DeepSeek V3's mixtures; absent fields have GLM's defaults in `transformers`."""
+    """The fields of DeepSeek V3's mixtures. Absent fields have GLM's defaults in `transformers`."""
 
     moe_intermediate_size: Positive = 1408
     n_routed_experts: ExpertCount = 128
@@ -50,10 +50,11 @@ class _Dots1Mixture(GroupedMixture, kw_only=True):
 
 
 def grouped_mixture(raw: GroupedMixture, *, group_best: int = 2, corrected: bool = True) -> InLayer:
-    """Make the mixture of layers after the first dense layers; raises ModelError.
+    """Make the mixture of layers after the first dense layers.
 
-    Groups are ranked by the sum of their `group_best` best experts. `corrected`: scores are
-    sigmoids, and experts are chosen by score plus a bias; otherwise scores are a softmax.
+    Raises ModelError. Groups are ranked by the sum of their `group_best` best experts. If
+    `corrected`, scores are sigmoids, and experts are chosen by score plus a bias. Otherwise scores
+    are a softmax.
     """
     check_value("scoring_func", raw.scoring_func, "sigmoid" if corrected else "softmax")
     check_value("moe_layer_freq", raw.moe_layer_freq, 1)
@@ -95,7 +96,6 @@ def _glm_rope(raw: LlamaFields) -> dict[str, Any]:
 
 
 def _dots1_windows(raw: WindowFields) -> Windows:
-    """Return windows by `layer_types`, else for layer `max_window_layers` and later layers."""
     count, window = raw.num_hidden_layers, raw.window(None)
     first = count if window is None or raw.max_window_layers is None else raw.max_window_layers
     usual = [FULL if index < first else SLIDING for index in range(count)]
@@ -119,7 +119,6 @@ class _MiniMaxMixture(msgspec.Struct, kw_only=True):
 
 
 def _minimax_rope(raw: LlamaFields) -> dict[str, Any] | None:
-    """Return the rope's fields, with the rotated part computed from the published `rotary_dim`."""
     assert isinstance(raw, _MiniMaxM2)
     given = usual_rope(raw)
     if raw.rotary_dim is None:

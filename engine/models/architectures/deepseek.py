@@ -1,4 +1,4 @@
-"""DeepSeek-V2 and V3, GLM-4.7-Flash and Mistral Small 4: latent attention, and experts in groups.
+"""DeepSeek-V2 and V3, GLM-4.7-Flash and Mistral Small 4: latent attention, grouped experts.
 
 The architectures differ in defaults, in scores of experts, and in YaRN's factor of attention
 scores.
@@ -44,7 +44,7 @@ SPARSE, DENSE = "sparse", "dense"
 
 
 class LatentFields(LlamaFields, kw_only=True):
-    """Fields of latent attention; absent fields have DeepSeek's defaults in `transformers`."""
+    """The fields of latent attention. Absent fields have DeepSeek's defaults in `transformers`."""
 
     kv_lora_rank: Positive = 512
     q_lora_rank: Positive | None = 1536
@@ -79,13 +79,13 @@ MISTRAL4_ROPE = {
 
 @dataclass(frozen=True, slots=True)
 class LatentModel:
-    """A dense model with latent attention; implements `Architecture`."""
+    """A dense model with latent attention. Implements `Architecture`."""
 
     family: str
     fields: type[LatentFields] = LatentFields
     usual_rope: dict[str, Any] | None = None  # rope if config.json has none
     scales_queries: bool = False
-    within: str | None = None  # field of config.json with the decoder's config; None: whole file
+    within: str | None = None  # field with the decoder's config; None: the whole config.json
     names: CheckpointNames = PLAIN_NAMES
     examples: tuple[str, ...] = ()
 
@@ -173,7 +173,6 @@ class _Mistral4Mixture(GroupedMixture, kw_only=True):
 
 
 def _v2_mixture(path: Path) -> InLayer:
-    """Read the experts of DeepSeek-V2, whose groups are ranked by their best expert alone."""
     raw = read_json(path, _V2Mixture)
     check_value("norm_topk_prob", bool(raw.norm_topk_prob), False)
     if raw.topk_method == "greedy":
@@ -184,7 +183,6 @@ def _v2_mixture(path: Path) -> InLayer:
 
 
 def _glm_mixture(path: Path) -> InLayer:
-    """Read the experts of GLM-4.7-Flash, and each layer's kind of MLP if config.json has it."""
     raw = read_json(path, _Glm4MoeLiteMixture)
     in_layer, kinds = grouped_mixture(raw), raw.mlp_layer_types
     if kinds is None:
@@ -204,7 +202,7 @@ def _mistral4_mixture(path: Path, within: str | None) -> InLayer:
 
 
 def mistral4(within: str | None, names: CheckpointNames, *examples: str) -> MixtureModel:
-    """Describe Mistral 4 by the file or its field `within`; `names`: names of tensors."""
+    """Describe Mistral 4 by the file or its field `within`. `names` are the names of tensors."""
     dense = LatentModel("mistral4", _Mistral4, MISTRAL4_ROPE, True, within, names, examples)
     return MixtureModel(dense, partial(_mistral4_mixture, within=within))
 

@@ -1,8 +1,8 @@
 """Gemma 2 and 3, and the text model of a multimodal Gemma 3.
 
-Both have four norms of 1 + weight in a layer, GeGLU, scaled embeddings, a scale of attention from
-config.json, and windows in most layers. Gemma 2 caps scores and logits; Gemma 3 has norms of
-queries and keys, and another rope base in layers with a window.
+Both have four norms of 1 + weight in a layer, GeGLU, scaled embeddings, and windows in most layers.
+Gemma 2 caps scores and logits. Gemma 3 has norms of queries and keys, and another rope base in
+layers with a window.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Ropes = dict[str, RopeConfig]  # rope by type of layer
 
 
 class _Raw(WindowFields, kw_only=True):
-    """Fields of config.json that are read; absent fields have the defaults of `transformers`."""
+    """The fields of config.json, with the defaults of `transformers`."""
 
     hidden_size: Positive = 2304
     intermediate_size: Positive = 9216
@@ -114,14 +114,14 @@ def _ropes_of_gemma3(raw: _Fields) -> Ropes:
 
 @dataclass(frozen=True, slots=True)
 class Gemma:
-    """A Gemma architecture; implements `Architecture`."""
+    """A Gemma architecture. Implements `Architecture`."""
 
     family: str
     fields: type[_Gemma2] | type[_Gemma3]
     ropes: Callable[[_Fields], Ropes]
     qk_norm: bool = False
     caps_scores: bool = False
-    within: str | None = None  # field of config.json with the decoder's config; None: whole file
+    within: str | None = None  # field with the decoder's config; None: the whole config.json
     names: CheckpointNames = PLAIN_NAMES
     examples: tuple[str, ...] = ()
 
@@ -212,7 +212,7 @@ GEMMA2 = Gemma(
     "gemma2", _Gemma2, _ropes_of_gemma2, caps_scores=True, examples=("Gemma 2 2B to 27B",)
 )
 GEMMA3 = Gemma("gemma3", _Gemma3, _ropes_of_gemma3, qk_norm=True, examples=("Gemma 3 1B",))
-# The decoder of a multimodal model; its vision tensors are not loaded.
+# The decoder of a multimodal model, without its vision tensors.
 GEMMA3_SEEING = replace(
     GEMMA3,
     within=TEXT,

@@ -1,8 +1,8 @@
 """Gemma 4, and the text model of a multimodal Gemma 4.
 
 Layers without a window have heads of another size, and may use one projection for keys and values.
-The last layers may read the KV of an earlier layer of the same type; such layers may have wider
-MLPs. Small models give each layer an input of its own; 26B-A4B has experts beside the MLPs.
+The last layers may read the KV of an earlier layer of the same type. Small models give each layer
+an input of its own. 26B-A4B has experts beside the MLPs.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Heads(msgspec.Struct):
-    """Number and size of the heads of a layer that differs from most layers."""
+    """The number and size of the heads of a layer that differs from most layers."""
 
     head_dim: Positive | None = None
     num_key_value_heads: Positive | None = None
 
 
 class _Fields(WindowFields, kw_only=True):
-    """Fields of config.json that are read; absent fields have the defaults of `transformers`."""
+    """The fields of config.json, with the defaults of `transformers`."""
 
     vocab_size: Positive = 262_144
     hidden_size: Positive = 2304
@@ -88,18 +88,16 @@ class _Fields(WindowFields, kw_only=True):
 
     @property
     def types(self) -> list[str]:
-        """Type of each layer; the last layer never has a window, whatever the file says."""
+        """The type of each layer. The last layer never has a window, whatever the file says."""
         count = self.num_hidden_layers
         usual = [SLIDING if (index + 1) % PERIOD else FULL for index in range(count)]
         return [*(self.layer_types or usual)[:-1], FULL]
 
     @property
     def first_sharing(self) -> int:
-        """Number of the first layer that reads the keys and values of another layer."""
         return self.num_hidden_layers - self.num_kv_shared_layers
 
     def heads(self, index: int) -> tuple[int, int]:
-        """Return the number of KV heads of a layer, and the size of a head."""
         own = _Heads()
         if self.per_layer_config is not None:
             given = self.per_layer_config.items()
@@ -112,7 +110,7 @@ class _Fields(WindowFields, kw_only=True):
         return own.num_key_value_heads or self.num_kv_heads, own.head_dim or self.size_of_head()
 
     def kv_of(self, index: int) -> int | None:
-        """Return the layer whose KV a layer reads; raises BadConfig if there is none."""
+        """Return the layer whose KV a layer reads. Raises BadConfig if there is none."""
         if index < self.first_sharing:
             return None
         kind, before = self.types[index], self.types[: max(self.first_sharing, 0)]
@@ -147,7 +145,7 @@ class _Fields(WindowFields, kw_only=True):
 
 
 class _Unified(_Fields, kw_only=True):
-    """Fields of the 12B model, which reads images and sound without towers; no layer inputs."""
+    """The fields of the 12B model, which reads images and sound without towers."""
 
     max_position_embeddings: Positive = 262_144
     sliding_window: int | msgspec.UnsetType | None = 1024
@@ -155,17 +153,17 @@ class _Unified(_Fields, kw_only=True):
 
 
 def is_number(name: str, index: int) -> bool:
-    """Return whether a key of `per_layer_config` is `index`, with leading zeros or without."""
+    """Return whether a key of `per_layer_config` is `index`, perhaps with leading zeros."""
     return name.isdecimal() and name.lstrip("0") == str(index).lstrip("0")
 
 
 @dataclass(frozen=True, slots=True)
 class Gemma4:
-    """A Gemma 4 architecture; implements `Architecture`."""
+    """A Gemma 4 architecture. Implements `Architecture`."""
 
     family: str
     fields: type[_Fields] = _Fields
-    within: str | None = None  # field of config.json with the decoder's config; None: whole file
+    within: str | None = None  # field with the decoder's config; None: the whole config.json
     prefixes: tuple[tuple[str, str], ...] = ()  # prefixes as in `CheckpointNames`
     examples: tuple[str, ...] = ()
 
@@ -299,6 +297,6 @@ def _refuse_unsupported(raw: _Fields) -> None:
 GEMMA4 = Gemma4("gemma4", examples=("Gemma 4 E2B, E4B, 26B-A4B, 31B",))
 GEMMA4_UNIFIED = Gemma4("gemma4", _Unified, examples=("Gemma 4 12B",))
 SEEING = (("model.language_model.", "model."), ("language_model.model.", "model."))
-# The decoder of a multimodal model; its towers' tensors are not loaded.
+# The decoder of a multimodal model, without its towers' tensors.
 GEMMA4_SEEING = replace(GEMMA4, within=TEXT, prefixes=SEEING)
 GEMMA4_UNIFIED_SEEING = replace(GEMMA4_UNIFIED, within=TEXT, prefixes=SEEING)

@@ -1,7 +1,6 @@
 """gpt-oss: windows in every second layer, sinks, YaRN, experts with biases and a clamped SwiGLU.
 
-Its model checkpoints have one tensor for all experts of a layer, in mxfp4 (`weight_formats.mxfp4`)
-or unquantised.
+Its model checkpoints have one tensor for all experts of a layer, in mxfp4 or unquantised.
 """
 
 from __future__ import annotations
@@ -54,8 +53,6 @@ EXAMPLES = ("gpt-oss-20b", "gpt-oss-120b")
 
 
 class _Raw(WindowFields, kw_only=True):
-    """Fields of config.json that are read."""
-
     num_key_value_heads: Positive | None = 8
     head_dim: Positive | None = 64
     max_position_embeddings: Positive = 131072
@@ -75,7 +72,7 @@ class _Raw(WindowFields, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class GptOss:
-    """The architecture of gpt-oss; implements `Architecture`."""
+    """The architecture of gpt-oss. Implements `Architecture`."""
 
     examples: tuple[str, ...] = EXAMPLES
 
@@ -115,7 +112,7 @@ def _layers(raw: _Raw, rope: RopeConfig | None, positions: int) -> tuple[LayerCo
 
 
 def _windows(raw: _Raw) -> Windows:
-    """Return each layer's window; without `layer_types` layers 0, 2, 4, ... have windows."""
+    """Return each layer's window. Without `layer_types`, layers 0, 2, 4, ... have windows."""
     layers = raw.num_hidden_layers
     usual = [(SLIDING, FULL)[index % 2] for index in range(layers)]
     return windows_of(raw.layer_types or usual, layers, raw.window(None))

@@ -6,7 +6,7 @@
     logits_scaling         divisor of logits
 
 The residual is kept divided by the residual multiplier s, so outputs are added without a factor.
-Since norm(s y) with epsilon e is norm(y) with epsilon e / s^2, only numbers of the config change.
+norm(s y) with epsilon e equals norm(y) with epsilon e / s^2, so only the config changes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Multiplier = Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)]
 
 
 class Multipliers(msgspec.Struct, kw_only=True):
-    """Granite's multipliers; absent fields have the defaults of `transformers`."""
+    """The multipliers of Granite. Absent fields have the defaults of `transformers`."""
 
     embedding_multiplier: Multiplier = 1.0
     residual_multiplier: Multiplier = 1.0
@@ -48,7 +48,7 @@ class Multipliers(msgspec.Struct, kw_only=True):
     logits_scaling: Multiplier = 1.0
 
     def multiply(self, model: ModelConfig) -> ModelConfig:
-        """Return the model with the multipliers; the model's heads must have no norms."""
+        """Return the model with the multipliers. The model's heads must have no norms."""
         return replace(
             model,
             layers=tuple(self._layer(layer) for layer in model.layers),
@@ -69,7 +69,7 @@ class Multipliers(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Granite:
-    """A model with multipliers; implements `Architecture`."""
+    """A model with multipliers. Implements `Architecture`."""
 
     plain: Llama | MixtureModel
 

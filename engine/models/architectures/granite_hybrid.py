@@ -42,7 +42,7 @@ from engine.models.layers.rope import RopeConfig
 from engine.models.names import CheckpointNames
 
 LINEAR = "linear_attention"
-# Types of layers in files written before and after `transformers` 5.
+# The types of layers in files written before and after `transformers` 5.
 OLDER_TYPES = {"mamba": LINEAR, "attention": FULL}
 Experts = Annotated[int, msgspec.Meta(ge=0, le=4096)]  # 0: the shared MLP alone
 Limit = Annotated[float, msgspec.Meta(ge=0)]
@@ -55,8 +55,6 @@ class _Infinity(msgspec.Struct):
 
 
 class _Raw(ModelSizes, kw_only=True):
-    """Fields of config.json that are read; absent fields have the defaults of `transformers`."""
-
     vocab_size: Positive = 32000
     hidden_size: Positive = 4096
     intermediate_size: Positive = 11008  # width of an expert
@@ -87,7 +85,6 @@ class _Raw(ModelSizes, kw_only=True):
 
     @property
     def types(self) -> list[str]:
-        """Type of each layer, in the newer words."""
         usual = [LINEAR] * self.num_hidden_layers
         return [
             OLDER_TYPES.get(kind, kind)
@@ -97,7 +94,7 @@ class _Raw(ModelSizes, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class GraniteHybrid:
-    """The architecture of Granite 4.0; implements `Architecture`."""
+    """The architecture of Granite 4.0. Implements `Architecture`."""
 
     examples: tuple[str, ...]
 

@@ -1,7 +1,4 @@
-"""Llama, Mistral, Qwen2 and Qwen3, which differ in biases, head norms and defaults.
-
-Families with a few more differences are in `plain`, families with experts in `mixtures`.
-"""
+"""Llama, Mistral, Qwen2 and Qwen3, which differ in biases, head norms and defaults."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ class _DualChunk(msgspec.Struct):
 
 
 class LlamaFields(WindowFields, kw_only=True):
-    """Fields of config.json that are read."""
+    """The fields of config.json that are read."""
 
     max_position_embeddings: Positive
     hidden_act: str = "silu"
@@ -72,7 +69,7 @@ class LlamaFields(WindowFields, kw_only=True):
 
     @property
     def positions(self) -> int:
-        """Number of served positions; in Qwen's million-token models, those with full attention."""
+        """The number of served positions, all with full attention."""
         chunks = self.dual_chunk_attention_config
         most = self.max_position_embeddings
         if chunks is None:
@@ -90,11 +87,11 @@ def usual_rope(raw: LlamaFields) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Llama:
-    """Llama, or a family that differs from it in these fields; implements `Architecture`."""
+    """A Llama model, or a family that differs in these fields. Implements `Architecture`."""
 
     family: str
     default_head_dim: int | None = None  # if config.json has none; None: hidden_size / heads
-    qkv_bias: bool = False  # QKV always have biases, whatever attention_bias says
+    qkv_bias: bool = False  # True if QKV always have biases, whatever attention_bias says
     reads_attention_bias: bool = False
     reads_mlp_bias: bool = False
     qk_norm: bool = False
@@ -104,13 +101,13 @@ class Llama:
     partial_rotary: bool = False
     fields: type[LlamaFields] = LlamaFields
     output_bias: str | None = "attention_bias"  # field that gives the output a bias; None: no bias
-    qk_norm_by: str | None = None  # field that turns head norms on; None: `qk_norm` alone decides
+    qk_norm_by: str | None = None  # field that turns head norms on; None: `qk_norm` decides
     norms_together: bool = False  # one head norm is over all heads together
     rounds_once: bool = False  # norms multiply in float32 and round once
     scales_queries: bool = False
     ropes: Callable[[Any, RopeConfig], Ropes] | None = None  # rope of each layer; None: all alike
     layer: type[LayerConfig] = LayerConfig
-    within: str | None = None  # field of config.json with the decoder's config; None: whole file
+    within: str | None = None  # field with the decoder's config; None: the whole config.json
     names: CheckpointNames = PLAIN_NAMES
     examples: tuple[str, ...] = ()
 
@@ -200,7 +197,6 @@ class Llama:
 
 
 def _with_windows(layer: LayerConfig, windows: Windows) -> tuple[LayerConfig, ...]:
-    """Return one copy of the layer for each window."""
     return tuple(
         replace(layer, mixer=replace(layer.attention, window=window)) for window in windows
     )

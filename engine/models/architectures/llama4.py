@@ -55,14 +55,14 @@ class _Llama4(LlamaFields, kw_only=True):
 
     @property
     def positions(self) -> int:
-        """Number of served positions: one chunk, if tokens of a layer see only their own chunk."""
+        """The number of served positions, at most one chunk with chunked layers."""
         is_chunked = CHUNKED in (self.layer_types or [CHUNKED])
         chunk = self.attention_chunk_size if is_chunked else None
         return min(self.max_position_embeddings, chunk or self.max_position_embeddings)
 
     @property
     def rotated(self) -> list[bool]:
-        """Flags of the layers that have rope; raises BadConfig."""
+        """The flags of the layers that have rope. Raises BadConfig."""
         count, interval = self.num_hidden_layers, self.no_rope_layer_interval
         given = self.no_rope_layers or [(one + 1) % interval for one in range(count)]
         if len(given) < count:
@@ -71,7 +71,6 @@ class _Llama4(LlamaFields, kw_only=True):
 
     @property
     def with_experts(self) -> Sequence[int]:
-        """Numbers of the layers with experts."""
         step = self.interleave_moe_layer_step
         return (
             range(step - 1, self.num_hidden_layers, step)
@@ -82,7 +81,7 @@ class _Llama4(LlamaFields, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Llama4:
-    """The architecture of Llama 4's text model; implements `Architecture`."""
+    """The architecture of Llama 4's text model. Implements `Architecture`."""
 
     dense: Llama
 

@@ -22,7 +22,7 @@ OUTSIDE = "input_proj", "token_layernorm", "hidden_layernorm", "final_layernorm"
 
 @dataclass(frozen=True, slots=True)
 class MiMo:
-    """Qwen2 with MiMo's draft head; implements `Architecture`."""
+    """The Qwen2 architecture with MiMo's draft head. Implements `Architecture`."""
 
     decoder: Llama = field(default_factory=lambda: Llama("mimo", qkv_bias=True, windows=by_layer))
     examples: tuple[str, ...] = ("MiMo 7B",)
@@ -48,7 +48,6 @@ class MiMo:
 
 
 def _prefixes(index: int) -> Iterator[tuple[str, str]]:
-    """Yield the prefixes of the first head's layer, with those of the decoder's layer `index`."""
     for part in OF_LAYER:
         yield f"{HEADS}0.{part}", f"model.layers.{index}.{part}"
 

@@ -1,7 +1,6 @@
 """Ministral 3, whose queries are scaled by position, and the decoders of vision models.
 
-`text_config.model_type` names the decoder of Mistral 3 (`Mistral3ForConditionalGeneration`); vision
-tensors are not loaded.
+`text_config.model_type` names the decoder of Mistral 3. Vision tensors are not loaded.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class _Typed(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Seeing:
-    """A vision model, read by the type of its decoder; implements `Architecture`."""
+    """A vision model, read by the type of its decoder. Implements `Architecture`."""
 
     decoders: Mapping[str, Architecture]
     examples: tuple[str, ...]

@@ -34,7 +34,7 @@ InLayer = Callable[[int], MixtureConfig | None]  # mixture of a layer; None: the
 
 @dataclass(frozen=True, slots=True)
 class MixtureModel:
-    """A model with the layers of `dense`, but with other MLPs; implements `Architecture`."""
+    """A model with the layers of `dense`, but with other MLPs. Implements `Architecture`."""
 
     dense: Architecture
     read_mixtures: Callable[[Path], InLayer]  # reads config.json; raises ModelError
@@ -70,14 +70,14 @@ class MixtureModel:
 
 
 def _possible_head(model: ModelConfig, layers: tuple[LayerConfig, ...]) -> DraftHeadConfig | None:
-    """Return the draft head that the files may have, with a layer like the model's last layer."""
+    """Return the draft head that the files may have, whose layer is like the last layer."""
     if len(model.names.drafting_layers) != 1:
         return None
     return DraftHeadConfig(layers[-1], model.final_norm, names_beside(len(layers)))
 
 
 def check_experts(mixture: MixtureConfig) -> MixtureConfig:
-    """Return the mixture; raise ModelError if a token cannot choose `top_k` of its experts."""
+    """Return the mixture. Raises ModelError if a token cannot choose `top_k` of its experts."""
     if mixture.top_k > mixture.num_experts:
         raise BadConfig(
             f"num_experts_per_tok {mixture.top_k} is more than the {mixture.num_experts} experts"
@@ -147,7 +147,7 @@ class _Local(msgspec.Struct, kw_only=True):
 
 
 def local_experts(path: Path, **names: Any) -> InLayer:
-    """Read the fields of Mixtral and Granite; `names`: names of tensors for `MixtureConfig`."""
+    """Read the fields of Mixtral and Granite. `names` are the tensors' names in `MixtureConfig`."""
     raw = read_json(path, _Local)
     sizes = raw.intermediate_size, raw.num_local_experts, raw.num_experts_per_tok
     mixture = check_experts(

@@ -1,10 +1,10 @@
-"""Nemotron-H, Nemotron Nano 2, Nemotron 3: layers of one part each, Mamba-2, attention or an MLP.
+"""Nemotron-H, Nemotron Nano 2, Nemotron 3: layers of one part each.
 
     in the files    mixer | mixer | MLP | mixer | experts    each with a norm before it
     served          mixer | mixer, MLP  | mixer, experts
 
-Here, as in other models, one layer has a mixer and the MLP or mixture after it; layers are counted
-this way. Attention has no rope; MLPs and experts have no gate.
+A part is a Mamba-2, attention or an MLP. Here a layer has a mixer and the MLP or mixture after it.
+Attention has no rope. MLPs and experts have no gate.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Count = msgspec.Meta(min_length=1, max_length=MAX_LAYERS)
 
 
 class _Raw(ModelSizes, kw_only=True):
-    """Fields of config.json that are read; absent fields have the defaults of `transformers`."""
+    """The fields of config.json, with the defaults of `transformers`."""
 
     vocab_size: Positive = 131072
     hidden_size: Positive = 4096
@@ -109,7 +109,6 @@ class _Raw(ModelSizes, kw_only=True):
 
     @property
     def types(self) -> list[str]:
-        """Type of each layer in the files, in the newer spelling."""
         listed = self.layers_block_type or self.layer_types
         if listed is None:
             if self.hybrid_override_pattern is None:
@@ -120,7 +119,7 @@ class _Raw(ModelSizes, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class NemotronH:
-    """The architecture of Nemotron-H; implements `Architecture`."""
+    """The architecture of Nemotron-H. Implements `Architecture`."""
 
     examples: tuple[str, ...]
 
@@ -149,7 +148,6 @@ class NemotronH:
 
 
 def _check_fields(raw: _Raw) -> None:
-    """Raise UnsupportedModel for fields whose values are not served."""
     check_value("mlp_hidden_act", raw.mlp_hidden_act, "relu2")
     check_value("mamba_hidden_act", raw.mamba_hidden_act, "silu")
     check_value("sliding_window", raw.sliding_window, None)
@@ -210,7 +208,7 @@ def _mixture(raw: _Raw) -> MixtureConfig:
 
 
 def _joined(types: Sequence[str]) -> list[tuple[int, int | None]]:
-    """Return the files' numbers of each layer's mixer and MLP; raises UnsupportedModel."""
+    """Return the files' numbers of each layer's mixer and MLP. Raises UnsupportedModel."""
     joined: list[tuple[int, int | None]] = []
     for index, kind in enumerate(types):
         if kind not in SERVED_TYPES:

@@ -1,4 +1,4 @@
-"""Dense families that differ from Llama in a few things, each a field of `Llama`.
+"""The dense families that differ from Llama in a few fields.
 
 SmolLM3   layers without rope
 Seed-OSS  another field for the output's bias
@@ -47,7 +47,7 @@ class _SmolLm3(LlamaFields, kw_only=True):
 
     @property
     def rotated(self) -> list[bool]:
-        """Flags of the layers that have rope; raises BadConfig."""
+        """The flags of the layers that have rope. Raises BadConfig."""
         count, interval = self.num_hidden_layers, self.no_rope_layer_interval
         if self.no_rope_layers is None:
             return [(index + 1) % interval != 0 for index in range(count)]
@@ -57,7 +57,6 @@ class _SmolLm3(LlamaFields, kw_only=True):
 
 
 def _smollm3_windows(raw: WindowFields) -> Windows:
-    """Return windows by `layer_types`, else for the layers without rope."""
     assert isinstance(raw, _SmolLm3)
     window = raw.window(None) if raw.use_sliding_window else None
     usual = [FULL if one or window is None else SLIDING for one in raw.rotated]
@@ -101,7 +100,6 @@ def _exaone4_ropes(raw: _Exaone4, rope: RopeConfig) -> Ropes:
 
 
 def _olmo3_rope(raw: LlamaFields) -> dict[str, Any]:
-    """Return the rope of layers without a window."""
     own = (raw.rope_parameters or {}).get(FULL) or {}
     return {**own, **(raw.rope_scaling or {})}
 

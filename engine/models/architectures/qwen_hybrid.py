@@ -1,8 +1,8 @@
 """Qwen3-Next and Qwen3.5: Gated DeltaNet in most layers, gated attention in the other layers.
 
 Norms are of 1 + weight, a quarter of each head is rotated, and mixtures have a shared expert. Only
-the decoder of a vision model is served, since for text its rope equals the plain rope. Qwen3.6 and
-3.8 have the architectures of Qwen3.5.
+the decoder of a vision model is served, whose rope equals the plain rope for text. Qwen3.6 and 3.8
+have the architectures of Qwen3.5.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ROTATED = 0.25  # part of a head that is rotated by default
 
 
 class _Raw(ModelSizes, kw_only=True):
-    """Fields of config.json that are read; absent fields have the defaults of `transformers`."""
+    """The fields of config.json, with the defaults of `transformers`."""
 
     vocab_size: Positive = 248320
     hidden_size: Positive = 4096
@@ -108,12 +108,12 @@ class _Whole(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class QwenHybrid:
-    """A Qwen architecture with recurrent layers; implements `Architecture`."""
+    """A Qwen architecture with recurrent layers. Implements `Architecture`."""
 
     family: str
     fields: type[_Raw]
     joined: bool = False  # the files have one projection for a DeltaNet, ordered by head
-    within: str | None = None  # field of config.json with the decoder's config; None: whole file
+    within: str | None = None  # field with the decoder's config; None: the whole config.json
     examples: tuple[str, ...] = ()
 
     def read(self, path: Path) -> ModelConfig:
@@ -148,7 +148,7 @@ class QwenHybrid:
         return self._layers(self._raw(path), None)
 
     def _raw(self, path: Path) -> _Raw:
-        """Read the fields; `tie_word_embeddings` outside `within` takes precedence."""
+        """Read the fields. `tie_word_embeddings` outside `within` takes precedence."""
         raw = read_json(path, self.fields, self.within)
         tied = read_json(path, _Whole).tie_word_embeddings
         return raw if tied is None else msgspec.structs.replace(raw, tie_word_embeddings=tied)
@@ -208,7 +208,6 @@ def _attention(raw: _Raw, rope: RopeConfig | None) -> AttentionConfig:
 def _draft_head(
     raw: _Raw, layers: tuple[LayerConfig, ...], rope: RopeConfig | None
 ) -> DraftHeadConfig | None:
-    """Return the draft head if it has one layer, which is like the last layer with attention."""
     if raw.mtp_num_hidden_layers != 1:
         return None
     layer = replace(layers[-1], mixer=_attention(raw, rope))
@@ -251,7 +250,7 @@ QWEN3_NEXT = QwenHybrid(
 )
 QWEN3_5 = QwenHybrid("qwen3_5", _Raw, examples=("Qwen3.5, its text model",))
 QWEN3_5_MOE = QwenHybrid("qwen3_5_moe", _Sparse, examples=("Qwen3.5-MoE, its text model",))
-# The decoders of multimodal models; their vision tensors are not loaded.
+# The decoders of multimodal models, without their vision tensors.
 QWEN3_5_SEEING = replace(QWEN3_5, within=TEXT, examples=("Qwen3.5 0.8B to 27B", "Qwen3.6 27B"))
 QWEN3_5_MOE_SEEING = replace(
     QWEN3_5_MOE, within=TEXT, examples=("Qwen3.5 35B-A3B to 397B-A17B", "Qwen3.6 35B-A3B")

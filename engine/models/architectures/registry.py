@@ -1,7 +1,8 @@
 """The served architectures and weight formats, by their names in config.json.
 
-An architecture is one file and an entry here; so is a weight format (`docs/how-to/add-a-model.md`).
-Configs are read without torch, since commands that only plan read them too.
+An architecture is one file and an entry here, and so is a weight format
+(`docs/how-to/add-a-model.md`). Configs are read without torch, since commands that only plan read
+them too.
 """
 
 from __future__ import annotations
@@ -69,11 +70,11 @@ ReadFormat = Callable[[dict[str, Any]], WeightFormat]  # reads the format; raise
 
 @dataclass(frozen=True, slots=True)
 class ServedModels:
-    """Architectures by their names in `architectures`, formats by their `quant_method`."""
+    """The architectures by their names in `architectures`, and formats by their `quant_method`."""
 
     architectures: Mapping[str, Architecture]
     formats: Mapping[str, ReadFormat] = field(default_factory=dict)
-    # One weight format of each kind, for planning a model's memory.
+    # A weight format of each kind, for planning a model's memory.
     planned_formats: tuple[WeightFormat, ...] = (PLAIN,)
 
 
@@ -84,7 +85,7 @@ COMPRESSED_TENSORS: Mapping[str, ReadFormat] = {  # readers by `format`
 
 
 def read_compressed_tensors(quantization: dict[str, Any]) -> WeightFormat:
-    """Read `quant_method` compressed-tensors; raises BadConfig, UnsupportedModel."""
+    """Read `quant_method` compressed-tensors. Raises BadConfig, UnsupportedModel."""
     given = quantization.get("format")
     served = isinstance(given, str) and given in COMPRESSED_TENSORS
     refuse_unless(served, "format", given, " or ".join(COMPRESSED_TENSORS))
@@ -147,7 +148,7 @@ SERVED = ServedModels(
     },
     (PLAIN, ONLINE_FP8, PLANNED_INT4, MXFP4),
 )
-# Files that describe quantised weights beside a plain config.json, and the tools that write them.
+# The files that describe quantised weights beside a plain config.json, and their tools.
 QUANTISED_BESIDE: Mapping[str, str] = {
     "hf_quant_config.json": "ModelOpt",
     "quantize_config.json": "AutoGPTQ, older than quantization_config",
@@ -163,12 +164,11 @@ class _Quantised(msgspec.Struct, kw_only=True):
 
     @property
     def quantised(self) -> dict[str, Any] | None:
-        """Description of the quantised weights; None if they are unquantised."""
         return self.quantization_config or self.compression_config
 
 
 class _Beside(msgspec.Struct):
-    """Fields of a file beside config.json; transformers.js also writes such files, for ONNX."""
+    """The fields of a file beside config.json. transformers.js also writes such files."""
 
     quantization: Any = None
     bits: Any = None
@@ -176,7 +176,6 @@ class _Beside(msgspec.Struct):
 
     @property
     def is_of_weights(self) -> bool:
-        """True if the file describes safetensors weights."""
         return any(said is not None for said in (self.quantization, self.bits, self.w_bit))
 
 
@@ -191,9 +190,10 @@ class _MayBeNamed(_Quantised):
 def read_model_config(
     model_dir: Path, served: ServedModels = SERVED, quantization: Quantization = "none"
 ) -> ModelConfig:
-    """Read the model of a directory with config.json; raises like `Architecture.read`.
+    """Read the model of a directory with config.json.
 
-    Weights that are unquantised in the files are quantised as `quantization` says.
+    Raises like `Architecture.read`. Weights that are unquantised in the files are quantised as
+    `quantization` says.
     """
     path = model_dir / "config.json"
     named, known = read_json(path, _Named), served.architectures
@@ -212,7 +212,6 @@ def read_model_config(
 
 
 def _with_names(weight_format: WeightFormat, names: CheckpointNames) -> WeightFormat:
-    """Return the format with the prefixes that files may put before unquantised matrices."""
     if not isinstance(weight_format, Fp8Format | Int4Format) or not weight_format.ignored.names:
         return weight_format
     ignored = replace(weight_format.ignored, prefixes=names.prefixes)
@@ -245,7 +244,7 @@ def check_format(weight_format: WeightFormat, layers: Sequence[LayerConfig]) -> 
 
 
 def planned_format(path: Path) -> WeightFormat:
-    """Return the weight format of a config.json; unquantised if its format is not served."""
+    """Return the weight format of a config.json, or unquantised for an unserved format."""
     try:
         return _weight_format(read_json(path, _MayBeNamed), SERVED)
     except UnsupportedModel:
@@ -253,17 +252,17 @@ def planned_format(path: Path) -> WeightFormat:
 
 
 def planned_sizes(path: Path) -> ModelSizes:
-    """Return the sizes in a config.json; an architecture that is not served is read as Llama."""
+    """Return the sizes in a config.json. An unserved architecture is read as Llama."""
     return _planned(path, SERVED).sizes(path)
 
 
 def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConfig, ...]:
-    """Return the layers in a config.json; an architecture that is not served is read as Llama."""
+    """Return the layers in a config.json. An unserved architecture is read as Llama."""
     return _planned(path, served).layers(path)
 
 
 def planned_head(path: Path, served: ServedModels = SERVED) -> DraftHeadConfig | None:
-    """Return the draft head that the files may have; None also for a model that is not served."""
+    """Return the draft head that the files may have, or None. An unserved model has none."""
     try:
         return _planned(path, served).read(path).possible_head
     except ModelError:

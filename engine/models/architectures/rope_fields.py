@@ -4,7 +4,7 @@
     rope_parameters                  the newer spelling, which includes the base
     rope_parameters.full_attention   the newer spelling where types of layers differ
 
-Knows: fields and their defaults. Does not know: what a scaling computes (`rope`), or torch.
+`layers.rope` computes the scalings. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -81,9 +81,10 @@ class _LongRope(msgspec.Struct):
 
 
 def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int) -> RopeConfig:
-    """Read `rope_scaling` or `rope_parameters`; `theta` is the base if the fields have none.
+    """Read `rope_scaling` or `rope_parameters`.
 
-    Raises BadConfig for malformed fields, UnsupportedModel for a scaling that is not served.
+    `theta` is the base if the fields have none. Raises BadConfig for malformed fields,
+    UnsupportedModel for a scaling that is not served.
     """
     if scaling is None:
         return RopeConfig(theta)
@@ -97,7 +98,7 @@ def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int)
 
 
 def parse_query_scaling(scaling: dict[str, Any] | None) -> QueryScaling | None:
-    """Read Ministral 3's scaling of queries from the fields of its rope; raises BadConfig."""
+    """Read Ministral 3's scaling of queries from the fields of its rope. Raises BadConfig."""
     raw = _convert(scaling or {}, _Queries)
     beta, context = raw.llama_4_scaling_beta, raw.original_max_position_embeddings
     if not beta:
@@ -110,7 +111,7 @@ def parse_query_scaling(scaling: dict[str, Any] | None) -> QueryScaling | None:
 
 
 def parse_score_factor(scaling: dict[str, Any] | None, max_positions: int) -> float:
-    """Return DeepSeek's extra factor of attention scores: the square of YaRN's mscale."""
+    """Return DeepSeek's extra factor of attention scores, the square of YaRN's mscale."""
     raw = _convert(scaling or {}, _Yarn)
     common = _convert(scaling or {}, _Common)
     if (common.rope_type or common.type or "default") == "default" or not raw.mscale_all_dim:
@@ -142,9 +143,10 @@ def _scaled(
 def parse_rope_by_type(
     parameters: dict[str, Any] | None, thetas: dict[str, float], max_positions: int
 ) -> dict[str, RopeConfig]:
-    """Read `rope_parameters` of each type of layer; `thetas` has the types and their default bases.
+    """Read `rope_parameters` of each type of layer.
 
-    A type that is absent or null has its default base and no scaling. Raises like `parse_rope`.
+    Raises like `parse_rope`. `thetas` has the types and their default bases. A type that is absent
+    or null has its default base and no scaling.
     """
     given = {name: value for name, value in (parameters or {}).items() if value is not None}
     for name in given:
@@ -157,7 +159,7 @@ def parse_rope_by_type(
 
 
 def stretched_positions(rope: RopeConfig, max_positions: int) -> int:
-    """Return the number of positions, which YaRN may extend beyond `max_position_embeddings`.
+    """Return the number of positions, which YaRN may extend.
 
     Makers of models tell users to add YaRN to config.json and not to change
     `max_position_embeddings`.
@@ -189,10 +191,11 @@ def _yarn(raw: _Yarn, theta: float, max_positions: int) -> RopeConfig:
 
 
 def _yarn_attention_factor(raw: _Yarn, factor: float) -> float:
-    """Return YaRN's attention factor; if both fields of DeepSeek are set, their ratio.
+    """Return YaRN's attention factor.
 
-    YaRN's authors and vLLM also multiply by `attn_factor`; `transformers` does not read this field.
-    DeepSeek-R1-0528-Qwen3-8B has the field, and its whole factor is 1.
+    If both fields of DeepSeek are set, it is their ratio. YaRN's authors and vLLM also multiply by
+    `attn_factor`, which `transformers` does not read. DeepSeek-R1-0528-Qwen3-8B has the field, and
+    its whole factor is 1.
     """
     if raw.mscale and raw.mscale_all_dim:
         return _mscale(factor, raw.mscale) / _mscale(factor, raw.mscale_all_dim)
@@ -212,9 +215,10 @@ def _long_rope(raw: _LongRope, theta: float, max_positions: int) -> RopeConfig:
 
 
 def check_rotary(rope: RopeConfig, head_dim: int, *, served: bool = False) -> None:
-    """Raise BadConfig for a rope that does not fit heads of this size.
+    """Check that a rope fits heads of this size.
 
-    Raises UnsupportedModel if only a part of a head is rotated, unless `served` allows that.
+    Raises BadConfig. Raises UnsupportedModel if only a part of a head is rotated, unless `served`
+    allows that.
     """
     if rope.partial != 1.0 and not served:
         raise UnsupportedModel(f"partial_rotary_factor {rope.partial}: served is 1")

@@ -1,4 +1,4 @@
-"""Causal models of `transformers` 5.23 that are not served, and what each needs.
+"""The causal models of `transformers` 5.23 that are not served, and the missing parts.
 
 Names are as in `architectures` of config.json. A model may need more than is listed.
 """
@@ -74,5 +74,5 @@ UNSERVED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def missing_for(architecture: str) -> str | None:
-    """Return the missing part that an architecture needs; None if no part is listed."""
+    """Return the missing part that an architecture needs, or None if no part is listed."""
     return next((missing for missing, names in UNSERVED.items() if architecture in names), None)

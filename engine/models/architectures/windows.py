@@ -4,8 +4,7 @@
     use_sliding_window, max_window_layers   in layer `max_window_layers` and later (Qwen2, Qwen3)
     layer_types                             in its sliding layers (Qwen2, Qwen3, gpt-oss, Gemma)
 
-A token sees as many keys as the window has tokens, its own key included. Does not know: what a
-layer is (`layers`), or torch.
+A token sees as many keys as the window has tokens, its own key included.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from engine.models.config import ModelSizes, Positive
 from engine.models.errors import BadConfig, UnsupportedModel
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-# Default window of families whose configs may omit it.
+# The default window of families whose configs may omit it.
 USUAL_WINDOW = 4096
 USUAL_FULL_LAYERS = 28
 
@@ -28,7 +27,7 @@ T = TypeVar("T")
 
 
 class WindowFields(ModelSizes, kw_only=True):
-    """Fields of config.json for windows, beside the sizes."""
+    """The fields of config.json for windows, beside the sizes."""
 
     max_position_embeddings: Positive | None = None
     sliding_window: int | msgspec.UnsetType | None = msgspec.UNSET
@@ -37,7 +36,10 @@ class WindowFields(ModelSizes, kw_only=True):
     layer_types: list[str] | None = None
 
     def window(self, default: int | None) -> int | None:
-        """Return `sliding_window`, or `default` if the field is absent; raise BadConfig below 1."""
+        """Return `sliding_window`, or `default` if the field is absent.
+
+        Raises BadConfig below 1.
+        """
         window = default if self.sliding_window is msgspec.UNSET else self.sliding_window
         if window is not None and window < 1:
             raise BadConfig(f"sliding_window {window}: a window has 1 token or more")
@@ -81,7 +83,7 @@ def by_layer(raw: WindowFields) -> Windows:
 
 
 def one_full_in(period: int, window: int = USUAL_WINDOW, *, first: bool = False) -> WindowRule:
-    """Return a rule: `layer_types`, else the last or first of `period` layers has no window."""
+    """Return a rule by `layer_types`, else one layer in `period` layers has no window."""
 
     def rule(raw: WindowFields) -> Windows:
         count = raw.num_hidden_layers
@@ -93,14 +95,14 @@ def one_full_in(period: int, window: int = USUAL_WINDOW, *, first: bool = False)
 
 
 def windows_of(layer_types: Sequence[str], layers: int, window: int | None) -> Windows:
-    """Return the window of each layer by its type; raises ModelError."""
+    """Return the window of each layer by its type. Raises ModelError."""
     if window is None and SLIDING in layer_types:
         raise BadConfig(f"layer_types has {SLIDING}, and sliding_window is null")
     return by_type(layer_types, layers, {FULL: None, SLIDING: window})
 
 
 def by_type(layer_types: Sequence[str], layers: int, of_type: dict[str, T]) -> tuple[T, ...]:
-    """Return each layer's value of `of_type`, by the layer's type; raises ModelError."""
+    """Return each layer's value of `of_type`, by the layer's type. Raises ModelError."""
     if len(layer_types) != layers:
         raise BadConfig(f"layer_types has {len(layer_types)} entries, of {layers} layers")
     for kind in layer_types:
@@ -110,7 +112,7 @@ def by_type(layer_types: Sequence[str], layers: int, of_type: dict[str, T]) -> t
 
 
 def in_use(windows: Windows, positions: int | None) -> Windows:
-    """Drop windows that hold the longest context of `positions` tokens (None: unknown)."""
+    """Drop windows that hold the longest context of `positions` tokens, if known."""
     return tuple(
         None if window is None or (positions is not None and window >= positions) else window
         for window in windows

@@ -2,11 +2,9 @@
 
     shard_dim    rows of the first rank | of the second | ...      None: every rank has the tensor
 
-The sizes tell a rank's part: a tensor of the whole model that is n times as long as the rank's
+The sizes tell a rank's part. A tensor of the whole model that is n times as long as the rank's
 tensor has n parts. There are fewer parts than ranks if several ranks have the same KV head. If a
 tensor has sections, such as queries, keys and values, a rank has its part of each section.
-
-Knows: shapes, by a checkpoint's names. Does not know: the use of a tensor.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from engine.models.modules import CheckpointTensor
 
 
 class TensorSlice(Protocol):
-    """A tensor in a file; indexing reads only the indexed part."""
+    """An interface to a tensor in a file. Indexing reads only the indexed part."""
 
     def get_shape(self) -> list[int]:
         """Return the tensor's shape."""
@@ -36,7 +34,7 @@ class TensorSlice(Protocol):
 
 
 class TensorFile(Protocol):
-    """An open safetensors file."""
+    """An interface to an open safetensors file."""
 
     def get_tensor(self, name: str) -> Tensor:
         """Read a whole tensor."""
@@ -49,7 +47,7 @@ class TensorFile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Part `index` of `count` parts of a dimension, or of each of its sections."""
+    """A part `index` of `count` parts of a dimension, or of each of its sections."""
 
     dim: int
     index: int
@@ -57,7 +55,7 @@ class _Cut:
     sections: tuple[int, ...]  # sizes of the sections, in proportion
 
     def of(self, tensor: TensorSlice | Tensor, size: int) -> Tensor:
-        """Read this part of a tensor whose `dim` has `size`; read all if `size` does not divide."""
+        """Read this part of a tensor whose `dim` has `size`, or all if `size` does not divide."""
         before = [slice(None)] * self.dim
         parts = [tensor[(*before, one)] for one in self._slices(size)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, self.dim)
@@ -87,7 +85,7 @@ class ShardSlices:
         rank: int,
         num_ranks: int,
     ) -> None:
-        """Divide tensors; raise UnsupportedModel for a divided tensor without a rule."""
+        """Divide tensors. Raises UnsupportedModel for a divided tensor without a rule."""
         self._cuts = {
             name: cut
             for name, part in parts.items()
@@ -97,7 +95,7 @@ class ShardSlices:
         self._left = whole.keys() - parts.keys()
 
     def has(self, name: str) -> bool:
-        """Return whether the rank holds a part of this tensor; True for names not in the model."""
+        """Return whether the rank holds a part of this tensor. True for names not in the model."""
         return name not in self._left
 
     def read(self, file: TensorFile, stored_name: str, name: str) -> Tensor:
@@ -115,14 +113,14 @@ class ShardSlices:
         return cut.of(stored, shape[cut.dim])
 
     def cut(self, name: str, value: Tensor) -> Tensor:
-        """Return the rank's part of the tensor `name`; a single number is returned as it is."""
+        """Return the rank's part of the tensor `name`. A single number is returned unchanged."""
         if name not in self._cuts or value.numel() == 1:
             return value
         cut = self._cuts[name]
         return cut.of(value, value.shape[cut.dim])
 
     def shard_dim(self, name: str) -> int | None:
-        """Return the dimension of the tensor `name` that ranks divide; None: it is not divided."""
+        """Return the dimension of the tensor `name` that ranks divide, or None."""
         return self._whole[name].shard_dim
 
     def size_of_whole(self, name: str, dim: int) -> int:
@@ -144,5 +142,5 @@ def _cut(whole: CheckpointTensor, part: CheckpointTensor, rank: int, num_ranks: 
 
 
 def _sizes(tensor: CheckpointTensor) -> tuple[int, ...]:
-    """Return the sizes in the files if they are known: the tensor in memory may be padded."""
+    """Return the sizes in the files if known, since the tensor in memory may be padded."""
     return tensor.stored_shape or tuple(tensor.view.shape)

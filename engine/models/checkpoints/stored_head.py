@@ -1,9 +1,7 @@
 """The draft head in a model checkpoint's files.
 
 Published files have no head, a head in the model's weight format, or a head of unquantised
-matrices: the names of the stored tensors tell which.
-
-Knows: names of stored tensors. Does not know: what a draft head computes, or when it is used.
+matrices. The names of the stored tensors tell which.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from engine.models.checkpoints.weight_files import stored_names
 from engine.models.config import ModelConfig
 from engine.models.weight_formats.fp8 import Fp8Format
 
-# Endings of names that only tensors of quantised matrices have.
+# The endings of names that only tensors of quantised matrices have.
 QUANTISED = (".weight_scale", ".weight_scale_inv", ".weight_packed", ".qweight")
 
 

@@ -1,10 +1,9 @@
-"""The files of a directory with the model checkpoint's weights, and files of unserved formats.
+"""The weight files of a model directory, and files of unserved formats.
 
     model.safetensors | model.safetensors.index.json | model-00001-of-00003.safetensors ... |
     the only safetensors file, whatever its name | model.gguf
 
-Knows: names of files, and the header of safetensors. Does not know: the use of tensors (`names`),
-or torch: the command line uses this module before anything is started.
+The command line uses this module before anything is started, so it does not import torch.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ TIED_HEAD = "lm_head.weight"
 _DECODER_ALONE = "embed_tokens.weight"  # the embedding in a decoder saved without its head
 _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)\.safetensors")
 _SERVED = "served are safetensors with Hugging Face's names"
-# Errors for directories without safetensors, by the pattern of their files.
+# The errors for directories without safetensors, by the pattern of their files.
 _OTHERS: tuple[tuple[str, type[ModelError], str], ...] = (
     ("adapter_config.json", UnsupportedModel, "a LoRA adapter, to be merged into its model,"),
     ("*.gguf", UnsupportedModel, "weights in GGUF (--model may name the file)"),
@@ -95,7 +94,7 @@ def _ours(model_dir: Path) -> list[Path]:
 
 
 def _whole(model_dir: Path, shards: list[Path]) -> list[Path]:
-    """Return the shards; raise CheckpointError if a shard is absent or of another checkpoint."""
+    """Return the shards. Raises CheckpointError if a shard is absent or of another checkpoint."""
     matches = [_SHARD.fullmatch(path.name) for path in shards]
     kinds = {(match["stem"], int(match["count"])) for match in matches if match}
     if len(kinds) > 1:
@@ -127,10 +126,9 @@ def _indexed_files(model_dir: Path) -> list[Path]:
 
 
 def lacks_head(model_dir: Path) -> bool:
-    """Return whether the files have a decoder without its head.
+    """Return whether the files have a decoder without its head, as embedding models do.
 
-    Embedding models are saved this way. False without weights, or with GGUF weights. Raises like
-    `weight_files`.
+    False without weights, or with GGUF weights. Raises like `weight_files`.
     """
     if not any(model_dir.glob("*.safetensors")):
         return False
@@ -139,7 +137,7 @@ def lacks_head(model_dir: Path) -> bool:
 
 
 def stored_names(model_dir: Path) -> list[str]:
-    """List the names of tensors in safetensors; empty for GGUF. Raises like `weight_files`."""
+    """List the names of tensors in safetensors, or none for GGUF. Raises like `weight_files`."""
     files = weight_files(model_dir)
     if files[0].name == GGUF_FILE:
         return []

@@ -1,6 +1,6 @@
-"""Loading of a model checkpoint's safetensors into a decoder's parameters.
+"""The loading of a model checkpoint's safetensors into a decoder's parameters.
 
-Each tensor goes from the file straight to the device, into the joined matrices: the host holds no
+Each tensor goes from the file straight to the device, into the joined matrices. The host holds no
 copy of the model, except the layers that stay in host memory. Tensors that text does not need are
 not loaded, and are logged.
 """
@@ -50,10 +50,11 @@ def load_parameters(
     homes: LayerHomes | None = None,
     stage: Stage | None = None,
 ) -> Parameters:
-    """Load the weights of `model_dir` to `device` as `dtype`; raises ModelError.
+    """Load the weights of `model_dir` to `device` as `dtype`.
 
-    Load all weights, or those of one stage, or the parts of this rank of a `group`. Layers that
-    stay in host memory are filled on the device first, so that placement does not change values.
+    Raises ModelError. Load all weights, those of one stage, or the parts of this rank of a `group`.
+    Layers that stay in host memory are filled on the device first, so placement does not change
+    values.
     """
     files = weight_files(model_dir)
     parameters = empty_parameters(config, dtype, device, group, homes, stage)
@@ -83,7 +84,7 @@ def _slices(
 
 
 class _Loading:
-    """Tensors yet to be filled while the files are read one after the other."""
+    """The tensors yet to be filled while the files are read one after the other."""
 
     def __init__(self, parameters: Parameters, names: CheckpointNames, slices: ShardSlices) -> None:
         self._names = names
@@ -97,7 +98,6 @@ class _Loading:
         self._spare_head: Tensor | None = None
 
     def read_file(self, path: Path, device: torch.device) -> None:
-        """Fill tensors from the file `path`."""
         try:
             with _opened(path, device) as file:
                 sizes = file.sizes() if isinstance(file, GgufFile) else tensor_bytes(path)
@@ -117,7 +117,6 @@ class _Loading:
             raise CheckpointError(f"{path}: {error}") from error
 
     def _fill_all(self, name: str, value: Tensor) -> None:
-        """Fill the tensor `name`, or the matrices that the file stores joined under this name."""
         parts = self._names.parts(name)
         if not parts or any(part not in self._wanted for part in parts):
             self._fill(name, value)
@@ -126,7 +125,7 @@ class _Loading:
             self._fill(part, self._slices.cut(part, one))
 
     def _divided(self, name: str, value: Tensor, parts: Sequence[str]) -> Sequence[Tensor]:
-        """Divide a tensor by rows among its matrices; a number or undivided tensor goes to all."""
+        """Divide a tensor by rows among its matrices. A number or undivided tensor goes to all."""
         if self._names.experts(name):
             return self._unstacked(name, value, len(parts))
         dim = self._slices.shard_dim(parts[0])
@@ -139,7 +138,6 @@ class _Loading:
         return tuple(value.split(sizes, dim))  # type: ignore[no-untyped-call]
 
     def _unstacked(self, name: str, value: Tensor, count: int) -> Sequence[Tensor]:
-        """Divide a tensor of all experts into `count` matrices of equal size."""
         rows = value.shape[:2].numel()
         if value.dim() < 2 or count % len(value) or rows % count:
             raise CheckpointError(f"{name} is {tuple(value.shape)}, of {count} matrices of experts")
@@ -166,7 +164,6 @@ class _Loading:
         wanted.view.copy_(value)
 
     def finish(self) -> None:
-        """Check that no tensor is missing, and log the tensors that were not loaded."""
         if missing := sorted(name for name, one in self._unfilled.items() if one.required):
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             raise CheckpointError(f"{missing[0]}{more}: in no file")
@@ -178,7 +175,7 @@ class _Loading:
     def _check_spare_head(self, head: Tensor) -> None:
         """Reject a separate head: a tied model checkpoint may only repeat its embedding as head.
 
-        A stage without the embedding cannot compare embedding and head; other stages compare them.
+        A stage without the embedding cannot compare the two. Other stages compare them.
         """
         if len(self._embedding) and not torch.equal(
             head.to(self._embedding.dtype), self._embedding
@@ -206,7 +203,7 @@ def _check_shape(name: str, value: Tensor, wanted: Sequence[int]) -> None:
 
 
 def _is_accepted(value: Tensor, wanted: CheckpointTensor | None) -> bool:
-    """Return whether a value can be cast to the tensor; packed values need the same dtype."""
+    """Return whether a value can be cast to the tensor. Packed values need the same dtype."""
     if wanted is None or wanted.view.dtype in WEIGHT_DTYPES:
         return value.dtype in WEIGHT_DTYPES
     return value.dtype == wanted.view.dtype

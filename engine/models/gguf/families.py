@@ -1,7 +1,4 @@
-"""The served architectures of GGUF files, and the Hugging Face architecture of each.
-
-Knows: names of fields and of tensors. Does not know: their values.
-"""
+"""The served architectures of GGUF files, and the Hugging Face architecture of each."""
 
 from __future__ import annotations
 
@@ -43,12 +40,13 @@ OUTSIDE_LAYERS |= {"output": "lm_head"}
 
 @dataclass(frozen=True, slots=True)
 class GgufFamily:
-    """One value of `general.architecture`.
+    """A value of `general.architecture`, which names a family of models.
 
-    `in_layer`: the decoder's name for each tensor within a layer, by its name in the file. `pairs`:
-    rows of queries and keys are ordered in pairs, as llama.cpp's rope rotates them, not in halves.
-    `norms_less_one`: the file has norms' weights plus 1, and the decoder adds 1 itself. `fields`:
-    fields of config.json that have another name in the file. `constants`: fields that no file has.
+    `in_layer` has the decoder's name for each tensor within a layer, by its name in the file. With
+    `pairs`, rows of queries and keys are ordered in pairs, as llama.cpp's rope rotates them. With
+    `norms_less_one`, the file has norms' weights plus 1, and the decoder adds 1 itself. `fields`
+    are fields of config.json that have another name in the file. `constants` are fields that no
+    file has.
     """
 
     architecture: str
@@ -92,7 +90,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
 
 
 def family_of(header: GgufHeader) -> GgufFamily:
-    """Return the family of the file's architecture; raises UnsupportedModel."""
+    """Return the family of the file's architecture. Raises UnsupportedModel."""
     name = header.fields.get("general.architecture")
     if header.fields.get("split.count", 0) not in (0, 1):
         raise UnsupportedModel("one of several GGUF files: served is the file that joins them")
@@ -107,7 +105,7 @@ def family_of(header: GgufHeader) -> GgufFamily:
 def one_number(value: Any, name: str) -> Any:
     """Return the number of a field, which may list the same number for every layer.
 
-    The file has float32: the shortest decimal that rounds to the stored number is probably the
+    The file has float32. The shortest decimal that rounds to the stored number is probably the
     original number.
     """
     if isinstance(value, list):

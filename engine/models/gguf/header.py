@@ -3,7 +3,7 @@
     magic | version | number of tensors, of fields | fields | tensors' names, shapes, types, offsets
     padding to the alignment | data of the tensors
 
-The file is not trusted: every length is compared with the bytes that the header can still have.
+The file is not trusted. Every length is compared with the bytes that the header can still have.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TEXT, _ARRAY = 8, 9
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in the file. `shape`: rows first; `begin`: bytes from the file's start."""
+    """A tensor in the file. `shape` has rows first, `begin` is in bytes from the file's start."""
 
     shape: tuple[int, ...]
     kind: GGMLQuantizationType
@@ -41,7 +41,7 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """The header's fields and the tensors that it lists, each by name."""
+    """The header's fields and its tensors, each by name."""
 
     fields: dict[str, Any]
     tensors: dict[str, StoredTensor]
@@ -130,7 +130,7 @@ class _Reader:
         return _NUMBERS[kind]
 
     def _counted(self, count: int) -> range:
-        """Return a range of `count` items; ValueError if fewer bytes than items are left."""
+        """Return a range of `count` items. Raises ValueError if too few bytes are left."""
         if count > len(self._content) - self._at:
             raise ValueError(f"{count} things are more than it has bytes")
         return range(count)

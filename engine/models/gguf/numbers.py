@@ -1,4 +1,4 @@
-"""Unpacking of the weights in a GGUF file."""
+"""The unpacking of the weights in a GGUF file."""
 
 from __future__ import annotations
 

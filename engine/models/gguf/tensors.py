@@ -33,10 +33,11 @@ _IN_LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of one of the decoder's tensors in the file.
+    """The place of a decoder's tensor in the file.
 
-    `expert`: the expert's index in a stored tensor of all experts. `heads`: the number of heads, if
-    their rows are ordered in pairs. `less_one`: 1 is subtracted from the stored numbers.
+    `expert` is the expert's index in a stored tensor of all experts. `heads` is the number of
+    heads, if their rows are ordered in pairs. With `less_one`, 1 is subtracted from the stored
+    numbers.
     """
 
     stored: StoredTensor
@@ -49,7 +50,7 @@ class GgufFile:
     """An open file, with the interface of `safetensors.safe_open`."""
 
     def __init__(self, path: Path, device: torch.device) -> None:
-        """Open a file; raises CheckpointError, UnsupportedModel."""
+        """Open a file. Raises CheckpointError, UnsupportedModel."""
         self._device = device
         header = read_header(path)
         self._places = dict(_places(header, family_of(header)))
@@ -75,7 +76,7 @@ class GgufFile:
         return {name: place.stored.num_bytes for name, place in self._places.items()}
 
     def get_tensor(self, name: str) -> Tensor:
-        """Return a tensor as float32 on the device; raises CheckpointError, UnsupportedModel."""
+        """Return a tensor as float32 on the device. Raises CheckpointError, UnsupportedModel."""
         place = self._places[name]
         rows = read_numbers(self._bytes, place.stored, place.expert)
         if place.heads is not None:
@@ -91,14 +92,14 @@ class GgufFile:
 
 @dataclass(frozen=True, slots=True)
 class GgufSlice:
-    """A tensor that can be indexed for a part; packed weights are read whole."""
+    """A tensor of which a part can be read. Packed weights are read whole."""
 
     file: GgufFile
     name: str
     place: _Place
 
     def get_shape(self) -> list[int]:
-        """Return the tensor's shape; for one expert, without the dimension of experts."""
+        """Return the tensor's shape. An expert's tensor lacks the dimension of experts."""
         return list(self.place.stored.shape[0 if self.place.expert is None else 1 :])
 
     def __getitem__(self, index: tuple[slice, ...]) -> Tensor:
@@ -106,9 +107,10 @@ class GgufSlice:
 
 
 def unpaired(name: str, rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Put first numbers of a head's pairs before second numbers; raises CheckpointError.
+    """Reorder `rows` (heads x head size, ...): first numbers of a head's pairs, then second
+    numbers.
 
-    `rows`: (heads x head size, ...).
+    Raises CheckpointError.
     """
     if len(rows) % (2 * heads):
         raise CheckpointError(f"{name} has {len(rows)} rows for {heads} heads")

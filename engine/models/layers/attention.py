@@ -1,9 +1,8 @@
-"""A layer's attention: its config as data, and its computation.
+"""The attention of a layer: its config as data, and its computation.
 
     x -> QKV -> head norms, rope, KV -> attention -> gates, if any -> output
 
-Torch is imported only for types, as in `modules`. Knows: names in model checkpoints. Does not know:
-config.json, or which kernels compute (`Ops`).
+Torch is imported only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AttentionConfig(KvConfig):
-    """Config of attention over the whole context, or over a sliding window."""
+    """The config of attention over the whole context, or over a sliding window."""
 
     num_heads: int
     num_kv_heads: int
@@ -70,17 +69,17 @@ class AttentionConfig(KvConfig):
 
     @property
     def query_size(self) -> int:
-        """Width of all query heads together."""
+        """The width of all query heads together."""
         return self.num_heads * self.head_dim
 
     @property
     def kv_size(self) -> int:
-        """Width of all key heads together, equal to the width of all value heads."""
+        """The width of all key heads together, equal to the width of all value heads."""
         return self.num_kv_heads * self.head_dim
 
     @property
     def variant(self) -> AttentionVariant:
-        """Variant of attention for the kernels."""
+        """The variant of attention for the kernels."""
         scale = self.head_dim**-0.5 if self.scale is None else self.scale
         return AttentionVariant(scale, self.window, self.softcap)
 
@@ -128,7 +127,7 @@ class AttentionConfig(KvConfig):
 
     @property
     def projections(self) -> tuple[str, ...]:
-        """Names of the projections to keys and values; empty if another layer's KV is read."""
+        """The names of the projections to keys and values, none if another layer's KV is read."""
         if self.kv_of is not None:
             return ()
         return ("k_proj",) if self.values_of_keys else ("k_proj", "v_proj")
@@ -144,8 +143,8 @@ class AttentionConfig(KvConfig):
     def qkv(self, prefix: str, hidden: int) -> LinearConfig:
         """Return the joined projection to queries and the layer's own keys and values.
 
-        With gates, the rows of each head's gate follow the rows of its query. Products are whole,
-        not in parts, if there are gates, norms over all heads together, or interleaved heads.
+        With gates, the rows of each head's gate follow the rows of its query. Products are not in
+        parts with gates, norms over all heads together, or interleaved heads.
         """
         queries = self.query_size * (1 + self.gated)
         sizes = {"q_proj": queries, **dict.fromkeys(self.projections, self.kv_size)}
@@ -153,7 +152,7 @@ class AttentionConfig(KvConfig):
         return side_by_side(prefix, sizes, hidden, bias=self.qkv_bias, in_parts=in_parts)
 
     def output(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
-        """Return the output projection; `in_parts`: as in `LinearConfig`."""
+        """Return the output projection. `in_parts` is as in `LinearConfig`."""
         rows = ((f"{prefix}o_proj", hidden),)
         return LinearConfig(rows, self.query_size, self.output_bias, "columns", in_parts)
 
@@ -179,7 +178,7 @@ class AttentionConfig(KvConfig):
 
 @dataclass(frozen=True, slots=True)
 class Attention(Mixer):
-    """Attention with its tensors. H hidden, D head dim, Hq and Hkv heads."""
+    """The attention with its tensors. H hidden, D head dim, Hq and Hkv heads."""
 
     config: AttentionConfig
     qkv: Linear  # ((Hq + 2 Hkv) D, H); fewer rows with fewer `projections`, Hq D more with gates
@@ -197,7 +196,7 @@ class Attention(Mixer):
     def enter(
         self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
     ) -> Entered:
-        """Compute queries (T, Hq, D), and gates (T, Hq, D) if any; write the layer's own KV."""
+        """Compute queries (T, Hq, D), and gates (T, Hq, D) if any. Write the layer's own KV."""
         assert isinstance(memory, KvMemory)
         qkv, gates = self.qkv.product(ops, x), Entered()
         if self.config.gated:
@@ -237,10 +236,9 @@ class Attention(Mixer):
         return qkv.flatten(1), (heads[:, 1:count:2],)
 
     def _in_halves(self, qkv: Tensor) -> Tensor:
-        """Reorder heads of queries and keys for a rope of halves; norm the heads if `norms_heads`.
+        """Reorder heads of queries and keys for a rope of halves.
 
-        The order does not change scores. Norms may come before the rope, since the rope keeps
-        lengths.
+        The order does not change scores. With `norms_heads`, norm the heads, which the rope keeps.
         """
         import torch  # imported here, since sizes are read without torch
 
@@ -277,7 +275,6 @@ class Attention(Mixer):
 def _joined(
     ops: Ops, q_norm: RmsNorm, k_norm: RmsNorm, queries: Tensor, keys: Tensor, values: Tensor
 ) -> Tensor:
-    """Norm queries (T, Hq D) and keys, and join all with the values (T, Hkv D)."""
     import torch  # imported here, since sizes are read without torch
 
     return torch.cat((q_norm.norm(ops, queries), k_norm.norm(ops, keys), values), dim=1)

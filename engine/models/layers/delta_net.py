@@ -1,13 +1,11 @@
-"""A layer's Gated DeltaNet (arXiv 2412.06464): its config as data, and its computation.
+"""The Gated DeltaNet of a layer (arXiv 2412.06464): its config as data, and its computation.
 
     x -> queries, keys, values, z -> convolution of the first three -> gated delta rule
       -> norm of each head, times silu(z) -> output
 
-The state of a layer is the last inputs of the convolution, and for each value head a matrix.
-
-The projections to a head's decay and learning rate, the convolution, and the vectors are plain in
-every weight format. Torch is imported only for types, as in `modules`. Knows: names in model
-checkpoints. Does not know: config.json, or which kernels compute (`Ops`).
+The recurrent state of a layer is the last inputs of the convolution, and a matrix for each value
+head. The convolution and the vectors are unquantised in every weight format, and so are the gates'
+projections. Torch is imported only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -43,11 +41,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeltaNetConfig(RecurrentConfig):
-    """Config of a Gated DeltaNet. Every key head serves the same number of value heads.
+    """The config of a Gated DeltaNet.
 
-    `joined`: the model checkpoint has one projection, ordered by key head: the head's query, its
-    key, and the values and z of its value heads (Qwen3-Next). Else the checkpoint has one
-    projection to all queries, keys and values, and a projection to all z.
+    Every key head serves the same number of value heads. If `joined`, the model checkpoint has one
+    projection, ordered by key head (Qwen3-Next). It has the head's query, its key, and the values
+    and z of its value heads. Else the checkpoint has one projection to all queries, keys and
+    values, and a projection to all z.
     """
 
     key_heads: int
@@ -60,22 +59,22 @@ class DeltaNetConfig(RecurrentConfig):
 
     @property
     def key_size(self) -> int:
-        """Width of all keys together, equal to the width of all queries."""
+        """The width of all keys together, equal to the width of all queries."""
         return self.key_heads * self.key_dim
 
     @property
     def value_size(self) -> int:
-        """Width of all values together."""
+        """The width of all values together."""
         return self.value_heads * self.value_dim
 
     @property
     def mixed_sizes(self) -> tuple[int, int, int]:
-        """Channels of the convolution, in its order: queries, keys, values."""
+        """The channels of the convolution, in its order: queries, keys, values."""
         return self.key_size, self.key_size, self.value_size
 
     @property
     def channels(self) -> int:
-        """Number of channels of the convolution."""
+        """The number of channels of the convolution."""
         return sum(self.mixed_sizes)
 
     @property
@@ -171,7 +170,7 @@ class DeltaNet(Mixer):
         memory: Memory,
         dtype: torch.dtype,  # noqa: ARG002
     ) -> Entered:
-        """Compute the gated delta rule and z, both (T, Hv V); write the recurrent states."""
+        """Compute the gated delta rule and z, both (T, Hv V). Write the recurrent states."""
         assert isinstance(memory, StateMemory)
         state, rows = memory
         mixed, gates = self.mixed.product(ops, x), self.gates.product(ops, x)

@@ -1,14 +1,12 @@
-"""The draft head of a model checkpoint: multi-token prediction (MTP) by one layer.
+r"""The draft head of a model checkpoint: multi-token prediction (MTP) by one layer.
 
-    embedding of the next token -> norm -\\
+    embedding of the next token -> norm -\
     hidden state of a token     -> norm -- joined -> projection -> layer -> norm -> output head
 
 The hidden state is the decoder's, after its final norm. The draft head's logits at a token predict
-the token after the next. The layer has attention, and its own KV in the pool, at the position of
-the hidden state. The embedding and the output head are the decoder's.
-
-Torch is imported only for types, as in `modules`. Source: DeepSeek-V3 (arXiv 2412.19437), 2.2.
-Knows: names in checkpoints. Does not know: config.json, or whether files have a draft head.
+the token after the next. The layer has its own KV in the pool. The embedding and the output head
+are the decoder's. Torch is imported only for types, as in `modules`. Source: DeepSeek-V3 (arXiv
+2412.19437), 2.2.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HeadNames:
-    """Names of a head's tensors outside its layer."""
+    """The names of a draft head's tensors outside its layer."""
 
     projection: str
     embedding_norm: str
@@ -50,7 +48,7 @@ def names_beside(index: int) -> HeadNames:
 
 @dataclass(frozen=True, slots=True)
 class DraftHeadConfig:
-    """Config of a head, without tensors: its layer, and its other norms."""
+    """The config of a draft head, without tensors: its layer, and its other norms."""
 
     layer: LayerConfig
     norm: RmsNormConfig
@@ -60,7 +58,7 @@ class DraftHeadConfig:
     hidden_first: bool = False  # True if the projection reads the hidden state first (MiMo)
 
     def build(self, index: int, new: Allocator) -> DraftHead:
-        """Build the head; `index` is its layer's number, after the decoder's layers."""
+        """Build the draft head. `index` is its layer's number, after the decoder's layers."""
         hidden, plain = self.layer.hidden_size, replace(new, weight_format=PLAIN)
         names = self.names
         projection = LinearConfig(((names.projection, hidden),), 2 * hidden, False, "rows", False)
@@ -76,7 +74,7 @@ class DraftHeadConfig:
 
 @dataclass(frozen=True, slots=True)
 class DraftHead:
-    """A head with its tensors, of H hidden."""
+    """A draft head with its tensors, of H hidden."""
 
     embedding_norm: RmsNorm
     hidden_norm: RmsNorm
@@ -94,10 +92,10 @@ class DraftHead:
         memory: Memory,
         outputs: Tensor,
     ) -> Tensor:
-        """Compute the head's hidden states (S, H) of the tokens `outputs` (S,); write all KV.
+        """Compute the draft head's hidden states (S, H) of the tokens `outputs` (S,).
 
-        `hidden` (T, H): the decoder's states of T tokens; `embedded` (T, H): embeddings of the
-        tokens after these T.
+        Write all KV. `hidden` (T, H) are the decoder's hidden states of T tokens. `embedded` (T, H)
+        are embeddings of the tokens after these T.
         """
         import torch  # imported here, since sizes are read without torch
 

@@ -1,12 +1,11 @@
-"""Layers of Gemma 4: norms before and after each part; perhaps a mixture, or an input of their own.
+"""The layers of Gemma 4, with norms before and after each part.
 
     x -> norm -> attention -> norm -> + -> norm -> MLP -> norm -> + x
     x -> norm -> MLP -> norm -> +                               with a mixture as well
     x -> norm -> experts -> norm -> + -> norm -> + x            (a norm of its own for the router)
     x -> gate -> times the layer's input -> projection -> norm -> + x       with an input
 
-At the end, x is multiplied by the layer's scalar. Knows: names in model checkpoints. Does not know:
-config.json, or how the input is computed (`layer_inputs`).
+At the end, x is multiplied by the layer's scalar.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gemma4LayerConfig(LayerConfig):
-    """Config of a layer. The MLP beside a mixture is described as its shared expert."""
+    """The config of a layer. The MLP beside a mixture is described as its shared expert."""
 
     mlp: MlpConfig | MixtureConfig
-    own_input: int = 0  # size of the layer's own input; 0: no input
+    own_input: int = 0  # size of the layer's own input, or 0
     before_mlp: ClassVar[str] = "pre_feedforward_layernorm"
     adds_parts: ClassVar[bool] = False
 
@@ -52,7 +51,7 @@ class Gemma4LayerConfig(LayerConfig):
             yield from self._of_input(f"model.layers.{index}.")
 
     def _of_input(self, prefix: str) -> tuple[LinearConfig, LinearConfig]:
-        """Return the gate and projection of the layer's input; every rank has both whole."""
+        """Return the gate and projection of the layer's input. Every rank has both whole."""
         hidden, size = self.hidden_size, self.own_input
         gate = LinearConfig(
             ((f"{prefix}per_layer_input_gate", size),), hidden, False, "rows", in_parts=False
@@ -79,7 +78,7 @@ class Gemma4LayerConfig(LayerConfig):
         )
 
     def build_mlp(self, prefix: str, new: Allocator) -> GatedMlp | Mixture:
-        """Build the MLP or mixture; a dense MLP's product is whole, not in parts."""
+        """Build the MLP or mixture. A dense MLP's product is whole, not in parts."""
         place, hidden = prefix + self.mlp.place, self.hidden_size
         if isinstance(self.mlp, MixtureConfig):
             return self.mlp.build(place, hidden, new)
@@ -107,7 +106,7 @@ class Gemma4LayerConfig(LayerConfig):
 
 @dataclass(frozen=True, slots=True)
 class BesideNorms:
-    """Norms of a layer with a mixture beside its MLP."""
+    """The norms of a layer with a mixture beside its MLP."""
 
     after_mlp: RmsNorm
     router: RmsNorm
@@ -117,7 +116,7 @@ class BesideNorms:
 
 @dataclass(frozen=True, slots=True)
 class OwnInput:
-    """Tensors that read a layer's own input of P numbers: gate (P, H), projection (H, P)."""
+    """The tensors that read a layer's own input of P numbers: gate (P, H), projection (H, P)."""
 
     gate: Linear
     projection: Linear
@@ -133,7 +132,7 @@ class OwnInput:
 
 @dataclass(frozen=True, slots=True)
 class Gemma4Layer(SandwichLayer):
-    """Layer of `Gemma4LayerConfig` with its tensors."""
+    """A layer of `Gemma4LayerConfig` with its tensors."""
 
     beside: BesideNorms | None  # None: the layer has no mixture
     own: OwnInput | None  # None: the layer has no input of its own

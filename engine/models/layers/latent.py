@@ -1,13 +1,11 @@
-"""A layer's multi-head latent attention (arXiv 2405.04434): its config, and its computation.
+"""The multi-head latent attention of a layer (arXiv 2405.04434): its config and computation.
 
     x -> [queries' latent | latent and rotated key] -> norms -> queries; rope; the latent is kept
       -> attention over latents -> output
 
 A token keeps one latent vector that all heads share, instead of keys and values. Attention gets the
-matrix that turns latents into keys and values, and decides how to use this matrix.
-
-Torch is imported only for types, as in `modules`. Knows: names in model checkpoints. Does not know:
-config.json, or which kernels compute (`Ops`).
+matrix that turns latents into keys and values, and decides how to use this matrix. Torch is
+imported only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -40,17 +38,17 @@ if TYPE_CHECKING:
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 
-NORM = RmsNormConfig(1e-6)  # latents' norms have this epsilon, whatever the config says
+NORM = RmsNormConfig(1e-6)  # epsilon of latents' norms, whatever the config says
 
 
 @dataclass(frozen=True, slots=True)
 class LatentConfig(KvConfig):
-    """Config of latent attention over the whole context."""
+    """The config of latent attention over the whole context."""
 
     num_heads: int
     shape: LatentShape
     rope: RopeConfig | None
-    query_rank: int | None = None  # size of the queries' latent; None: queries have no latent
+    query_rank: int | None = None  # size of the queries' latent, if any
     interleaved: bool = True  # rope rotates neighbouring numbers, not halves
     window: int | None = None
     place: str = "self_attn."
@@ -65,7 +63,7 @@ class LatentConfig(KvConfig):
 
     @property
     def attention_flops(self) -> float:
-        """FLOPs for one token and one earlier position, with keys and values as in prompts."""
+        """The FLOPs for one token and one earlier position, with keys and values as in prompts."""
         return 2.0 * self.num_heads * (self.shape.head_dim + self.shape.values)
 
     @property
@@ -91,7 +89,7 @@ class LatentConfig(KvConfig):
 
     @property
     def query_size(self) -> int:
-        """Width of all query heads together."""
+        """The width of all query heads together."""
         return self.num_heads * self.shape.head_dim
 
     def num_weights(self, hidden: int) -> int:
@@ -122,7 +120,7 @@ class LatentConfig(KvConfig):
         return side_by_side(prefix, sizes, self.shape.rank, bias=False, in_parts=False)
 
     def output(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
-        """Return the output projection; `in_parts`: as in `LinearConfig`."""
+        """Return the output projection. `in_parts` is as in `LinearConfig`."""
         rows = ((f"{prefix}o_proj", hidden),)
         return LinearConfig(rows, self.num_heads * self.shape.values, False, "columns", in_parts)
 
@@ -152,9 +150,10 @@ class LatentConfig(KvConfig):
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention(Mixer):
-    """Latent attention with its tensors. H hidden, Q queries' rank, R rank, P rotated, Hq heads.
+    """The latent attention with its tensors.
 
-    N and V are the sizes of a head's keys without position and of its values.
+    H hidden, Q queries' rank, R rank, P rotated, Hq heads. N and V are the sizes of a head's keys
+    without position and of its values.
     """
 
     config: LatentConfig
@@ -179,7 +178,7 @@ class LatentAttention(Mixer):
     def enter(
         self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
     ) -> Entered:
-        """Compute queries (T, Hq, N + P); write latents."""
+        """Compute queries (T, Hq, N + P), and write latents."""
         assert isinstance(memory, KvMemory)
         product = self.first.product(ops, x)
         latent = self.config.shape.latent

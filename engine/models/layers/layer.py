@@ -4,11 +4,9 @@
     x -> norm -> mixer -> + -> norm -> MLP -> + x        mixer: attention, or a recurrence
     x -> norm -> mixer -> + x                            in a layer without an MLP
 
-Configs are compared and hashed: layers with equal configs launch the same kernels. An architecture
-with another order of norms has its own configs, which build its layers (`sandwich`).
-
-Torch is imported only for types, as in `modules`. Knows: names in model checkpoints. Does not know:
-config.json, or which kernels compute (`Ops`).
+Configs are compared and hashed, since layers with equal configs launch the same kernels. An
+architecture with another order of norms has its own configs (`sandwich`). Torch is imported only
+for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LayerConfig:
-    """Config of a layer, without tensors."""
+    """The config of a layer, without tensors."""
 
     hidden_size: int
     mixer: AttentionConfig | LatentConfig | DeltaNetConfig | MambaConfig
@@ -50,14 +48,14 @@ class LayerConfig:
 
     @property
     def attention(self) -> AttentionConfig:
-        """The mixer, if it has keys and values; raises TypeError for latents or recurrence."""
+        """The mixer with keys and values. Raises TypeError for latents or recurrence."""
         if not isinstance(self.mixer, AttentionConfig):
             raise TypeError("the layer is recurrent, or has latents")
         return self.mixer
 
     @property
     def num_weights(self) -> int:
-        """Number of weights used per token, without norms and biases (a few thousandths)."""
+        """The number of weights used per token, without norms and biases."""
         hidden = self.hidden_size
         of_mlp = 0 if self.mlp is None else self.mlp.num_weights(hidden)
         return self.mixer.num_weights(hidden) + of_mlp
@@ -71,7 +69,7 @@ class LayerConfig:
 
     @property
     def num_held_weights(self) -> int:
-        """Number of weights of the layer, with all experts, without norms and biases."""
+        """The number of weights of the layer, with all experts, without norms and biases."""
         return sum(one.size_out * one.size_in for one in self.matrices(0))
 
     def build(self, index: int, new: Allocator) -> DecoderLayer:
@@ -95,7 +93,7 @@ class LayerConfig:
         )
 
     def build_mlp(self, prefix: str, new: Allocator) -> GatedMlp | Mixture | None:
-        """Build the MLP, if there is one; its product is in parts where possible."""
+        """Build the MLP, if there is one. Its product is in parts where possible."""
         if self.mlp is None:
             return None
         return self.mlp.build(prefix + self.mlp.place, self.hidden_size, new)
@@ -131,10 +129,10 @@ class DecoderLayer:
         layout: BatchLayout,
         memory: Memory,
     ) -> tuple[Entered, Tensor]:
-        """Compute the mixer's first half and the residual (T, H); write KV or states.
+        """Compute the mixer's first half and the residual (T, H).
 
-        `hidden` is the output of the layer before, whole or in parts; None if the residual includes
-        it already, or if this is the first layer.
+        Write KV or recurrent states. `hidden` is the output of the layer before, whole or in parts.
+        It is None in the first layer, or if the residual includes it.
         """
         normed: Tensor | Fp8Rows
         if hidden is None:
@@ -154,8 +152,8 @@ class DecoderLayer:
     ) -> tuple[Tensor | PeerProduct | None, Tensor]:
         """Compute the layer's output, whole or in parts, and the residual, both (T, H).
 
-        The output is None if the residual includes it already. With `outputs` (only in the last
-        layer), both are (S, H), of these tokens alone.
+        The output is None if the residual includes it. With `outputs`, in the last layer, both are
+        (S, H), of these tokens.
         """
         mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
         if self.post_norm is None or self.mlp is None:

@@ -1,10 +1,9 @@
-"""An input for each layer, beside the residual: per-layer embeddings (Gemma 4).
+"""The inputs of layers beside the residual: per-layer embeddings (Gemma 4).
 
     token     -> its row of a table, scaled ---------------------------> + -> the layer's input
     embedding -> projection for all layers -> a norm for each layer -> +
 
-Torch is imported only for types, as in `modules`. Knows: names in model checkpoints. Does not know:
-how a layer uses its input (`gemma4`).
+Torch is imported only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LayerInputsConfig:
-    """Config of inputs of `size` numbers for each of `num_layers` layers."""
+    """The config of inputs of `size` numbers for each of `num_layers` layers."""
 
     vocab_size: int
     hidden_size: int
@@ -36,7 +35,7 @@ class LayerInputsConfig:
 
     @property
     def num_weights(self) -> int:
-        """Number of weights of the table and the projection."""
+        """The number of weights of the table and the projection."""
         return (self.vocab_size + self.hidden_size) * self.num_layers * self.size
 
     def build(self, new: Allocator) -> LayerInputs:
@@ -71,7 +70,7 @@ class Table(Module):
 
 @dataclass(frozen=True, slots=True)
 class LayerInputs:
-    """Tensors that compute the inputs, for L layers of P numbers each."""
+    """The tensors that compute the inputs, for L layers of P numbers each."""
 
     config: LayerInputsConfig
     table: Table  # (V, L P)

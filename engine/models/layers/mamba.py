@@ -1,16 +1,12 @@
-"""A layer's Mamba-2 (Dao and Gu, Transformers are SSMs, 2024): config as data, and computation.
+"""The Mamba-2 of a layer (Dao and Gu, Transformers are SSMs, 2024): config and computation.
 
     x -> gate, x B C, dt -> convolution of x B C -> state space model
       -> times silu(gate), norm of each group -> output
 
-The state of a layer is the last inputs of the convolution, and for each head a matrix.
-
-The limits of dt hold for prompts and decodes alike, as in training, which computes all tokens as a
-prompt; `transformers` ignores the limits when it computes a single token with a cache.
-
-The convolution and the vectors are unquantised in every weight format. Torch is imported only for
-types, as in `modules`. Knows: names in model checkpoints. Does not know: config.json, or which
-kernels compute (`Ops`).
+The recurrent state of a layer is the last inputs of the convolution, and a matrix for each head.
+The limits of dt hold for prompts and decodes alike, as in training. `transformers` ignores the
+limits for a single token with a cache. The convolution and the vectors are unquantised in every
+weight format. Torch is imported only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -46,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MambaConfig(RecurrentConfig):
-    """Config of a Mamba-2. Every group of B and C serves the same number of heads."""
+    """The config of a Mamba-2. Every group of B and C serves the same number of heads."""
 
     heads: int
     groups: int
@@ -54,24 +50,24 @@ class MambaConfig(RecurrentConfig):
     state_size: int  # size of a group's B, and of its C
     conv_width: int
     eps: float  # epsilon of the norm
-    dt_limit: tuple[float, float] = (0.0, inf)  # the smallest and the largest time step
+    dt_limit: tuple[float, float] = (0.0, inf)  # minimum and maximum time step
     conv_bias: bool = True
     bias: bool = False  # True if both projections have a bias
     place: str = "mamba."
 
     @property
     def inner_size(self) -> int:
-        """Width of all heads together, equal to the width of the gate."""
+        """The width of all heads together, equal to the width of the gate."""
         return self.heads * self.head_dim
 
     @property
     def mixed_sizes(self) -> tuple[int, int, int]:
-        """Channels of the convolution, in its order: heads, groups of B, groups of C."""
+        """The channels of the convolution, in its order: heads, groups of B, groups of C."""
         return self.inner_size, self.groups * self.state_size, self.groups * self.state_size
 
     @property
     def channels(self) -> int:
-        """Number of channels of the convolution."""
+        """The number of channels of the convolution."""
         return sum(self.mixed_sizes)
 
     @property
@@ -106,7 +102,7 @@ class MambaConfig(RecurrentConfig):
     def shard(self, num_ranks: int) -> MambaConfig:
         """Divide groups, each with its heads, their channels and their states.
 
-        So one rank computes the whole norm of a group.
+        One rank therefore computes the whole norm of a group.
         """
         return replace(self, groups=self.groups // num_ranks, heads=self.heads // num_ranks)
 
@@ -157,7 +153,7 @@ class Mamba(Mixer):
         memory: Memory,
         dtype: torch.dtype,  # noqa: ARG002
     ) -> Entered:
-        """Compute the state space model and the gate, both (T, Hs P); write recurrent states."""
+        """Compute the state space model and the gate, both (T, Hs P). Write recurrent states."""
         assert isinstance(memory, StateMemory)
         (state, rows), config = memory, self.config
         product = self.projected.product(ops, x)

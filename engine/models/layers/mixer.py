@@ -4,11 +4,9 @@
     latents       one smaller vector of every token, from which keys and values are made
     recurrence    a state of fixed size, which each token updates in turn
 
-A mixer computes in two halves. `enter` computes all tokens of a step, and writes KV or states for
-later steps. `leave` computes the mixer's output, in the last layer only for the wanted tokens.
-
-Torch is imported only for types, as in `modules`. Knows: the interface of all kinds of mixers. Does
-not know: the kinds (`attention`, `latent`, `delta_net`, `mamba`).
+A mixer computes in two halves. `enter` computes all tokens of a step, and writes KV or recurrent
+states for later steps. `leave` computes the mixer's output, in the last layer only for the wanted
+tokens. Torch is imported only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class KvMemory(NamedTuple):
-    """Memory of an attention layer: its KV, its table of cosines and sines, its own input."""
+    """The memory of an attention layer: its KV, its table of cosines and sines, its own input."""
 
     kv: Tensor  # (blocks, 2, kv heads, block size, head dim); 1, not 2, if keys contain values
     cos_sin: Tensor  # (positions, rotated) float32
@@ -44,7 +42,7 @@ class KvMemory(NamedTuple):
 
 
 class StateMemory(NamedTuple):
-    """Memory of a recurrent layer: its states in the pool, and the states that each row uses."""
+    """The memory of a recurrent layer: its states in the pool, and the states of each row."""
 
     state: LayerState
     rows: StateRows
@@ -55,7 +53,7 @@ Entered = tuple["Tensor", ...]  # results of `enter` for `leave`, by token
 
 
 def of_outputs(entered: Entered, outputs: Tensor | None) -> Entered:
-    """Return the tokens `outputs` (S,), or all; the other tokens only changed the state."""
+    """Return the results of the tokens `outputs` (S,), or of all tokens."""
     if outputs is None:
         return entered
     return tuple(one.index_select(0, outputs) for one in entered)
@@ -68,7 +66,7 @@ def check_divides(num_ranks: int, field: str, size: int) -> None:
 
 
 class TokenKeys(NamedTuple):
-    """Sizes that a layer keeps for a token: keys of `heads` x `size`, and as many values."""
+    """The sizes that a layer keeps for a token: keys of `heads` x `size`, and as many values."""
 
     heads: int
     size: int
@@ -76,20 +74,26 @@ class TokenKeys(NamedTuple):
 
 
 class Mixer(ABC):
-    """A mixer with its tensors. It is a frozen dataclass, so that `walk` finds its modules."""
+    """A mixer with its tensors.
+
+    It is a frozen dataclass, in whose fields `walk` finds its modules.
+    """
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def takes_fp8(self) -> Scaling | None:
-        """Quantisation of the input, as in `Linear.takes_fp8`."""
+        """The quantisation of the input, as in `Linear.takes_fp8`."""
 
     @abstractmethod
     def enter(
         self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
     ) -> Entered:
-        """Compute `leave`'s inputs from x (T, H), and write KV or states. `dtype`: the model's."""
+        """Compute `leave`'s inputs from x (T, H), and write KV or recurrent states.
+
+        `dtype` is the model's.
+        """
 
     @abstractmethod
     def leave(
@@ -100,11 +104,17 @@ class Mixer(ABC):
         memory: Memory,
         outputs: Tensor | None,
     ) -> Tensor:
-        """Compute the output (T, H), whole or in parts; with `outputs`, (S, H) of these tokens."""
+        """Compute the output (T, H), whole or in parts.
+
+        With `outputs`, it is (S, H) of these tokens.
+        """
 
 
 class MixerConfig(ABC):
-    """Config of a mixer, without tensors. A frozen dataclass, so that layers can be compared."""
+    """The config of a mixer, without tensors.
+
+    It is a frozen dataclass, so layers can be compared.
+    """
 
     __slots__ = ()
     place: str  # prefix of the mixer's names in a layer
@@ -121,9 +131,10 @@ class MixerConfig(ABC):
     def build(
         self, prefix: str, hidden: int, norm: RmsNormConfig, new: Allocator, *, in_parts: bool
     ) -> Mixer:
-        """Build the mixer. `in_parts`: the reader of the output adds its parts.
+        """Build the mixer.
 
-        `norm`: the norm of the layer and of its heads.
+        With `in_parts`, the reader of the output adds its parts. `norm` is the norm of the layer
+        and of its heads.
         """
 
     @abstractmethod
@@ -132,11 +143,11 @@ class MixerConfig(ABC):
 
     @abstractmethod
     def shard(self, num_ranks: int) -> Self:
-        """Return one rank's part; sizes must divide, and the ranks' outputs are summed."""
+        """Return one rank's part. Sizes must divide. The ranks' outputs are summed."""
 
 
 class KvConfig(MixerConfig):
-    """Config of a mixer that keeps keys of every token, and values unless keys contain them."""
+    """The config of a mixer that keeps keys of every token, and usually values."""
 
     __slots__ = ()
     num_heads: int
@@ -147,22 +158,22 @@ class KvConfig(MixerConfig):
     @property
     @abstractmethod
     def kept(self) -> TokenKeys:
-        """Sizes that are kept for a token."""
+        """The sizes that are kept for a token."""
 
     @property
     @abstractmethod
     def rope_size(self) -> int:
-        """Size of the heads that `rope` rotates."""
+        """The size of the heads that `rope` rotates."""
 
     @property
     @abstractmethod
     def attention_flops(self) -> float:
-        """FLOPs of attention for one token and one earlier position."""
+        """The FLOPs of attention for one token and one earlier position."""
 
     @property
     @abstractmethod
     def fields(self) -> str:
-        """Fields of config.json that `check` judges, with their values."""
+        """The fields of config.json that `check` judges, with their values."""
 
     @abstractmethod
     def check(self, block_size: int) -> None:
@@ -174,7 +185,7 @@ class KvConfig(MixerConfig):
 
 
 class RecurrentConfig(MixerConfig):
-    """Config of a mixer with a recurrent state instead of keys and values."""
+    """The config of a mixer with a recurrent state instead of keys and values."""
 
     __slots__ = ()
 
@@ -184,7 +195,7 @@ class RecurrentConfig(MixerConfig):
     @property
     @abstractmethod
     def state(self) -> StateShape:
-        """Shape of the state of one layer."""
+        """The shape of the recurrent state of one layer."""
 
     @abstractmethod
     def check(self) -> None:

@@ -1,12 +1,10 @@
-"""A layer's mixture of experts: its config as data, and its computation.
+"""The mixture of experts of a layer: its config as data, and its computation.
 
     x -> router -> the k best experts -> their MLPs, weighted -> +
     x -> shared expert, if any, perhaps weighted by its own gate -> +
 
-Experts may compute in a smaller space, between two shared projections (latents).
-
-The router is unquantised in every weight format. Knows: names in model checkpoints. Does not know:
-config.json (`architectures`), or which kernels compute (`Ops`).
+Experts may compute in a smaller space, between two shared projections (latents). The router is
+unquantised in every weight format.
 """
 
 from __future__ import annotations
@@ -33,7 +31,10 @@ LATENTS = ("fc1_latent_proj", "fc2_latent_proj")  # projections before and after
 
 @dataclass(frozen=True, slots=True)
 class SharedExpertConfig:
-    """MLP that every token uses; if `weighted`, times the sigmoid of a product."""
+    """The MLP that every token uses.
+
+    If `weighted`, its output is multiplied by the sigmoid of a product.
+    """
 
     mlp: MlpConfig
     weighted: bool = True
@@ -43,13 +44,13 @@ class SharedExpertConfig:
         return self.weighted * hidden + self.mlp.num_weights(hidden)
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
-        """Yield the matrices of the shared expert; `prefix` begins the mixture's names."""
+        """Yield the matrices of the shared expert, whose mixture's names begin with `prefix`."""
         if self.weighted:
             yield self._weight(prefix, hidden)
         yield from self.mlp.matrices(prefix + self.mlp.place, hidden)
 
     def build(self, prefix: str, hidden: int, new: Allocator) -> SharedExpert:
-        """Build the shared expert; `prefix` begins the mixture's names."""
+        """Build the shared expert of a mixture whose names begin with `prefix`."""
         weight = PLAIN.linear(self._weight(prefix, hidden), new) if self.weighted else None
         mlp = self.mlp.build(prefix + self.mlp.place, hidden, new, in_parts=False)
         return SharedExpert(weight, mlp)
@@ -80,7 +81,7 @@ class SharedExpert:
 
 @dataclass(frozen=True, slots=True)
 class MixtureConfig:
-    """Mixture of `num_experts` MLPs with `size` inner columns; a token uses `top_k` of them."""
+    """A mixture of `num_experts` MLPs with `size` inner columns. A token uses `top_k` of them."""
 
     size: int
     num_experts: int
@@ -144,7 +145,7 @@ class MixtureConfig:
         return LinearConfig(rows, hidden, self.router_bias, "rows", in_parts=False, plain=True)
 
     def _latents(self, prefix: str, hidden: int, latent: int) -> tuple[LinearConfig, LinearConfig]:
-        """Return the projections before and after the experts; every rank has both whole."""
+        """Return the projections before and after the experts. Every rank has both whole."""
         enter, leave = (prefix + name for name in LATENTS)
         return (
             LinearConfig(((enter, latent),), hidden, False, "rows", in_parts=False),
@@ -210,7 +211,7 @@ class Mixture:
             routed = replace(routed, weights=routed.weights.new_ones(routed.weights.shape))
         if self.latents is None:
             return self.experts.product(ops, x, routed)
-        from kernels.linear.split_k import whole  # imported here, where torch is
+        from kernels.linear.split_k import whole  # imported here, since it imports torch
 
         product = self.experts.product(ops, self.latents.enter.product(ops, x), routed)
         return self.latents.leave.product(ops, whole(product, x.dtype))

@@ -1,9 +1,8 @@
-"""A layer's MLP: its config as data, and its computation.
+"""The MLP of a layer: its config as data, and its computation.
 
     down(act(gate(x)) * up(x))    or down(relu(up(x))^2), without a gate
 
-Torch is imported only for types, as in `modules`. Knows: names in model checkpoints. Does not know:
-config.json, or which kernels compute (`Ops`).
+Torch is imported only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MlpConfig:
-    """MLP with `size` inner columns, with SwiGLU, another gate or no gate."""
+    """The config of an MLP with `size` inner columns, with SwiGLU, another gate or no gate."""
 
     size: int
     bias: bool = False
@@ -36,14 +35,14 @@ class MlpConfig:
         return (self.gate.factors + 1) * hidden * self.size
 
     def gate_up(self, prefix: str, hidden: int) -> LinearConfig:
-        """Return the gate (if any) and up projections as one matrix; its products are whole."""
+        """Return the gate (if any) and up projections as one matrix, whose products are whole."""
         names = ("gate_proj", "up_proj")[-self.gate.factors :]
         return side_by_side(
             prefix, dict.fromkeys(names, self.size), hidden, bias=self.bias, in_parts=False
         )
 
     def down(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
-        """Return the down projection; `in_parts`: as in `LinearConfig`."""
+        """Return the down projection. `in_parts` is as in `LinearConfig`."""
         rows = ((f"{prefix}down_proj", hidden),)
         return LinearConfig(rows, self.size, self.bias, "columns", in_parts)
 

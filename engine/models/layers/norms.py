@@ -1,7 +1,6 @@
-"""RMS norms: their configs as data, and their weights.
+"""The RMS norms: their configs as data, and their weights.
 
-Torch is imported only for types, as in `modules`. Knows: names in model checkpoints, and when
-results are rounded. Does not know: the place of a norm in a layer (`layer`).
+Torch is imported only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RmsNormConfig:
-    """Config of a layer's norms, of its heads' norms, or of the final norm.
+    """The config of a layer's norms, of its heads' norms, or of the final norm.
 
     Llama rounds normed values to the model's dtype, then multiplies them by the weight. A norm that
     rounds once multiplies in float32 (gpt-oss), and so does a norm of 1 + weight (Gemma).
     """
 
     eps: float
-    one_plus: bool = False  # the checkpoint stores weight - 1
+    one_plus: bool = False  # the model checkpoint stores weight - 1
     rounds_once: bool = False
     times: float = 1.0  # factor of the checkpoint's weights; only for norms that round once
 
@@ -41,19 +40,19 @@ class RmsNormConfig:
         return RmsNorm(name, weight, self.eps, one_plus=self.one_plus, times=self.times)
 
     def _weight(self, size: int, new: Allocator) -> Tensor:
-        import torch  # here, so that sizes can be read without torch
+        import torch  # imported here, since sizes are read without torch
 
-        # float32, so that 1 + weight is exact enough and kernels round only at the end.
+        # float32 makes 1 + weight exact enough, and kernels round only at the end.
         wide = self.one_plus or self.rounds_once
         return new.empty(size, dtype=torch.float32 if wide else None)
 
 
 @dataclass(frozen=True, slots=True)
 class RmsNorm(Module):
-    """A norm over the last dimension. `weight` (H,), in the model's dtype or float32.
+    """A norm over the last dimension.
 
-    With `to_fp8` the norm quantises its result where possible; only an fp8 product reads the
-    quantised result.
+    `weight` (H,) is in the model's dtype or float32. With `to_fp8` the norm quantises its result
+    where possible. Only an fp8 product reads the quantised result.
     """
 
     name: str

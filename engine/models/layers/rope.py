@@ -1,8 +1,6 @@
-"""Rotary position embedding: its frequencies, and its table of cosines and sines.
+"""The rotary position embedding: its frequencies, and its table of cosines and sines.
 
-Knows: how each scaling changes frequencies (linear, Llama 3.1's, YaRN, LongRoPE, Gemma 4's
-proportional). Does not know: fields of config.json (`architectures.rope_fields`), or how the table
-is applied (`kernels`). Torch is imported only to compute tables.
+Torch is imported only to compute tables.
 """
 
 from __future__ import annotations
@@ -18,18 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LinearScaling:
-    """Scaling that divides every frequency by `factor`."""
+    """A scaling that divides every frequency by `factor`."""
 
     factor: float
 
 
 @dataclass(frozen=True, slots=True)
 class Llama3Scaling:
-    """Llama 3.1's scaling (Meta; `_compute_llama3_parameters` of transformers).
+    """The scaling of Llama 3.1 (Meta; `_compute_llama3_parameters` of transformers).
 
     Frequencies with fewer than `low_freq_factor` waves in the original context are divided by
-    `factor`, frequencies with more than `high_freq_factor` waves are kept, and frequencies between
-    are blended.
+    `factor`. Frequencies with more than `high_freq_factor` waves are kept. Frequencies between are
+    blended.
     """
 
     factor: float
@@ -40,12 +38,12 @@ class Llama3Scaling:
 
 @dataclass(frozen=True, slots=True)
 class YarnScaling:
-    """YaRN scaling (arXiv 2309.00071; `_compute_yarn_parameters` of transformers).
+    """The YaRN scaling (arXiv 2309.00071; `_compute_yarn_parameters` of transformers).
 
-    Frequencies of pairs that turn more than `beta_fast` times in the original context are kept,
-    frequencies of pairs that turn less than `beta_slow` times are divided by `factor`, and
-    frequencies between are blended by the pair's index. With `truncate` the indices of both bounds
-    are rounded.
+    Frequencies of pairs that turn more than `beta_fast` times in the original context are kept.
+    Frequencies of pairs that turn less than `beta_slow` times are divided by `factor`. Frequencies
+    between are blended by the pair's index. With `truncate`, the indices of both bounds are
+    rounded.
     """
 
     factor: float
@@ -57,11 +55,12 @@ class YarnScaling:
 
 @dataclass(frozen=True, slots=True)
 class LongRopeScaling:
-    """LongRoPE scaling of Phi-3 (arXiv 2402.13753; `_compute_longrope_parameters` of transformers).
+    """The LongRoPE scaling of Phi-3 (arXiv 2402.13753; `_compute_longrope_parameters` of
+    transformers).
 
     Each pair's frequency is divided by the pair's number in `long` if sequences may outgrow the
-    original context, else by the pair's number in `short`. Cached keys cannot be rotated again, so
-    the choice is the same for all sequences (`for_positions`), whatever their length.
+    original context. Else it is divided by the pair's number in `short`. Cached keys cannot be
+    rotated again, so the choice is the same for all sequences (`for_positions`).
     """
 
     short: tuple[float, ...]
@@ -71,17 +70,17 @@ class LongRopeScaling:
 
 @dataclass(frozen=True, slots=True)
 class PairScaling:
-    """Scaling that divides the frequency of each pair by the pair's divisor."""
+    """A scaling that divides the frequency of each pair by the pair's divisor."""
 
     factors: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ProportionalScaling:
-    """Scaling that rotates the first `part` of the pairs, with the frequencies of whole heads.
+    """A scaling that rotates the first `part` of the pairs, with the frequencies of whole heads.
 
-    Other pairs are not rotated, and frequencies are divided by `factor`, as in
-    `_compute_proportional_rope_parameters` of transformers.
+    Frequencies are divided by `factor`, as in `_compute_proportional_rope_parameters` of
+    transformers.
     """
 
     part: float
@@ -104,7 +103,7 @@ Scaling = (
 
 @dataclass(frozen=True, slots=True)
 class QueryScaling:
-    """Scaling of queries by position (Llama 4; `get_llama_4_attn_scale` of transformers).
+    """A scaling of queries by position (Llama 4; `get_llama_4_attn_scale` of transformers).
 
     The factor is 1 + beta * log(1 + floor((position + shift) / context)).
     """
@@ -116,10 +115,9 @@ class QueryScaling:
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """Base and scaling of the rotary frequencies, and the factor of cosines and sines.
+    """The base and scaling of the rotary frequencies, and the factor of cosines and sines.
 
-    The first `partial` of a head is rotated. `queries`: scaling of queries; None: they are not
-    scaled.
+    The first `partial` of a head is rotated. `queries` is the scaling of queries, if any.
     """
 
     theta: float
@@ -218,7 +216,7 @@ def rope_table(
 def query_scales(
     rope: RopeConfig | None, num_positions: int, device: torch.device
 ) -> Tensor | None:
-    """Tabulate the factors of queries, (num_positions, 1, 1) float32; None: all are 1."""
+    """Tabulate the factors of queries, (num_positions, 1, 1) float32, or None if all are 1."""
     if rope is None or rope.queries is None:
         return None
     import torch

@@ -1,11 +1,10 @@
-"""Layers with norms after attention and the MLP, with or without norms before them.
+"""The layers with norms after attention and the MLP, with or without norms before them.
 
     x -> norm -> QKV -> rope, KV -> attention -> output -> norm -> + -> norm -> MLP -> norm -> + x
     x ->         QKV -> rope, KV -> attention -> output -> norm -> + ->         MLP -> norm -> + x
 
-Gemma 2 and 3 have the first form; OLMo 2 and 3 and EXAONE 4 the second. A product is normed before
-it is added to the residual, so it cannot be in parts. Knows: names in model checkpoints. Does not
-know: config.json.
+Gemma 2 and 3 have the first form, and OLMo 2 and 3 and EXAONE 4 the second. A product is normed
+before it is added to the residual, so it cannot be in parts.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SandwichLayerConfig(LayerConfig):
-    """Config of a layer with norms before and after both parts. Its MLP is dense."""
+    """The config of a layer with norms before and after both parts. Its MLP is dense."""
 
     mlp: MlpConfig
     before_mlp: ClassVar[str] = "pre_feedforward_layernorm"
@@ -53,7 +52,7 @@ class SandwichLayerConfig(LayerConfig):
 
 @dataclass(frozen=True, slots=True)
 class SandwichLayer(DecoderLayer):
-    """Layer of `SandwichLayerConfig` with its tensors."""
+    """A layer of `SandwichLayerConfig` with its tensors."""
 
     post_norm: RmsNorm
     mlp: GatedMlp | Mixture
@@ -82,16 +81,16 @@ class SandwichLayer(DecoderLayer):
         memory: Memory,
         outputs: Tensor | None,
     ) -> tuple[Tensor | Fp8Rows, Tensor]:
-        """Compute the MLP's normed input and the residual; arguments as in `finish`."""
+        """Compute the MLP's normed input and the residual. The arguments are as in `finish`."""
         mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
-        # `mixed` is one tensor, not several parts
+        # `mixed` is one tensor, not several parts.
         mixed = self.attention_norm.norm(ops, cast("Tensor", mixed))
         return self.post_norm.add(ops, mixed, residual)
 
 
 @dataclass(frozen=True, slots=True)
 class PostNormLayerConfig(LayerConfig):
-    """Config of a layer with norms after both parts and no norms before. Its MLP is dense."""
+    """The config of a layer with norms only after both parts. Its MLP is dense."""
 
     mlp: MlpConfig
     adds_parts: ClassVar[bool] = False
@@ -112,7 +111,7 @@ class PostNormLayerConfig(LayerConfig):
 
 @dataclass(frozen=True, slots=True)
 class PostNormLayer(DecoderLayer):
-    """Layer of `PostNormLayerConfig` with its tensors.
+    """A layer of `PostNormLayerConfig` with its tensors.
 
     `post_norm` norms attention's output, and `input_norm` the MLP's output.
     """
@@ -129,7 +128,7 @@ class PostNormLayer(DecoderLayer):
         memory: Memory,
     ) -> tuple[Entered, Tensor]:
         if hidden is not None:
-            # `hidden` is one tensor, not several parts
+            # `hidden` is one tensor, not several parts.
             residual = residual + cast("Tensor", hidden)
         return self.mixer.enter(ops, residual, layout, memory, residual.dtype), residual
 

@@ -1,7 +1,6 @@
-"""Small tensors of a layer that are unquantised in every weight format: vectors and convolutions.
+"""The vectors and convolutions of a layer, which are unquantised in every weight format.
 
-Torch is imported only for types, as in `modules`. Knows: names in model checkpoints. Does not know:
-the computation with these tensors.
+Torch is imported only for types, as in `modules`.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def build_vector(
 class Conv(Module):
     """A causal convolution of each channel alone: `weight` (C, W), `bias` (C,) or None.
 
-    `sections`: sections of the channels, as in `CheckpointTensor`.
+    `sections` are the sections of the channels, as in `CheckpointTensor`.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""Weight formats, a file each: the tensors of a matrix, their names, shards, and product."""
+"""The weight formats, a file each: the tensors of a matrix, their names, shards, and product."""

@@ -1,4 +1,4 @@
-"""Weights in fp8 (e4m3) with scales; inputs are quantised too, token by token.
+"""The weights in fp8 (e4m3) with scales, whose inputs are quantised token by token.
 
     NAME.weight (out, in) e4m3    NAME.bias (out,), if there is one
     by channel    NAME.weight_scale (out, 1), (out,), or one number for all of the matrix
@@ -7,8 +7,6 @@
 
 Joined matrices use their largest input scale, as in vLLM. Shards divide rows or columns. If they
 divide columns, every shard has all scales of channels, and a part of the block scales.
-
-Knows: the tensors and their product. Does not know: fields of config.json (`fp8_checkpoints`).
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ Inputs = Literal["token", "group", "static"]
 
 @dataclass(frozen=True, slots=True)
 class Fp8Linear(Linear):
-    """Matrix `weight` with scales, `bias` (out,) or None, `input_scale` (1,) float32 or None."""
+    """A matrix `weight` with scales, `bias` (out,) or None, `input_scale` (1,) float32 or None."""
 
     config: LinearConfig
     weight: Fp8Matrix
@@ -62,7 +60,7 @@ class Fp8Linear(Linear):
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """Quantisation like `Linear.takes_fp8`; None if this matrix has a static scale."""
+        """The quantisation of the input, or None if this matrix has a static scale."""
         return None if self.input_scale is not None else self._scaling
 
     @property
@@ -124,7 +122,7 @@ class Fp8Linear(Linear):
 
 @dataclass(frozen=True, slots=True)
 class Fp8Experts(Experts):
-    """Experts with scales by channel or by block."""
+    """The experts with scales by channel or by block."""
 
     scale_name: str
     online: bool
@@ -157,7 +155,7 @@ class Fp8Experts(Experts):
 
 @dataclass(frozen=True, slots=True)
 class Fp8Format:
-    """A kind of fp8; implements `WeightFormat`. Matrices in `ignored` are unquantised."""
+    """A kind of fp8. Implements `WeightFormat`. Matrices in `ignored` are unquantised."""
 
     name: str
     weights: Weights
@@ -167,7 +165,7 @@ class Fp8Format:
     online: bool = False
 
     def linear(self, config: LinearConfig, new: Allocator) -> Linear:
-        """Allocate a matrix; raises UnsupportedModel, for example if a block spans two matrices."""
+        """Allocate a matrix. Raises UnsupportedModel, for example if a block spans two matrices."""
         import torch
 
         from kernels.linear.fp8_matrix import Fp8Matrix
@@ -192,7 +190,7 @@ class Fp8Format:
         )
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """Allocate experts; raises UnsupportedModel if they are not served in this format."""
+        """Allocate experts. Raises UnsupportedModel if they are not served in this format."""
         if self.ignored.covers(config.matrices(0)):
             return PLAIN.experts(config, new)
         if config.bias or config.packed:
@@ -254,7 +252,6 @@ class Fp8Format:
 
 
 def _scales(name: str, view: Tensor, shard_dim: int | None, scaling: Scaling) -> CheckpointTensor:
-    """Return the tensor of a matrix's scales: block scales unchanged, other scales as a column."""
     convert = None if scaling == "group" else as_column(view)
     return CheckpointTensor(name, view, shard_dim, convert, is_scale=True)
 

@@ -39,7 +39,7 @@ E4M3 = ("e4m3", "float8_e4m3fn")  # the second is torch's name of the first (Min
 
 
 def read_fp8(quantization: dict[str, Any]) -> Fp8Format:
-    """Read `quant_method` fp8; raises BadConfig, UnsupportedModel."""
+    """Read `quant_method` fp8. Raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, _Fp8)
     if raw.fmt not in E4M3:
         raise UnsupportedModel(f"{FIELD}.fmt {raw.fmt!r}: served is 'e4m3'")
@@ -65,7 +65,7 @@ def _plain_ones(raw: _Fp8) -> Ignored:
 
 
 def read_float_quantized(quantization: dict[str, Any]) -> Fp8Format:
-    """Read `quant_method` compressed-tensors; raises BadConfig, UnsupportedModel."""
+    """Read `quant_method` compressed-tensors. Raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, CompressedTensors)
     group = raw.the_group("float-quantized")
     weights = _weights(group.weights)

@@ -1,4 +1,4 @@
-"""Fp8 values and scales: drawn at random, converted from a model checkpoint, or quantised."""
+"""The fp8 values and scales: random, converted from a model checkpoint, or quantised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ USUAL = 100.0  # standard deviation of dummy values in e4m3, whose largest is 44
 
 
 def fill(values: Tensor, scales: Tensor, generator: torch.Generator) -> None:
-    """Fill values (..., K) and scales, which vary threefold; activations keep their size."""
+    """Fill values (..., K) and scales, so activations keep their size."""
     import torch
 
     drawn = torch.empty(values.shape, dtype=torch.bfloat16, device=values.device)

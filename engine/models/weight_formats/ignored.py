@@ -13,17 +13,20 @@ PATTERN = "re:"  # prefix of a name that is a regular expression
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Plain matrices, by their names, names of modules around them, or patterns ("re:...").
+    """The plain matrices, by their names, names of modules around them, or patterns ("re:...").
 
     `read_ignored` makes an `Ignored` from a file's list.
     """
 
     names: tuple[str, ...] = ()
-    # Prefixes in files, each with the decoder's prefix for it, as in `CheckpointNames`.
+    # The prefixes in files, each with the decoder's prefix for it, as in `CheckpointNames`.
     prefixes: tuple[tuple[str, str], ...] = ()
 
     def covers(self, matrices: Sequence[str]) -> bool:
-        """Return whether joined matrices are unquantised; raise UnsupportedModel if they differ."""
+        """Return whether joined matrices are unquantised.
+
+        Raises UnsupportedModel if they differ.
+        """
         plain = [name for name in matrices if self._has(name)]
         if plain and len(plain) < len(matrices):
             other = next(name for name in matrices if name not in plain)
@@ -37,7 +40,6 @@ class Ignored:
         return any(matches(name, one) for one in self._spellings(matrix) for name in self.names)
 
     def _spellings(self, matrix: str) -> Iterator[str]:
-        """Yield a matrix's name in the decoder, and its possible names in the files."""
         yield matrix
         for stored, own in self.prefixes:
             if matrix.startswith(own):
@@ -45,7 +47,7 @@ class Ignored:
 
 
 def read_ignored(field: str, names: Iterable[str]) -> Ignored:
-    """Read the list in a field of `quantization_config`; raise BadConfig for invalid patterns."""
+    """Read the list in a field of `quantization_config`. Raises BadConfig for invalid patterns."""
     listed = tuple(names)
     for name in listed:
         if name.startswith(PATTERN):
@@ -54,7 +56,7 @@ def read_ignored(field: str, names: Iterable[str]) -> Ignored:
 
 
 def check_pattern(field: str, pattern: str) -> None:
-    """Raise BadConfig, in one line that names the field, for an invalid regular expression."""
+    """Raise BadConfig, which names the field, for an invalid regular expression."""
     try:
         re.compile(pattern)
     except re.error as error:

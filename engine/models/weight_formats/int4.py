@@ -1,13 +1,11 @@
-"""Weights as 4-bit integers in groups of columns, with inputs of the model's dtype (W4A16).
+"""The weights as 4-bit integers in groups of columns, with inputs of the model's dtype (W4A16).
 
     values (N, K / 4) int16    scales (K / G, N)    zeros (K / G, N) uint8, if not symmetric
 
 Every form of model checkpoint (`int4_forms`) is converted to this form
-(`kernels.linear.int4_matrix`). Scales have the model's dtype, as unquantised weights do: they are
-rounded if the checkpoint's dtype is finer. Shards divide rows, or columns in runs of 128, with the
-scales of these rows or columns. Experts are kept in another form (`int4_experts`).
-
-Knows: the tensors and their product. Does not know: fields of config.json (`int4_checkpoints`).
+(`kernels.linear.int4_matrix`). Scales have the model's dtype, so they are rounded if the
+checkpoint's dtype is finer. Shards divide rows, or columns in runs of 128, with the scales of these
+rows or columns. Experts are kept in another form (`int4_experts`).
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ _WORD_BYTES = 4  # an expert's scale with its zero point
 
 @dataclass(frozen=True, slots=True)
 class Int4Linear(Linear):
-    """Matrix `weight` with `bias` (out,) or None."""
+    """A matrix `weight` with `bias` (out,) or None."""
 
     config: LinearConfig
     weight: Int4Matrix
@@ -100,10 +98,10 @@ class Int4Linear(Linear):
 
 @dataclass(frozen=True, slots=True)
 class Int4Format:
-    """4-bit integers of one form; implements `WeightFormat`. Matrices in `ignored` are unquantised.
+    """The 4-bit integers of one form.
 
-    `group`: number of columns that share a scale. `has_zeros`: each group has a zero point; else
-    all zero points are 8.
+    Implements `WeightFormat`. Matrices in `ignored` are unquantised. `group` is the number of
+    columns that share a scale. Without `has_zeros`, all zero points are 8.
     """
 
     name: str
@@ -113,7 +111,7 @@ class Int4Format:
     ignored: Ignored = NOTHING
 
     def linear(self, config: LinearConfig, new: Allocator) -> Linear:
-        """Allocate a matrix; raises UnsupportedModel for sizes that are not served."""
+        """Allocate a matrix. Raises UnsupportedModel for sizes that are not served."""
         import torch
 
         from kernels.linear.int4_matrix import Int4Matrix
@@ -132,7 +130,7 @@ class Int4Format:
         return Int4Linear(config, matrix, bias, self.form, elsewhere)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """Allocate experts in int4; raises UnsupportedModel for biases or packed experts."""
+        """Allocate experts in int4. Raises UnsupportedModel for biases or packed experts."""
         if self.ignored.covers(config.matrices(0)):
             return PLAIN.experts(config, new)
         if config.bias or config.packed:
@@ -170,7 +168,6 @@ class Int4Format:
                 )
 
     def _check(self, config: LinearConfig, of: str = "") -> None:
-        """Raise UnsupportedModel for unserved sizes; `of` precedes the name in the text."""
         name, width = f"{of}{config.rows[0][0]}", config.size_in
         if config.of_expert:
             self._check_groups(name, width)

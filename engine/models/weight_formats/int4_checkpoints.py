@@ -44,7 +44,7 @@ class _Awq(msgspec.Struct):
 
 
 def read_awq(quantization: dict[str, Any]) -> Int4Format:
-    """Read `quant_method` awq; raises BadConfig, UnsupportedModel."""
+    """Read `quant_method` awq. Raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, _Awq)
     refuse_unless(raw.version.lower() == "gemm", "version", raw.version, "gemm")
     _check_sizes(raw.bits, raw.group_size)
@@ -70,7 +70,7 @@ class _Gptq(msgspec.Struct):
 
 
 def read_gptq(quantization: dict[str, Any]) -> Int4Format:
-    """Read `quant_method` gptq; raises BadConfig, UnsupportedModel."""
+    """Read `quant_method` gptq. Raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, _Gptq)
     _check_sizes(raw.bits, raw.group_size)
     kind = raw.checkpoint_format or raw.format or "gptq"
@@ -95,7 +95,7 @@ def _plain_patterns(dynamic: dict[str, Any]) -> Iterator[str]:
 
 
 def read_pack_quantized(quantization: dict[str, Any]) -> Int4Format:
-    """Read `quant_method` compressed-tensors; raises BadConfig, UnsupportedModel."""
+    """Read `quant_method` compressed-tensors. Raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, CompressedTensors)
     group = raw.the_group("pack-quantized")
     if group.input_activations is not None:
@@ -119,7 +119,7 @@ def _group_size(raw: Numbers) -> int:
     refuse_unless(raw.strategy == "group", "weights.strategy", raw.strategy, "group")
     size = raw.group_size or 0
     refuse_unless(size in GROUPS, "weights.group_size", size, _GROUPS)
-    # Columns must be in the order of their groups; "weight" and "static" change only the order of
+    # Columns must be in the order of their groups. "weight" and "static" change only the order of
     # rounding.
     in_order = raw.actorder in (None, False, "weight", "static")
     refuse_unless(in_order, "weights.actorder", raw.actorder, "null, weight or static")

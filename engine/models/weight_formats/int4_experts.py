@@ -1,10 +1,9 @@
-"""Experts in int4, with inputs of the model's dtype, in the layout that their kernels read.
+"""The experts in int4, with inputs of the model's dtype, in the layout that their kernels read.
 
-Checkpoints store each matrix of each expert separately, in a form of `int4_forms`. Here one tensor
-holds all experts of a layer (`kernels.experts.four_bit_matrices`), and one word holds a scale and
-its zero point: loading a scale does not change the bits of the zero point, nor the reverse.
-
-Shards divide the gated columns, by whole groups.
+Model checkpoints store each matrix of each expert separately, in a form of `int4_forms`. Here one
+tensor holds all experts of a layer (`kernels.experts.four_bit_matrices`). One word holds a scale
+and its zero point, and loading one leaves the other's bits unchanged. Shards divide the gated
+columns, by whole groups.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ USUAL = 4.6  # standard deviation of uniform integers
 
 @dataclass(frozen=True, slots=True)
 class Int4Experts(Experts):
-    """Experts whose matrices are in int4."""
+    """The experts whose matrices are in int4."""
 
     gate_up: FourBitMatrix
     down: FourBitMatrix
@@ -73,7 +72,7 @@ class Int4Experts(Experts):
 
 @dataclass(frozen=True, slots=True)
 class ExpertViews(Int4Views):
-    """Views of an expert: `values` (K / 128, N, 32) int16; scales with zeros, (K / G, N) int32."""
+    """The views of an expert: `values` (K / 128, N, 32) int16, scales (K / G, N) int32."""
 
     columns: int
     dtype: torch.dtype

@@ -9,8 +9,6 @@
 
 All words are int32. Views have the checkpoint's order of dimensions, so shards divide views and
 stored tensors alike.
-
-Knows: names, bits and order in files. Does not know: config.json (`int4_checkpoints`).
 """
 
 from __future__ import annotations
@@ -35,10 +33,10 @@ SYMMETRIC_ZERO = 8
 
 @dataclass(frozen=True, slots=True)
 class Int4Views:
-    """Views of a model checkpoint's matrix, which is N rows of the joined matrix.
+    """The views of a model checkpoint's matrix, which is N rows of the joined matrix.
 
-    `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8, None if symmetric.
-    `of_rows`: shards divide the rows (of each of `sections`, if any), else the columns.
+    `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8 or None. With
+    `of_rows`, shards divide the rows (of each of `sections`, if any), else the columns.
     """
 
     name: str
@@ -54,8 +52,7 @@ class Int4Views:
     ) -> CheckpointTensor:
         """Return the tensor of integers, packed in `order` into words `along` a dimension.
 
-        The tensor is two-dimensional, as scales and zero points are; dimension `rows_dim` counts
-        the matrix's rows.
+        The tensor is two-dimensional. Dimension `rows_dim` counts the matrix's rows.
         """
         turned = rows_dim == 1
         rows, columns = self.values.shape[0], 4 * self.values.shape[1]
@@ -65,7 +62,7 @@ class Int4Views:
         return self._tensor(suffix, view, rows_dim, convert, stored)
 
     def steps(self, suffix: str, rows_dim: int) -> CheckpointTensor:
-        """Return the tensor of scales; `rows_dim` as in `integers`."""
+        """Return the tensor of scales. `rows_dim` is as in `integers`."""
         view = self.scales if rows_dim else self.scales.T
         stored = tuple(view.shape)
         return self._tensor(suffix, view, rows_dim, None, stored, is_scale=True)
@@ -95,7 +92,7 @@ class Int4Views:
     def checked(
         self, suffix: str, is_served: Callable[[Tensor], bool], what: str
     ) -> CheckpointTensor:
-        """Return a tensor that is not kept; loading raises CheckpointError unless `is_served`."""
+        """Return a tensor that is not kept. Loading raises CheckpointError unless `is_served`."""
         nothing = self.values.new_empty(0)
 
         def convert(value: Tensor) -> Tensor:
@@ -159,10 +156,10 @@ def _pack_quantized(views: Int4Views) -> Iterator[CheckpointTensor]:
 
 
 def _words_of(order: Sequence[int], *, along: int, turned: bool) -> Convert:
-    """Return a function that packs integers for kernels; `turned`: the matrix is (K, N)."""
+    """Return a function that packs integers for kernels. If `turned`, the matrix is (K, N)."""
 
     def convert(value: Tensor) -> Tensor:
-        from kernels.linear.int4_matrix import packed  # imported here, where torch is
+        from kernels.linear.int4_matrix import packed  # imported here, since it imports torch
 
         integers = bytes_of(value, order, along)
         return packed(integers.T.contiguous()).T if turned else packed(integers)

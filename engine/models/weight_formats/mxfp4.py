@@ -1,9 +1,9 @@
-"""Experts in mxfp4, read in gpt-oss's form and kept in the layout that their kernels read.
+"""The experts in mxfp4, read in gpt-oss's form and kept in the layout that their kernels read.
 
     gate_up_proj_blocks (E, 2 I, H / 32, 16)    gate_up_proj_scales (E, 2 I, H / 32)
     down_proj_blocks (E, H, I / 32, 16)         down_proj_scales (E, H, I / 32)
 
-Rows of gate and up alternate in files; in memory all rows of gate precede all rows of up, and bits
+Rows of gate and up alternate in files. In memory all rows of gate precede all rows of up, and bits
 have another order (`kernels.experts.four_bit_matrices`). All other matrices of such a checkpoint
 are unquantised. Shards divide I, in whole groups of 32.
 """
@@ -46,7 +46,7 @@ class _Raw(msgspec.Struct):
 
 
 def read_mxfp4(quantization: dict[str, Any]) -> Mxfp4Format:
-    """Read `quant_method` mxfp4; raises BadConfig."""
+    """Read `quant_method` mxfp4. Raises BadConfig."""
     raw = converted(quantization, _Raw)
     for pattern in raw.modules_to_not_convert or ():
         check_pattern("modules_to_not_convert", pattern)
@@ -55,7 +55,7 @@ def read_mxfp4(quantization: dict[str, Any]) -> Mxfp4Format:
 
 @dataclass(frozen=True, slots=True)
 class Mxfp4Format:
-    """The mxfp4 format; implements `WeightFormat`. `plain`: patterns of plain modules."""
+    """The mxfp4 format. Implements `WeightFormat`. `plain` are patterns of unquantised modules."""
 
     name: str = NAME
     plain: tuple[str, ...] = ()
@@ -64,14 +64,14 @@ class Mxfp4Format:
         return PLAIN.linear(config, new)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """Allocate experts, in mxfp4 or unquantised; the files have one tensor for all."""
+        """Allocate experts, in mxfp4 or unquantised. The files have one tensor for all."""
         if self._leaves(config.prefix.removesuffix(".")):
             return PLAIN.experts(config, new)
         gate_up = _matrix(config, config.inner_size, config.size_in, new)
         return Mxfp4Experts(config, gate_up, _matrix(config, config.size_in, config.size, new))
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """Count the bytes of a matrix: experts have four bits a number, in rows of whole spans."""
+        """Count the bytes of a matrix. Experts have four bits a number, in rows of whole spans."""
         name, _ = config.rows[0]
         if not self._packs(config):
             return PLAIN.num_bytes(config, dtype)
@@ -92,7 +92,6 @@ class Mxfp4Format:
             )
 
     def _packs(self, config: LinearConfig) -> bool:
-        """Return whether the matrix is in mxfp4."""
         name, _ = config.rows[0]
         return config.of_expert and not self._leaves(name.rsplit(".", 2)[0])
 
@@ -105,7 +104,7 @@ MXFP4 = Mxfp4Format()
 
 
 def _matrix(config: ExpertsConfig, rows: int, columns: int, new: Allocator) -> FourBitMatrix:
-    import torch  # imported here, where torch is
+    import torch  # imported here, since configs are read without torch
 
     from kernels.experts.four_bit_matrices import FourBitMatrix, shapes
 
@@ -123,7 +122,7 @@ def _matrix(config: ExpertsConfig, rows: int, columns: int, new: Allocator) -> F
 
 @dataclass(frozen=True, slots=True)
 class Mxfp4Experts(Experts):
-    """Experts whose matrices are in mxfp4."""
+    """The experts whose matrices are in mxfp4."""
 
     gate_up: FourBitMatrix
     down: FourBitMatrix
@@ -154,8 +153,8 @@ def _bytes_of(words: Tensor) -> Tensor:
 def _tensors(
     name: str, matrix: FourBitMatrix, shard_dim: int, *, in_turn: bool
 ) -> Iterator[CheckpointTensor]:
-    """Yield blocks and scales. `in_turn`: rows of two matrices alternate in files."""
-    from kernels import mxfp4  # imported here, where torch is
+    """Yield blocks and scales. With `in_turn`, rows of two matrices alternate in files."""
+    from kernels import mxfp4  # imported here, since it imports torch
 
     blocks, scales = mxfp4.shapes(matrix.num_experts, matrix.rows, matrix.columns)
     of_blocks = partial(_kept, mxfp4.values_of, in_turn=in_turn)
@@ -165,7 +164,7 @@ def _tensors(
 
 
 def _kept(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Tensor:
-    """Convert blocks or scales, expert by expert; raises CheckpointError."""
+    """Convert blocks or scales, expert by expert. Raises CheckpointError."""
     import torch
 
     if value.dtype != torch.uint8:
@@ -174,7 +173,7 @@ def _kept(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Te
 
 
 def _kept_scales(of: Callable[[Tensor], Tensor], value: Tensor, *, in_turn: bool) -> Tensor:
-    """Convert scales by `_kept`; raise CheckpointError if a scale is too large for kernels."""
+    """Convert scales by `_kept`. Raises CheckpointError if a scale is too large for kernels."""
     import torch
 
     if value.dtype == torch.uint8 and (largest := int(value.max())) > LARGEST_SCALE:

@@ -1,9 +1,10 @@
-"""Weights as numbers of the model's dtype: float32, bfloat16 or float16.
+"""The weights as numbers of the model's dtype: float32, bfloat16 or float16.
 
     NAME.weight (out, in)    NAME.bias (out,), if there is one
 
-The model checkpoint has separate matrices for each expert; here all experts are one tensor. Shards
-divide the rows of weight and bias, or the columns of the weight; then one shard adds the bias.
+The model checkpoint has separate matrices for each expert. Here all experts are one tensor. Shards
+divide the rows of weight and bias, or the columns of the weight. If they divide the columns, one
+shard adds the bias.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ BIAS_SCALE = 0.02  # scale of dummy biases
 
 @dataclass(frozen=True, slots=True)
 class PlainLinear(Linear):
-    """Matrix `weight` (out, in) with `bias` (out,) or None."""
+    """A matrix `weight` (out, in) with `bias` (out,) or None."""
 
     config: LinearConfig
     weight: Tensor
@@ -70,7 +71,7 @@ def matrix_bytes(weight_format: WeightFormat, config: LinearConfig, dtype: str) 
 
 @dataclass(frozen=True, slots=True)
 class PlainExperts(Experts):
-    """Experts of the model's dtype."""
+    """The experts of the model's dtype."""
 
     gate_up: ExpertMatrix
     down: ExpertMatrix
@@ -100,7 +101,9 @@ class PlainExperts(Experts):
 def packed_experts(
     config: ExpertsConfig, gate_up: ExpertMatrix, down: ExpertMatrix
 ) -> Iterator[CheckpointTensor]:
-    """Yield tensors of all experts: inputs before outputs; gate and up alternate or are halves.
+    """Yield tensors of all experts, inputs before outputs.
+
+    Gate and up alternate or are halves.
 
         gate_up_proj (E, H, 2 I), gate_up_proj_bias (E, 2 I)    down_proj (E, I, H), ..._bias (E, H)
 
@@ -146,7 +149,7 @@ def _halves_first(packed: Tensor) -> Tensor:
 
 
 def fill_matrix(matrix: Tensor, generator: torch.Generator) -> None:
-    """Draw values scaled by the fan-in, so that a product's entries are as large as the input's."""
+    """Draw values scaled by the fan-in, so a product's entries are as large as the input's."""
     matrix.normal_(0.0, matrix.shape[1] ** -0.5, generator=generator)
 
 
@@ -176,7 +179,7 @@ class PlainFormat:
         return ITEM_BYTES[dtype] * config.size_out * (config.size_in + config.bias)
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Accept all shards: every row and column is independent."""
+        """Accept all shards, because every row and column is independent."""
 
 
 PLAIN = PlainFormat()

@@ -24,7 +24,7 @@ def refuse_unless(served: bool, field: str, value: object, instead: object) -> N
 
 
 def converted(quantization: dict[str, Any], kind: type[T]) -> T:
-    """Convert the fields to a `kind`; raises BadConfig."""
+    """Convert the fields to a `kind`. Raises BadConfig."""
     try:
         return msgspec.convert(quantization, kind)
     except msgspec.ValidationError as error:
@@ -32,7 +32,7 @@ def converted(quantization: dict[str, Any], kind: type[T]) -> T:
 
 
 class Numbers(msgspec.Struct):
-    """Quantisation of weights, or inputs, by compressed-tensors."""
+    """The quantisation of weights, or inputs, by compressed-tensors."""
 
     num_bits: int
     type: str
@@ -45,7 +45,7 @@ class Numbers(msgspec.Struct):
 
 
 class ConfigGroup(msgspec.Struct):
-    """Matrices with the same quantisation in compressed-tensors."""
+    """The matrices with the same quantisation in compressed-tensors."""
 
     targets: list[str]
     weights: Numbers
@@ -55,7 +55,7 @@ class ConfigGroup(msgspec.Struct):
 
 
 class CompressedTensors(msgspec.Struct):
-    """Fields of `quant_method` compressed-tensors."""
+    """The fields of `quant_method` compressed-tensors."""
 
     quant_method: str
     config_groups: dict[str, ConfigGroup]
@@ -66,11 +66,11 @@ class CompressedTensors(msgspec.Struct):
 
     @property
     def ignored(self) -> Ignored:
-        """Plain matrices; raises BadConfig."""
+        """The plain matrices. Raises BadConfig."""
         return read_ignored("ignore", self.ignore)
 
     def the_group(self, served_format: str) -> ConfigGroup:
-        """Return the only group: all `Linear` except the head; raises UnsupportedModel."""
+        """Return the only group: all `Linear` except the head. Raises UnsupportedModel."""
         refuse_unless(self.format == served_format, "format", self.format, served_format)
         if (self.sparsity_config or {}).get("format", "dense") != "dense":
             raise UnsupportedModel(f"{FIELD}.sparsity_config: served are dense weights")

@@ -1,9 +1,7 @@
-"""Checks for unusable scales in a model checkpoint.
+"""The checks for unusable scales in a model checkpoint.
 
-A damaged or never filled file may have all its tensors and shapes, but its scales are not finite,
-or are all zero. Such a model would answer with noise.
-
-Does not know: weight formats.
+A damaged file may have all its tensors and shapes, but its scales are not finite, or are all zero.
+Such a model would answer with noise.
 """
 
 from __future__ import annotations
@@ -18,20 +16,24 @@ if TYPE_CHECKING:
 
 
 class ScaleChecks:
-    """Checks of a file's scales. Sums stay on the device until `check`, which waits only once."""
+    """The checks of a file's scales.
+
+    Sums stay on the device until `check`, which waits only once.
+    """
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
 
     def add(self, name: str, scales: Tensor) -> None:
-        """Add a matrix's scales, to be checked later; return without waiting."""
+        """Add a matrix's scales, which are checked later, without waiting."""
         if scales.is_floating_point():  # loading checks the dtype of other scales
             self._sums[name] = scales.float().abs().sum()
 
     def check(self) -> None:
-        """Check the scales added since the last call; raises CheckpointError for invalid scales.
+        """Check the scales added since the last call.
 
-        Some scales of a matrix may be 0, since rows of zeros have scales of 0.
+        Raises CheckpointError for invalid scales. Some scales of a matrix may be 0, since rows of
+        zeros have scales of 0.
         """
         import torch
 
@@ -45,7 +47,7 @@ class ScaleChecks:
 
 
 def checked_input_scale(scale: Tensor) -> Tensor:
-    """Return a valid input scale as (1,) float32; raises CheckpointError, without the name."""
+    """Return a valid input scale as (1,) float32. Raises CheckpointError, without the name."""
     if scale.numel() != 1:
         raise CheckpointError(f"it is {tuple(scale.shape)}: served is one number")
     number = float(scale)
