@@ -23,6 +23,6 @@
     process     the loop of the process: signals, grace, exit codes
     config, step, link, errors, core_dumps
 
-Each imports only from those below it. A step (`step.py`) is data: the scheduler, which decides a
-step, knows no tensors, and the runner, which computes the step, knows no sequences.
+Each module imports only from the modules below it. A step (`step.py`) is data. The scheduler, which
+decides a step, knows no tensors, and the runner, which computes the step, knows no sequences.
 """

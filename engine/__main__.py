@@ -1,4 +1,7 @@
-"""`python -m engine CONFIG`: one engine process; CONFIG is an `EngineConfig` as JSON."""
+"""The entry point `python -m engine CONFIG` of an engine process.
+
+CONFIG is an `EngineConfig` as JSON.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import sys
 _CANNOT_START = 2  # exit status, equal to that of `engine.process`, whose import may fail
 
 if __name__ == "__main__":
-    gc.disable()  # imported modules are never freed: collecting garbage takes a tenth of the start
+    gc.disable()  # imported modules are never freed, and collection takes a tenth of the start
     try:
         from engine.main import main
     except (ImportError, MemoryError) as error:  # torch is absent, or does not fit into memory

@@ -27,22 +27,22 @@ from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """Parts of the engine's core, built by the composition root."""
+    """The parts of the engine's core, built by the composition root."""
 
     link: Link
     intake: Intake
     scheduler: Scheduler
     settler: Settler
     runner: Runner
-    masks: MaskMaker  # makes the token masks of rows with grammars
+    masks: MaskMaker
     cache: PrefixCache
     pins: Pins
-    sentinel: Sentinel  # computes a share of the answers again, without the cache
+    sentinel: Sentinel
     modules: ModuleKeeper
     carried: CarriedPrefixes
     copies: TierCopies
     adapters: Adapters
-    exchange: Exchange  # exchanges blocks with other engines
+    exchange: Exchange
     rates: LoadOrRecompute
     times: StepTimes
     counters: EngineCounters
@@ -50,5 +50,5 @@ class Components:
     clock: Callable[[], float]  # seconds, monotonic
     pause: Callable[[float], None]  # waits for the given seconds
     out_of_memory: type[Exception]  # error of the runner when the device has no memory
-    overlap_scheduling: bool  # whether a step is decided while the step before runs
-    stages: int  # number of pipeline stages; each computes another step at the same time
+    overlap_scheduling: bool  # True if a step is decided while the step before runs
+    stages: int  # number of pipeline stages

@@ -1,7 +1,6 @@
 """The engine's settings, composed by the command line and passed whole to the engine process.
 
-Knows: names, defaults and units. Does not know: flags, environment variables (`cli`), or derived
-numbers, which the deriving functions return.
+Derived numbers are not stored here. The deriving functions return them.
 """
 
 from __future__ import annotations
@@ -23,41 +22,41 @@ LoadFormat = Literal["safetensors", "dummy"]
 KvDtype = Literal["auto", "fp8"]
 DraftsName = Literal["auto", "off"]
 WindowsName = Literal["auto", "freed", "whole"]
-Quantization = Literal["none", "fp8"]  # quantization of unquantised weights, while loading
+Quantization = Literal["none", "fp8"]  # of unquantised weights, while loading
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Weights that are served, and their data type."""
+    """The weights that are served, and their data type."""
 
     model_dir: str
     dtype: DtypeName = "auto"  # auto: float32 on cpu, the dtype of the model files on cuda
     load_format: LoadFormat = "safetensors"
     quantization: Quantization = "none"
-    # GiB of each rank's weights that stay in host memory, in whole layers; 0: no weights.
+    # The GiB of each rank's weights that stay in host memory, in whole layers. 0 keeps none there.
     cpu_offload_gb: float = 0.0
-    max_model_len: int | None = None  # longest context in tokens; None: the model's own
+    max_model_len: int | None = None  # maximum context in tokens; None: the model's own
     adapters_dir: str | None = None  # folder of loadable LoRA adapters; None: no adapters
     adapter_slots: int = 8  # number of adapters on the device at a time
-    adapter_rank: int = 16  # largest rank of an adapter
+    adapter_rank: int = 16  # maximum rank of an adapter
     adapter_experts: bool = False  # True: leave room for adapters of experts, too
     adapter_host_gib: float = 1.0  # GiB of adapters in host memory
 
 
 class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Size of each cache tier, and the order of eviction."""
+    """The size of each cache tier, and the order of eviction."""
 
     block_size: int = 16
     kv_dtype: KvDtype = "auto"  # auto: the dtype of the weights
     cache_tokens: int | None = None  # tokens of the device tier; None: sized from free memory
     memory_fraction: float = 0.9  # share of the free memory on cuda, when cache_tokens is None
-    # GiB of the host tier; None: a quarter of the free host memory, at most 0.25 (cpu), 64 (cuda).
+    # The GiB of the host tier. None: a quarter of the free host memory, at most 0.25 (cpu), 64
+    # (cuda).
     host_cache_gib: float | None = None
     host_cache_tokens: int | None = None  # tokens of the host tier, instead of host_cache_gib
-    # KV of layers with a sliding window. freed: a sequence keeps only the KV of its last window,
-    # and the cache keeps a window's KV only where later prompts begin. auto: freed if that saves
-    # memory.
+    # The KV of layers with a sliding window. freed: a sequence keeps only its last window's KV, and
+    # the cache keeps that KV only where later prompts begin. auto: freed if that saves memory.
     windows: WindowsName = "auto"
-    # Bytes for cached states or windows on the device, for each byte of KV there.
+    # The bytes of cached recurrent states or windows on the device, for each byte of KV there.
     state_cache_ratio: float = 0.25
     disk_cache_dir: str | None = None  # folder of the disk tier; None: no disk tier
     disk_cache_gib: float = 1.0  # GiB of the disk tier; 0: no disk tier
@@ -65,32 +64,31 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     spill_grace_s: float = 5.0  # seconds for writing blocks to disk at a stop, hottest first
     cache_policy: PolicyName = "lru"
     single_flight_deadline_s: float = 10.0
-    # Share of the answers to cached prompts that are computed again without the cache; 0: no
-    # answers.
+    # The share of the answers to cached prompts that are computed again without the cache.
     sentinel_share: float = 0.001
 
 
 class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one step, and settings of its launch."""
+    """The bounds of one step, and settings of its launch."""
 
     max_batch_tokens: int | None = None  # tokens of one step; None: 512 on cpu, 8192 on cuda
-    # Target of the gaps between an answer's tokens in milliseconds, at the 99th percentile
-    # (`gap_targets.py`). 0: none; steps are bounded as the device allows and waiting prompts ask.
+    # The target of the gaps between an answer's tokens in milliseconds, at the 99th percentile. 0:
+    # no target.
     target_itl_ms: float = 0.0
     max_running: int = 256
     max_waiting: int = 1024
     overlap_scheduling: bool = True  # True: on cuda, a step is decided while another is computed
     drafts: DraftsName = "auto"  # auto: tokens are drafted and verified where that saves time
-    # On cuda, decodes read a common prefix of at least this many tokens once together,
-    # where that saves enough. None: the measured break-even length; 0: never.
+    # The minimum tokens of a common prefix that decodes read once together, on cuda. None: the
+    # measured break-even length. 0: never.
     least_shared_tokens: int | None = None
-    graph_tokens: int = MOST_NEW  # largest step in tokens replayed as a CUDA graph; 0: no graphs
+    graph_tokens: int = MOST_NEW  # maximum tokens of a step replayed as a CUDA graph; 0: no graphs
 
 
 class RankSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Ranks that divide each layer, and stages that divide the layers.
+    """The ranks that divide each layer, and stages that divide the layers.
 
-    The number of processes is the product of both; on cuda each has its own GPU.
+    The number of processes is the product of both. On cuda each process has its own GPU.
     """
 
     tensor_parallel: int = 1
@@ -99,29 +97,29 @@ class RankSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def num_ranks(self) -> int:
-        """Number of processes that compute the model together."""
+        """The number of processes that compute the model together."""
         return self.tensor_parallel * self.pipeline_parallel
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Address of the engine's process, and its share of the machine."""
+    """The address of the engine's process, and its share of the machine."""
 
     socket: str  # path of the Unix socket that the engine serves, or tcp://host:port
     link_key_file: str | None = None  # required over TCP (`link/curve.py`)
-    # requests or parts of requests that gateways send this engine, if there are other engines
+    # The requests or parts of requests that gateways send this engine, beside other engines.
     role: Role = "both"
-    # Address where other engines fetch blocks: a path, tcp://host:port, or tcp://host:* for any
-    # port. None: other engines fetch nothing, as with several ranks.
+    # The address where other engines fetch blocks: a path, tcp://host:port, or tcp://host:*. None:
+    # other engines fetch nothing.
     exchange: str | None = None
     device: DeviceName = "auto"
-    # Bytes of free host memory from which this replica computes its sizes. None: all.
+    # The bytes of free host memory from which this replica computes its sizes. None: all.
     host_memory_bytes: int | None = None
-    num_threads: int | None = None  # threads of the CPU; None: one less than the number of cores
+    num_threads: int | None = None  # threads of the CPU; None: the number of cores less one
     grace_s: float = 5.0  # seconds that running requests may go on after SIGTERM
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one engine process."""
+    """The settings of one engine process."""
 
     model: ModelSettings
     process: ProcessSettings
@@ -131,17 +129,17 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, *, model_dir: str, socket: str, **settings: Any) -> Self:
-        """Make a config of settings given by name; settings not given have their defaults."""
+        """Make a config of settings given by name. Other settings have their defaults."""
         bare = cls(model=ModelSettings(model_dir=model_dir), process=ProcessSettings(socket=socket))
         return bare.changed(**settings)
 
     def changed(self, **settings: Any) -> Self:
-        """Return the config with other values of the settings given by name; raise KeyError."""
+        """Return the config with other values of the named settings. Raises KeyError."""
         return with_settings(self, settings)
 
 
 def part_with(config: msgspec.Struct, name: str) -> msgspec.Struct:
-    """Return the config or its part that has the setting `name`; raise KeyError."""
+    """Return the config or its part that has the setting `name`. Raises KeyError."""
     parts = (config, *(getattr(config, field) for field in config.__struct_fields__))
     for part in parts:
         if isinstance(part, msgspec.Struct) and name in part.__struct_fields__:
@@ -150,7 +148,7 @@ def part_with(config: msgspec.Struct, name: str) -> msgspec.Struct:
 
 
 def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
-    """Return the config with other values of settings given by name; unknown names: KeyError."""
+    """Return the config with other values of the named settings. Raises KeyError."""
     changed: dict[int, tuple[msgspec.Struct, dict[str, Any]]] = {}
     for name, value in settings.items():
         part = part_with(config, name)

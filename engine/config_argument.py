@@ -1,7 +1,4 @@
-"""The start of the engine's process, whose one argument is its config in JSON.
-
-Knows: limits of a process, its log, how a config is read. Does not know: what a config means.
-"""
+"""The start of the engine's process, whose one argument is its config in JSON."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ _log = logging.getLogger(__name__)
 
 
 def begun_with(arguments: list[str]) -> EngineConfig | None:
-    """Set up the process `python -m engine CONFIG`; return the config from its argument.
+    """Set up the process `python -m engine CONFIG`, and return the config from its argument.
 
-    If there is no argument, log how to call the process, and return None.
+    Without an argument, log how to call the process, and return None.
     """
     prevent_core_dumps()
     allow_open_files()

@@ -1,20 +1,16 @@
-"""Copies of blocks and states between tiers, which run beside the engine's steps.
+"""The copies of KV blocks and recurrent states between tiers, beside the engine's steps.
 
     complete   report ended copies to the cache               before a step is scheduled
     start      start the copies that the cache has planned    after the step is scheduled
 
-Why a copy never conflicts with a launched step:
-- Only blocks and states of the tree are copied down. They entered the tree when their step was
-  settled, so the host has waited for the step that wrote them, and no step writes them again.
-- A block that a copy reads or fills keeps its slot until the copy is complete: the cache
-  guarantees it (`prefix_cache.tree.residency`).
-- A block is loaded into a slot that was free when the plan was made. An earlier step's dropped row,
-  or its copy within the device, may still use the slot. So a load begins after all work launched so
-  far, which `BlockMover.start` guarantees; and if a step copies within the device, the copies
-  planned with the step start after its launch.
-- Loaded blocks are read only once their lease is ready: after the copy was seen to have ended, or
-  after its early release. Then steps wait on the device for missing bytes before reading them, and
-  the copy has ended by the time such a step is settled.
+A copy never conflicts with a launched step:
+
+    - A copy down reads only blocks and states of the tree, which no step writes any more.
+    - A block that a copy reads or fills keeps its slot until the copy is complete
+       (`prefix_cache.tree.residency`).
+    - A load begins after all work launched so far, since an earlier step may still use its slot.
+    - Loaded blocks are read only once their lease is ready. After an early release, steps wait on
+       the device for missing bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +39,8 @@ class CopyCounts:
 
     moves: int = 0
     failed: int = 0
-    # seconds that ended copies took; of untimed copies, seconds with at least one under way
+    # The seconds that ended copies took. Of untimed copies, the seconds with at least one under
+    # way.
     seconds: float = 0.0
     under_way: int = 0
     busy_since: float = 0.0  # start of the first copy under way, or end of a later copy
@@ -61,15 +58,15 @@ class TierCopies:
         self._cache = cache
         self._mover = mover
         self._rates = rates
-        self._released: set[Move] = set()  # moves released early: steps await them on the device
+        self._released: set[Move] = set()  # moves released early, which steps await on the device
         self._generation = 0 if disk is None else disk.generation
         self._unnoted: list[str] = []  # flushes that are not recorded on disk yet
-        # owners to forget again: a running copy may write more of their records
+        # The owners to forget again, because a running copy may write more of their records.
         self._forget_again: dict[str, None] = {}
 
     @property
     def pending(self) -> int:
-        """Count moves that are not complete."""
+        """Count the moves that are not complete."""
         return self._mover.pending
 
     def up_from(self, tier: Tier) -> int:
@@ -78,7 +75,7 @@ class TierCopies:
         return 0 if way is None else way.under_way
 
     def complete(self, now: float) -> bool:
-        """Tell the cache of ended and early released moves; return whether there were any."""
+        """Tell the cache of ended and early released moves. Return whether there were any."""
         if self.disk is None and not self._mover.pending:
             return False  # a disk is polled even without moves: its process may have died
         ended = self._mover.poll()
@@ -94,7 +91,6 @@ class TierCopies:
         return True
 
     def _note_damaged(self, lost: Iterable[Move]) -> None:
-        """Count blocks that changed while in host memory; the disk tier counts its own."""
         damaged = self._blocks([move for move in lost if move.source_tier is Tier.HOST])
         if damaged:
             self.num_damaged += damaged
@@ -105,10 +101,9 @@ class TierCopies:
             )
 
     def complete_released(self, now: float) -> None:
-        """Tell the cache of the end of moves that were released early, before a step is settled.
+        """Tell the cache of the end of early released moves, before a step is settled.
 
-        The step waited for these moves, and the step's blocks enter the tree after the moves'
-        blocks.
+        The step waited for these moves, and its blocks enter the tree after theirs.
         """
         if self._released:
             self.complete(now)
@@ -127,7 +122,7 @@ class TierCopies:
         self._mover.start(plan)
 
     def restore(self, now: float) -> int:
-        """Restore an earlier engine's records on disk to the cache; return the number of blocks."""
+        """Restore an earlier engine's records on disk to the cache. Return the number of blocks."""
         if self.disk is None:
             return 0
         blocks = self._cache.restart.restore(self.disk.scan(), now=now)
@@ -164,7 +159,6 @@ class TierCopies:
             self._unnoted += flushes
 
     def _note_flushes(self) -> None:
-        """Record flushes as done once no running copy may still write flushed blocks."""
         if self.disk is None or self._mover.pending:
             return
         for owner in self._forget_again:
@@ -195,7 +189,7 @@ class TierCopies:
             way.failed += missed
             way.under_way -= arrived + missed
             if direction[1] is Tier.DEVICE and direction[0] in self._rates.copies:
-                # A failed copy counts with its time: a tier that fails is a slow tier.
+                # A failed copy counts with its time, because a tier that fails is a slow tier.
                 self._rates.copies[direction[0]].add(max(arrived, 1), seconds)
 
     def _blocks(self, moves: Sequence[Move]) -> int:

@@ -1,25 +1,14 @@
-"""The engine's loop: take -> complete copies -> schedule -> launch -> settle -> reply -> commit.
+"""The engine's loop: take, complete copies, schedule, launch, settle, reply, commit.
 
-With `overlap_scheduling` a step is settled after the next step was launched, so that the device
-computes while tokens are appended, stops found and messages written; without overlap each
-step is settled at once:
+With `overlap_scheduling`, a step is settled after the next step's launch. The device then computes
+while the host appends tokens and writes messages:
 
     host    | schedule n+1, launch | wait for n, settle n, reply | schedule n+2, launch | wait...
     device  |  step n .....................| step n+1 .................................| step n+2
 
-A step that verifies drafts is settled before the next is scheduled, since its samples decide how
-many tokens its sequences have. The step's events are sent while the next step runs.
-
-With several pipeline stages (`ranks`), each stage computes a step of other sequences, so as many
-steps are under way as there are stages.
-
-The sampling of a step with constrained rows is launched last, since their masks are made meanwhile
-(`in_flight/masked_step.py`). Before a step is scheduled, blocks are sent to the engines that asked
-for them, and fetched blocks are committed.
-
-Knows: the order of a turn of the loop. Does not know: living requests, their clients' events,
-steps' times (`in_flight`), answers to queries (`queries`), how copies run (`copies.py`), or the
-process's end (`process.py`).
+A step that verifies drafts is settled before the next step is scheduled. With several pipeline
+stages, each stage computes a step of other sequences. The sampling of a step with constrained rows
+is launched last, since their masks are made meanwhile.
 """
 
 from __future__ import annotations
@@ -61,11 +50,11 @@ from prefix_cache.eviction.shares import PUBLISHED
 
 IDLE_WAIT_S = 0.1
 SAVED_AT_ONCE = 256  # copies of blocks that one turn of `spill` starts
-RETRY_AFTER_S = 2.0  # seconds, for clients of a draining engine: its successor is up by then
+RETRY_AFTER_S = 2.0  # seconds, for clients of a draining engine, whose successor is up by then
 
 
 class EngineCore:
-    """The owner's data and the loop of one engine. Used by one thread only."""
+    """The data and the loop of one engine. Used by one thread only."""
 
     def __init__(self, components: Components) -> None:
         self.components = components
@@ -100,7 +89,7 @@ class EngineCore:
         return not self._clients.alive
 
     def step(self) -> None:
-        """Run one turn of the loop; without work wait a moment for messages."""
+        """Run one turn of the loop. Without work, wait a moment for messages."""
         self._take(self._link.receive(timeout_s=self._patience()))
         self._copies.complete(self._clock())
         self._exchange_blocks()
@@ -128,7 +117,7 @@ class EngineCore:
         self.queries.tree_views.advance()
 
     def run_own(self, request: Generate) -> None:
-        """Run one of the engine's own requests to its end; a refused request ends at once."""
+        """Run one of the engine's own requests to its end. A refused request ends at once."""
         self._accept(OURSELVES, request)
         while self._clients.find(OURSELVES, request.request_id) is not None:
             self.step()
@@ -136,7 +125,7 @@ class EngineCore:
     def spill(self, seconds: float) -> None:
         """Write blocks to disk that are not on it yet, hottest first, for at most `seconds`.
 
-        Called after all requests have ended; requests that arrive meanwhile are refused.
+        All requests have ended before the call. New requests are refused meanwhile.
         """
         copies = self._copies
         give_up = self._clock() + seconds
@@ -150,7 +139,7 @@ class EngineCore:
             self._clients.send()
 
     def drain(self) -> None:
-        """Refuse new requests from now on; accepted requests run on."""
+        """Refuse new requests from now on. Accepted requests run on."""
         self._is_draining = True
 
     def fail_all(self, error: EngineError) -> None:
@@ -161,7 +150,7 @@ class EngineCore:
         self._clients.send()
 
     def report_all(self, error: EngineError) -> None:
-        """Tell all clients that their requests failed; touches no state that may be broken."""
+        """Tell all clients that their requests failed, without touching data that may be broken."""
         self._clients.abandon(error)
         self._clients.send()
 
@@ -174,7 +163,6 @@ class EngineCore:
         return self.queries.stats(evictions)
 
     def _patience(self) -> float:
-        """Return the seconds to wait for messages."""
         if self.is_idle and (self._exchange.is_busy or self._adapters.is_asked):
             return COPY_WAIT_S
         if self.is_idle and not self._copies.pending:
@@ -186,9 +174,8 @@ class EngineCore:
     def _time_left(self) -> float:
         """Return the seconds until the next step has to be decided.
 
-        A request that comes within that time may be in that step and need not wait for another.
-        When a request of a flow without other requests waits, the step is decided at once, since
-        launching a long step takes the host a while.
+        A request that comes meanwhile may be in that step. If a request of another flow waits, the
+        step is decided at once, since launching a long step takes a while.
         """
         if self._is_awaited or not self._scheduler.is_bounded:
             return 0.0
@@ -270,13 +257,11 @@ class EngineCore:
         return Unpinned(query_id=message.query_id, blocks=blocks)
 
     def _warm_pins(self) -> None:
-        """Start to compute the pinned prefixes that are not in the cache."""
         if not self._is_draining:
             for request in self._pins.due(self._clock()):
                 self._accept(OURSELVES, request)
 
     def _check_answers(self) -> None:
-        """Compute an answer again while there is little other work; stop when there is more."""
         sentinel, now = self._sentinel, self._clock()
         if sentinel.running is not None:
             running = self._clients.find(OURSELVES, sentinel.running)
@@ -294,7 +279,6 @@ class EngineCore:
             self._cancel(OURSELVES, request_id)
 
     def _compute_modules(self) -> None:
-        """Start to compute the modules that sequences wait for; fail sequences that cannot run."""
         turn = self._modules.turn(self._clients.alive, self._clock())
         for request in turn.started:
             self._accept(OURSELVES, request, is_module=True)
@@ -304,7 +288,6 @@ class EngineCore:
         self._clients.post([self._settler.fail(one, error, now) for one, error in turn.failed])
 
     def _exchange_blocks(self) -> None:
-        """Send blocks to engines that ask for them, and commit blocks that other engines sent."""
         exchange, now = self._exchange, self._clock()
         exchange.turn(self._clients.find_of_any, now)
         for sequence, end, is_over in exchange.advance(now):
@@ -318,22 +301,21 @@ class EngineCore:
                     self._pins.await_pin(sequence.path, ids, keys, now)
 
     def _take_constraints(self) -> None:
-        """Unblock sequences whose constraints are ready; fail sequences whose constraint failed."""
         for sequence, error in self._unready.take(self._clients.is_alive):
             self._clients.post([self._settler.fail(sequence, error, self._clock())])
 
     def _give_adapters(self) -> None:
-        """Give waiting sequences adapter slots; answer clients whose adapters were read."""
         for sequence, error in self._adapters.give(self._clients.alive, self._clock()):
             self._clients.post([self._settler.fail(sequence, error, self._clock())])
         self._clients.answer(self._adapters.answers())
 
     def _begin(self, scheduled: Scheduled) -> bool:
-        """Launch a step and its planned copies; return whether the step was launched.
+        """Launch a step and its planned copies.
 
-        Usually the copies are started first, to run beside the step. The step is launched first if
-        it copies within the device, since it may read blocks that a planned load will overwrite.
-        With overlap it is also launched first if the device is idle and no loads are planned.
+        Return whether the step was launched. Usually the copies are started first, to run beside
+        the step. The step is launched first if it copies within the device, since it may read
+        blocks that a planned load will overwrite. With overlap it is also launched first if the
+        device is idle and no loads are planned.
         """
         device_waits = not self._launches and not self._cache.in_flight.plans_loads
         launches_first = bool(scheduled.step.moves) or (device_waits and self._overlaps)
@@ -350,17 +332,17 @@ class EngineCore:
         return is_ahead
 
     def _leaving(self, *, is_ahead: bool) -> int:
-        """Return the number of steps that may stay unsettled; `is_ahead`: a step was just launched.
+        """Return the number of steps that may stay unsettled.
 
-        If no step could be launched, because sequences wait for their tokens, one more step is
-        settled.
+        `is_ahead` tells that a step was just launched. If sequences wait for their tokens, one more
+        step is settled.
         """
         if not is_ahead:
             return max(len(self._launches) - 1, 0)
         return self._most_ahead
 
     def _settle_drafts(self) -> None:
-        """Settle the launched steps if the next step may verify drafts: drafting needs the samples.
+        """Settle the launched steps if the next step may verify drafts.
 
         The events of the settled steps are sent after the next step's launch.
         """
@@ -369,12 +351,10 @@ class EngineCore:
             self._settler.commit(self._clock())
 
     def _settle(self, *, leaving: int) -> None:
-        """Settle the launched steps except the last `leaving`; all of them when idle."""
         while self._launches and (len(self._launches) > leaving or self.is_idle):
             self._clients.post(self._launches.settle_next())
 
     def _sample(self) -> None:
-        """Launch the sampling of a step that waited for its token masks."""
         refused = self._launches.sample()
         if refused:
             self._clients.post(refused)

@@ -1,4 +1,4 @@
-"""Prevention of core dumps, which contain prompts and keys, in all processes and commands."""
+"""The prevention of core dumps, which contain prompts and keys."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import resource
 def prevent_core_dumps() -> None:
     """Prevent core dumps of this process and its children when they crash.
 
-    The limit is 1 byte, not 0: where dumps are piped to a program (`core_pattern`), Linux ignores
-    the limit, except for the special value 1 (fs/coredump.c).
+    The limit is 1 byte, not 0. Linux ignores the limit where dumps are piped to a program, except
+    for the special value 1 (fs/coredump.c).
     """
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     most = 0 if hard == 0 else 1

@@ -1,4 +1,4 @@
-"""Errors of the engine as types; the gateway renders them in its caller's dialect.
+"""The errors of the engine as types, which the gateway renders in its caller's dialect.
 
 EngineError
  |- RequestRefused          this request can never be served as it is
@@ -16,9 +16,7 @@ EngineError
      |- EngineDied          the process went away
      `- NumericFailure      the model produced NaN; the blocks are not kept
 
-`code` is stable: it crosses the link in `Failed.code`, and metrics count by it.
-
-Knows: codes, and the error of each code. Does not know: HTTP statuses (`gateway.errors`).
+`code` is stable, because it crosses the link in `Failed.code`, and metrics count by it.
 """
 
 from __future__ import annotations
@@ -38,10 +36,10 @@ def cut(text: str, most: int = MOST_SAID) -> str:
 
 
 class EngineError(Exception):
-    """Base of all errors that the engine reports about one request."""
+    """The base of all errors that the engine reports about one request."""
 
     code = "engine_error"
-    param: str | None = None  # the wrong field of the request, if the gateway knows it
+    param: str | None = None  # wrong field of the request, if the gateway knows it
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         self.message = cut(message)
@@ -50,85 +48,85 @@ class EngineError(Exception):
 
 
 class RequestRefused(EngineError):
-    """Request that can never run."""
+    """An error: the request can never run."""
 
     code = "refused"
 
 
 class InvalidRequest(RequestRefused):
-    """Request with a value or a type that admission should have rejected."""
+    """An error: a value or a type that admission should have rejected."""
 
     code = "invalid_request"
 
 
 class InvalidGrammar(InvalidRequest):
-    """Grammar that is invalid, unsupported, too large or too slow."""
+    """An error: the grammar is invalid, unsupported, too large or too slow."""
 
     code = "invalid_grammar"
 
 
 class PromptTooLong(RequestRefused):
-    """Prompt with more tokens than the context or the pool holds."""
+    """An error: the prompt has more tokens than the context or the pool holds."""
 
     code = "prompt_too_long"
 
 
 class AdapterNotServed(RequestRefused):
-    """LoRA adapter that is not there, not of this model, or of a kind that is not served."""
+    """An error: the LoRA adapter is absent, of another model, or of a kind that is not served."""
 
     code = "adapter_not_served"
 
 
 class NotCarried(RequestRefused):
-    """Prefix that cannot be exported or imported: not there, or of another size."""
+    """An error: the prefix cannot be exported or imported."""
 
     code = "prefix_not_carried"
 
 
 class PinTooLarge(RequestRefused):
-    """Pin of more blocks than may be pinned at all."""
+    """An error: the pin has more blocks than may be pinned at all."""
 
     code = "pin_too_large"
 
 
 class ConstraintUnsatisfied(RequestRefused):
-    """Constraint that allows no token, or only tokens that other parameters rule out."""
+    """An error: the constraint and the other parameters allow no token."""
 
     code = "constraint_unsatisfied"
 
 
 class NoRoomToPin(EngineError):
-    """Too many pinned blocks for a new pin; unpin a prefix first."""
+    """An error: too many blocks are pinned for a new pin."""
 
     code = "no_room_to_pin"
 
 
 class QueueFull(EngineError):
-    """The bounded queue is full; retry after `retry_after_s`."""
+    """An error: the bounded queue is full. Clients retry after `retry_after_s`."""
 
     code = "queue_full"
 
 
 class EngineUnavailable(EngineError):
-    """Engine that is not connected, or is starting or draining."""
+    """An error: the engine is not connected, or is starting or draining."""
 
     code = "engine_unavailable"
 
 
 class EngineFailure(EngineError):
-    """The engine broke while the request ran."""
+    """An error: the engine broke while the request ran."""
 
     code = "engine_failure"
 
 
 class EngineDied(EngineFailure):
-    """The engine process went away while the request ran."""
+    """An error: the engine process went away while the request ran."""
 
     code = "engine_died"
 
 
 class NumericFailure(EngineFailure):
-    """Output with NaN or infinity; nothing of its request is kept in the cache."""
+    """An error: the output has NaN or infinity. The cache keeps nothing of the request."""
 
     code = "numeric_failure"
 
@@ -143,5 +141,8 @@ _BY_CODE = {kind.code: kind for kind in _family(EngineError)}
 
 
 def error_from_code(code: str, message: str, retry_after_s: float | None = None) -> EngineError:
-    """Rebuild the error that `Failed` carried over the link; an unknown code is an EngineError."""
+    """Rebuild the error that `Failed` carried over the link.
+
+    An unknown code gives an EngineError.
+    """
     return _BY_CODE.get(code, EngineError)(message, retry_after_s=retry_after_s)

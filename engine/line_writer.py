@@ -1,7 +1,7 @@
-"""A thread that writes lines, so that no other thread waits for the lines' reader.
+"""A thread that writes lines, so no other thread waits for the lines' reader.
 
-While the reader takes no lines, lines beyond MAX_WAITING are dropped. The next line that can be
-written follows a line with the number of lost lines.
+While the reader takes no lines, lines beyond MAX_WAITING are dropped. The writer then writes the
+number of lost lines.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import threading
 from typing import NoReturn
 
 MAX_WAITING = 1000  # maximum number of waiting lines
-_END_S = 5.0  # longest wait for queued lines at the end, on a busy host
+_END_S = 5.0  # maximum seconds of waiting for queued lines at the end
 
 
 class LineWriter:
-    """The lines for one stream. Used by one thread only."""
+    """A writer of lines to one stream. Used by one thread only."""
 
     def __init__(self, descriptor: int) -> None:
-        """Write to a descriptor and not to a stream: the process's end would wait for a stream."""
+        """Write to a descriptor, because the process's end would wait for a stream."""
         self._descriptor = descriptor
         self._waiting: queue.Queue[str | threading.Event] = queue.Queue(MAX_WAITING)
         self._lock = threading.Lock()  # guards `_lost`
@@ -70,7 +70,7 @@ class LineWriter:
 
 
 class LogHandler(logging.Handler):
-    """A handler of a process's log. `flush`, also at the process's end, waits a limited time."""
+    """A handler of a process's log, whose `flush` waits a limited time."""
 
     def __init__(self, form: logging.Formatter, descriptor: int = 2) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class LogHandler(logging.Handler):
 
 
 def log_lines(form: str) -> None:
-    """Send this process's log to standard error; `form`: a format of `logging`."""
+    """Send this process's log to standard error. `form` is a format of `logging`."""
     handler = LogHandler(logging.Formatter(form))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 

@@ -1,8 +1,4 @@
-"""The engine's composition root: from an `EngineConfig` to a serving process.
-
-Knows: the components and the order in which they start. Does not know: how components work, or
-where settings come from (`cli`).
-"""
+"""The engine's composition root: from an `EngineConfig` to a serving process."""
 
 from __future__ import annotations
 
@@ -46,7 +42,7 @@ from engine.startup.warm_up import warm_up
 from engine.tier_interfaces import LowerTiers
 from prefix_cache.eviction.policies import policy_by_name
 
-# Longest steps, in seconds, for decodes without a target while few prompts wait.
+# The maximum seconds of a step for decodes without a target, while few prompts wait.
 CPU_MAX_STEP_MS = 1000.0
 CUDA_MAX_STEP_MS = 60.0
 
@@ -54,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """Run one engine process; return its exit code. `arguments`: an `EngineConfig` as JSON."""
+    """Run one engine process and return its exit code. `arguments` is an `EngineConfig` as JSON."""
     config = begun_with(arguments)
     if config is None:
         return EXIT_CANNOT_START
@@ -158,7 +154,7 @@ def _run(config: EngineConfig, core: EngineCore) -> int:
     stop = StopSignal()
     stop.listen()
     gc.collect()
-    gc.freeze()  # objects of the start are never freed: skip them in collections
+    gc.freeze()  # objects of the start are never freed
     _log.info("serving %s on %s", config.model.model_dir, config.process.socket)
     return serve(
         core, stop, grace_s=config.process.grace_s, spill_grace_s=config.cache.spill_grace_s
@@ -182,7 +178,7 @@ def build_core(
         step=step_limits(config, device, model.max_batch_tokens),
         queue=QueueLimits(capacity=config.steps.max_waiting),
         single_flight_deadline_s=config.cache.single_flight_deadline_s,
-        # A CPU computes a step at its launch: a step ahead would only delay tokens.
+        # A CPU computes a step at its launch, so a step ahead would only delay tokens.
         overlap_scheduling=device != "cpu" and config.steps.overlap_scheduling,
         graph_tokens=0 if device == "cpu" else config.steps.graph_tokens,
         drafts=config.steps.drafts == "auto",
@@ -194,14 +190,14 @@ def build_core(
 
 
 def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> StepLimits:
-    """Return the bounds of a step on `device`: measured defaults where `config` has None."""
+    """Return the bounds of a step on `device`, with measured defaults where `config` has None."""
     max_step_ms = CPU_MAX_STEP_MS if device == "cpu" else CUDA_MAX_STEP_MS
     stages = config.ranks.pipeline_parallel
     return StepLimits(
         max_batch_tokens=max_batch_tokens,
         # Half of a step's tokens are left to prompts, however many sequences decode.
         max_running=min(config.steps.max_running, max(max_batch_tokens // 2, 1)),
-        # A sequence gets a token only in every `stages`-th step: stages compute steps in turns.
+        # Stages compute steps in turns, so a sequence gets a token only in every `stages`-th step.
         max_step_s=max_step_ms / 1e3 / stages,
         stages=stages,
         target_itl_s=config.steps.target_itl_ms / 1e3 or None,

@@ -1,16 +1,12 @@
-"""The engine process's main loop: step until a signal comes, then drain, or exit on errors.
+"""The engine process's main loop, which steps until a signal comes, then drains.
 
     serving --SIGTERM, SIGINT--> draining --nothing alive, or grace over-->
         spilling to disk --all written, or spill grace over--> exit 0
        `---------- anything raised: every request fails, exit 1 ----------'
 
-After SIGUSR1 the engine drains without a time limit: accepted requests are finished. A later
-SIGTERM ends this drain within its grace.
-
-After a broken invariant or a sticky device error no state can be trusted, so the process ends and
-its supervisor starts a fresh one.
-
-Knows: signals, grace, exit codes. Does not know: what a step does (`core.py`).
+After SIGUSR1 the engine drains without a time limit, and a later SIGTERM ends this drain within its
+grace. After a broken invariant or a sticky device error, the process ends and its supervisor starts
+another.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from engine.errors import EngineDied, EngineError, EngineUnavailable
 EXIT_STOPPED = 0
 EXIT_BROKEN = 1
 EXIT_CANNOT_START = 2
-EXIT_NOT_SERVED = 3  # the model's files are wrong: later starts would fail too
+EXIT_NOT_SERVED = 3  # the model's files are wrong, so later starts would fail too
 CHECK_EVERY_S = 60.0
 DRAIN_SIGNAL = signal.SIGUSR1
 
@@ -34,14 +30,14 @@ _log = logging.getLogger(__name__)
 
 
 class AnotherRankIsGone(Exception):
-    """Another rank has died or does not answer, so its part of the model is gone.
+    """An error: another rank has died or does not answer.
 
     The error ends the engine although this process is sound.
     """
 
 
 class Core(Protocol):
-    """The engine's core, as the loop uses it; tests have a scripted core."""
+    """An interface to the engine's core, which tests replace by a scripted core."""
 
     @property
     def is_idle(self) -> bool:
@@ -65,7 +61,7 @@ class Core(Protocol):
         ...
 
     def report_all(self, error: EngineError) -> None:
-        """Tell all clients that their requests failed; touches no state that may be broken."""
+        """Tell all clients that their requests failed, without touching data that may be broken."""
         ...
 
     def check_invariants(self) -> None:
@@ -81,7 +77,7 @@ class StopSignal:
         self.has_time = False  # True if running requests may finish, without a time limit
 
     def listen(self) -> None:
-        """Take over SIGTERM, SIGINT and DRAIN_SIGNAL; for the main thread."""
+        """Take over SIGTERM, SIGINT and DRAIN_SIGNAL. Only the main thread may call this."""
         for number in (signal.SIGTERM, signal.SIGINT, DRAIN_SIGNAL):
             signal.signal(number, self._receive)
 
@@ -92,7 +88,7 @@ class StopSignal:
 
 
 def serve(core: Core, stop: StopSignal, *, grace_s: float, spill_grace_s: float = 0.0) -> int:
-    """Run the engine until it is stopped or breaks; returns the exit code."""
+    """Run the engine until it is stopped or breaks, and return the exit code."""
     try:
         _run(core, stop)
         _drain(core, stop, grace_s)
@@ -131,7 +127,7 @@ def _drain(core: Core, stop: StopSignal, grace_s: float) -> None:
 
 
 def _report(core: Core) -> None:
-    """Tell the clients of the failure; without a working link they see that the process is gone."""
+    """Tell the clients of the failure. Without a working link they see that the process is gone."""
     try:
         core.report_all(EngineDied("the engine broke while the request ran"))
     except Exception:  # noqa: BLE001  the process ends either way

@@ -1,14 +1,10 @@
 """A step between its decision and its computation, as data.
 
-The scheduler makes a `Step`; the runner computes it and returns one `Sampled` for each token that a
+The scheduler makes a `Step`. The runner computes it and returns one `Sampled` for each token that a
 row samples. If rows have constraints, their masks follow while the device computes (`Forward`).
-Nothing else passes between scheduler and runner, so a step can be written to bytes
-(`msgspec.msgpack.encode`), read back (`msgspec.msgpack.decode(data, type=Step)`) and computed in
-another process. A runner keeps state between steps by batch slot: block tables, sampling
-parameters, the tokens sampled last. A row has the changes of this state.
-
-Knows: rows, batch slots, moves, tokens. Does not know: why a row is in a step, the row's sequence
-(`scheduling.row_data`), or tensors.
+Nothing else passes between scheduler and runner, so a step can be encoded and computed in another
+process. A runner keeps data between steps by batch slot: block tables, sampling parameters, the
+tokens sampled last. A row has the changes of these data.
 """
 
 from __future__ import annotations
@@ -27,12 +23,12 @@ from storage.move import Move, TokenCopy
 
 
 class RowKind(Enum):
-    """Kinds of work of a row."""
+    """The kinds of a row's work."""
 
     PREFILL = "prefill"  # several tokens of a prompt, or of a restarted sequence
     DECODE = "decode"  # one token, of a prompt or an answer
-    # The last known token, and drafts to compare with samples. If drafts were rejected and the
-    # sequence has a recurrent state, the row begins with the tokens after that state, again.
+    # The last known token, and drafts to compare with samples. After rejected drafts, the row may
+    # begin with tokens to compute again from the recurrent state.
     VERIFY = "verify"
     SCORE = "score"  # tokens of a prompt, each with the log-probability of the next
 
@@ -48,7 +44,7 @@ def kind_of(num_new: int) -> RowKind:
 
 
 class NewRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Sampling parameters of the sequence in a batch slot, sent once."""
+    """The sampling parameters of the sequence in a batch slot, sent once."""
 
     batch_slot: int
     sampling: SamplingParams
@@ -60,63 +56,60 @@ class NewRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Tokens of one sequence, at positions `start` up to `end`, to be computed in this step.
+    """The tokens of one sequence, at positions `start` up to `end`, to compute in this step.
 
     Packed numbers are int32 in this machine's byte order.
     """
 
-    lease_id: int  # lease of the blocks; a preempted sequence gets another lease
+    lease_id: int  # different for each lease of the sequence
     batch_slot: int
     kind: RowKind
     start: int
     end: int  # first position after the row: its context length
-    # True if a token is sampled after the row's last token; in SCORE and VERIFY rows after each
+    # True if a token is sampled after the row's last token. SCORE and VERIFY rows sample after each
     # token, except the first `num_again`.
     samples: bool
     is_pending: bool  # True if the host does not know the row's last token yet
     token_ids: bytes  # one token for each position; a pending token is 0
-    first_block: int  # position of the first of `block_ids`; 0: `block_ids` are all blocks
+    first_block: int  # position of the first of `block_ids`
     block_ids: bytes  # blocks of the batch slot that were not sent before; mostly empty
     new: NewRequest | None = None  # set in the first sampling row of a lease
-    # In a SCORE row, the token after each of its tokens; in a row that samples nothing, the token
-    # after its last token.
+    # The token after each token in a SCORE row. In a row that samples nothing, the token after its
+    # last token.
     next_ids: bytes = b""
-    # Slots of recurrent states: the state at `start` is read from `state_in`, the state at `end` is
-    # written to `state_out`. Slot 0 holds no state: a row from the first token on reads none. Both
-    # are 0 without recurrent layers.
+    # The slots of recurrent states: `state_in` holds the state at `start`, `state_out` gets the
+    # state at `end`. Slot 0 holds no state. Both are 0 without recurrent layers.
     state_in: int = 0
     state_out: int = 0
     embeds: bool = False  # True if the last token's hidden state is reported with the sample
     adapter: int = 0  # slot of the sequence's adapter; 0: no adapter
     adapter_start: int = 0  # position of the sequence's first token that the adapter computes
-    # In a VERIFY row with a state: the position of the written state, and the number of leading
-    # tokens that an earlier row has computed already.
+    # In a VERIFY row with a recurrent state: the position of the written state, and the number of
+    # tokens that are computed again.
     state_end: int = 0
     num_again: int = 0
     candidates: bytes = b""  # tokens whose logits after the last token are reported with the sample
-    # The model's positions of the tokens, if they are not `start` up to `end`, which also count
-    # the keys of modules.
+    # The model's positions of the tokens, if they are not `start` up to `end`.
     positions: bytes = b""
-    # Blocks of its table at which another namespace begins. A drafting head is not given the first
-    # token of such a block as the next token: the keys of the block before are shared with
-    # sequences that go on with another token.
+    # The blocks of the table at which another namespace begins. A drafting head does not get the
+    # first token of such a block as the next token, because other sequences share the keys before.
     borders: bytes = b""
 
     @property
     def num_new(self) -> int:
-        """Number of computed tokens."""
+        """The number of computed tokens."""
         return self.end - self.start
 
     @property
     def num_samples(self) -> int:
-        """Number of sampled tokens."""
+        """The number of sampled tokens."""
         if not self.samples:
             return 0
         return self.num_new - self.num_again if samples_each(self.kind) else 1
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
-    """Work of one step: moves, then copies, then rows: decodes, VERIFY, prompts, SCORE."""
+    """The work of one step: moves, then copies, then rows in the order of their kinds."""
 
     rows: tuple[Row, ...]
     moves: tuple[Move, ...] = ()
@@ -124,7 +117,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens that the step computes."""
+        """The number of tokens that the step computes."""
         single = bisect_left(self.rows, True, key=_is_longer)
         return single + sum(row.num_new for row in self.rows[single:])
 
@@ -135,7 +128,7 @@ def samples_each(kind: RowKind) -> bool:
 
 
 def is_prefill(row: Row) -> bool:
-    """Return whether the row comes after the decodes: a prompt's or restarted sequence's tokens."""
+    """Return whether the row computes a prompt's or restarted sequence's tokens."""
     return row.kind is PREFILL or row.kind is SCORE
 
 
@@ -163,19 +156,19 @@ class Sampled(NamedTuple):
     token_id: int | None
     logprobs: TokenLogprobs | None = None
     is_ruled_out: bool = False  # the constraint allows no token
-    is_left_out: bool = False  # no sample: the row's mask was late
+    is_left_out: bool = False  # no sample, because the row's mask was late
     drafted: tuple[int, ...] = ()  # next tokens, drafted by the model's own head
     embedding: bytes = b""  # float32 hidden state of a row that embeds
     candidates: bytes = b""  # float32 logits of a row's candidates
 
 
-# Mask of a row's allowed tokens: ceil(vocabulary / 32) words; token 0 is the first word's lowest
-# bit.
+# The mask of a row's allowed tokens, in ceil(vocabulary / 32) words. Token 0 is the first word's
+# lowest bit.
 Bitmask = npt.NDArray[np.int32]
 
 
 class Launched(Protocol):
-    """A launched step; the device may still be computing it."""
+    """An interface to a launched step, which the device may still be computing."""
 
     def collect(self) -> list[Sampled]:
         """Wait for the step and return the samples, in row order."""
@@ -183,7 +176,7 @@ class Launched(Protocol):
 
 
 class Forward(Protocol):
-    """A step whose forward pass is launched, and whose sampling waits for masks.
+    """An interface to a step whose forward pass is launched, and whose sampling waits for masks.
 
     No other step is launched before `sample` or `skip` is called.
     """
@@ -191,25 +184,25 @@ class Forward(Protocol):
     def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
         """Launch the sampling of all rows, given a mask for each constrained row that samples.
 
-        The masks are in row order; None if the row's sample is not needed. If this raises, `skip`
-        is called next.
+        The masks are in row order, or None if the row's sample is not needed. If this raises, the
+        caller calls `skip` next.
         """
         ...
 
     def skip(self) -> Launched:
-        """Skip the sampling; the step then has no samples."""
+        """Skip the sampling, which leaves the step without samples."""
         ...
 
 
 class Runner(Protocol):
-    """Runner of steps in order of launch; only the runner holds tensors."""
+    """An interface that runs steps in order of launch. Only the runner holds tensors."""
 
     def launch(self, step: Step) -> Launched:
         """Start computing `step`: its moves, the forward pass, the sampling.
 
-        The step before may still be running; a pending token is the token that it samples for the
-        row's batch slot. A launch that raises has no effect on later steps if their rows send its
-        new blocks and parameters again.
+        The step before may still be running, and its sample for the batch slot is then the pending
+        token. A launch that raises has no effect on later steps if their rows send its new blocks
+        and parameters again.
         """
         ...
 

@@ -1,8 +1,4 @@
-"""The captured step sizes, which are the numbers of tokens without padding.
-
-Knows: numbers of decodes and of other tokens. Does not know: how a step is captured
-(`graphs/steps.py`), the batches of graphs (`graphs/buckets.py`), or rows.
-"""
+"""The captured step sizes, which are numbers of tokens without padding."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ SHARING_NEW_TOKENS = (128, 256, 512)  # new tokens beside decodes that share pre
 
 
 def places_for(decodes: int) -> int:
-    """Return how many decodes the smallest fitting bucket has; `decodes` if no bucket fits."""
+    """Return how many decodes the smallest fitting bucket has, or `decodes` if no bucket fits."""
     return next((count for count in BESIDE if count >= decodes), decodes)
 
 
@@ -28,7 +24,7 @@ def new_tokens(places: int) -> list[int]:
 
 
 def filled(decodes: int, new: int) -> int:
-    """Return the new tokens for which the bucket of `decodes` and `new` has room.
+    """Return the number of new tokens that the bucket of `decodes` and `new` holds.
 
     Return `new` if the step is too large for any bucket.
     """

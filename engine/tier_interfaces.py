@@ -1,4 +1,4 @@
-"""The interfaces of tiers below the device, and the tiers of an engine that has none."""
+"""The interfaces of tiers below the device, and a stand-in for an engine without such tiers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from storage.move import BlockRecord, Completed, Plan
 
 
 class BlockMover(Protocol):
-    """Mover of blocks between tiers while steps are computed."""
+    """An interface that moves blocks between tiers while steps are computed."""
 
     @property
     def pending(self) -> int:
-        """Count moves that were started and that `poll` has not returned."""
+        """Count the started moves that `poll` has not returned."""
         ...
 
     def start(self, plan: Plan) -> None:
-        """Start a plan's moves, after all work launched so far on the device; return at once."""
+        """Start a plan's moves, after all work launched so far on the device, without waiting."""
         ...
 
     def poll(self) -> Completed:
-        """Return the moves that have ended, each once; return at once."""
+        """Return the moves that have ended, each once, without waiting."""
         ...
 
     def close(self) -> None:
@@ -33,7 +33,7 @@ class BlockMover(Protocol):
 
 
 class Disk(Protocol):
-    """Operations on the disk tier other than moves."""
+    """An interface to operations on the disk tier other than moves."""
 
     @property
     def generation(self) -> int:
@@ -42,7 +42,7 @@ class Disk(Protocol):
 
     @property
     def state(self) -> DiskState:
-        """State of the disk: up, coming back, or off for good."""
+        """The state of the disk: up, coming back, or off for good."""
         ...
 
     @property
@@ -51,7 +51,7 @@ class Disk(Protocol):
         ...
 
     def scan(self) -> Iterable[tuple[int, BlockRecord]]:
-        """List every slot with a record, and the record; called at the start."""
+        """List every slot with a record, and the record. Called at the start."""
         ...
 
     def erase_unlisted(self) -> None:
@@ -76,30 +76,30 @@ class Disk(Protocol):
         ...
 
     def done_flushes(self) -> Sequence[str]:
-        """List the flushes that are recorded on disk as done; called at the start."""
+        """List the flushes that are recorded on disk as done. Called at the start."""
         ...
 
 
 class NoTiers:
-    """A block mover for an engine with the device tier alone: plans have no moves."""
+    """A block mover for an engine that has only the device tier, and whose plans have no moves."""
 
     pending = 0
 
     def start(self, plan: Plan) -> None:
-        """Reject any plan: an engine without lower tiers has no moves."""
+        """Reject any plan, because an engine without lower tiers has no moves."""
         raise ValueError(f"no tier for {plan}")
 
     def poll(self) -> Completed:
-        """Return an empty result: no move ever ends."""
+        """Return an empty result, because no move ever ends."""
         return Completed()
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, because there is nothing to close."""
 
 
 @dataclass(frozen=True, slots=True)
 class LowerTiers:
-    """The tiers below the device and their block mover; by default there are none."""
+    """The tiers below the device and their block mover. By default there are no such tiers."""
 
     tiers: Tiers = field(default_factory=Tiers)
     mover: BlockMover = field(default_factory=NoTiers)

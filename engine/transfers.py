@@ -1,8 +1,8 @@
-"""Transfers of small host arrays to the device in one copy, and back, without waiting.
+"""The transfers of small host arrays to the device in one copy, and back, without waiting.
 
-On CUDA the arrays are put into one pinned buffer, which is copied without waiting and sliced on the
-device. The buffer comes from torch's pinned allocator, which does not hand it out again before the
-copy has been made, so two steps in flight never share a buffer. On the CPU nothing is copied.
+On CUDA, the arrays are put into one pinned buffer, which is copied and then sliced on the device.
+Torch's pinned allocator does not hand out the buffer again before the copy has ended. On the CPU
+nothing is copied.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _cut(on_device: Tensor, offset: int, array: HostArray) -> Tensor:
 
 
 class HostCopy:
-    """A copy of a device tensor to the host; later launches may overwrite the tensor."""
+    """A copy of a device tensor to the host. Later launches may overwrite the tensor."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._host = host_buffer(tensor.shape, tensor.dtype, tensor.device)
@@ -74,7 +74,7 @@ class HostCopy:
 
 
 def record_event(device: torch.device) -> torch.cuda.Event | None:
-    """Record an event after all launches on `device`; None on a CPU, where nothing queues."""
+    """Record an event after all launches on `device`, or return None on a CPU."""
     if device.type != "cuda":
         return None
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -1,1 +1,1 @@
-"""Adapters of requests: reading into host memory, copying to the device, waiting."""
+"""The LoRA adapters of requests: reading into host memory, copying to the device, waiting."""

@@ -1,4 +1,4 @@
-"""Reading of adapters' files, one after the other, in a separate thread."""
+"""The reading of adapters' files, one after the other, in a separate thread."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from engine.models.adapters.adapter import Adapter, AdapterShapes, read_adapter
 from engine.models.adapters.adapter_files import read_adapter_files
 from engine.models.adapters.errors import AdapterRefused
 
-HEADER_BYTES = 16 << 20  # largest header of a file of weights
+HEADER_BYTES = 16 << 20  # maximum header of a file of weights
 _NUMBER_BYTES = 4  # bytes of a float32, the widest type
 
 
 class AdapterReader:
-    """Reader of adapters that fit a model, or of a rank's part of each adapter."""
+    """A reader of adapters that fit a model, or of a rank's part of each adapter."""
 
     def __init__(self, folder: Path, fits: AdapterShapes) -> None:
         """Read adapters in `folder`."""
@@ -24,9 +24,10 @@ class AdapterReader:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="adapters")
 
     def read(self, path: str, digest: bytes | None = None) -> Future[Adapter]:
-        """Start to read the adapter at `path`; the future raises AdapterRefused.
+        """Start to read the adapter at `path`.
 
-        With a `digest`, files that have another digest are refused.
+        The future raises AdapterRefused. With a `digest`, files that have another digest are
+        refused.
         """
         return self._thread.submit(self._read, path, digest)
 

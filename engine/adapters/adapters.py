@@ -1,14 +1,11 @@
-"""The adapters of requests: their slots on the device, and the requests that wait.
+"""The LoRA adapters of requests: their slots on the device, and the requests that wait.
 
     accepted --not in host memory: read--> --no slot is free: wait--> in a slot --> may start
 
-A slot belongs to its adapter while a request that uses the adapter is alive; later another adapter
-may take the slot, the least recently given slot first. Requests get slots in order of arrival. For
-PATIENCE_S, a request whose adapter is in a slot may still pass a request that waits for a slot. If
-several flows use adapters, a flow that has slots leaves one slot free, so that another flow's
-adapter gets a slot even while long requests run.
-
-Knows: requests, slots, digests. Does not know: files (`host_adapters`), or tensors.
+A slot belongs to its adapter while a request that uses the adapter is alive. Later another adapter
+may take the slot. Requests get slots in order of arrival. For PATIENCE_S, a request whose adapter
+is in a slot may pass a request that waits. If several flows use adapters, a flow that has slots
+leaves one slot free for other flows.
 """
 
 from __future__ import annotations
@@ -33,11 +30,11 @@ FEW_NAMESPACES = 1024  # beyond this number, namespaces without blocks are forgo
 
 
 class DeviceSlots(Protocol):
-    """Slots of adapters on the device; slot 0 never has an adapter."""
+    """An interface to the adapters' slots on the device. Slot 0 never has an adapter."""
 
     @property
     def num_slots(self) -> int:
-        """Number of slots, slot 0 included."""
+        """The number of slots, including slot 0."""
         ...
 
     def load(self, slot: int, adapter: Adapter) -> None:
@@ -46,13 +43,13 @@ class DeviceSlots(Protocol):
 
 
 class AdapterParts(NamedTuple):
-    """Host memory and device slots of an engine that serves adapters."""
+    """The host memory and device slots of an engine that serves adapters."""
 
     host: HostAdapters
     device: DeviceSlots
 
 
-_Used = defaultdict[bytes, set[str]]  # digests of adapters that requests use: the requests' flows
+_Used = defaultdict[bytes, set[str]]  # by the digest of an adapter: the flows whose requests use it
 
 
 class _Asked(NamedTuple):
@@ -65,7 +62,7 @@ class Adapters:
     """The adapters of one engine's requests. Used by one thread only."""
 
     def __init__(self, parts: AdapterParts | None) -> None:
-        """Serve adapters from `parts`; None: refuse every request with an adapter."""
+        """Serve adapters from `parts`. Without `parts`, refuse every request with an adapter."""
         self._parts = parts
         self._slots = OrderedDict[bytes, int]()  # by digest, the least recently given slot first
         num_slots = 0 if parts is None else parts.device.num_slots
@@ -78,9 +75,9 @@ class Adapters:
         self._most_namespaces = FEW_NAMESPACES
 
     def add(self, sequence: Sequence, present: Container[Namespace]) -> None:
-        """Add an accepted sequence; a sequence that uses an adapter waits for the adapter.
+        """Add an accepted sequence, which waits for its adapter if it uses one.
 
-        `present`: the namespaces that have blocks; other namespaces are forgotten now and then.
+        `present` are the namespaces that have blocks. Other namespaces are forgotten now and then.
         """
         if sequence.adapter is None:
             return
@@ -102,7 +99,7 @@ class Adapters:
             raise AdapterNotServed(NO_ADAPTERS)
 
     def give(self, alive: Collection[Sequence], now: float) -> list[tuple[Sequence, EngineError]]:
-        """Give slots to waiting sequences in `alive`; return sequences with refused adapters."""
+        """Give slots to waiting sequences in `alive`. Return sequences with refused adapters."""
         if self._parts is None or not (self._waiting or self._parts.host.under_way):
             return []
         there = set(alive)
@@ -128,13 +125,11 @@ class Adapters:
         return failed
 
     def _wanted(self, waiting: Iterable[Sequence]) -> set[bytes]:
-        """Return the digests of adapters that requests or clients wait for."""
         read = (one.reading for one in self._asked if one.reading.done())
         asked = {one.result().digest for one in read if one.exception() is None}
         return asked | {one.adapter.digest for one in waiting if one.adapter}
 
     def _may_take(self, flow: str, used: _Used) -> bool:
-        """Return whether a flow may have one more slot, if one is free."""
         assert self._parts is not None
         free = self._parts.device.num_slots - 1 - len(used)
         has_any = any(flow in flows for flows in used.values())
@@ -167,7 +162,7 @@ class Adapters:
         return bool(self._asked)
 
     def ask(self, client: bytes, query: ReadAdapter) -> None:
-        """Start to read an adapter for a client; `answers` yields the answer later."""
+        """Start to read an adapter for a client. `answers` yields the answer later."""
         if self._parts is None:
             reading = Future[Adapter]()
             reading.set_exception(AdapterRefused(NO_ADAPTERS))
@@ -184,7 +179,6 @@ class Adapters:
                 yield one.client, answer
 
     def _answer(self, asked: _Asked) -> AdapterRead | None:
-        """Return the answer to a client; None while other ranks read the adapter."""
         query = asked.query
         try:
             adapter = asked.reading.result()
@@ -202,9 +196,10 @@ class Adapters:
         )
 
     def forget(self, digest: bytes, alive: Collection[Sequence]) -> set[Namespace]:
-        """Forget an adapter; return the namespaces in which requests have used it.
+        """Forget an adapter.
 
-        Requests that use the adapter keep its slot until they end.
+        Return the namespaces in which requests have used it. Requests that use the adapter keep its
+        slot until they end.
         """
         if self._parts is not None:
             self._parts.host.forget(digest)
@@ -215,7 +210,6 @@ class Adapters:
 
 
 def _used(alive: Collection[Sequence]) -> _Used:
-    """Return the digests of adapters in slots that requests use, and the requests' flows."""
     used = defaultdict[bytes, set[str]](set)
     for one in alive:
         if one.adapter and one.adapter_slot:

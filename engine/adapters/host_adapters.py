@@ -1,9 +1,7 @@
-"""Adapters in host memory; the least recently used adapter is forgotten first.
+"""The adapters in host memory, of which the least recently used is forgotten first.
 
-Each of several ranks holds its part of every adapter; an adapter counts as read once all ranks
-hold their parts.
-
-Knows: digests, bytes. Does not know: requests, or which adapters are on the device.
+Each of several ranks holds its part of every adapter. An adapter counts as read once all ranks hold
+their parts.
 """
 
 from __future__ import annotations
@@ -19,12 +17,13 @@ from engine.models.adapters.errors import AdapterRefused
 
 
 class OtherHosts(Protocol):
-    """Host memory of the other ranks."""
+    """An interface to the host memory of the other ranks."""
 
     def hold(self, digest: bytes, path: str) -> bool:
-        """Make all ranks read an adapter, unless already ordered; return whether all ranks hold it.
+        """Make all ranks read an adapter, once.
 
-        Raises AdapterRefused if a rank could not read the adapter, until the adapter is forgotten.
+        Return whether all ranks hold it. Raises AdapterRefused if a rank could not read the
+        adapter, until the adapter is forgotten.
         """
         ...
 
@@ -34,7 +33,7 @@ class OtherHosts(Protocol):
 
 
 class NoOtherHosts:
-    """Stand-in for other ranks where there is only one rank; implements `OtherHosts`."""
+    """A stand-in for other ranks where there is only one rank. Implements `OtherHosts`."""
 
     def hold(self, digest: bytes, path: str) -> bool:
         del digest, path
@@ -45,7 +44,10 @@ class NoOtherHosts:
 
 
 class HostAdapters:
-    """Adapters of one engine in host memory. One owner thread; another thread reads files."""
+    """The adapters of one engine in host memory.
+
+    One owner thread, and another thread reads files.
+    """
 
     def __init__(
         self, reader: AdapterReader, most_bytes: int, others: OtherHosts | None = None
@@ -59,7 +61,7 @@ class HostAdapters:
 
     @property
     def num_bytes(self) -> int:
-        """Number of bytes of all adapters in host memory."""
+        """The number of bytes of all adapters in host memory."""
         return sum(one.num_bytes for one in self._adapters.values())
 
     @property
@@ -68,9 +70,9 @@ class HostAdapters:
         return [*self._reading.values()]
 
     def get(self, digest: bytes, path: str) -> Adapter | None:
-        """Return an adapter; None while it is being read from `path`.
+        """Return an adapter, or None while it is being read from `path`.
 
-        Raises AdapterRefused if the adapter cannot be read; a later call tries again.
+        Raises AdapterRefused if the adapter cannot be read. A later call tries again.
         """
         if digest in self._adapters:
             self._adapters.move_to_end(digest)
@@ -89,18 +91,18 @@ class HostAdapters:
         return adapter
 
     def read(self, path: str) -> Future[Adapter]:
-        """Start to read the adapter at `path`, whatever its digest; the future gets errors."""
+        """Start to read the adapter at `path`, whatever its digest. The future gets errors."""
         return self._reader.read(path)
 
     def take(self, reading: Future[Adapter], path: str) -> Adapter | None:
-        """Return the adapter that `reading` has read; None until all ranks have read it."""
+        """Return the adapter that `reading` has read, or None until all ranks have read it."""
         digest = reading.result().digest
         if digest not in self._adapters:
             self._reading.setdefault(digest, reading)
         return self.get(digest, path)
 
     def forget_unwanted(self, wanted: Collection[bytes]) -> None:
-        """Forget adapters read for requests that are gone; `most_bytes` does not bound these."""
+        """Forget adapters read for requests that are gone, which `most_bytes` does not bound."""
         done = [digest for digest, reading in self._reading.items() if reading.done()]
         for digest in done:
             if digest not in wanted:

@@ -1,12 +1,10 @@
-"""Commands of rank 0 to the other ranks: read an adapter, copy it to a slot, forget it.
+"""The commands of rank 0 to the other ranks: read an adapter, copy it to a slot, forget it.
 
     rank 0     hold --all ranks hold it--> place in a slot, any number of times --> forget
     others       read by a thread, report    copy
 
 Only rank 0 decides which adapters are in host memory and in slots. Commands go through the same
 ring of messages as steps, so slots change between the same two steps on all ranks.
-
-Knows: digests and messages. Does not know: tensors, or which requests use an adapter.
 """
 
 from __future__ import annotations
@@ -32,10 +30,10 @@ class _Held:
 
 @dataclass(slots=True)
 class OtherRanksAdapters:
-    """Host memory of the other ranks; implements `OtherHosts`. Used by one thread only."""
+    """The host memory of the other ranks. Implements `OtherHosts`. Used by one thread only."""
 
     others: OtherRanks
-    _held: dict[bytes, _Held] = field(default_factory=dict)  # held adapters by digest
+    _held: dict[bytes, _Held] = field(default_factory=dict)  # by digest
     _num_told: int = 0
 
     def hold(self, digest: bytes, path: str) -> bool:
@@ -76,7 +74,7 @@ class OtherRanksAdapters:
 
 @dataclass(frozen=True, slots=True)
 class RanksSlots:
-    """The slots of all ranks; implements `DeviceSlots`. `own`: the slots of this rank."""
+    """The adapters' slots of all ranks. Implements `DeviceSlots`. `own` are this rank's slots."""
 
     own: DeviceSlots
     others: OtherRanksAdapters

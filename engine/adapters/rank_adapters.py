@@ -1,7 +1,4 @@
-"""The adapters of a rank other than 0: read, copied and forgotten as rank 0 says.
-
-Knows: numbers of adapters, slots. Does not know: which adapters are used, or for how long.
-"""
+"""The adapters of a rank other than 0: read, copied and forgotten as rank 0 says."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ from engine.ranks.messages import (
 
 
 class RankAdapters:
-    """This rank's parts of adapters. One owner thread; another thread reads files."""
+    """This rank's parts of adapters. One owner thread, and another thread reads files."""
 
     def __init__(self, reader: AdapterReader, slots: DeviceSlots) -> None:
         self._reader = reader
         self._slots = slots
-        self._held: dict[int, Future[Adapter]] = {}  # adapters by number, also those being read
+        self._held: dict[int, Future[Adapter]] = {}  # by number, including adapters being read
         self._unreported: set[int] = set()
 
     @property

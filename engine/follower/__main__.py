@@ -1,4 +1,7 @@
-"""`python -m engine.follower RANK PARENT FD`: one rank, on the socket that it inherits as FD."""
+"""The entry point `python -m engine.follower RANK PARENT FD` of a rank.
+
+FD is the socket that the process inherits.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A process started by rank 0, which dies with rank 0, ignores signals and dumps no core.
-
-The process dies with its parent, even while it is stopped. Rank 0 ends the process; a terminal's
-signals do not.
-"""
+"""A process started by rank 0, which dies with rank 0, ignores signals and dumps no core."""
 
 from __future__ import annotations
 
@@ -17,9 +13,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def tie_to(parent: int, name: str) -> bool:
-    """Make this process end when `parent` ends; return only if `parent` still lives.
+    """Make this process end when `parent` ends, even while it is stopped.
 
-    `name` is for log lines.
+    Return only if `parent` still lives. `name` is for log lines.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:

@@ -1,11 +1,9 @@
-"""The loop of a rank other than 0: execute rank 0's messages in order, and report results.
+"""The loop of a rank other than 0, which executes rank 0's messages and reports results.
 
     steps   step n | copies | step n+1 | ...      each is launched; a GPU is not waited for
     poll    copies that have ended are reported       between messages, as soon as they are seen
 
 The loop ends after `Close`, or once rank 0 is gone. An error ends the process, and so the engine.
-
-Knows: messages. Does not know: why a step has its rows or why blocks move.
 """
 
 from __future__ import annotations
@@ -71,7 +69,7 @@ class RankParts:
 
 
 class Follower:
-    """The loop of one rank other than 0. Used by one thread only."""
+    """The loop of a rank other than 0. Used by one thread only."""
 
     def __init__(self, parts: RankParts, ring: RingReader, channel: Channel) -> None:
         self._parts = parts
@@ -120,7 +118,6 @@ class Follower:
         self._parts.adapters.do(command)
 
     def _end_step(self, command: SampleRows | SkipRows) -> None:
-        """Sample the launched step's rows, or skip sampling; do nothing if no step waits for it."""
         forward, self._forward = self._forward, None
         if forward is not None:
             _ = forward.skip() if isinstance(command, SkipRows) else forward.sample(())
@@ -187,14 +184,12 @@ class Follower:
         self._channel.send(ENCODER.encode(report))
 
     def _wait(self) -> None:
-        """Wait for a message, or for the time when copies may have ended. Raises WireBroken."""
         ring, channel = self._ring.fileno(), self._channel.socket.fileno()
         readable = wait_for_any([ring, channel], self._patience())
         if channel in readable:  # rank 0 sends nothing after the start
             self._channel.receive()
 
     def _patience(self) -> float | None:
-        """Return the seconds to wait; None: until a message comes."""
         adapters = self._parts.adapters
         if self._parts.mover.pending or (adapters is not None and adapters.pending):
             return COPY_WAIT_S

@@ -1,9 +1,7 @@
-"""A rank's process from its first message to its end: load its part, then obey rank 0.
+"""The process of a rank from its first message to its end.
 
 The same code loads a part on rank 0, so all ranks agree on counts and capture their graphs in the
 same order.
-
-Knows: the order of a rank's start. Does not know: how any part of it works.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def serve(channel: Channel) -> int:
-    """Run the rank that the first message describes; return the exit status."""
+    """Run the rank that the first message describes, and return the exit status."""
     content = channel.receive()
     if content is None:
         return EXIT_CANNOT_START
@@ -59,13 +57,12 @@ def serve(channel: Channel) -> int:
 
 
 def _left(error: RankLeft) -> int:
-    """Log that another rank is gone, perhaps rank 0; return the exit status."""
     _log.error("this rank ends: another one is gone (%s)", error)
     return EXIT_BROKEN
 
 
 def opened_rank(start: Start, opened: ExitStack) -> RankParts:
-    """Load a rank's part of the model, open its tiers. Raises ModelError, OSError, RankLeft."""
+    """Load a rank's part of the model, and open its tiers. Raises ModelError, OSError, RankLeft."""
     config, rank = start.config, start.rank
     metadata = read_metadata(config, rank=rank)
     place = Rendezvous(start.rendezvous, rank, config.ranks.num_ranks)

@@ -3,11 +3,8 @@
     /run/ratoon/engine.sock    the file's mode keeps others out
     tcp://gpu1.example:7300    both ends hold one key (`curve`); heartbeats on the port after it
 
-An engine that exchanges blocks with other engines listens for them at a second address, and sends
-that address to gateways.
-
-Knows: both forms, and where the heartbeat and the exchange of an address are. Does not know:
-sockets or keys.
+An engine that exchanges KV blocks with other engines listens at a second address, which it sends to
+gateways.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ class Address:
 
 
 def address(text: str) -> Address:
-    """Parse `text`, a path or `tcp://host:port`, as an address; raises a one-line ValueError."""
+    """Parse `text`, a path or `tcp://host:port`, as an address. Raises a one-line ValueError."""
     if not text.startswith(TCP):
         path = Path(text)
         if not path.name:
@@ -62,8 +59,8 @@ def exchange_at(engine: str) -> str:
 def as_reached(told: str, engine: str) -> str:
     """Return the exchange address `told` by an engine, as clients of address `engine` reach it.
 
-    An engine that listens on all interfaces does not know its host's name: the host of `engine` is
-    used.
+    An engine that listens on all interfaces does not know its host's name, so the host of `engine`
+    is used.
     """
     if not is_tcp(told) or not is_tcp(engine):
         return told
@@ -72,7 +69,7 @@ def as_reached(told: str, engine: str) -> str:
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Split `tcp://host:port`, an IPv6 host in brackets; raises a one-line ValueError."""
+    """Split `tcp://host:port`, an IPv6 host in brackets. Raises a one-line ValueError."""
     parts = urlsplit(text)
     try:
         host, port = parts.hostname, parts.port

@@ -1,4 +1,4 @@
-"""Events of an engine's prefix cache for gateways: its blocks, and their tiers.
+"""The events of an engine's prefix cache for gateways: its KV blocks, and their tiers.
 
     Subscribe ->
              <- CacheEvents 0: Cleared, Added ...       a snapshot, in pieces, and between its
@@ -6,12 +6,9 @@
     EventsTaken 1 ->
              <- CacheEvents 2 ...
 
-A block is named by its key (`prefix_cache.hashing`), which is chained over secret namespaces: a key
-reveals no tenant, and no token is sent. A gateway that does not confirm its events is sent no more
-of them. Once it has confirmed them, or when it subscribes again, it gets a new snapshot.
-
-Knows: field names, types, order. Does not know: which gateways listen
-(`engine.queries.cache_feed`), or what for.
+A block is named by its key (`prefix_cache.hashing`), which is chained over secret namespaces. A key
+reveals no tenant, and no token is sent. A gateway that does not confirm its events gets no more of
+them. Once it has confirmed them, or when it subscribes again, it gets a new snapshot.
 """
 
 from __future__ import annotations
@@ -24,34 +21,34 @@ TierName = Literal["device", "host", "disk"]
 
 
 class Added(msgspec.Struct, frozen=True, array_like=True, tag="added"):
-    """KV blocks added to the tree; `tier` is the fastest tier that has a copy."""
+    """An event: KV blocks were added to the tree. `tier` is the fastest tier with a copy."""
 
     tier: TierName
     keys: bytes  # 16 bytes a block
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, tag="moved"):
-    """KV blocks of the tree whose fastest copy is now in another tier."""
+    """An event: the fastest copy of KV blocks is now in another tier."""
 
     tier: TierName
     keys: bytes
 
 
 class Removed(msgspec.Struct, frozen=True, array_like=True, tag="removed"):
-    """KV blocks removed from the tree."""
+    """An event: KV blocks were removed from the tree."""
 
     keys: bytes
 
 
 class Cleared(msgspec.Struct, frozen=True, array_like=True, tag="cleared"):
-    """Start of a snapshot, or an empty tree: earlier events are void."""
+    """An event that voids earlier events: a snapshot starts, or the tree is empty."""
 
 
 CacheChange = Added | Moved | Removed | Cleared
 
 
 class CacheEvents(msgspec.Struct, frozen=True, kw_only=True, tag="cache_events"):
-    """Changes of the cache in order of time.
+    """The changes of the cache in order of time.
 
     Messages are numbered from 0 on each connection. After a gap in the numbers, only a message that
     begins with `Cleared` may be applied.
@@ -62,10 +59,10 @@ class CacheEvents(msgspec.Struct, frozen=True, kw_only=True, tag="cache_events")
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
-    """Request for a snapshot of the cache, and its later changes. May be repeated."""
+    """A request for a snapshot of the cache, and its later changes. May be repeated."""
 
 
 class EventsTaken(msgspec.Struct, frozen=True, tag="events_taken"):
-    """Confirmation of all `CacheEvents` up to `number`: the engine may send more."""
+    """A confirmation of all `CacheEvents` up to `number`, so the engine may send more."""
 
     number: int

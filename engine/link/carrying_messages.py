@@ -1,9 +1,9 @@
-"""Queries that carry a pinned prefix's KV out of an engine, and into another, in units.
+"""The queries that carry a pinned prefix's KV out of an engine, and into another, in units.
 
     units of a prefix    its blocks, in order | its recurrent state, cut to the size of blocks
 
 A unit has as many bytes as a block. A client repeats `BeginImport` until the import `is_ready`,
-writes the units in any order, and ends the import. Then its blocks are in the cache, and are held
+writes the units in any order, and ends the import. The blocks are then in the cache, and are held
 there for a while until they are pinned.
 """
 
@@ -14,18 +14,18 @@ from engine.link.query import Query, Reply
 
 
 class CarriedReply(Reply, frozen=True, kw_only=True):
-    """Base of the replies; a refusal has a `code`, which is one of `engine.errors`."""
+    """The base of the replies. A refusal has a `code`, which is one of `engine.errors`."""
 
     code: str | None = None
     message: str = ""
 
     def error(self) -> EngineError | None:
-        """Return the error of a refused query; None for a successful one."""
+        """Return the error of a refused query, or None for a successful query."""
         return None if self.code is None else error_from_code(self.code, self.message)
 
 
 class PrefixUnits(CarriedReply, frozen=True, kw_only=True, tag="prefix_units"):
-    """The reply to `ReadPrefix`: the prefix's shape, and the bytes of the units asked for."""
+    """The reply to `ReadPrefix`: the prefix's shape, and the bytes of the requested units."""
 
     unit_bytes: int = 0
     blocks: int = 0
@@ -34,7 +34,9 @@ class PrefixUnits(CarriedReply, frozen=True, kw_only=True, tag="prefix_units"):
 
 
 class ReadPrefix(Query[PrefixUnits], frozen=True, kw_only=True, tag="read_prefix"):
-    """Read `count` units of a pinned prefix, beginning at unit `first`; 0 units: only its shape."""
+    """A query to read `count` units of a pinned prefix, from unit `first`. 0 units return only its
+    shape.
+    """
 
     pin_id: str
     first: int = 0
@@ -42,13 +44,13 @@ class ReadPrefix(Query[PrefixUnits], frozen=True, kw_only=True, tag="read_prefix
 
 
 class ImportState(CarriedReply, frozen=True, kw_only=True, tag="import_state"):
-    """The reply to each query of an import; `is_ready`: the units may be written."""
+    """The reply to each query of an import. `is_ready` tells that the units may be written."""
 
     is_ready: bool = True
 
 
 class BeginImport(Query[ImportState], frozen=True, kw_only=True, tag="begin_import"):
-    """Make room for a prefix, in units of `unit_bytes`. Idempotent."""
+    """A query to make room for a prefix, in units of `unit_bytes`. Idempotent."""
 
     import_id: str
     token_ids: bytes  # int32, little endian; whole blocks
@@ -59,7 +61,7 @@ class BeginImport(Query[ImportState], frozen=True, kw_only=True, tag="begin_impo
 
 
 class WriteImport(Query[ImportState], frozen=True, kw_only=True, tag="write_import"):
-    """Write whole units, the first of which is unit `first`."""
+    """A query to write whole units, the first of which is unit `first`."""
 
     import_id: str
     first: int
@@ -67,7 +69,7 @@ class WriteImport(Query[ImportState], frozen=True, kw_only=True, tag="write_impo
 
 
 class EndImport(Query[ImportState], frozen=True, kw_only=True, tag="end_import"):
-    """Put the blocks in the cache, after all units are written, or drop the import."""
+    """A query to put the written blocks in the cache, or to drop the import."""
 
     import_id: str
     is_kept: bool = True

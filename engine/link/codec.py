@@ -1,8 +1,4 @@
-"""Messages to bytes and back: MessagePack through msgspec, bounded, typed, never pickle.
-
-Knows: how large a frame may be, and which bytes are a message. Does not know: sockets, nor
-whether a message makes sense (`intake.py`).
-"""
+"""The conversion of messages to bytes and back: MessagePack through msgspec, bounded and typed."""
 
 from __future__ import annotations
 
@@ -20,15 +16,15 @@ _Message = TypeVar("_Message")
 
 
 class EncodeError(ValueError):
-    """Message that exceeds the size of a frame."""
+    """An error: a message exceeds the size of a frame."""
 
 
 class DecodeError(ValueError):
-    """Bytes that are not a message: too many, not MessagePack, or of the wrong shape."""
+    """An error: bytes are not a message."""
 
 
 class Codec:
-    """Codec of both directions. Holds msgspec's compiled coders and no other state."""
+    """A codec of both directions. Holds only msgspec's compiled coders."""
 
     def __init__(self, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -37,18 +33,18 @@ class Codec:
         self._from_engine: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
 
     def encode(self, message: ToEngine | FromEngine) -> bytes:
-        """Encode a message as one frame; raises EncodeError for too large a message."""
+        """Encode a message as one frame. Raises EncodeError for too large a message."""
         frame = self._encoder.encode(message)
         if len(frame) > self.max_frame_bytes:
             raise EncodeError(f"a frame of {len(frame)} bytes; {self.max_frame_bytes} are allowed")
         return frame
 
     def decode_to_engine(self, frame: bytes) -> ToEngine:
-        """Decode a gateway's message; raises DecodeError, and nothing else, for any bytes."""
+        """Decode a gateway's message. Raises only DecodeError, for any bytes."""
         return self._decode(self._to_engine, frame)
 
     def decode_from_engine(self, frame: bytes) -> FromEngine:
-        """Decode an engine's message; raises DecodeError, and nothing else, for any bytes."""
+        """Decode an engine's message. Raises only DecodeError, for any bytes."""
         return self._decode(self._from_engine, frame)
 
     def _decode(self, decoder: msgspec.msgpack.Decoder[_Message], frame: bytes) -> _Message:
@@ -57,12 +53,12 @@ class Codec:
         try:
             return decoder.decode(frame)
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-            # msgspec's error may quote the frame, and a frame contains a prompt.
+            # msgspec's error may quote the frame, which contains a prompt.
             raise DecodeError(f"not a message: {type(error).__name__}") from None
 
 
 def unpack_token_ids(data: bytes) -> npt.NDArray[np.int32]:
-    """Unpack token ids into a new array; raises DecodeError on a cut-off id."""
+    """Unpack token ids into a new array. Raises DecodeError on a cut-off id."""
     if len(data) % 4:
         raise DecodeError(f"{len(data)} bytes are no whole number of token ids")
     return np.frombuffer(data, dtype="<i4").astype(np.int32)

@@ -1,8 +1,7 @@
-"""Reports of the blocks that a flush of one flow has erased in an engine.
+"""The reports of the KV blocks that a flush of one flow has erased in an engine.
 
-A flush is over once no copy of the flow's blocks is under way, the flow's records on disk are
-unreadable and none of its sequences runs. Until then the gateway sends the same flush again to get
-a new report.
+A flush is over once the flow's records on disk are unreadable, and no copy or sequence of the flow
+runs. Until then the gateway sends the same flush again to get a new report.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ DiskErasure = Literal["none", "under way", "records erased", "key destroyed"]
 
 
 class TierErasure(msgspec.Struct, frozen=True, kw_only=True):
-    """The copies that were erased from one tier. `num_bytes`: their size on all ranks."""
+    """The copies that were erased from one tier. `num_bytes` is their size on all ranks."""
 
-    tier: str  # name of the tier: device, host or disk
+    tier: str  # device, host or disk
     blocks: int
     states: int = 0  # number of recurrent states
     num_bytes: int = 0
@@ -26,7 +25,7 @@ class TierErasure(msgspec.Struct, frozen=True, kw_only=True):
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a flow's flush in one engine.
 
-    Memory of the device and the host is freed, not cleared: later blocks overwrite it.
+    Memory of the device and the host is freed, not cleared. Later blocks overwrite it.
     """
 
     tiers: tuple[TierErasure, ...] | None  # None: erased before this engine's start

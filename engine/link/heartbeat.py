@@ -1,14 +1,13 @@
-"""The heartbeat of an engine: is its process alive, and does its step loop turn?
+"""The heartbeat of an engine, which shows whether its process lives and its step loop turns.
 
-A thread of the engine publishes how many turns its step loop has made, whatever a step takes:
+A thread of the engine publishes how many turns its step loop has made:
 
     engine     41     42     42     42     42           (stopped)
     gateway    ok     ok     a long step ............   missed, missed, ...
 
-No heartbeat: the process is stopped, swapped out or starved. Heartbeats with the same count: the
-loop is in a long step, or hangs. The listener decides what follows (`connection`). A container's
-health check listens too: `python -m engine.link.heartbeat ADDRESS [SECONDS [KEY_FILE]]` exits with
-status 0 if the engine is alive.
+Without heartbeats, the process is stopped, swapped out or starved. Heartbeats with the same count
+mean that the loop is in a long step, or hangs. A container's health check listens too: `python -m
+engine.link.heartbeat ADDRESS [SECONDS [KEY_FILE]]` exits with status 0 if the engine is alive.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from engine.link.address import address
 from engine.link.tcp.curve import LinkKey, Socket, connect_with, read_link_key
 
 HEARTBEAT_S = 0.5
-PATIENCE_S = 5.0  # longest health check, in seconds
+PATIENCE_S = 5.0  # maximum seconds of a health check
 MISSED = 4  # missed heartbeats in a row that mean a stopped process: less than 3 s
 _COUNT_BYTES = 8
 
 
 class Heartbeat:
-    """Engine's end: a thread that publishes. Closed by its opener."""
+    """The engine's end: a thread that publishes. Its opener closes it."""
 
     def __init__(
         self, socket: Socket, turns: Callable[[], int], *, every_s: float = HEARTBEAT_S
@@ -40,7 +39,7 @@ class Heartbeat:
         """Publish the number of `turns` of the step loop on `socket`, a bound PUB."""
         self._socket = socket
         self._every_s = every_s
-        self._turns = turns  # count of turns; called on the thread
+        self._turns = turns  # called on the thread
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine-heartbeat", daemon=True)
         self._thread.start()
@@ -62,12 +61,15 @@ class Heartbeat:
 
 
 class HeartbeatListener:
-    """Gateway's end. Counts looks, not seconds: a pause of the gateway counts as one look."""
+    """The gateway's end.
+
+    It counts looks, not seconds, so a pause of the gateway counts as one look.
+    """
 
     def __init__(
         self, context: zmq.Context[Socket], engine: str, key: LinkKey | None = None
     ) -> None:
-        """Listen to the heartbeat of `engine`, an address; `key` is required over TCP."""
+        """Listen to the heartbeat of `engine`, an address. `key` is required over TCP."""
         self.missed = 0  # successive looks without a heartbeat
         self.stuck = 0  # successive looks without a turn of the step loop
         self.turns: int | None = None  # last known turns of the step loop
@@ -90,7 +92,7 @@ class HeartbeatListener:
                 self.stuck = 0
 
     def begin(self) -> None:
-        """Start counting: the step loop did not run during earlier heartbeats."""
+        """Start counting. The step loop did not run during earlier heartbeats."""
         self.missed = self.stuck = 0
 
     def close(self) -> None:
@@ -99,7 +101,7 @@ class HeartbeatListener:
 
 
 def is_alive(engine: str, patience_s: float = PATIENCE_S, key: LinkKey | None = None) -> bool:
-    """Return whether the step loop turns within `patience_s` seconds; false while a model loads."""
+    """Return whether the step loop turns within `patience_s` seconds. False while a model loads."""
     give_up = time.monotonic() + patience_s
     with (
         zmq.Context[Socket]() as context,

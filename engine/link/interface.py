@@ -21,7 +21,7 @@ ReplicaState = Literal["ready", "stalled", "draining", "absent", "handshake_fail
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHealth:
-    """Health of one of several engines. `why`: why it takes no requests; "" if it does."""
+    """The health of one of several engines. `why` tells why it takes no requests, if so."""
 
     state: ReplicaState
     why: str
@@ -32,7 +32,7 @@ class ReplicaHealth:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """Event that voids all earlier events of a request: the stream continues with a new answer.
+    """An event that voids a request's earlier events, since the stream continues with a new answer.
 
     A reader that has shown any of the earlier events raises `error`, which ended the earlier
     answer.
@@ -42,23 +42,23 @@ class Restarted:
 
 
 class Engine(Protocol):
-    """Interface of an engine, implemented by `EngineClient`, by several clients together
-    (`gateway.replicas`), and by `tests/doubles/engine/fake_engine.py`.
+    """An interface to an engine, implemented by `EngineClient` and by several clients together
+    (`gateway.replicas`).
     """
 
     @property
     def welcome(self) -> Welcome | None:
-        """Description of the connected engine; None if no engine is connected."""
+        """The description of the connected engine, or None if no engine is connected."""
         ...
 
     @property
     def is_stalled(self) -> bool:
-        """True if the connected engine's process is stopped: it may resume, or be given up."""
+        """True if the connected engine's process is stopped. It may resume, or be given up."""
         ...
 
     @property
     def handshake_error(self) -> str | None:
-        """Handshake error at the engine's address, in a line; None: no error.
+        """The handshake error at the engine's address, in a line, or None.
 
         With several engines, `replicas` has their errors.
         """
@@ -66,24 +66,26 @@ class Engine(Protocol):
 
     @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
-        """The engines behind this interface, by name; empty for a single engine."""
+        """The engines behind this interface, by name. Empty for a single engine."""
         ...
 
     @property
     def router_answers(self) -> bool | None:
-        """True if the process that routes among several engines answers; None: no such process."""
+        """True if the process that routes among several engines answers, None without such a
+        process.
+        """
         ...
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
-        """Yield `Tokens` as they come, then one `Finished`; with several engines, also `Restarted`.
+        """Yield `Tokens` as they come, then one `Finished`.
 
-        Raises a subclass of `EngineError` when the request fails. Closing the generator early
-        cancels the request in the engine, and waits until the engine has ended the request or is
-        gone, even if the closing task is cancelled. `on_end` is called when the engine ends the
-        request, for any reason; this is before the generator is closed, or later if the engine
-        stalls. `on_end` is not called if the engine dies first.
+        Several engines may also yield `Restarted`. Raises a subclass of `EngineError` when the
+        request fails. Closing the generator early cancels the request in the engine. It waits until
+        the engine has ended the request or is gone, even if the closing task is cancelled. `on_end`
+        is called when the engine ends the request, for any reason. It is not called if the engine
+        dies first.
         """
         ...
 
@@ -95,16 +97,17 @@ class Engine(Protocol):
         ...
 
     async def ask(self, query: Query[R], within_s: float | None = ANSWER_S) -> R:
-        """Return the reply to a query within `within_s` seconds; None: unlimited.
+        """Return the reply to a query within `within_s` seconds, or without limit.
 
-        Raises EngineUnavailable if no engine is connected or the reply takes longer, and the
+        Raises EngineUnavailable if no engine is connected or the reply takes longer. Raises the
         engine's error if it refuses the query (`Reply.error`).
         """
         ...
 
     def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
-        """Do all recorded flushes that are not done: id to flow, or to None for everything.
+        """Do all recorded flushes that are not done, without waiting.
 
-        Returns at once. A connected engine does the flushes before all later requests and queries.
+        The flushes map an id to a flow, or to None for everything. A connected engine does them
+        before all later requests and queries.
         """
         ...

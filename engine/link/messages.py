@@ -1,12 +1,9 @@
-"""Messages on the link between gateway and engine.
+"""The messages on the link between gateway and engine.
 
 A gateway sends `Hello`, `RecordedFlushes`, `Partition`, `Generate`, `Cancel` and queries. An engine
-sends one `Welcome` per `Hello`, one `StepReply` per step and gateway, one reply per query
-(`query_messages.py`), and `CacheEvents` to gateways that subscribe (`cache_events.py`). Every
-`Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`, also when
-it was cancelled.
-
-Knows: field names, types, units. Does not know: sockets, or how bytes are bounded (`codec.py`).
+sends one `Welcome` per `Hello`, one `StepReply` per step and gateway, and one reply per query
+(`query_messages.py`). It sends `CacheEvents` to gateways that subscribe (`cache_events.py`). Every
+`Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`.
 """
 
 from __future__ import annotations
@@ -28,8 +25,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 FinishReason = Literal["stop", "length", "cancelled"]
-# `lark` is llguidance's own dialect, with a lexer; `lark_text` is matched against the answer's
-# text, and `lark_string` has its texts as JSON strings; `clients_lark` is `lark` or `lark_text`.
+# The kinds of grammars. `lark` is llguidance's own dialect, with a lexer. `lark_text` is matched
+# against the answer's text. `lark_string` has its texts as JSON strings. `clients_lark` is `lark`
+# or `lark_text`.
 GrammarKind = Literal[
     "json_schema", "regex", "lark", "gbnf", "lark_text", "lark_string", "clients_lark"
 ]
@@ -40,17 +38,16 @@ Priority = Literal["interactive", "batch"]  # batch waits for interactive, withi
 
 def pack_token_ids(token_ids: npt.ArrayLike) -> bytes:
     """Pack token ids for the link: int32, little endian."""
-    # Imported here: commands need this file, but send no tokens, and numpy takes 0.1 s to load.
+    # Commands need this file but send no tokens, and numpy takes 0.1 s to load.
     import numpy as np
 
     return np.asarray(token_ids, dtype="<i4").tobytes()
 
 
 class LogitBias(msgspec.Struct, frozen=True, array_like=True):
-    """Biases of the logits of some tokens, packed: ids and values little endian.
+    """The biases of the logits of some tokens, packed: ids and values little endian.
 
-    Packed, since each choice of a request may have some thousand biases, and only the device reads
-    them one by one.
+    A request may have some thousand biases, and only the device reads them one by one.
     """
 
     token_ids: bytes = b""  # token ids, int32, each once
@@ -61,17 +58,18 @@ class LogitBias(msgspec.Struct, frozen=True, array_like=True):
 
 
 def pack_logit_bias(bias: Mapping[int, float]) -> LogitBias:
-    """Pack biases by token id; the ids fit into int32, and the values into float32."""
+    """Pack biases by token id. The ids fit into int32, and the values into float32."""
     import numpy as np
 
     return LogitBias(pack_token_ids(list(bias)), np.array(list(bias.values()), "<f4").tobytes())
 
 
 class Grammar(msgspec.Struct, frozen=True, array_like=True):
-    """Grammar of an answer. The engine compiles it; a tenant's grammar is never shared.
+    """A grammar of an answer, which the engine compiles and never shares between tenants. "Any JSON
+    object" is the JSON schema `{"type": "object"}`.
 
-    "Any JSON object" is the schema `{"type": "object"}`; a choice of texts is a regex or a Lark
-    rule; tool calls among text are Lark, with `%json {...}` for the schemas of their arguments.
+    A choice of texts is a regex or a Lark rule. Tool calls among text are Lark, with `%json {...}`
+    for the JSON schemas of their arguments.
     """
 
     kind: GrammarKind
@@ -79,7 +77,7 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """Sampling parameters, validated at admission and never checked again."""
+    """The sampling parameters, validated at admission and never checked again."""
 
     max_tokens: int  # 0: the prompt is computed into the cache, without sampled tokens
     min_tokens: int = 0
@@ -100,26 +98,27 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """First message of a gateway on every (re)connection."""
+    """The first message of a gateway on every (re)connection."""
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
     """The first tokens of a prompt, to be retained in the cache."""
 
-    num_tokens: int  # number of tokens; only their whole blocks are retained
+    num_tokens: int  # only their whole blocks are retained
     seconds: float  # seconds of retention after each use
 
 
 class FetchSource(msgspec.Struct, frozen=True, array_like=True):
     """Another engine of this fingerprint that has the beginning of a prompt, or computes it now.
 
-    A hint: blocks that do not come from there are computed. A wrong hint costs a bounded wait.
+    It is a hint. Blocks that do not come from there are computed. A wrong hint costs a bounded
+    wait.
     """
 
     address: str  # address of the other engine's exchange (`Welcome.exchange_address`)
     num_tokens: int  # leading tokens of the prompt that the other engine probably has
-    # A request of the other engine that computes this prompt: new blocks are sent until its prompt
-    # is computed. None: only present blocks are sent.
+    # The other engine's request that computes this prompt, whose new blocks are sent too. None:
+    # only present blocks are sent.
     request_id: str | None = None
     only: bool = False  # missing blocks are not computed: the request ends without a token
 
@@ -129,19 +128,17 @@ class AdapterUse(msgspec.Struct, frozen=True, array_like=True):
 
     digest: bytes  # 32 bytes, of the adapter's weights, rank and scale
     path: str  # the adapter's folder, below the engine's folder of adapters
-    # the first position that the adapter computes; the model alone computes earlier positions
+    # The first position that the adapter computes. The model alone computes earlier positions.
     start: int = 0
 
 
 class PromptModule(msgspec.Struct, frozen=True, array_like=True):
-    """A prompt module whose KV is computed without the prompts that name it, and read by them all.
+    """A prompt module, whose KV is computed once and read by all prompts that name it.
 
     A module attends to itself, and perhaps to its head, the first module of the request. Such a
-    module begins with the last tokens of the head, which do not fill a block and are copied.
-
-    A prompt's own tokens attend to the tokens of its modules. Whole blocks of a module are read in
-    place. Tokens before and after these are copied: a prompt begins with such tokens of all its
-    modules, in their order.
+    module begins with copies of the head's last tokens, which do not fill a block. A prompt's own
+    tokens attend to the tokens of its modules. Whole blocks of a module are read in place. Its
+    other tokens are copied to the beginning of the prompt.
     """
 
     token_ids: bytes  # int32, little endian; padded to whole blocks; nothing attends to padding
@@ -153,7 +150,7 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def own_tokens(self) -> int:
-        """Number of the module's tokens, without padding and without the head's tokens."""
+        """The number of the module's tokens, without padding and without the head's tokens."""
         return self.num_tokens - (self.head_tokens or 0)
 
     @property
@@ -163,7 +160,7 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def whole(self) -> range:
-        """The module's tokens that are read in place; they fill whole blocks."""
+        """The module's tokens that are read in place, which fill whole blocks."""
         size = len(self.token_ids) // _ID_BYTES // (len(self.block_keys) // _KEY_BYTES)
         start = min(-(-(self.head_tokens or 0) // size) * size, self.num_tokens)
         return range(start, max(self.num_tokens // size * size, start))
@@ -176,50 +173,51 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
-    """One sequence to continue. A request of `n` choices is `n` messages with the same prompt."""
+    """A request to continue one sequence.
+
+    A client's request of `n` choices is `n` messages with the same prompt.
+    """
 
     request_id: str
     token_ids: bytes  # int32, little endian
     namespaces: tuple[tuple[int, bytes], ...]  # spans of a NamespacePath
     block_keys: bytes  # 16 bytes for every whole block of the prompt
-    flow: str  # unit of fairness; opaque to the engine
+    flow: str  # unit of fairness, opaque to the engine
     weight: float = 1.0
     priority: Priority = "interactive"
     sampling: SamplingParams
     use_cache: bool = True  # False: no reads from the cache, no writes to it
     loads: Loads = "auto"
-    # The flow's floor and ceiling as shares of each tier, 0 to 1; blocks between floor
-    # and ceiling are divided by weight. None: no floor and no ceiling. Of no effect where tiers are
-    # partitioned.
+    # The flow's floor and ceiling as shares of each tier, 0 to 1. Flows share blocks between floor
+    # and ceiling by weight. No effect where tiers are partitioned.
     cache_quota: tuple[float, float] | None = None
-    # Label of the blocks that the request writes into the last of its namespaces. The first request
-    # that hits these blocks receives the label (`WrittenAndRead`). Opaque to the engine; "": no
-    # label.
+    # A label of the blocks that the request writes into the last of its namespaces. The first
+    # request that hits these blocks receives the label (`WrittenAndRead`). "": no label.
     writer: str = ""
-    marks: tuple[Mark, ...] = ()  # marks in order of their tokens
+    marks: tuple[Mark, ...] = ()  # in order of their tokens
     question: int = 0  # tokens before the user's last message (`Welcome.has_states`); 0: unknown
     source: FetchSource | None = None  # engine to fetch uncached blocks from
     is_counted: bool = True  # whether the prompt counts as looked up: one engine counts it
-    # whether drafts of several tokens may be verified in a step; the answer is the same
+    # Whether drafts may be verified, which does not change the answer.
     drafts: bool = True
-    # With `embeds` or `candidates` `max_tokens` is 0, and the end reports for the last token:
-    embeds: bool = False  # the hidden state
+    # With `embeds` or `candidates`, `max_tokens` is 0, and the end reports on the last token.
+    embeds: bool = False  # report the hidden state
     candidates: bytes = b""  # int32, little endian: tokens whose logits are reported
     prediction: bytes = b""  # int32, little endian: tokens of an expected answer, to draft from
     adapter: AdapterUse | None = None  # None: the model alone
     modules: tuple[PromptModule, ...] = ()  # modules before the tokens (`Welcome.has_modules`)
     positions: bytes = b""  # int32, little endian, of each token; empty: 0, 1, 2, ...
-    target_itl_s: float = 0.0  # target of token gaps in seconds; 0: the engine's target
+    target_itl_s: float = 0.0  # target for gaps between tokens in seconds; 0: the engine's target
 
     @property
     def prompt_tokens(self) -> int:
-        """Number of the prompt's tokens, including tokens of its modules."""
+        """The number of the prompt's tokens, including tokens of its modules."""
         before = sum(len(one.whole) for one in self.modules)
         return before + len(self.token_ids) // _ID_BYTES
 
 
 class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
-    """Quota of a flow in each tier, as shares of the tier, its weight, and its longest request."""
+    """The quota of a flow in each tier: shares of the tier, weight, and maximum request."""
 
     floor: Annotated[float, Meta(ge=0, le=1)] = 0.0
     ceiling: Annotated[float, Meta(ge=0, le=1)] = 1.0
@@ -228,11 +226,11 @@ class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):
-    """Request to divide each tier of the cache among these flows by fair shares.
+    """An order to divide each tier of the cache among these flows by fair shares.
 
-    Replaces the partition sent before. Without any flow, flows share all tiers
-    (`Generate.cache_quota`); else a flow that is not named has no part. Not answered; may be
-    repeated.
+    It replaces the partition sent before. Without any flow, flows share all tiers
+    (`Generate.cache_quota`). Otherwise a flow that is not named has no part. Not answered, and may
+    be repeated.
     """
 
     flows: dict[str, FlowQuota]
@@ -242,14 +240,17 @@ class RecordedFlushes(msgspec.Struct, frozen=True, kw_only=True, tag="flushes"):
     """All flushes ever recorded: flush id to flow, or to None for a flush of everything.
 
     The engine does the flushes that its cache and disk have not done yet. A gateway sends this
-    message first after the welcome, and later with new flushes. Not answered; may be repeated.
+    message first after the welcome, and later with new flushes. Not answered, and may be repeated.
     """
 
     flushes: dict[str, str | None]
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """Cancel a request: its client left, or a stop string came. Reply: `Finished("cancelled")`."""
+    """An order to cancel a request: its client left, or a stop string came.
+
+    The reply is `Finished("cancelled")`.
+    """
 
     request_id: str
 
@@ -260,7 +261,7 @@ ToEngine = (
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
-    """Description of the engine. `engine_id` is new for every start of the process."""
+    """The description of the engine. `engine_id` is new for every start of the process."""
 
     engine_id: str
     fingerprint: bytes
@@ -277,13 +278,13 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     has_states: bool = False  # recurrent layers: a prompt's hit ends at a kept state
     hidden_size: int = 0  # number of values of an embedding
     has_head: bool = True  # False: prompts are only embedded, since tokens have no logits
-    has_modules: bool = False  # every layer attends to all keys: prompts may be made of modules
+    has_modules: bool = False  # prompts may consist of prompt modules
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
-    """Natural-log probabilities at one position, before temperature and penalties.
+    """The natural-log probabilities at one position, before temperature and penalties.
 
-    The most likely tokens are packed: the engine's thread copies the device's bytes.
+    The most likely tokens are packed, because the engine's thread copies the device's bytes.
     """
 
     chosen: float
@@ -293,13 +294,13 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def top(self) -> tuple[tuple[int, float], ...]:
-        """(token id, logprob), most likely first; unpacked at each call."""
+        """The pairs (token id, logprob), most likely first, unpacked at each call."""
         count = len(self.top_ids) // 4
         ids = struct.unpack(f"<{count}i", self.top_ids)
         return tuple(zip(ids, struct.unpack(f"<{count}f", self.top_values), strict=True))
 
 
-# Drafted and accepted tokens of a request by source (`engine.drafting.draft.DraftSource`).
+# The drafted and accepted tokens of a request by source.
 DraftCounts = dict[str, tuple[int, int]]
 
 # For each token of a prompt except the first.
@@ -307,47 +308,46 @@ PromptLogprobs = tuple[TokenLogprobs, ...] | None
 
 
 class Timing(msgspec.Struct, frozen=True, array_like=True):
-    """Parts of a sequence's time before its first token. Seconds, one after the other."""
+    """The parts of a sequence's time before its first token, in seconds, one after the other."""
 
-    queue: float  # seconds of waiting for the sequence's turn
-    match: float  # seconds of matching the prefix with the cache, and leasing blocks
-    load: float  # seconds of waiting for blocks from slower tiers; 0 without such blocks
-    prefill: float  # seconds from the load's end until the first token's step was settled
-    fetch: float = 0.0  # seconds of waiting for another engine's blocks, after the load
-    # Time of the first token by the engine's clock, for differences only: a gateway may read the
-    # event late. None: unknown.
+    queue: float  # waiting for the sequence's turn
+    match: float  # matching the prefix with the cache, and leasing blocks
+    load: float  # waiting for blocks from slower tiers
+    prefill: float  # from the load's end until the first token's step was settled
+    fetch: float = 0.0  # waiting for another engine's blocks, after the load
+    # The time of the first token by the engine's clock, for differences only. A gateway may read
+    # the event late. None: unknown.
     at: float | None = None
 
 
 class Reused(msgspec.Struct, frozen=True, array_like=True):
-    """Tokens of a prompt that came from the cache, and tokens retained by its marks."""
+    """The tokens of a prompt that came from the cache, and tokens retained by its marks."""
 
     tiers: TierTokens = TierTokens()
-    # Predicted seconds to compute these tokens, by the rates so far; None: no prediction.
+    # The predicted seconds to compute these tokens, or None without a prediction.
     saved_seconds: float | None = None
-    # For each mark, the tokens after the previous mark that the request computed and put in the
-    # cache.
+    # For each mark, the new tokens after the previous mark that the request put in the cache.
     written: tuple[int, ...] = ()
     fetched: int = 0  # tokens that another engine sent, not included in `tiers`
-    # Tokens with cached blocks, if more than were reused because no recurrent state is kept at
-    # their end; else 0.
+    # The tokens with cached blocks, if more than were reused, else 0. No recurrent state is kept at
+    # their end.
     matched: int = 0
-    # Lower tier from which the recurrent state was loaded, if no reused tokens came from that tier.
+    # The lower tier from which only the recurrent state was loaded, without tokens.
     state_tier: StateTier | None = None
 
     @property
     def tokens(self) -> int:
-        """Number of tokens that were not computed."""
+        """The number of tokens that were not computed."""
         return self.tiers.total + self.fetched
 
     @property
     def by_tier(self) -> TierTokens:
-        """All tokens that were not computed; fetched tokens count for the device."""
+        """All tokens that were not computed. Fetched tokens count for the device."""
         return self.tiers + TierTokens(self.fetched)
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
-    """Tokens that a step appended to a sequence."""
+    """The tokens that a step appended to a sequence."""
 
     request_id: str
     token_ids: tuple[int, ...]
@@ -358,7 +358,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
 
 
 class WrittenAndRead(msgspec.Struct, frozen=True, array_like=True):
-    """The tokens that a request wrote to the cache, and those that it was the first to read.
+    """The labelled tokens that a request wrote to the cache, and that it was the first to read.
 
     Only tokens written under a label (`Generate.writer`) are counted, in whole blocks.
     """
@@ -368,7 +368,7 @@ class WrittenAndRead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
-    """End of a sequence, or its cancellation."""
+    """The end of a sequence, or its cancellation."""
 
     request_id: str
     reason: FinishReason
@@ -382,19 +382,20 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     cache: WrittenAndRead = WrittenAndRead()
     prompt_logprobs: PromptLogprobs = None  # set here if no Tokens came before
     drafts: DraftCounts = {}
-    # float32, little endian: the last prompt token's hidden state after the final norm, if asked.
+    # The last prompt token's hidden state after the final norm, if requested (float32, little
+    # endian).
     embedding: bytes = b""
     candidates: bytes = b""  # float32, little endian: the candidates' logits after the prompt
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """Failure of a sequence that could not be served; `code` is one of `engine.errors`."""
+    """The failure of a sequence. `code` is one of `engine.errors`."""
 
     request_id: str
     code: str
     message: str
     retry_after_s: float | None = None
-    reused: Reused | None = None  # None: not begun. This and later fields as in `Finished`
+    reused: Reused | None = None  # None: not begun; this and later fields as in `Finished`
     computed_tokens: int = 0
     completion_tokens: int = 0
     cache: WrittenAndRead = WrittenAndRead()

@@ -1,10 +1,8 @@
-"""Messages in pieces, so that unauthenticated peers can fill little of a server's memory.
+"""The division of messages, so unauthenticated peers can fill little of a server's memory.
 
-ZMQ reads a whole frame of every connection into memory before it checks that the sender holds the
-key. So a server takes only small frames, and a longer message is sent in several frames, which ZMQ
-delivers all together or not at all.
-
-Knows: sizes. Does not know: what a message says, or how long a message may be (`codec`).
+ZMQ reads a whole frame into memory before it checks that the sender holds the key. A server
+therefore takes only small frames. A longer message is sent in several frames, which ZMQ delivers
+together or not at all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Base classes of all queries and replies: a query's type determines its reply's type.
-
-Knows: ids, and which reply answers which query. Does not know: the queries themselves
-(`query_messages`, `view_messages`), or which tasks wait for replies (`queries`).
-"""
+"""The base classes of all queries and replies. A query's type determines its reply's type."""
 
 from __future__ import annotations
 
@@ -14,12 +10,12 @@ from engine.errors import EngineError
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of an engine's replies: one reply per query, by its id."""
+    """The base of an engine's replies, one reply per query, by its id."""
 
     query_id: str
 
     def error(self) -> EngineError | None:
-        """Return the error of a refused query; None for a successful reply."""
+        """Return the error of a refused query, or None for a successful reply."""
         return None
 
 
@@ -27,9 +23,9 @@ R = TypeVar("R", bound=Reply)
 
 
 class Query(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
-    """Base of a gateway's queries to an engine. `R` is the type of the reply."""
+    """The base of a gateway's queries to an engine. `R` is the type of the reply."""
 
-    query_id: str = ""  # id set by the client that sends the query
+    query_id: str = ""  # set by the client that sends the query
 
 
 def reply_type(kind: type[Query[R]]) -> type[R]:

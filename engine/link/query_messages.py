@@ -1,4 +1,4 @@
-"""Queries about the cache and the counters, and their replies."""
+"""The queries about the cache and the counters, and their replies."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from engine.link.query import Query, Reply
 from engine.link.stats_messages import EngineStats, StateTier, TierTokens
 from engine.link.view_messages import ViewQuery, ViewReply
 
-UNRECORDED = ""  # the id of a flush that is never repeated
+UNRECORDED = ""  # id of a flush that is never repeated
 
 
 class Flushed(Reply, frozen=True, kw_only=True, tag="flushed"):
-    """Number of blocks that a flush dropped; leased blocks are freed when their sequence ends."""
+    """The number of blocks that a flush dropped.
+
+    Leased blocks are freed when their sequence ends.
+    """
 
     blocks: int
     erasure: Erasure | None = None  # set for a recorded flush of a flow
-    replicas: dict[str, Erasure] = msgspec.field(default_factory=dict)  # several engines', by name
+    replicas: dict[str, Erasure] = msgspec.field(default_factory=dict)  # by engine
 
 
 class Flush(Query[Flushed], frozen=True, kw_only=True, tag="flush"):
-    """Drop cached prefixes: of one flow, of namespaces, or all when both are None.
+    """A query to drop cached prefixes: of one flow, of namespaces, or all when both are None.
 
-    `namespace`: a namespace, or the first bytes of several.
-
-    The flush of a flow is permanent: its records on disk become unreadable, and its running
-    requests are served to their end but leave nothing in the cache. The compiled grammars of the
-    flow, or of all flows, are dropped too.
+    `namespace` is a namespace, or the first bytes of several. The flush of a flow is permanent. Its
+    records on disk become unreadable. Its running requests are served to their end but leave
+    nothing in the cache. Compiled grammars are dropped too.
     """
 
     flow: str | None = None
@@ -46,16 +47,16 @@ class Pinned(Reply, frozen=True, kw_only=True, tag="pinned"):
     retry_after_s: float | None = None
 
     def error(self) -> EngineError | None:
-        """Return the error of a refused pin; None where the prefix is pinned."""
+        """Return the error of a refused pin, or None if the prefix is pinned."""
         if self.code is None:
             return None
         return error_from_code(self.code, self.message, self.retry_after_s)
 
 
 class Pin(Query[Pinned], frozen=True, kw_only=True, tag="pin"):
-    """Keep a prefix on the device for good, computing it first if it is not cached.
+    """A query to keep a prefix on the device for good, computing it first if it is not cached.
 
-    Idempotent: a repeated pin, also from another gateway, changes nothing and is answered.
+    Idempotent: a repeated pin changes nothing and is answered.
     """
 
     pin_id: str  # id of the pin: equal ids mean equal prefixes
@@ -65,13 +66,13 @@ class Pin(Query[Pinned], frozen=True, kw_only=True, tag="pin"):
 
 
 class Unpinned(Reply, frozen=True, kw_only=True, tag="unpinned"):
-    """The reply to `Unpin`: the number of unpinned blocks; 0 if there was no such pin."""
+    """The reply to `Unpin`: the number of unpinned blocks, or 0 if there was no such pin."""
 
     blocks: int
 
 
 class Unpin(Query[Unpinned], frozen=True, kw_only=True, tag="unpin"):
-    """Unpin a prefix: from now on its blocks may be evicted like any other blocks."""
+    """A query to unpin a prefix, whose blocks may then be evicted like any other blocks."""
 
     pin_id: str
 
@@ -82,17 +83,17 @@ class Probed(Reply, frozen=True, kw_only=True, tag="probed"):
     tiers: TierTokens
     saved_seconds: float | None = None  # predicted seconds of computing; None: not measured
     matched: int = 0  # matched tokens, as `Reused.matched`
-    state_tier: StateTier | None = None  # tier of the state, as `Reused.state_tier`
+    state_tier: StateTier | None = None  # tier of the recurrent state, as `Reused.state_tier`
     code: str | None = None  # one of `engine.errors`: why the prompt cannot be looked up
     message: str = ""
 
     def error(self) -> EngineError | None:
-        """Return the error of a refused probe; None where the prompt was looked up."""
+        """Return the error of a refused probe, or None if the prompt was looked up."""
         return None if self.code is None else error_from_code(self.code, self.message)
 
 
 class Probe(Query[Probed], frozen=True, kw_only=True, tag="probe"):
-    """Ask for the cached tokens of a prompt. Nothing changes, and no block counts as used."""
+    """A query for the cached tokens of a prompt. Nothing changes, and no block counts as used."""
 
     token_ids: bytes  # int32, little endian
     namespaces: tuple[tuple[int, bytes], ...]
@@ -116,21 +117,22 @@ class MarkedPrefixes(Reply, frozen=True, kw_only=True, tag="marked"):
 
 
 class ListMarked(Query[MarkedPrefixes], frozen=True, kw_only=True, tag="list_marked"):
-    """Ask for the prefixes that a flow has marked."""
+    """A query for the prefixes that a flow has marked."""
 
     flow: str
 
 
 class MarkedForgotten(Reply, frozen=True, kw_only=True, tag="marked_forgotten"):
-    """The reply to `ForgetMarked`: number of forgotten blocks; None: the prefix is not marked."""
+    """The reply to `ForgetMarked`, with the number of blocks, None for an unmarked prefix."""
 
     blocks: int | None
 
 
 class ForgetMarked(Query[MarkedForgotten], frozen=True, kw_only=True, tag="forget_marked"):
-    """Forget a marked prefix of a flow: blocks that no other prefix needs leave the cache.
+    """A query to forget a marked prefix of a flow.
 
-    For a while no blocks are fetched for the flow, since another engine may still have the prefix.
+    Blocks that no other prefix needs leave the cache. For a while no blocks are fetched for the
+    flow, since another engine may still have the prefix.
     """
 
     flow: str
@@ -149,12 +151,12 @@ class AdapterRead(Reply, frozen=True, kw_only=True, tag="adapter_read"):
     message: str = ""
 
     def error(self) -> EngineError | None:
-        """Return the error of a refused adapter; None where it can be served."""
+        """Return the error of a refused adapter, or None if it can be served."""
         return None if self.code is None else error_from_code(self.code, self.message)
 
 
 class ReadAdapter(Query[AdapterRead], frozen=True, kw_only=True, tag="read_adapter"):
-    """Read and check a LoRA adapter; it stays in host memory for requests that follow."""
+    """A query to read and check a LoRA adapter, which stays in host memory for later requests."""
 
     path: str  # the adapter's folder, below the engine's folder of adapters
 
@@ -166,7 +168,7 @@ class AdapterDropped(Reply, frozen=True, kw_only=True, tag="adapter_dropped"):
 
 
 class DropAdapter(Query[AdapterDropped], frozen=True, kw_only=True, tag="drop_adapter"):
-    """Forget an adapter of a flow, and the blocks that the flow has computed with it.
+    """A query to forget an adapter of a flow, and the blocks that the flow has computed with it.
 
     Requests that still use the adapter are served to their end, but leave nothing in the cache.
     """
@@ -183,7 +185,7 @@ class StatsReply(Reply, frozen=True, kw_only=True, tag="stats"):
 
 
 class StatsQuery(Query[StatsReply], frozen=True, kw_only=True, tag="stats_query"):
-    """Ask for the engine's counters."""
+    """A query for the engine's counters."""
 
     evictions: int = 0  # how many of the last evictions between flows the reply lists
 

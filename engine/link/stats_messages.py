@@ -1,4 +1,4 @@
-"""Counters of an engine, in a gateway's `StatsReply`."""
+"""The counters of an engine, in a gateway's `StatsReply`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Literal
 import msgspec
 
 StateTier = Literal["host", "disk"]  # tiers from which a recurrent state may be loaded
-MOST_LATE_GAPS = 0.01  # share of late gaps up to which a target counts as kept
+MOST_LATE_GAPS = 0.01  # share of late gaps up to which a target counts as met
 
 
 class TierTokens(msgspec.Struct, frozen=True, array_like=True):
-    """Cached tokens of a prompt by their tier; together they are `cached_tokens`.
+    """The cached tokens of a prompt by their tier, together its `cached_tokens`.
 
     Tokens that are being loaded for another sequence already count as `device`.
     """
@@ -22,7 +22,7 @@ class TierTokens(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def total(self) -> int:
-        """Number of tokens that were not computed."""
+        """The number of tokens that were not computed."""
         return self.device + self.host + self.disk
 
     def __add__(self, other: TierTokens) -> TierTokens:
@@ -32,7 +32,7 @@ class TierTokens(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FlowStats(msgspec.Struct, kw_only=True):
-    """One flow's use of the cache since the engine started. Tokens and blocks."""
+    """A flow's use of the cache since the engine started, in tokens and blocks."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -47,7 +47,7 @@ class FlowStats(msgspec.Struct, kw_only=True):
 
 
 class WindowStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Prompt tokens looked up, found, fetched and computed within a window of time."""
+    """The prompt tokens looked up, found, fetched and computed within a window of time."""
 
     queried_tokens: int
     hit_tokens: int
@@ -56,7 +56,7 @@ class WindowStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The device pool, in blocks; used = evictable + leased."""
+    """The device pool, in blocks. The used blocks are evictable or leased."""
 
     block_size: int
     total: int
@@ -67,7 +67,7 @@ class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DirectionStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Copies from one tier to another since the start, in blocks."""
+    """The copies from one tier to another since the start, in blocks."""
 
     source: str
     target: str
@@ -78,7 +78,7 @@ class DirectionStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LowerTierStats(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier below the device, in blocks."""
+    """A tier below the device, in blocks."""
 
     total: int
     used: int
@@ -89,7 +89,7 @@ class LowerTierStats(msgspec.Struct, frozen=True, kw_only=True):
 class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
     """The disk tier's file and process."""
 
-    state: str  # state of the disk tier: up, starting, down or off
+    state: str  # up, starting, down or off
     bytes: int
     records: int
     lost: int  # reads that found no record, or another record than requested
@@ -102,7 +102,7 @@ class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TierStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Use of the lower tiers, and copies between tiers. Counters since the engine started."""
+    """The use of the lower tiers, and copies between tiers, since the engine started."""
 
     block_bytes: int = 0
     found: TierTokens = TierTokens()  # prompt tokens that requests found, by tier
@@ -114,7 +114,7 @@ class TierStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks fetched from other engines over one transport, since the start."""
+    """The blocks fetched from other engines over one transport, since the start."""
 
     fetches: int = 0  # requests for blocks that were sent
     failed: int = 0  # fetches that ended before all available blocks had come
@@ -124,16 +124,16 @@ class FetchStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExchangeStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks exchanged with other engines, by transport: "socket", "tcp", "device"."""
+    """The blocks exchanged with other engines, by transport: "socket", "tcp", "device"."""
 
     fetched: dict[str, FetchStats] = {}
-    refused: int = 0  # fetches that were not begun: computing was predicted to be faster
+    refused: int = 0  # fetches that were not begun, since computing was predicted to be faster
     sent_blocks: int = 0
     sent_bytes: int = 0
 
 
 class DraftStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Drafts of one source that were verified, and their tokens, since the start.
+    """The verified drafts of one source, and their tokens, since the start.
 
     A verified row yields one token more than it accepts.
     """
@@ -143,7 +143,7 @@ class DraftStats(msgspec.Struct, frozen=True, kw_only=True):
     accepted_tokens: int = 0
 
     def since(self, before: DraftStats | None) -> DraftStats:
-        """Subtract the counters `before`; None: zeros."""
+        """Subtract the counters `before`, if given."""
         if before is None:
             return self
         return DraftStats(
@@ -154,9 +154,9 @@ class DraftStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GapStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Gaps between tokens of sequences that have a target; counters since the engine started.
+    """The gaps between tokens of sequences that have a target, since the engine started.
 
-    `recent_gaps` and `recent_late` count the last minute: targets are missed while more than a
+    `recent_gaps` and `recent_late` count the last minute. Targets are missed while more than a
     hundredth of its gaps are late.
     """
 
@@ -169,7 +169,7 @@ class GapStats(msgspec.Struct, frozen=True, kw_only=True):
     alone_s: float = 0.0  # predicted seconds of the last late step without its prompts
 
     def __add__(self, other: GapStats) -> GapStats:
-        """Add up the counts; keep the larger target and the larger seconds."""
+        """Add up the counts, and keep the larger target and the larger seconds."""
         return GapStats(
             target_s=max(self.target_s, other.target_s),
             gaps=self.gaps + other.gaps,
@@ -218,7 +218,7 @@ class ShareStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
-    """Shares of a flow in each tier, and counts of evictions: for the flow, and of its blocks."""
+    """The shares of a flow in each tier, and counts of evictions for the flow and of its blocks."""
 
     tiers: dict[str, ShareStats] = {}
     caused: BlocksByReason = {}
@@ -226,7 +226,7 @@ class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks of one flow that were evicted for another flow."""
+    """The blocks of one flow that were evicted for another flow."""
 
     age_s: float  # seconds since the eviction
     of_flow: str
@@ -237,7 +237,7 @@ class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PinStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Pinned prefixes, in blocks."""
+    """The pinned prefixes, in blocks."""
 
     most: int = 0  # maximum number of pinned blocks
     claimed: int = 0  # blocks that are pinned, or will be once computed
@@ -245,14 +245,14 @@ class PinStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LowerStates(msgspec.Struct, frozen=True, kw_only=True):
-    """Checkpoints of recurrent states in one tier below the device."""
+    """The checkpoints of recurrent states in one tier below the device."""
 
     total: int
     used: int
 
 
 class StateStats(msgspec.Struct, frozen=True, kw_only=True):
-    """State slots of a model with recurrent layers, and the states' checkpoints in the tree.
+    """The state slots of a model with recurrent layers, and the state checkpoints in the tree.
 
     The device's slots hold checkpoints, or states of running sequences, or are free. All counters
     are 0 without recurrent layers.
@@ -261,25 +261,25 @@ class StateStats(msgspec.Struct, frozen=True, kw_only=True):
     total: int = 0
     free: int = 0
     checkpoints: int = 0
-    # Since the start: checkpoints made, requests begun from a checkpoint, checkpoints evicted, and
+    # Counts since the start: checkpoints made, requests begun from a checkpoint, evictions, and
     # checkpoints not made for lack of a slot.
     made: int = 0
     hits: int = 0
     cut_tokens: int = 0  # tokens that matched and were computed again: no state was at their end
     evicted: int = 0
     refused: int = 0
-    # Checkpoints copied to a lower tier, and loaded to the device; failed copies.
+    # The checkpoints copied to a lower tier, and loaded to the device, and failed copies.
     copied_down: int = 0
     loaded: int = 0
     failed: int = 0
-    lower: dict[str, LowerStates] = {}  # state checkpoints by lower tier
+    lower: dict[str, LowerStates] = {}  # by lower tier
 
 
 class SentinelStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Answers from the cache that were computed again, and damaged blocks, since the start."""
+    """The checks of cached answers by recomputation, and damaged blocks, since the start."""
 
     checked: int = 0
-    tokens: int = 0  # tokens of these answers that were compared
+    tokens: int = 0  # compared tokens of these answers
     differed: int = 0  # answers that differed by more than rounding
     dropped: int = 0  # picked answers that were not checked: no time, no room, or forgotten
     largest: float = 0.0  # largest difference, divided by what rounding may cause
@@ -316,12 +316,12 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     failed_loads: int = 0  # sequences that were restarted after a failed load
     dropped_frames: int = 0  # messages to the engine that did not decode
     tiers: TierStats = TierStats()
-    shares: dict[str, FlowShares] = {}  # shares by flow
+    shares: dict[str, FlowShares] = {}  # by flow
     floors_scale: dict[str, float] = {}  # factor of floors by tier, less than 1 if not all fit
     evictions: list[EvictionStats] = []  # as many evictions as requested, newest first
     pins: PinStats = PinStats()
     exchange: ExchangeStats = ExchangeStats()
-    drafts: dict[str, DraftStats] = {}  # drafts by source (`engine.drafting.draft.DraftSource`)
+    drafts: dict[str, DraftStats] = {}  # by source of the drafts
     states: StateStats = StateStats()
     sentinel: SentinelStats = SentinelStats()
     gaps: GapStats = GapStats()

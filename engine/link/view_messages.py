@@ -1,7 +1,7 @@
-"""Views for operators: queries with replies of bounded size.
+"""The views for operators: queries with replies of bounded size.
 
-`StatsReply` lists every flow. Views list only the largest, so that a page that asks every few
-seconds does not hold up the steps. No reply contains a prompt's token, or a hash of tokens.
+`StatsReply` lists every flow. Views list only the largest, so a page that asks every few seconds
+does not hold up the steps. No reply contains a prompt's token, or a hash of tokens.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SequenceState = Literal["waiting", "loading", "prefill", "decode"]
 
 
 class View(Query[R], Generic[R], frozen=True, kw_only=True):
-    """Base of all views."""
+    """The base of all views."""
 
 
 class OwnerView(msgspec.Struct, frozen=True, array_like=True):
-    """Blocks of a flow in a tier, and its quota there, in blocks."""
+    """The blocks of a flow in a tier, and its quota there, in blocks."""
 
     flow: str
     blocks: int
@@ -39,7 +39,7 @@ class OwnerView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TierUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier in blocks, and the flows with the most blocks there, the largest first."""
+    """A tier in blocks, and the flows with the most blocks there, the largest first."""
 
     tier: str
     total: int
@@ -49,7 +49,7 @@ class TierUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueUsage(msgspec.Struct, frozen=True, array_like=True):
-    """Sequences of one flow."""
+    """The sequences of one flow."""
 
     flow: str
     waiting: int
@@ -57,7 +57,7 @@ class QueueUsage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
-    """The reply to `OverviewQuery`. Counters since the engine started."""
+    """The reply to `OverviewQuery`, with counters since the engine started."""
 
     engine_id: str
     uptime_s: float
@@ -70,24 +70,26 @@ class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
     loads_refused: int  # found blocks that were computed again instead
     tiers: list[TierUsage] = field(default_factory=list)
     queue: list[QueueUsage] = field(default_factory=list)  # the flows with most sequences
-    # Evictions of one flow's blocks for another flow, newest first.
+    # The evictions of one flow's blocks for another flow, newest first.
     evictions: list[EvictionStats] = field(default_factory=list)
     disk: DiskStats | None = None
-    drafts: dict[str, DraftStats] = field(default_factory=dict)  # drafts by source
+    drafts: dict[str, DraftStats] = field(default_factory=dict)  # by source of the drafts
     states: StateStats = StateStats()
     sentinel: SentinelStats = SentinelStats()
     gaps: GapStats = GapStats()
 
 
 class OverviewQuery(View[Overview], frozen=True, kw_only=True, tag="overview_query"):
-    """Ask for counters, the last evictions, and up to `owners` flows: by tier, and in the queue."""
+    """A query for counters, the last evictions, and up to `owners` flows: by tier, and in the
+    queue.
+    """
 
     owners: int = 0
     evictions: int = 0
 
 
 class SequenceView(msgspec.Struct, frozen=True, array_like=True):
-    """One sequence; tokens are counts."""
+    """A sequence as an operator sees it. Tokens are counts."""
 
     request_id: str
     flow: str
@@ -99,14 +101,14 @@ class SequenceView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sequences(Reply, frozen=True, kw_only=True, tag="sequences"):
-    """The reply to `SequencesQuery`; `total` counts all accepted sequences."""
+    """The reply to `SequencesQuery`. `total` counts all accepted sequences."""
 
     total: int
     sequences: list[SequenceView]
 
 
 class SequencesQuery(View[Sequences], frozen=True, kw_only=True, tag="sequences_query"):
-    """Ask for the accepted sequences, the oldest first."""
+    """A query for the accepted sequences, the oldest first."""
 
     limit: int
 
@@ -118,7 +120,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """A node of the tree, or a namespace with all its nodes.
 
     `node` is this engine's own name of the node. Blocks are the node's own blocks, counted by their
-    fastest tier; for a namespace, the counts of the last survey.
+    fastest tier. A namespace has the counts of the last survey.
     """
 
     node: str
@@ -137,10 +139,10 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TreeLevel(Reply, frozen=True, kw_only=True, tag="tree_level"):
-    """The reply to `TreeQuery`. `is_known`: the node exists; else it has left the tree.
+    """The reply to `TreeQuery`.
 
-    If there are many children, the children with the most blocks are listed; if there are very
-    many, only the newest children are considered.
+    `is_known` is false if the node has left the tree. If there are many children, only those with
+    the most blocks are listed. If there are very many, only the newest are considered.
     """
 
     is_known: bool
@@ -150,7 +152,7 @@ class TreeLevel(Reply, frozen=True, kw_only=True, tag="tree_level"):
 
 
 class TreeQuery(View[TreeLevel], frozen=True, kw_only=True, tag="tree_query"):
-    """Ask for the children of a node; None: for the namespaces."""
+    """A query for the children of a node, or for the namespaces."""
 
     node: str | None
     limit: int
@@ -166,7 +168,7 @@ class Prefixes(Reply, frozen=True, kw_only=True, tag="prefixes"):
 
 
 class PrefixesQuery(View[Prefixes], frozen=True, kw_only=True, tag="prefixes_query"):
-    """Ask for nodes with the most hit tokens, or with the most blocks for each use."""
+    """A query for nodes with the most hit tokens, or with the most blocks for each use."""
 
     order: PrefixOrder
     limit: int

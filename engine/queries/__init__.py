@@ -1,1 +1,1 @@
-"""Queries and orders of gateways and operators on the whole cache, and reports."""
+"""The queries and orders of gateways and operators on the whole cache, and reports."""

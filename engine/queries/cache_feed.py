@@ -1,4 +1,4 @@
-"""The feed of the cache's blocks and their changes to subscribed gateways.
+"""The feed of the cache's KV blocks and their changes to subscribed gateways.
 
     following   each turn sends the changes since the last turn, then a piece of the snapshot, if
                 any is left
@@ -6,11 +6,8 @@
                 then, which shows whether the gateway is gone; once it has caught up, it follows
                 again from a new snapshot
 
-So the messages queued for a gateway are bounded, and a turn sends at most a piece and the changes
-of its own step. Without a subscriber the cache records no changes.
-
-Knows: changes, keys, numbers of unconfirmed messages. Does not know: sockets, or gateways' use of
-keys.
+The messages queued for a gateway are therefore bounded, and a turn sends at most a piece and the
+changes of its own step. Without a subscriber the cache records no changes.
 """
 
 from __future__ import annotations
@@ -45,8 +42,6 @@ Send = Callable[[bytes, CacheEvents], bool]
 
 @dataclass(slots=True)
 class _Subscriber:
-    """One subscribed gateway."""
-
     snapshot: Snapshot | None = None  # the part of a snapshot that is not sent yet
     is_behind: bool = True  # True if the gateway needs a new snapshot next
     sent: int = 0  # number of messages
@@ -55,11 +50,9 @@ class _Subscriber:
 
     @property
     def can_take(self) -> bool:
-        """True if the gateway has confirmed enough messages to get more."""
         return self.sent - self.taken <= (MOST_UNDER_WAY // 2 if self.is_behind else MOST_UNDER_WAY)
 
     def fall_behind(self) -> None:
-        """Stop sending changes; the gateway needs a new snapshot."""
         self.is_behind, self.snapshot, self.turns = True, None, 0
 
 
@@ -72,7 +65,7 @@ class CacheFeed:
 
     @property
     def has_more(self) -> bool:
-        """True if a subscriber awaits a snapshot or a part of it, and can take more messages."""
+        """True if a subscriber awaits a part of a snapshot, and can take more messages."""
         return any(
             one.can_take and (one.is_behind or one.snapshot is not None)
             for one in self._subscribers.values()
@@ -91,7 +84,7 @@ class CacheFeed:
             one.taken = min(max(one.taken, message.number + 1), one.sent)
 
     def publish(self, send: Send) -> None:
-        """Send every subscriber its new events; `send` returns False if the subscriber is gone."""
+        """Send every subscriber its new events. `send` returns False if the subscriber is gone."""
         if self._tree.changes is None:
             return
         changes = self._tree.changes.take()
@@ -119,7 +112,6 @@ class CacheFeed:
     def _changes_for(
         self, one: _Subscriber, changes: list[TreeChange] | None
     ) -> Iterator[CacheChange]:
-        """Yield changes, or a snapshot's beginning; then the next piece of the snapshot, if any."""
         if one.is_behind:
             one.snapshot, one.is_behind = Snapshot(self._tree), False
             yield Cleared()
@@ -138,7 +130,6 @@ def _as_message(change: TreeChange) -> CacheChange:
 
 
 def _in_parts(changes: Iterable[CacheChange]) -> Iterator[tuple[CacheChange, ...]]:
-    """Yield the changes in order, in messages of a bounded number of keys."""
     part: list[CacheChange] = []
     num_bytes = 0
     for change in changes:

@@ -1,8 +1,4 @@
-"""Orders of operators and gateways on the whole cache: to divide the cache, to drop parts.
-
-Knows: which blocks are dropped, and where else their traces are. Does not know: a tenant's single
-prefixes (`prefix_queries.py`), pins, or who sent an order.
-"""
+"""The orders of operators and gateways on the whole cache: to divide the cache, to drop parts."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class CacheOrders:
-    """Executor of orders on one engine's cache. Used by one thread only."""
+    """An executor of orders on one engine's cache. Used by one thread only."""
 
     def __init__(self, components: Components) -> None:
         disk = components.copies.disk
@@ -44,7 +40,7 @@ class CacheOrders:
         self.done_flushes = DoneFlushes(() if disk is None else disk.done_flushes())
 
     def divide(self, message: Partition) -> None:
-        """Divide the cache among flows; an impossible division changes nothing."""
+        """Divide the cache among flows. An impossible division changes nothing."""
         context = self._max_model_len
         longest = {
             flow: self._cache.blocks_for(min(quota.max_request_tokens or context, context))
@@ -56,7 +52,7 @@ class CacheOrders:
             _log.error("the cache is not divided anew: %s", error.message)
 
     def flush(self, message: Flush, alive: Iterable[Sequence]) -> Flushed:
-        """Drop all blocks, or a flow's or a namespace's; leased blocks stay until released."""
+        """Drop all blocks, or a flow's or a namespace's. Leased blocks stay until released."""
         erasure = None
         if message.namespace is not None:
             blocks = self._cache.flush(namespace=message.namespace, owner=message.flow)
@@ -104,7 +100,7 @@ class CacheOrders:
         self._copies.flushed(due)
 
     def _flush(self, flow: str | None, alive: Iterable[Sequence]) -> Dropped:
-        """Drop a flow's blocks, or all blocks; return how many blocks and copies were dropped."""
+        """Drop a flow's blocks, or all blocks. Return how many blocks and copies were dropped."""
         tally = Tally()
         blocks = self._cache.flush(owner=flow, tally=tally)
         self._exchange.flush(FlushScope(flow, None), self._clock())
@@ -116,7 +112,7 @@ class CacheOrders:
         return Dropped(blocks, self._copies_in(tally))
 
     def _copies_in(self, tally: Tally) -> tuple[TierErasure, ...]:
-        """Return the dropped copies by tier; bytes are rank 0's times the number of ranks."""
+        """Return the dropped copies by tier. Bytes are rank 0's times the number of ranks."""
 
         def of(tier: Tier) -> TierErasure:
             blocks, states = tally.blocks[tier], tally.states[tier]
@@ -128,7 +124,6 @@ class CacheOrders:
         return tuple(map(of, self._cache.capacity.allocators))
 
     def _forget_flow(self, flow: str, alive: Iterable[Sequence]) -> None:
-        """Make a flow's records on disk unreadable; keep its running sequences out of the cache."""
         for sequence in alive:
             if sequence.flow == flow:
                 self._sequences.keep_out(sequence)

@@ -1,14 +1,9 @@
 """The recorded flushes that this engine's cache has done.
 
-An engine that was away when a flush was ordered still has the blocks on disk. So a gateway sends
-all recorded flushes to each engine it connects to, before anything else, and the engine does the
-flushes that it has not done. Ids of done flushes are stored beside the blocks on disk
-(`storage.disk`).
-
-Several gateways send the same flush, and the gateway that wants the number of dropped blocks may
-come second. So the number is kept with the id.
-
-Knows: ids. Does not know: how a cache is flushed (`cache_orders`), or who ordered a flush.
+An engine that was away when a flush was ordered still has the blocks on disk. A gateway therefore
+sends all recorded flushes to each engine it connects to. The engine does the flushes that it has
+not done. Ids of done flushes are stored beside the blocks on disk. Several gateways send the same
+flush, so the number of dropped blocks is kept with the id.
 """
 
 from __future__ import annotations
@@ -19,8 +14,7 @@ from typing import NamedTuple
 from engine.link.erasure import TierErasure
 from storage.disk.file.done_flushes import MOST
 
-# About 30 MB. More flushes than the file keeps: flushes beyond the file's are done again on each
-# connection.
+# About 30 MB. Flushes beyond the file's number are done again on each connection.
 MOST_KNOWN = 4 * MOST
 
 
@@ -35,7 +29,7 @@ _UNKNOWN = Dropped()
 
 
 class DoneFlushes:
-    """Ids of the last `MOST_KNOWN` done flushes, and the blocks that each flush dropped."""
+    """The ids of the last `MOST_KNOWN` done flushes, and the blocks that each flush dropped."""
 
     def __init__(self, done: Iterable[str] = ()) -> None:
         """Start with the flushes `done` before this start."""
@@ -52,5 +46,5 @@ class DoneFlushes:
             del self._done[next(iter(self._done))]  # at worst the flush is done again
 
     def dropped(self, flush_id: str) -> Dropped:
-        """Return a flush's dropped blocks; no blocks if it was done before this start, or never."""
+        """Return a flush's dropped blocks, none if it was done before this start or never."""
         return self._done.get(flush_id, _UNKNOWN)

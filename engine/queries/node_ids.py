@@ -1,4 +1,4 @@
-"""Names of tree nodes, by which an operator asks for a node's children.
+"""The names of tree nodes, by which an operator asks for a node's children.
 
 Names are numbers in the order in which nodes were first shown, so they reveal no content. Each name
 begins with the engine's id, so a name from an earlier engine is unknown here. A name is valid as
@@ -41,7 +41,7 @@ class NodeIds:
         return name
 
     def named(self, name: str) -> Node | Namespace | None:
-        """Return the node or namespace with this name; None if it is not in the tree."""
+        """Return the node or namespace with this name, or None if it is not in the tree."""
         found = self._named.get(name)
         if not isinstance(found, ref):
             return found

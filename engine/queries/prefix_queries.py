@@ -1,7 +1,4 @@
-"""Queries of flows on their own prefixes: cached or retained prefixes, and orders to forget.
-
-Knows: queries and their answers. Does not know: who may ask about which flow (the gateway).
-"""
+"""The queries of flows on their own prefixes: cached or retained prefixes, and orders to forget."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from storage.move import Tier
 
 
 class PrefixQueries:
-    """Answers to queries on prefixes. Used by one thread only."""
+    """The answers to queries on prefixes. Used by one thread only."""
 
     def __init__(self, cache: PrefixCache, times: StepTimes, exchange: Exchange) -> None:
         self._cache = cache
@@ -59,7 +56,7 @@ class PrefixQueries:
                 return MarkedForgotten(query_id=query.query_id, blocks=self._forget(query, now))
 
     def _forget(self, query: ForgetMarked, now: float) -> int | None:
-        """Forget a prefix; stop the flow's fetches, since another engine may have the prefix."""
+        """Forget a prefix, and stop the flow's fetches, which might fetch the prefix again."""
         flow, is_marked = query.flow, query.is_marked
         blocks = self._cache.forget_prefix(flow, query.prefix_id, now=now, is_marked=is_marked)
         if blocks is not None or not is_marked:

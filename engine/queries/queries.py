@@ -1,7 +1,4 @@
-"""One engine's answers to all queries and orders on its cache, each in one turn.
-
-Knows: which part answers a query. Does not know: who asked, or which requests are alive (`core`).
-"""
+"""The answers of one engine to all queries and orders on its cache, each in one turn."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ class Queries:
         self.tree_views = TreeViews(cache, components.pins, components.welcome.engine_id, clock)
 
     def answer(self, query: Answered, alive: Collection[Sequence]) -> ReplyMessage:
-        """Answer one query; `alive`: all accepted sequences, the oldest first."""
+        """Answer one query. `alive` are all accepted sequences, the oldest first."""
         match query:
             case Flush():
                 return self.orders.flush(query, alive)

@@ -136,7 +136,6 @@ def disk_stats(disk: Disk) -> DiskStats:
 
 
 def _flow_shares(cache: PrefixCache, flows: Collection[str]) -> dict[str, FlowShares]:
-    """Return the blocks, quotas and evictions of those `flows` that are known."""
     shares, evictions = cache.quotas.shares(), cache.quotas.evictions()
     none = Evictions()
     return {
@@ -156,7 +155,7 @@ def _share(held: int, floor: int, ceiling: int, fair: float) -> ShareStats:
 
 
 def eviction_stats(entry: EvictionEntry, now: float) -> EvictionStats:
-    """Describe an entry of the eviction log; `now`: seconds of the cache's clock."""
+    """Describe an entry of the eviction log. `now` is in seconds of the cache's clock."""
     tier, reason, of_owner, for_owner = entry.eviction
     return EvictionStats(
         age_s=now - entry.when,

@@ -1,9 +1,7 @@
-"""Views of the tree for operators: single levels, and the hottest and most wasteful nodes.
+"""The views of the tree for operators: single levels, and the hottest and most wasteful nodes.
 
-A query reads a few hundred nodes. Counts over the whole tree come from a survey: at once if the
-tree is small, else some nodes at a time between steps, and only while somebody asks.
-
-Knows: nodes, their sums, pins. Does not know: tenants. No token of a prompt is shown.
+A query reads a few hundred nodes. Counts over the whole tree come from a survey. A small tree is
+surveyed at once, a large tree some nodes at a time between steps. No token of a prompt is shown.
 """
 
 from __future__ import annotations
@@ -29,7 +27,10 @@ PinsOf = Mapping[Node, list[str]]
 
 
 class TreeViews:
-    """Views of one cache, for one thread. `clock`: the cache's clock, monotonic seconds."""
+    """The views of one cache, for one thread.
+
+    `clock` is the cache's clock, in monotonic seconds.
+    """
 
     def __init__(
         self, cache: PrefixCache, pins: Pins, engine_id: str, clock: Callable[[], float]
@@ -87,7 +88,7 @@ class TreeViews:
         return self._below(query, self._namespace(found), reversed(tops), len(tops))
 
     def _look(self) -> None:
-        """Survey a small tree now; else start a survey if the last survey is old."""
+        """Survey a small tree now, else start a survey if the last survey is old."""
         survey, now = self._cache.survey, self._clock()
         if self._cache.tree.num_nodes <= AT_ONCE:
             survey.advance(AT_ONCE)  # finish a survey that began when the tree was large

@@ -1,6 +1,6 @@
-"""Answers to queries for operators' views, gathered on the owner thread in bounded time.
+"""The answers to queries for operators' views, gathered on the owner thread in bounded time.
 
-An overview reads each owner of a tier once, and lists few owners; the queue bounds the number of
+An overview reads each owner of a tier once, and lists few owners. The queue bounds the number of
 sequences.
 """
 
@@ -38,7 +38,7 @@ from storage.move import Tier
 def view(
     components: Components, tree_views: TreeViews, query: View[Any], alive: Collection[Sequence]
 ) -> ViewReply:
-    """Answer one query; `alive`: all accepted sequences, the oldest first."""
+    """Answer one query. `alive` are all accepted sequences, the oldest first."""
     match query:
         case OverviewQuery():
             return _overview(components, query)

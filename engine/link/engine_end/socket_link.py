@@ -1,9 +1,6 @@
-"""The engine's end of the link: one ZMQ ROUTER at an address, used by the owner thread alone.
+"""The engine's end of the link: one ZMQ ROUTER at an address, used only by the owner thread.
 
 The heartbeat has its own thread and socket (`heartbeat.py`).
-
-Knows: sockets, file modes, which peers are gone. Does not know: what a message means (`core.py`) or
-how it is encoded (`codec.py`).
 """
 
 from __future__ import annotations
@@ -24,34 +21,33 @@ from engine.link.pieces import MAX_FRAME_BYTES
 from engine.link.tcp.curve import LinkKey, Socket, only_holders
 from engine.link.tcp.strangers import Strangers
 
-# The maximum number of messages and bytes of one turn, so that a flood cannot keep the engine from
-# computing.
-# Decoding and checking 4 MiB takes about 8 ms.
+# The maximum number of messages and bytes of one turn, so a flood cannot stop the engine from
+# computing. Decoding and checking 4 MiB takes about 8 ms.
 MAX_MESSAGES_PER_RECEIVE = 512
 MAX_BYTES_PER_RECEIVE = 4 << 20
 
 
 class Incoming(NamedTuple):
-    """One message and its connection."""
+    """A message and its connection."""
 
     client: bytes
     message: ToEngine
 
 
 class Link(Protocol):
-    """The link that the core uses; also implemented by `tests/doubles/engine/memory_link.py`."""
+    """An interface to the link, as the core uses it."""
 
     @property
     def dropped_frames(self) -> int:
-        """Number of frames that were dropped because they were not valid messages of a gateway."""
+        """The number of dropped frames, which were no valid messages of a gateway."""
         ...
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
-        """Return the received messages; wait up to `timeout_s` for the first one."""
+        """Return the received messages. Wait up to `timeout_s` for the first message."""
         ...
 
     def send(self, client: bytes, message: FromEngine) -> bool:
-        """Send one message; return False when the client is gone for good."""
+        """Send one message. Return False when the client is gone for good."""
         ...
 
 
@@ -63,7 +59,7 @@ class SocketLink:
     """
 
     def __init__(self, engine: str, *, codec: Codec, key: LinkKey | None = None) -> None:
-        """Bind the link; raise ValueError over TCP without a key, OSError for a taken address."""
+        """Bind the link. Raises ValueError over TCP without a key, OSError for a taken address."""
         self.dropped_frames = 0
         self._engine, self._address = engine, address(engine)
         if self._address.path is None and key is None:
@@ -100,9 +96,10 @@ class SocketLink:
         self._poller.register(waker.fd, zmq.POLLIN)
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
-        """Return the received messages, within bounds; count and drop undecodable frames.
+        """Return the received messages, within bounds.
 
-        The message that reaches the bound of bytes is the last message of its turn.
+        Count and drop undecodable frames. The message that reaches the bound of bytes is the last
+        message of its turn.
         """
         self._turns += 1
         if timeout_s > 0 and not self._wait(timeout_s):
@@ -120,7 +117,7 @@ class SocketLink:
         return incoming
 
     def send(self, client: bytes, message: FromEngine) -> bool:
-        """Send one message; return False when the client's connection is gone."""
+        """Send one message. Return False when the client's connection is gone."""
         try:
             self._socket.send_multipart([client, self._codec.encode(message)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
@@ -145,7 +142,7 @@ class SocketLink:
         self._strangers.append(watch)
 
     def _wait(self, timeout_s: float) -> bool:
-        """Wait for the first message; return False if no message came or the owner was woken."""
+        """Wait for the first message. Return False if no message came or the owner was woken."""
         ready = dict(self._poller.poll(int(timeout_s * 1000)))
         if self._waker is not None and self._waker.fd in ready:
             self._waker.clear()
@@ -170,7 +167,7 @@ def _open(context: zmq.Context[Socket]) -> Socket:
     socket = context.socket(zmq.ROUTER)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.ROUTER_MANDATORY, 1)
-    # Never block: a gateway's requests bound how many messages wait for it.
+    # Sending never blocks, because a gateway's requests bound its waiting messages.
     socket.set(zmq.SNDHWM, 0)
     socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     return socket

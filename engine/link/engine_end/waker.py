@@ -6,13 +6,13 @@ import os
 
 
 class Waker:
-    """Descriptor that any thread may make readable; one thread polls `fd` and clears it."""
+    """A descriptor that any thread may make readable. One thread polls `fd` and clears it."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def wake(self) -> None:
-        """Make `fd` readable; do nothing once it is closed."""
+        """Make `fd` readable, or do nothing once it is closed."""
         if self.fd >= 0:
             os.eventfd_write(self.fd, 1)
 

@@ -1,12 +1,10 @@
 """A gateway's subscription to one engine's cache events, which are passed on in order.
 
-    the expected number    pass on
-    a lower number         drop: it has come before
-    a higher number        pass on if the message begins with `Cleared`, else drop: messages are
-                           missing. Ask for a snapshot, and drop all messages before it. Ask again
-                           if another message is missing, which may have begun the snapshot.
-
-Knows: numbers. Does not know: connections, or what the events are for.
+the expected number    pass on
+a lower number         drop: it has come before
+a higher number        pass on if the message begins with `Cleared`, else drop: messages are
+                       missing. Ask for a snapshot, and drop all messages before it. Ask again
+                       if another message is missing, which may have begun the snapshot.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ Listener = Callable[[CacheEvents], None]
 
 
 class CacheSubscription:
-    """Subscription of one connection. Belongs to one event loop."""
+    """A subscription of one connection. Belongs to one event loop."""
 
     def __init__(self, listen: Listener, send: Callable[[Subscribe | EventsTaken], object]) -> None:
         self._listen = listen

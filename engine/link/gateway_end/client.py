@@ -5,9 +5,6 @@ Every connection is a new socket, so no message to or from a dead engine reaches
     Hello -> Welcome ... events ... -> the connection is lost
       ^                                    |
       `---- every running request fails <--'
-
-Knows: request ids and events. Does not know: queries (`queries.py`), HTTP, tenants, prompts,
-sockets, or when an engine counts as gone (`connection.py`).
 """
 
 from __future__ import annotations
@@ -61,7 +58,7 @@ HANDSHAKE_RETRY_S = 0.5  # seconds after a failed handshake
 
 
 class EngineClient(EngineQueries):
-    """An `Engine` at an address. Belongs to one event loop; reconnects by itself."""
+    """An `Engine` at an address, which reconnects by itself. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -73,14 +70,13 @@ class EngineClient(EngineQueries):
         on_cache_events: Listener | None = None,
         flushes: ReadFlushes | None = None,
     ) -> None:
-        """Connect to `engine`, whose step loop may stall for `silence_s` (None: by its device).
+        """Connect to `engine`, whose step loop may stall for `silence_s`, by default as its device
+        allows.
 
-        `on_cache_events` is called with the changes of the engine's cache, in order; after each
-        connection a snapshot comes first. None: the engine is not asked for cache events.
-
-        `flushes` returns all recorded flushes, as `flush_recorded` takes them. It is awaited after
-        each welcome, and until it returns the engine does not count as connected. None: flushes are
-        not recorded.
+        `on_cache_events` is called with the changes of the engine's cache, in order. After each
+        connection a snapshot comes first. `flushes` returns all recorded flushes, as
+        `flush_recorded` takes them. It is awaited after each welcome, and until it returns the
+        engine does not count as connected.
         """
         super().__init__()
         self._engine = engine
@@ -94,24 +90,24 @@ class EngineClient(EngineQueries):
         self._serving: asyncio.Task[None] | None = None
         self._partition: Partition | None = None  # the partition ordered last
         self._on_cache_events = on_cache_events
-        self._subscription: CacheSubscription | None = None  # subscription of this connection
+        self._subscription: CacheSubscription | None = None  # of this connection
         self._flushes = FlushTelling(flushes, self._send)
         self._handshakes = FailedHandshakes(engine)
 
     @property
     def is_stalled(self) -> bool:
-        """True if the connected engine's process is stopped: it may resume, or be given up."""
+        """True if the connected engine's process is stopped. It may resume, or be given up."""
         connection = self._connection
         return connection is not None and connection.state is ConnectionState.SILENT
 
     @property
     def welcome(self) -> Welcome | None:
-        """Description of the connected engine; None if no engine is connected."""
+        """The description of the connected engine, or None if no engine is connected."""
         return self._welcome
 
     @property
     def handshake_error(self) -> str | None:
-        """Handshake error of the engine; None if handshakes succeed, or if no engine answers."""
+        """The handshake error of the engine, or None if there is none."""
         connection = self._connection
         if self._key is None or connection is None or connection.handshake_failed is False:
             return None
@@ -124,21 +120,21 @@ class EngineClient(EngineQueries):
 
     @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
-        """Always empty: the client is one engine."""
+        """An empty mapping, because the client is one engine."""
         return {}
 
     @property
     def router_answers(self) -> None:
-        """Always None: one engine needs no router."""
+        """None, because one engine needs no router."""
         return None
 
     async def start(self) -> None:
-        """Start connecting in the background: the engine may start later."""
+        """Start connecting in the background, since the engine may start later."""
         self._serving = asyncio.create_task(self._serve(), name="engine-client")
         self._serving.add_done_callback(log_failure)  # without this task no engine is ever ready
 
     async def close(self) -> None:
-        """Close the connection; running requests fail with EngineDied."""
+        """Close the connection. Running requests fail with EngineDied."""
         if self._serving is not None:
             self._serving.cancel()
             await asyncio.wait([self._serving])
@@ -147,7 +143,7 @@ class EngineClient(EngineQueries):
     async def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished, None]:
-        """Yield `Tokens` as they come, then one `Finished`; see `Engine.generate`."""
+        """Yield `Tokens` as they come, then one `Finished`. See `Engine.generate`."""
         event_queue = self._begin(request, on_end)
         try:
             while True:
@@ -160,7 +156,7 @@ class EngineClient(EngineQueries):
                     else:
                         raise _as_error(event)
         finally:
-            # Still registered: the caller left before the engine ended the request.
+            # The caller left before the engine ended the request.
             if self._requests.get(request.request_id) is event_queue:
                 self._send(Cancel(request.request_id))
                 await outlasting(event_queue.ended(), LEAVE_S)
@@ -180,7 +176,7 @@ class EngineClient(EngineQueries):
         return True
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
-        """Divide the cache among these flows; an engine that connects later is told this first."""
+        """Divide the cache among these flows, also in an engine that connects later."""
         self._partition = Partition(flows=dict(flows))
         if self._welcome is not None:
             self._send(self._partition)
@@ -203,14 +199,12 @@ class EngineClient(EngineQueries):
         self._send_or_raise(query)
 
     def _send_or_raise(self, message: Generate | QueryMessage) -> None:
-        """Send a message to the engine now; raise EngineUnavailable without a connected engine."""
         if self.is_stalled:
             raise EngineUnavailable("the engine does not answer", retry_after_s=RETRY_AFTER_S)
         if self._welcome is None or not self._send(message):
             raise EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
 
     def _send(self, message: ToEngine) -> bool:
-        """Send a message to the engine now; return False without a connected engine."""
         if self._connection is None:
             return False
         try:
@@ -231,7 +225,6 @@ class EngineClient(EngineQueries):
             self._resolve(message)
 
     def _deliver(self, event: Event) -> None:
-        """Give an event to its request; after a cancel, no task waits for the event."""
         if isinstance(event, Tokens):
             event_queue = self._requests.get(event.request_id)
         else:
@@ -276,7 +269,6 @@ class EngineClient(EngineQueries):
         await self._after_handshake(failed=connection.handshake_failed is True)
 
     async def _after_handshake(self, *, failed: bool) -> None:
-        """Log failed handshakes once, and wait a little before the next handshake."""
         is_new = self._handshakes.count(failed=failed)
         if is_new and self.handshake_error is not None:
             _log.error("%s", self.handshake_error)
@@ -284,7 +276,6 @@ class EngineClient(EngineQueries):
             await asyncio.sleep(HANDSHAKE_RETRY_S)
 
     def _fail_all(self, why: str) -> None:
-        """Fail all requests and queries after the engine is gone."""
         self._welcome = self._subscription = None
         self._flushes.stop()
         requests, self._requests = self._requests, {}

@@ -1,15 +1,12 @@
-"""One connection of a gateway to an engine, from the socket's opening to the peer's end.
+"""A connection of a gateway to an engine, from the socket's opening to the peer's end.
 
     CONNECTING -run-> AWAITING_WELCOME -Welcome-> OPEN <-heartbeats miss, come again-> SILENT
                               |                     |                                    |
                               |  peer is gone       |      the step loop does not go on  |
                               `-> DRAINING -all received-> CLOSED <----------------------'
 
-Bytes that are not a message close the connection too, and so does a failed handshake: over TCP the
-other end then has another key, or is no engine. Messages that arrive after the close are dropped.
-
-Knows: the socket, its monitor, the heartbeat, and when to give up. Does not know: requests,
-their callers, or what follows when the engine is gone (`client`).
+Bytes that are not a message close the connection too. So does a failed handshake over TCP: the
+other end has another key, or is no engine. Messages that arrive after the close are dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from engine.link.pieces import in_pieces
 from engine.link.tcp.curve import LinkKey, Socket, connect_with
 
 RECONNECT_MS = 50
-# The maximum number of seconds that a step may take: the step loop turns only between two steps.
+# The maximum number of seconds that a step may take. The step loop turns only between steps.
 SILENCE_S = {"cpu": 120.0, "cuda": 10.0}
 _WATCHED = (
     zmq.EVENT_DISCONNECTED
@@ -43,7 +40,7 @@ _FRAMES_AT_ONCE = 64  # maximum number of frames read before other tasks get a t
 
 
 class ConnectionState(Enum):
-    """States of a connection."""
+    """The states of a connection."""
 
     CONNECTING = "not yet run"
     AWAITING_WELCOME = "an engine may be absent, or load its model, for as long as it takes"
@@ -70,7 +67,9 @@ class Connection:
         heartbeat_s: float = HEARTBEAT_S,
         key: LinkKey | None = None,
     ) -> None:
-        """Connect to an engine whose step loop may stall for `silence_s` (None: by its device)."""
+        """Connect to an engine whose step loop may stall for `silence_s`, by default as its device
+        allows.
+        """
         self.state = ConnectionState.CONNECTING
         self.why_closed = ""
         self.handshake_failed: bool | None = None  # False also without a listening socket
@@ -94,9 +93,9 @@ class Connection:
         )
 
     def send(self, message: ToEngine) -> bool:
-        """Send a message to the socket now; return False without a connected peer.
+        """Send a message to the socket now.
 
-        Raises EncodeError where the message is too large.
+        Return False without a connected peer. Raises EncodeError if the message is too large.
         """
         if self.state not in _IS_TAKING:
             return False
@@ -109,7 +108,9 @@ class Connection:
         return True
 
     async def run(self) -> None:
-        """Greet the engine and receive until the connection closes; then `why_closed` is set."""
+        """Greet the engine and receive until the connection closes, with the reason in
+        `why_closed`.
+        """
         loop = asyncio.get_running_loop()
         try:
             loop.add_reader(self._socket.FD, self._receive_waiting)
@@ -134,7 +135,7 @@ class Connection:
             self._closed.set()
 
     def _receive_waiting(self) -> None:
-        """Pass on received messages; on bytes that are no message, close this connection."""
+        """Pass on received messages. Bytes that are no message close this connection."""
         try:
             for _ in range(_FRAMES_AT_ONCE):
                 if self.state is ConnectionState.CLOSED:
@@ -151,8 +152,8 @@ class Connection:
     def _receive_soon(self) -> None:
         """Receive again soon, after a use of the socket.
 
-        Any use resets ZMQ's edge-triggered descriptor, so messages may wait although the event
-        loop gets no event.
+        Any use resets ZMQ's edge-triggered descriptor, so messages may wait although the event loop
+        gets no event.
         """
         asyncio.get_running_loop().call_soon(self._receive_waiting)
 
@@ -168,7 +169,6 @@ class Connection:
         self._look_later(usual if self._silence_s is None else self._silence_s)
 
     def _look_ahead(self) -> None:
-        """Read heartbeats while the engine's welcome is awaited."""
         if self.state is ConnectionState.AWAITING_WELCOME:
             self._heartbeat.look()
             asyncio.get_running_loop().call_later(self._heartbeat_s, self._look_ahead)
@@ -177,7 +177,6 @@ class Connection:
         asyncio.get_running_loop().call_later(self._heartbeat_s, self._look, silence_s)
 
     def _look(self, silence_s: float) -> None:
-        """Check that heartbeats come, and that the step loop turns."""
         if self.state not in (ConnectionState.OPEN, ConnectionState.SILENT):
             return
         self._heartbeat.look()
@@ -189,7 +188,6 @@ class Connection:
             self._look_later(silence_s)
 
     def _on_monitor(self) -> None:
-        """Handle the monitor's events; if the peer is gone, still receive its last messages."""
         while (event := self._monitored()) is not None:
             if event == zmq.EVENT_CONNECT_RETRIED:
                 self.handshake_failed = bool(self.handshake_failed)
@@ -200,7 +198,6 @@ class Connection:
                 self._receive_soon()
 
     def _monitored(self) -> int | None:
-        """Return the monitor's next event, one of `_WATCHED`; None: no event."""
         try:
             return recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
         except zmq.Again:
@@ -212,8 +209,8 @@ def _open(
 ) -> Socket:
     socket = context.socket(zmq.DEALER)
     socket.set(zmq.LINGER, 0)
-    # Without IMMEDIATE, which would drop the engine's last messages. Still no request is queued for
-    # an absent engine, since requests are sent only after its welcome.
+    # IMMEDIATE would drop the engine's last messages. No request is queued for an absent engine,
+    # since requests are sent only after its welcome.
     socket.set(zmq.SNDHWM, 0)
     socket.set(zmq.RCVHWM, 0)
     socket.set(zmq.MAXMSGSIZE, max_frame_bytes)

@@ -9,9 +9,10 @@ from engine.link.messages import Event, Tokens
 
 
 class EventQueue:
-    """Unread events of one request. `asyncio.Queue` costs three times as much.
+    """The unread events of one request.
 
-    The queue has no bound: its reader never waits for a client (`gateway.http.answers.backlog`).
+    `asyncio.Queue` costs three times as much. The queue has no bound, because its reader never
+    waits for a client.
     """
 
     __slots__ = ("_events", "_waiter")
@@ -26,7 +27,7 @@ class EventQueue:
         return bool(self._events)
 
     def put(self, event: Event | EngineError) -> None:
-        """Add an event; never waits."""
+        """Add an event without waiting."""
         self._events.append(event)
         if self._waiter is not None:
             if not self._waiter.done():
@@ -34,7 +35,7 @@ class EventQueue:
             self._waiter = None
 
     async def take(self) -> list[Event | EngineError]:
-        """Return all unread events; wait for the first. For one reader."""
+        """Return all unread events, and wait for the first. There is one reader."""
         if not self._events:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter

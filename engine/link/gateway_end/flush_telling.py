@@ -1,8 +1,4 @@
-"""The sending of recorded flushes to an engine: all before its use, and new flushes later.
-
-Knows: which flushes were sent to the engine. Does not know: where flushes are recorded, or what
-they drop.
-"""
+"""The sending of recorded flushes to an engine: all before its use, and new flushes later."""
 
 from __future__ import annotations
 
@@ -19,7 +15,10 @@ ReadFlushes: TypeAlias = Callable[[], Awaitable[Mapping[str, str | None]]]
 
 
 class FlushTelling:
-    """Flushes sent to one engine. `read` returns all, by id; None: flushes are not recorded."""
+    """The flushes sent to one engine.
+
+    `read` returns all recorded flushes by id, if any are recorded.
+    """
 
     def __init__(self, read: ReadFlushes | None, send: Callable[[RecordedFlushes], bool]) -> None:
         self._read, self._send = read, send
@@ -27,7 +26,7 @@ class FlushTelling:
         self._telling: asyncio.Task[None] | None = None
 
     def tell(self, flushes: Mapping[str, str | None], *, is_connected: bool) -> None:
-        """Record these flushes, and send new flushes among these to a connected engine."""
+        """Record these flushes, and send the new flushes to a connected engine."""
         new = {one: flow for one, flow in flushes.items() if one not in self._flushes}
         self._flushes = dict(flushes)
         if new and is_connected:

@@ -1,4 +1,4 @@
-"""Waiting for an engine's answer for a limited time."""
+"""The waiting for an engine's answer for a limited time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def in_time(answer: Awaitable[T], within_s: float | None) -> T:
-    """Wait `within_s` seconds (None: unlimited) for an answer, or raise EngineUnavailable."""
+    """Wait `within_s` seconds for an answer, or without limit. Raises EngineUnavailable."""
     try:
         async with asyncio.timeout(within_s):
             return await answer

@@ -1,4 +1,4 @@
-"""Waiting for short work even after the waiting task is cancelled."""
+"""The waiting for short work even after the waiting task is cancelled."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 LEAVE_S = 10.0  # maximum seconds until a cancelled request ends, after the running step
 
 
-_SLICES = 20  # parts of the longest wait; one turn of the event loop counts as one part at most
+_SLICES = 20  # maximum number of counted turns; one turn counts for one part of the wait at most
 
 
 async def outlasting(work: Coroutine[Any, Any, object], most_s: float) -> None:
-    """Wait until `work` is done, for at most `most_s` seconds; then cancel it.
+    """Wait until `work` is done, for at most `most_s` seconds, then cancel it.
 
-    Time in which the event loop is held up does not count, since `work` could not go on either. If
-    the caller is cancelled meanwhile, CancelledError is raised after the wait.
+    Time in which the event loop is held up does not count. If the caller is cancelled meanwhile,
+    CancelledError is raised after the wait.
     """
     loop = asyncio.get_running_loop()
     task, left = loop.create_task(work), most_s

@@ -1,7 +1,4 @@
-"""The open queries of one client, with the tasks that wait for their replies.
-
-Knows: queries, replies, deadlines. Does not know: connections, or requests (`client.py`).
-"""
+"""The open queries of one client, with the tasks that wait for their replies."""
 
 from __future__ import annotations
 
@@ -28,10 +25,10 @@ class EngineQueries(ABC):
 
     @abstractmethod
     def _send_query(self, query: QueryMessage) -> None:
-        """Send a query to the engine now; raise EngineUnavailable without a connected engine."""
+        """Send a query to the engine now. Raises EngineUnavailable without a connected engine."""
 
     async def ask(self, query: Query[R], within_s: float | None = ANSWER_S) -> R:
-        """Return the engine's reply to a query; see `Engine.ask`."""
+        """Return the engine's reply to a query. See `Engine.ask`."""
         query = replace(query, query_id=str(next(self._query_ids)))
         self._send_query(cast("QueryMessage", query))
         answer = self._replies[query.query_id] = asyncio.get_running_loop().create_future()
@@ -51,7 +48,6 @@ class EngineQueries(ABC):
             answer.set_result(reply)
 
     def _fail_queries(self, error: EngineError) -> None:
-        """Fail all queries with this error, as the engine is gone."""
         for answer in self._replies.values():
             if not answer.done():
                 answer.set_exception(error)

@@ -1,10 +1,7 @@
-"""Encryption of the link over TCP: ZMQ's CURVE, with one key pair known to both ends.
+"""The encryption of the link over TCP: ZMQ's CURVE, with one key pair known to both ends.
 
-Engine and gateways hold the same secret key, a file that the operator copies. A gateway
-connects only to an engine that has the key, and the engine answers only peers that have it.
-
-Knows: keys, and how a socket gets them. Does not know: addresses, messages, or how the file is made
-(`cli/serving/link_key.py`).
+Engine and gateways hold the same secret key, a file that the operator copies. A gateway connects
+only to an engine that has the key, and the engine answers only peers that have it.
 """
 
 from __future__ import annotations
@@ -21,14 +18,14 @@ from zmq.auth.thread import ThreadAuthenticator
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
-HANDSHAKES = 3  # successive failures that mean a wrong key: an engine that dies causes fewer
+HANDSHAKES = 3  # successive failures that mean a wrong key; an engine that dies causes fewer
 _DOMAIN = "ratoon"
 _PING_MS, _GONE_MS = 2_000, 10_000  # ms between pings; ms without an answer until a peer is lost
 HANDSHAKE_MS = _GONE_MS  # ms until a peer that has not shown the key is disconnected
 
 
 class BadLinkKey(Exception):
-    """Key file that is absent, holds no key, or can be written by other users."""
+    """An error: the key file is absent, holds no key, or can be written by other users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +36,12 @@ class LinkKey:
 
     @property
     def public(self) -> bytes:
-        """Public key, by which the other end is recognised."""
+        """The public key, by which the other end is recognised."""
         return zmq.curve_public(self.secret)
 
 
 def read_link_key(path: Path) -> LinkKey:
-    """Read the link's key from a file; raises BadLinkKey."""
+    """Read the link's key from a file. Raises BadLinkKey."""
     try:
         mode, secret = path.stat().st_mode, path.read_bytes().strip()
     except OSError as error:
@@ -60,7 +57,7 @@ def read_link_key(path: Path) -> LinkKey:
 
 
 def serve_with(socket: Socket, key: LinkKey) -> None:
-    """Answer only holders of `key`, once `only_holders` runs. To be called before binding."""
+    """Answer only holders of `key`, once `only_holders` runs. Called before binding."""
     socket.set(zmq.CURVE_SERVER, 1)
     socket.set(zmq.CURVE_SECRETKEY, key.secret)
     socket.set_string(zmq.ZAP_DOMAIN, _DOMAIN)
@@ -69,7 +66,7 @@ def serve_with(socket: Socket, key: LinkKey) -> None:
 
 
 def connect_with(socket: Socket, key: LinkKey) -> None:
-    """Talk only to holders of `key`. To be called before connecting."""
+    """Talk only to holders of `key`. Called before connecting."""
     socket.set(zmq.CURVE_SECRETKEY, key.secret)
     socket.set(zmq.CURVE_PUBLICKEY, key.public)
     socket.set(zmq.CURVE_SERVERKEY, key.public)
@@ -82,20 +79,20 @@ def _ping(socket: Socket) -> None:
 
 
 class FailedHandshakes:
-    """Count of successive failed handshakes with one engine."""
+    """A count of successive failed handshakes with one engine."""
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
         self._failed = 0
 
     def count(self, *, failed: bool) -> bool:
-        """Record a handshake; return True once the failures mean a wrong key."""
+        """Record a handshake. Return True once the failures mean a wrong key."""
         self._failed = self._failed + 1 if failed else 0
         return self._failed == HANDSHAKES
 
     @property
     def error(self) -> str | None:
-        """Reason of the failed handshakes; None: they have not failed."""
+        """The reason of the failed handshakes, if any."""
         if self._failed < HANDSHAKES:
             return None
         return (
@@ -115,7 +112,7 @@ class _Holders:
 
 @contextmanager
 def only_holders(context: zmq.Context[Socket], key: LinkKey) -> Iterator[None]:
-    """Admit only holders of `key` to this context's servers. To be called before binding."""
+    """Admit only holders of `key` to this context's servers. Called before binding."""
     authenticator = ThreadAuthenticator(context)
     authenticator.start()
     try:

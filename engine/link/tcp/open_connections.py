@@ -5,9 +5,7 @@
                           connects once another connection has ended
 
 ZMQ accepts connections as long as there are free descriptors, and an engine without a free
-descriptor cannot open a file. So each port may use only a part of the descriptors.
-
-Knows: descriptors. Does not know: the peers, or whether they hold the key.
+descriptor cannot open a file. Each port may therefore use only a part of the descriptors.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _RETURN = 0x06  # BPF_RET | BPF_K: the number of bytes to keep of a packet; 0 dr
 
 
 def allow_open_files() -> None:
-    """Raise this process's limit of open files as far as a full set of connections needs."""
+    """Raise this process's limit of open files up to the need of a full set of connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -41,7 +39,7 @@ def most_open() -> int:
 
 
 def few_connections() -> str | None:
-    """Return a warning where a hard limit allows few connections; None: there are enough."""
+    """Return a warning where a hard limit allows few connections, else None."""
     if (most := most_open()) >= _FEW:
         return None
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -52,7 +50,7 @@ def few_connections() -> str | None:
 
 
 class OpenConnections:
-    """Connections of one listening socket. Used by one thread only."""
+    """The connections of one listening socket. Used by one thread only."""
 
     def __init__(self, listening: int, most: int) -> None:
         """Count connections of `listening`, a descriptor, which the caller closes."""
@@ -62,7 +60,7 @@ class OpenConnections:
         self._open: set[int] = set()
 
     def accepted(self, descriptor: int) -> None:
-        """Count a new connection; stop accepting at the bound. Raises OSError if that fails."""
+        """Count a new connection, and stop accepting at the bound. Raises OSError if that fails."""
         self._open.add(descriptor)
         if len(self._open) >= self._most and not self.is_full:
             drop_all(self._listening)

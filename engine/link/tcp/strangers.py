@@ -1,14 +1,9 @@
-"""A watch on connections to an engine's TCP socket: unauthenticated peers are logged.
+"""A watch on connections to an engine's TCP socket, which logs unauthenticated peers.
 
-The engine logs connections without the link's key; otherwise neither end would say why a gateway
-with another key has no engine. Such a gateway tries again for as long as it runs, so after the
-first attempt only one every TOLD_EVERY_S seconds is logged. A full port is logged likewise.
-
-A thread reads the events of the socket's monitor. While nobody reads them, ZMQ stops all its other
-work, so a flood of connections would hold up the heartbeat during a long step.
-
-Knows: connections and failed handshakes of a socket. Does not know: the peer, since ZMQ does not
-name it.
+Without this log, neither end would say why a gateway with another key has no engine. After the
+first attempt, one attempt every TOLD_EVERY_S seconds is logged. A full port is logged likewise. A
+thread reads the events of the socket's monitor, because ZMQ stops all its other work while nobody
+reads them.
 """
 
 from __future__ import annotations
@@ -46,10 +41,11 @@ class Strangers:
         names_key: bool = True,
         most: int | None = None,
     ) -> None:
-        """Watch `socket`; `engine` is its address for the log.
+        """Watch `socket`.
 
-        `names_key` false: failed handshakes are logged elsewhere. At most `most` connections are
-        open at once; None: as many as the limit of open files allows.
+        `engine` is its address for the log. With `names_key` false, failed handshakes are logged
+        elsewhere. At most `most` connections are open at once, by default as many as the limit of
+        open files allows.
         """
         self._socket = socket
         self._engine = engine
