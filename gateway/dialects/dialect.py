@@ -102,6 +102,6 @@ class Dialect(ErrorDialect, Protocol):
     """The interface between a dialect and `gateway/startup/composition.py`."""
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """Return a router of the dialect's routes. They are below `prefixes` unless it is the
-        default."""
+        """Return a router of the dialect's routes, below `prefixes` except for the default
+        dialect."""
         ...

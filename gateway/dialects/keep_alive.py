@@ -22,8 +22,7 @@ class KeepAlive(NamedTuple):
 async def with_pauses(
     events: AsyncGenerator[Event, None], pause_s: float
 ) -> AsyncGenerator[Event | None, None]:
-    """Yield the `events` (at least one). Before the first event, yield None every `pause_s`
-    seconds."""
+    """Yield the `events`. Before the first event, yield None every `pause_s` seconds."""
     first = asyncio.ensure_future(anext(events))
     try:
         while not first.done():

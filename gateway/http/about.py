@@ -46,7 +46,7 @@ class VersionReply(msgspec.Struct, frozen=True):
 
 
 def about_router(version: str) -> APIRouter:
-    """Serve `/` and `/version` without a key; these answers are the same for every visitor."""
+    """Serve `/` and `/version` without a key. These answers are the same for every visitor."""
     router = APIRouter()
     told = msgspec.json.encode(VersionReply(version))
 

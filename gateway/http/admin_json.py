@@ -1,12 +1,10 @@
 """The reading and writing of JSON in the admin routes.
 
-A body is a pydantic model, bounded in size. A body is refused if it has a name twice or a field
-that the route does not know, so that a misspelt `tenant` does not mean "all tenants". A route takes
-the body as `Annotated[Model, Depends(sent(Model))]`: FastAPI would read a plain parameter without a
-bound, and before it checks the key.
-
-A field that a record stores as a msgspec Struct is that Struct in a body too
-(`http/struct_field.py`).
+A body is a pydantic model of limited size. A body with a repeated name or an unknown field is
+refused, so that a misspelt `tenant` does not mean "all tenants". A route takes the body as
+`Annotated[Model, Depends(sent(Model))]`. FastAPI would read a plain parameter without a limit, and
+before it checks the key. If a record stores a field as a msgspec Struct, the body has the same
+Struct (`http/struct_field.py`).
 """
 
 import unicodedata
@@ -31,7 +29,7 @@ _JSON = msgspec.json.Decoder()
 
 
 class AdminBody(BaseModel):
-    """Base of every admin request body."""
+    """The base of every admin request body."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -42,12 +40,12 @@ class AdminBody(BaseModel):
 
 
 def left_out() -> Any:
-    """Make the default of a field that changes nothing if the body leaves it out; see `given`."""
+    """Make the default of a field that changes nothing if it is absent (`given`)."""
     return Field(default_factory=lambda: None)
 
 
 def _clean(name: str) -> str:
-    """Normalise `name` to NFC; raise ValueError for a name that a terminal cannot show as it is."""
+    """Normalise `name` to NFC; raise ValueError for a name that terminals cannot show."""
     name = unicodedata.normalize("NFC", name)
     if not name.isprintable() or name != name.strip():
         raise PydanticCustomError(
@@ -69,9 +67,9 @@ def sent(model: type[M], *, max_bytes: int = MAX_BODY_BYTES) -> Callable[[Reques
 
 
 async def read_body(request: Request, model: type[M], *, max_bytes: int = MAX_BODY_BYTES) -> M:
-    """Read the request's body as `model`; an absent body reads as an empty object.
+    """Read the request's body as `model`. An absent body reads as an empty object.
 
-    Raises BodyTooLarge for more than `max_bytes`, BadRequest for a body that does not match the
+    Raises BodyTooLarge for more than `max_bytes`, and BadRequest for a body that does not match the
     model. Uses the body memory that `admin_router` leases for every request.
     """
     content = await reading.read_body(request, max_bytes, request.state.body)
@@ -99,7 +97,7 @@ def _refusal(found: ErrorDetails) -> BadRequest:
 
 
 def _path(places: tuple[int | str, ...]) -> str:
-    """Write a field's path, such as `limits.budget.units`, `messages[0].content`."""
+    """Write a field's path, such as `limits.budget.units` or `messages[0].content`."""
     spelled = (f"[{place}]" if isinstance(place, int) else f".{place}" for place in places)
     return "".join(spelled).removeprefix(".")
 

@@ -1,8 +1,7 @@
 """The web application: its routers, and a typed answer for every error.
 
-Knows: what is answered to each kind of exception. Does not know: how the routers are made
-(`composition.py`), how an error is written (`error_dialect.py`), or how bytes are received
-(`connection.py`).
+`composition.py` makes the routers, `error_dialect.py` writes errors, and `connection.py` receives
+bytes.
 """
 
 import asyncio
@@ -59,9 +58,7 @@ class GatewayApp(FastAPI):
         self.add_route("/openapi.json", self._describe, include_in_schema=False)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Build FastAPI's stack inside the middleware that gives requests their ids and cuts
-        requests off.
-        """
+        """Build FastAPI's stack inside the middleware `RequestHead`."""
         stack = super().build_middleware_stack()
         routes, handlers = direct_routes(self.routes), self.exception_handlers
         direct = DirectRoutes(stack, routes, handlers)
@@ -76,9 +73,7 @@ class GatewayApp(FastAPI):
         return described
 
     async def _describe(self, request: Request) -> Response:
-        """Describe all routes once, in a thread: anyone may ask for the description, and making it
-        takes 0.3 s.
-        """
+        """Describe all routes once, in a thread, since this takes 0.3 s and anyone may ask."""
         if self._description is None:
             self._description = asyncio.ensure_future(asyncio.to_thread(self._described))
         return (await asyncio.shield(self._description)).answer(request, {}, JSON)
@@ -95,9 +90,9 @@ def build_app(
     access_log: AccessLog | None = None,
     refusals: LastRefusals | None = None,
 ) -> GatewayApp:
-    """Build an application of these routers; every exception is answered with a typed error.
+    """Build an application of these routers. Every exception is answered with a typed error.
 
-    Every request that is refused, or fails before its answer begins, is noted in `refusals`.
+    `refusals` lists every request that is refused, or that fails before its answer begins.
     """
     app = GatewayApp(dialects, cors, access_log)
     for router in routers:
@@ -107,7 +102,7 @@ def build_app(
 
 
 def _methods_of(app: FastAPI, path: str) -> str:
-    """List all methods of a path, for `Allow`; the framework knows only one route's methods."""
+    """List all methods of a path, for `Allow`, since the framework knows one route's methods."""
     found = (route.methods for route in flattened(app.routes) if route.path_regex.match(path))
     methods = set().union(*found)
     return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))

@@ -1,9 +1,9 @@
-"""The bytes of bodies held in memory at once, bounded for each tenant and for all tenants.
+"""The bytes of bodies held in memory at once, limited for each tenant and for all tenants.
 
-A request reserves memory for its body before reading the body, and gives the memory back when the
-engine has the prompt. While too few bytes are left, a request waits, for `body_wait_s` at most:
-tenants take turns, and a tenant's requests are served in order of arrival. Large bodies leave an
-eighth of all bytes to small bodies, so that no small request waits for other tenants' large
+A request reserves memory for its body before it reads the body. It gives the memory back when the
+engine has the prompt. While too few bytes are free, a request waits, for `body_wait_s` at most.
+Tenants take turns, and a tenant's requests are served in order of arrival. Large bodies leave an
+eighth of all bytes to small bodies. A small request therefore never waits for other tenants' large
 requests.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from gateway.config import Bounds
 from gateway.errors import GatewayError, TooManyRequests, Unavailable
 
-SMALL = 64 << 10  # maximum bytes of a small body; the web server reads as many ahead in any case
+SMALL = 64 << 10  # maximum bytes of a small body; the web server reads this many ahead in any case
 OPERATOR = ""  # the owner of the admin routes' bodies; no tenant's id is empty
 _RETRY_S = 2.0
 
@@ -37,9 +37,7 @@ class _Waiter:
 
 
 class BodyMemory:
-    """The bytes of request bodies that this process holds in memory. To be used in one
-    event loop.
-    """
+    """The bytes of request bodies that this process holds in memory. Used in one event loop."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._most = bounds.max_all_body_bytes
@@ -50,14 +48,11 @@ class BodyMemory:
         self._waiting: dict[str, deque[_Waiter]] = {}
 
     def __len__(self) -> int:
-        """Return the bytes of all bodies that are held now."""
         return self._held.total()
 
     @contextmanager
     def lease(self, tenant_id: str) -> Iterator[BodyLease]:
-        """Open a lease of body memory for one request, of no bytes at first; give all bytes back at
-        the end.
-        """
+        """Open an empty lease of body memory for one request; give all bytes back at the end."""
         lease = BodyLease(self, tenant_id)
         try:
             yield lease
@@ -92,8 +87,9 @@ class BodyMemory:
         self._grant()
 
     def _fits_after_all(self, waiter: _Waiter) -> bool:
-        """Grant a waiter whose wait is over its bytes if they fit now: other waits may have ended
-        just before.
+        """Grant a waiter whose wait is over its bytes if they fit now.
+
+        Other waits may have ended just before.
         """
         waiter.granted = asyncio.Future()
         self._grant()
@@ -111,10 +107,10 @@ class BodyMemory:
             waiter.granted.set_result(None)
 
     def _next(self) -> _Waiter | None:
-        """Find the next waiter to grant; a waiter that does not fit delays the large waiters after
+        """Find the next waiter to grant. A waiter that does not fit delays the large waiters after
         it.
 
-        Skips a waiter whose wait is over: such a waiter stays in the queue until its task runs.
+        Skips a waiter whose wait is over, since it stays in the queue until its task runs.
         """
         is_held_up = False
         for queue in self._waiting.values():

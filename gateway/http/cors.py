@@ -1,10 +1,8 @@
 """The other origins whose pages may read answers (CORS): a list, empty by default.
 
-A key is sent in a header, which no browser adds by itself, and the pages' cookies are sent from
-their own origin alone (SameSite=Strict; no answer allows credentials). So listed origins get
-only a key's rights; an origin that is not listed gets no field at all.
-
-Knows: the fields of CORS. Does not know: who may call which route.
+A key is sent in a header, which no browser adds by itself. The pages' cookies are sent only from
+their own origin (SameSite=Strict), and no answer allows credentials. Listed origins therefore get
+only a key's rights. Any other origin gets no field of CORS.
 """
 
 import re
@@ -17,10 +15,11 @@ Fields = list[tuple[bytes, bytes]]
 
 ANY = "*"
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-_MAX_AGE_S = b"7200"  # seconds for which a preflight may be cached; browsers cache none for longer
+_MAX_AGE_S = b"7200"  # seconds for which a preflight may be cached, the maximum of all browsers
 _MAX_ASKED = 2048  # maximum bytes of the names that a preflight asks for
 _NAMES = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:[ \t]*,[ \t]*[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*")
-# The answer's header fields that scripts may read, beside the fields that they may always read.
+# The answer's header fields that scripts may read, in addition to the fields that they may always
+# read.
 _EXPOSED = ", ".join(
     [
         "x-request-id",
@@ -51,9 +50,7 @@ class Cors:
         self._is_any = ANY.encode() in self._origins
 
     def fields(self, scope: Scope) -> Fields:
-        """Return the CORS fields of an answer to the request's origin; no fields if the origin is
-        not listed.
-        """
+        """Return the CORS fields of an answer to the request's origin."""
         if not self._origins:
             return []
         if self._is_any:
@@ -73,8 +70,9 @@ class Cors:
         ]
 
     def preflight(self, scope: Scope) -> Fields | None:
-        """Answer a listed origin's preflight; the answer also has `fields`. None for any other
-        request.
+        """Return the fields of the answer to a listed origin's preflight, or None.
+
+        The answer also has `fields`.
         """
         if scope["method"] != "OPTIONS" or not self._origins:
             return None
@@ -100,7 +98,7 @@ def one_field(scope: Scope, name: bytes) -> bytes | None:
 
 
 def origins_in(text: str | None) -> tuple[str, ...]:
-    """Read comma-separated origins; raise ValueError that names the first invalid origin."""
+    """Read comma-separated origins; raise ValueError with the first invalid origin."""
     origins = tuple(one.strip() for one in (text or "").split(",") if one.strip())
     for origin in origins:
         if origin != ANY and not _is_origin(origin):
@@ -111,7 +109,7 @@ def origins_in(text: str | None) -> tuple[str, ...]:
 
 
 def _is_origin(text: str) -> bool:
-    """Tell whether an origin is spelled in lower case and without a path, as browsers spell it."""
+    """Return whether an origin is in lower case and without a path, as browsers write it."""
     try:
         parts = urlsplit(text)
         has_host, _ = bool(parts.hostname), parts.port

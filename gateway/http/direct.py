@@ -1,14 +1,13 @@
 """The routes that bypass the framework: the routes that generate tokens.
 
 FastAPI only describes these routes. For each request FastAPI would try its routes one by one, solve
-dependencies and keep exit stacks. A direct route takes one look into a table and two calls. Paths
-that contain a model's name are templates; they are tried after the table.
+dependencies and keep exit stacks. A direct route takes one look into a table and two calls. A path
+that contains a model's name is a template, which is tried after the table.
 
     POST to a path in the table --> caller -> permit -> handler -> answer
     every other request --> FastAPI
 
-Knows: paths, and who guards them. Does not know: what handlers do, or how errors are answered
-(the application answers them, as for FastAPI's routes).
+The application answers errors, as for FastAPI's routes.
 """
 
 import re
@@ -33,9 +32,7 @@ Handler = Callable[[Request, P], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Guard(Generic[C, P]):
-    """A guard that identifies the caller and holds a permit for the request until the answer is
-    sent.
-    """
+    """A guard that identifies the caller and holds a permit until the answer is sent."""
 
     authenticate: Callable[[Request], Awaitable[C]]
     permit: Callable[[C], AbstractAsyncContextManager[P]]
@@ -44,8 +41,9 @@ class Guard(Generic[C, P]):
 def direct(
     router: APIRouter, path: str, guard: Guard[C, P], openapi_extra: dict[str, Any]
 ) -> Callable[[Handler[P]], Handler[P]]:
-    """Add a handler for POST to `path` as a `DirectRoute`; the handler gets the request and the
-    request's permit.
+    """Add a handler for POST to `path` as a `DirectRoute`.
+
+    The handler is called with the request and its permit.
     """
 
     def add(handler: Handler[P]) -> Handler[P]:
@@ -73,8 +71,9 @@ def _in_path(name: str) -> dict[str, Any]:
 
 
 async def _only_described() -> None:
-    # The framework's table has this function in place of the handler and never calls it: FastAPI
-    # would solve a handler's parameters. A docstring here would become the route's description.
+    # The framework's table has this function in place of the handler and never calls it, since
+    # FastAPI would solve a handler's parameters. A docstring here would become the route's
+    # description.
     ...
 
 
@@ -98,9 +97,7 @@ class DirectRoutes:
     def __init__(
         self, rest: ASGIApp, routes: Iterable[DirectRoute], handlers: Mapping[Any, Any]
     ) -> None:
-        """Put direct routes around `app`; `handlers` are the application's exception handlers by
-        type.
-        """
+        """Put direct routes around `rest`; `handlers` are exception handlers by type."""
         self._rest = rest
         known = {route.path: route for route in routes}
         self._templates = [route for path, route in known.items() if "{" in path]
@@ -110,7 +107,6 @@ class DirectRoutes:
         self._direct = ServerErrorMiddleware(answered, handler=handlers.get(Exception))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run as an ASGI application."""
         route = self._route_of(scope) if scope.get("method") == "POST" else None
         if route is None:
             await self._rest(scope, receive, send)
@@ -134,7 +130,8 @@ class DirectRoutes:
 def direct_routes(routes: Iterable[Any]) -> list[DirectRoute]:
     """Find the direct routes of an application with these `routes`.
 
-    Routes of included routers are left out, because FastAPI alone applies an inclusion's options.
+    Routes of included routers are left out, because only FastAPI applies the options of an
+    inclusion.
     """
     return [route for route in routes if isinstance(route, DirectRoute)]
 

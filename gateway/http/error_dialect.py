@@ -1,10 +1,8 @@
 """The part of a dialect that HTTP needs: the form in which errors are sent to clients.
 
 Errors are also raised outside of routes: before routing, in middleware, while a request is cut off.
-So the dialect of a request is found by the request's path alone, and is kept for the whole answer.
-
-Knows: which dialect a path is in, and the fields of an error that all dialects have. Does not know:
-any dialect (`gateway/dialects`).
+The dialect of a request is therefore found only by the request's path, and is fixed for the whole
+answer.
 """
 
 import math
@@ -38,7 +36,7 @@ class RenderedError(NamedTuple):
 class ErrorDialect(Protocol):
     """The part of a dialect that is used outside of its routes."""
 
-    # beginnings of the dialect's paths: each stands for itself and all paths below
+    # beginnings of the dialect's paths; each stands for itself and all paths below
     prefixes: ClassVar[tuple[str, ...]]
     suffixes: ClassVar[tuple[str, ...]]  # ends of the dialect's paths, whatever a path begins with
     # patterns of further beginnings of paths, each with the beginning of its routes
@@ -46,20 +44,20 @@ class ErrorDialect(Protocol):
     error_schema: ClassVar[type[Struct]]  # the type of an error's body
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
-        """Make the response to a request that failed before any byte was sent."""
+        """Write the answer to a request that failed before any byte was sent."""
         ...
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:
-        """Write the last frame of a stream that an error ends."""
+        """Write the last frame of a stream that ends with an error."""
         ...
 
     def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
-        """Write header fields of every answer: the request's id, and the seconds that it took."""
+        """Write header fields of every answer: the request's id, and its time in milliseconds."""
         ...
 
 
 class Dialects:
-    """Finds a path's dialect. A path that no dialect has belongs to `default`."""
+    """Finds a path's dialect. Paths without a dialect belong to `default`."""
 
     def __init__(self, default: ErrorDialect, *others: ErrorDialect) -> None:
         self.default = default
@@ -131,7 +129,7 @@ def error_message(
 ) -> bytes:
     """Write a connection's last message, for a request that the application cannot answer.
 
-    `scope` holds the request's head; None if no head has been received.
+    `scope` holds the request's head; it is None if no head has been received.
     """
     request_id = (None if scope is None else client_id_of(scope)) or new_id()
     reply = dialect.error_reply(error, request_id)

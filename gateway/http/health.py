@@ -20,8 +20,8 @@ _ROUTER: dict[bool | None, RouterState] = {True: "answers", False: "no answer"}
 class ReplicaReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of one of several engines ("ready", "stalled", "draining", "absent", "refused").
 
-    "handshake_failed" means another link key, or a port without an engine. `engine_id`
-    is new for each process. `role` is given unless it is "both".
+    "handshake_failed" means another link key, or a port without an engine. `engine_id` is new for
+    each process. `role` is given unless it is "both".
     """
 
     state: ReplicaState
@@ -31,13 +31,13 @@ class ReplicaReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Answer of both health checks; `reason` says why the status is not good.
+    """Answer of both health checks. `reason` explains a bad status.
 
-    `status` of `/readyz`: "ready", "not_ready" without an engine, "stalled" while its process
-    stands still, else the worst fault of what the gateway keeps (`gateway.state.faults`); only
-    with "state_evicts" and "disk_full" requests are served. `replicas`: of several engines, one
-    that is ready is enough. `router`: whether the process that chooses among them answers this
-    worker; "no answer" does no harm.
+    `/readyz` answers "ready", "not_ready" without an engine, "stalled" while its process stands
+    still, or the worst fault of the stored state (`gateway.state.faults`). With "state_evicts" and
+    "disk_full", requests are still served. `replicas` lists several engines, of which one ready
+    engine is enough. `router` tells whether the process that chooses an engine answers this worker;
+    "no answer" does no harm.
     """
 
     status: str
@@ -49,7 +49,7 @@ class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
 def health_router(engine: Engine, worst: Callable[[], Fault | None]) -> APIRouter:
     """Serve `/healthz`: 200 while the process answers. `/readyz`: 200 with an engine and no fault.
 
-    The faults are those of the gateway's stored state (`gateway.state.faults`). Other servers'
+    The faults are the faults of the gateway's stored state (`gateway.state.faults`). Other servers'
     names are served too: `/livez` is `/healthz`, and `/health`, as in vLLM, is `/readyz`.
     """
     router = APIRouter()

@@ -1,10 +1,10 @@
 """The description of the routes in `/openapi.json`, made of the types that are parsed and sent.
 
-FastAPI describes the pydantic models that are parameters of a route. Here no body is a parameter,
-since each is read within a bound: tenants' bodies, and all answers, are msgspec Structs; the
-operator's bodies are pydantic models. A route declares the types of its body and its answer with
-`openapi_extra=described(...)`; `complete` adds the schemas of these types, the shape of errors in
-the dialect of each path, and the key that a path takes.
+FastAPI describes only the pydantic models that are parameters of a route. Here no body is a
+parameter, since each body is read within a limit. Tenants' bodies and all answers are msgspec
+Structs. The operator's bodies are pydantic models. A route declares the types of its body and its
+answer with `openapi_extra=described(...)`. `complete` adds the schemas of these types, the shape of
+errors in the dialect of each path, and the key that a path takes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ JSON = "application/json"
 
 _REF = "#/components/schemas/{name}"
 _METHODS = {"get", "post", "put", "patch", "delete"}
-# schemas that FastAPI adds; errors here have another shape
+# schemas that FastAPI adds, though errors here have another shape
 _FRAMEWORKS_OWN = ("HTTPValidationError", "ValidationError")
 
 
@@ -45,8 +45,8 @@ def described(
 ) -> Described:
     """Describe a route that takes a body of type `request` and answers with a `reply`, both JSON.
 
-    `request` is a Struct or a pydantic model, `reply` a Struct. The route may also answer with
-    server-sent events, each of the type `event`, which may be a union, or with text of the media
+    `request` is a Struct or a pydantic model, and `reply` is a Struct. The route may also answer
+    with server-sent events of the type `event`, which may be a union, or with text of the media
     types `texts`. The BEYOND_TYPES of a Struct or a model are added to its schema.
     """
     kinds = {JSON: reply, "text/event-stream": event}
@@ -86,7 +86,7 @@ def complete(description: dict[str, Any], routes: Iterable[Any], dialects: Diale
 
 
 def _schemas_of(kinds: Iterable[type]) -> dict[str, Any]:
-    """Map the models' names to their JSON schemas; add all schemas that these schemas refer to."""
+    """Map the models' names to their JSON schemas, including all referenced schemas."""
     models = [kind for kind in kinds if issubclass(kind, BaseModel)]
     structs = [kind for kind in kinds if kind not in models]
     within = [one for model in models for one in _structs_in(model)]

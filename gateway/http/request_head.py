@@ -5,14 +5,11 @@ request off, at the end of the grace period or of the request's key. If nothing 
 error is the answer. An answer that has begun is a stream, whose last event is the error
 (`event_stream.py`).
 
-W3C Trace Context's `traceparent` is read, and if there is a trace the answer has its
-`traceresponse`. The client's `x-request-id` is repeated. A HEAD request is answered like a GET
-request (the server leaves the body out), and a path that ends in `/` like the path without this
-`/`. Each request leaves an entry in the access log.
-
-Knows: ASGI's scope, response start and disconnect. Does not know: routes, or when and why a request
-is cut off (`server`, `running_requests`). It is the outermost middleware, so that the answer to an
-unexpected exception has these headers too.
+W3C Trace Context's `traceparent` is read. If there is a trace, the answer has its `traceresponse`.
+The client's `x-request-id` is repeated. A HEAD request is answered like a GET request, and the
+server leaves the body out. A path that ends in `/` is answered like the path without this `/`. Each
+request leaves an entry in the access log. This is the outermost middleware, so that the answer to
+an unexpected exception has these headers too.
 """
 
 import asyncio
@@ -55,10 +52,10 @@ class RequestUse:
 
 
 class RunningRequest:
-    """A request that `task` is answering, with the facts known of the request so far.
+    """A request that `task` is answering, with the known facts of the request.
 
     `id` is the gateway's id of the request. `shown_id`, in the answer, is the client's id if it
-    sent one.
+    sent an id.
     """
 
     def __init__(
@@ -197,8 +194,9 @@ def _entry(scope: Scope, running: RunningRequest, status: int | None) -> AccessL
 
 
 def route_of(scope: Scope) -> str:
-    """Return the route's template, for labels and logs, which must not have raw paths, since there
-    are unboundedly many.
+    """Return the route's template, for labels and logs.
+
+    They must not have raw paths, since the number of paths is unlimited.
     """
     return getattr(scope.get("route"), "path", UNKNOWN_ROUTE)
 
@@ -226,11 +224,9 @@ def owner_told_to(scope: MutableMapping[str, Any], told: Callable[[str], None]) 
 
 
 def abandon_if_stranger(scope: MutableMapping[str, Any]) -> None:
-    """Abandon the request of a client that has disconnected, unless the request's key is known to
-    be valid.
+    """Abandon the request of a disconnected client, unless the request's key is known to be valid.
 
-    Otherwise the gateway would work for nobody: keys of any number of disconnected clients could be
-    looked up before a tenant's key.
+    Otherwise keys of any number of disconnected clients could be looked up before a tenant's key.
     """
     running: RunningRequest | None = scope.get(_KEY)
     if running is not None and running.owner is None:
@@ -260,7 +256,7 @@ def _traceparent(scope: Scope) -> str | None:
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of `work`; cancel it and raise ClientGone if the client disconnects.
 
-    For use after the body has been read: the next message is then the end of the connection.
+    The body must have been read before. The next message is then the end of the connection.
     """
     task = asyncio.create_task(work)
     gone = asyncio.create_task(_gone(receive))

@@ -1,6 +1,6 @@
 """The two ids of a request: the server's and the client's.
 
-The server's id is unique, so responses and the engine's requests are named by this id. A client's
+The server's id is unique, so it names responses and the engine's requests. A client's
 `x-request-id` is repeated in the answer's head, in logs and traces, and names nothing.
 """
 

@@ -1,8 +1,4 @@
-"""A field of a pydantic model that msgspec reads, so that a stored Struct is defined once.
-
-Knows: how pydantic reports msgspec's errors. Does not know: how models are read from bodies
-(`gateway/http/admin_json.py`) or described (`openapi.py`).
-"""
+"""A field of a pydantic model that msgspec reads, so that a stored Struct is defined once."""
 
 from typing import Any
 
@@ -14,7 +10,7 @@ IN_A_STRUCT = "struct"
 
 
 class StructField:
-    """An annotation: the field is read and described as `kind`, a type of msgspec."""
+    """An annotation that reads and describes a field as `kind`, a type of msgspec."""
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
@@ -24,7 +20,8 @@ class StructField:
         return core_schema.no_info_plain_validator_function(self._read)
 
     def __get_pydantic_json_schema__(self, _: Any, __: Any) -> dict[str, Any]:
-        return {}  # `openapi.py` describes the field: pydantic refers only to its own definitions
+        # `openapi.py` describes the field, since pydantic refers only to its own definitions
+        return {}
 
     def _read(self, value: Any) -> Any:
         try:

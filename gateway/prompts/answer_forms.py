@@ -36,8 +36,7 @@ _TYPES = {"string", "number", "integer", "boolean", "array", "object", "null"}
 
 @dataclass(frozen=True, slots=True)
 class AnswerForms:
-    """The answer formats of one model: tool calls and reasoning. None stands for an unknown
-    format."""
+    """The answer formats of one model: tool calls and reasoning. None: an unknown format."""
 
     tools: ToolFormat | None = None
     reasoning: ReasoningFormat | None = None
@@ -65,8 +64,7 @@ class AnswerForms:
         return frozenset(marker for one in formats for marker in one.markers)
 
     def check(self, form: AnswerForm) -> None:
-        """Raise BadRequest for tools that this model cannot see or whose calls have no known
-        format."""
+        """Raise BadRequest for tools that the model is not shown, or cannot call."""
         if form.may_call and self.tools is None:
             raise unsupported("tools", unless='`tool_choice` is "none" with this model')
         if form.may_call and not self.are_tools_shown:

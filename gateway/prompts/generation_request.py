@@ -198,8 +198,7 @@ class GenerationRequest:
 
     @property
     def size(self) -> int:
-        """The work of admission, in characters to tokenise, including the chats up to
-        breakpoints."""
+        """The work of admission in characters to tokenise, including chats up to breakpoints."""
         marked = sum(size_of(mark.chat) for mark in self.marks if mark.chat is not None)
         return sum(map(size_of, self.prompts)) + marked + self.form.text_size + len(self.prediction)
 
@@ -255,8 +254,7 @@ class AdmittedRequest:
 
     @property
     def sharing(self) -> int:
-        """The number of choices that share one computed prompt; 1 if the request bypasses the
-        cache."""
+        """The number of choices that share one computed prompt, or 1 without the cache."""
         return self.choices if self.generates[0].use_cache else 1
 
     @property

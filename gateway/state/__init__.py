@@ -1,1 +1,2 @@
-"""The state: tenants, keys, groups, published prefixes, usage, audit, in SQLite or Redis."""
+"""The stored state: tenants, keys, groups, published prefixes, usage and audit, in SQLite or
+Redis."""

@@ -1,6 +1,6 @@
-"""The removal of expired stored responses.
+"""The removal of expired stored responses, which frees their bytes.
 
-A lookup never finds an expired response, removed or not; the removal frees its bytes.
+A lookup never finds an expired response, even before its removal.
 """
 
 import asyncio
@@ -18,8 +18,9 @@ LOOK_EVERY_S = 10.0
 async def dropped_when_expired(
     store: ResponseStore, clock: Callable[[], float], every_s: float = LOOK_EVERY_S
 ) -> AsyncIterator[None]:
-    """Remove expired responses every `every_s` seconds while this context is open; `clock` returns
-    seconds since the epoch.
+    """Remove expired responses every `every_s` seconds while this context is open.
+
+    `clock` returns seconds since the epoch.
     """
 
     async def look() -> None:

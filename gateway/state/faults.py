@@ -7,7 +7,7 @@
     state_evicts     Redis may drop records when its memory is full; until then requests are served
     disk_full        the file system has no room; the gateway uses the room that it had reserved
 
-Does not know: how a fault is found (`sqlite.database`, `reserved_room`, `redis.identity`).
+`sqlite.database`, `reserved_room` and `redis.identity` find the faults.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Faulty(Protocol):
 
     @property
     def fault(self) -> Fault | None:
-        """The fault that the last check found; None if it found none."""
+        """The fault that the last check found, or None."""
         ...
 
     async def check(self) -> None:
@@ -64,9 +64,7 @@ class Faulty(Protocol):
 
 
 def damaged(what: Kept, name: str) -> Fault:
-    """Make the fault of damaged content: the file `name` holds something else than was written to
-    it.
-    """
+    """Make the fault of a file whose content differs from the written content."""
     return Fault(
         _DAMAGED[what],
         f"{name} is damaged: stop the server and put back a backup of it, {_ACCEPT}"
@@ -75,9 +73,7 @@ def damaged(what: Kept, name: str) -> Fault:
 
 
 def gone(what: Kept, name: str) -> Fault:
-    """Make the fault of lost content: the file `name` had content once, and is empty or
-    gone now.
-    """
+    """Make the fault of a file that had content once, and is empty or gone now."""
     return Fault(
         _MISSING[what],
         f"{name} is empty or gone, but there was one: put it back from a backup,"
@@ -86,9 +82,7 @@ def gone(what: Kept, name: str) -> Fault:
 
 
 def another(what: Kept, name: str, marker: str) -> Fault:
-    """Make the fault of exchanged content: the file `name` belongs to another installation, or was
-    begun anew.
-    """
+    """Make the fault of a file that was begun anew or belongs to another installation."""
     return Fault(
         _MISSING[what],
         f"{name} is not the one that was here before ({marker} remembers it): put that back,"
@@ -104,7 +98,7 @@ def exchanged(what: Kept, name: str) -> Fault:
 
 
 def evicts(policy: str) -> Fault:
-    """Make the fault of a Redis whose `maxmemory-policy` lets it drop records."""
+    """Make the fault of a Redis that may drop records, by its `maxmemory-policy`."""
     return Fault(
         "state_evicts",
         f"Redis drops keys, limits and usage when its memory is full (maxmemory-policy {policy}):"

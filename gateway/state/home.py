@@ -35,7 +35,7 @@ class Home:
 
     def telling(self, *listeners: Listener) -> AbstractAsyncContextManager[None]:
         """Notify listeners of other gateways' changes while this context is open."""
-        if self.link is None:  # there is no Redis, so there is no other gateway
+        if self.link is None:  # without Redis there is no other gateway
             return nullcontext()
         from gateway.state.redis.store import told_of_changes
 
@@ -46,10 +46,10 @@ class Home:
 async def open_home(
     data_dir: Path, shared: Shared, room: ReservedRoom | None = None, *, new_state: bool = False
 ) -> AsyncIterator[Home]:
-    """Open the state; close the state when this context ends. Redis need not be reachable yet.
+    """Open the state; close it when this context ends.
 
-    With `new_state` any state that is found is accepted, even if another state is expected;
-    otherwise an unexpected state raises WrongState. Raises SchemaTooNew, PrivateFileError,
+    Redis need not be reachable yet. With `new_state`, the state may differ from the expected state.
+    Otherwise an unexpected state raises WrongState. Also raises SchemaTooNew, PrivateFileError,
     DatabaseFault, OSError, or ValueError for a malformed URL.
     """
     if shared.redis_url is None:
@@ -74,7 +74,7 @@ async def _on_disk(data_dir: Path, room: ReservedRoom | None, new_state: bool) -
 
 
 def _in_redis(data_dir: Path, shared: Shared, new_state: bool) -> Home:
-    # Imported late: the Redis client takes 0.2 s to load, and most starts have no Redis.
+    # Imported late, since the Redis client takes 0.2 s to load, and most starts have no Redis.
     from gateway.state.redis.identity import REDIS
     from gateway.state.redis.link import open_link
     from gateway.state.redis.store import RedisStore

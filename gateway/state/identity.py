@@ -1,9 +1,9 @@
 """The identity of an installation's state: a marker in the data directory, and its id.
 
-The marker `state.id` holds a random id that the state itself holds too, in a file
-(`sqlite.database`) or in Redis (`redis.identity`); `limits.id` does so for the limits. So a state
-that is empty, gone or exchanged is never taken for a first start. An older backup of the same
-state has the same id, and is accepted.
+The marker `state.id` holds a random id. The state holds the same id, in a file (`sqlite.database`)
+or in Redis (`redis.identity`). `limits.id` is the marker of the limits. An empty, lost or exchanged
+state is therefore never taken for a first start. An older backup of the same state has the same id,
+and is accepted.
 """
 
 import secrets
@@ -13,11 +13,11 @@ from pathlib import Path
 from gateway.state.faults import Fault, Kept, another, gone
 from gateway.state.private_file import FileMissing, PrivateFileDamaged, create_private, read_private
 
-KEYS_FILE = "keys.env"  # file that a first start writes at its end: from then on state exists
+KEYS_FILE = "keys.env"  # file that a first start writes at its end, when state exists
 
 
 class WrongState(Exception):
-    """The error of state that is empty, exchanged or unfit. The message says what to do."""
+    """The error of state that is empty, exchanged or unfit. The message names a remedy."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.reason)
@@ -26,8 +26,9 @@ class WrongState(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExpectedState:
-    """The state that a start expects: a state with this `id` (if known), and not empty if
-    `was_there`.
+    """The state that a start expects.
+
+    It has this `id`, if the id is known. It is not empty if `was_there`.
     """
 
     what: Kept
@@ -36,10 +37,10 @@ class ExpectedState:
     was_there: bool = False
 
     def settled(self, found: str | None, *, is_empty: bool) -> str:
-        """Return the id that the state has from now on, given the id that was `found` in it; raise
-        WrongState.
+        """Return the state's id from now on, given the id that was `found` in it.
 
-        A state with content and without an id was written by a release that gave no ids.
+        Raises WrongState for an unexpected state. A state with content and without an id comes from
+        a release that gave no ids.
         """
         if found is None:
             if is_empty and self.was_there:
@@ -51,8 +52,9 @@ class ExpectedState:
 
 
 def expected(data_dir: Path, what: Kept, name: str) -> ExpectedState:
-    """Read the expected state from its marker or, if there is no marker, from the keys of a
-    completed first start.
+    """Read the expected state from its marker.
+
+    Without a marker, the keys of a completed first start show that state is expected.
     """
     known = _read(data_dir, what)
     is_done = what == "state" and (data_dir / KEYS_FILE).exists()
@@ -60,7 +62,7 @@ def expected(data_dir: Path, what: Kept, name: str) -> ExpectedState:
 
 
 def remember(data_dir: Path, what: Kept, found: str) -> None:
-    """Write the marker of state `what`, if there is no marker yet; raise OSError."""
+    """Write the marker of state `what`, unless it exists; raise OSError."""
     if not (data_dir / marker_name(what)).exists():
         create_private(data_dir / marker_name(what), f"{found}\n".encode())
 
@@ -76,8 +78,9 @@ def marker_name(what: Kept) -> str:
 
 
 def _read(data_dir: Path, what: Kept) -> str | None:
-    """Read the id in a marker; return None if there is no marker. Raises FileExposed or
-    PrivateFileDamaged.
+    """Read the id in a marker, or return None.
+
+    Raises FileExposed or PrivateFileDamaged.
     """
     path = data_dir / marker_name(what)
     try:

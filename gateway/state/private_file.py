@@ -1,12 +1,12 @@
 """Small files that only their owner may read: secrets and first keys.
 
 PrivateFileError
- |- FileMissing     the file is not there, although something that depends on it is
+ |- FileMissing     the file does not exist, but something depends on it
  |- FileExposed     others may read or write it
  `- PrivateFileDamaged     the content of the file is not of the expected form
 
-A file appears whole or not at all: the bytes go to a fresh file beside it (O_EXCL, 0600),
-reach the disk, and only then get the name. Messages name paths, never contents.
+A file appears whole or not at all. The bytes go to a fresh file in the same directory (O_EXCL,
+0600), reach the disk, and only then get the name. Messages name paths, never contents.
 """
 
 import os
@@ -18,7 +18,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class PrivateFileError(Exception):
-    """Base of the errors of a private file; the message tells the operator a remedy."""
+    """The base of the errors of a private file. The message tells the operator a remedy."""
 
 
 class FileMissing(PrivateFileError):
@@ -34,7 +34,7 @@ class PrivateFileDamaged(PrivateFileError):
 
 
 def require_private(path: Path, mode: int) -> None:
-    """Raise FileExposed when `mode`, the st_mode of `path`, admits others than the owner."""
+    """Raise FileExposed if `mode`, the st_mode of `path`, admits others than the owner."""
     if mode & _OTHERS:
         raise FileExposed(
             f"{path} is not private to its owner (mode {stat.S_IMODE(mode):04o}). "
@@ -56,9 +56,9 @@ def read_private(path: Path) -> bytes:
 def read_handed_in(path: Path) -> str:
     """Read the text of a file that the deployment provides, without surrounding blanks.
 
-    Other users than the owner may read such a file (a Docker secret, say), because the file is
-    mounted where only this process looks. Raises FileExposed if others may write it. Raises
-    FileMissing, and PrivateFileDamaged if the file is empty or not text.
+    Other users may read the file, such as a Docker secret, since only this process sees its mount.
+    Raises FileExposed if others may write it. Raises FileMissing, and PrivateFileDamaged if the
+    file is empty or not text.
     """
     try:
         with path.open("rb") as file:
@@ -78,7 +78,7 @@ def read_handed_in(path: Path) -> str:
 def create_private(path: Path, content: bytes) -> bool:
     """Create `path` with `content`; if `path` exists already, change nothing and return False.
 
-    If several processes try at once, exactly one creates the file.
+    If several processes try at once, exactly one of them creates the file.
     """
     fresh = _write_beside(path, content)
     try:
@@ -92,7 +92,7 @@ def create_private(path: Path, content: bytes) -> bool:
 
 
 def replace_private(path: Path, content: bytes) -> None:
-    """Replace the content of `path`; a reader sees all old or all new bytes."""
+    """Replace the content of `path`. A reader sees all old or all new bytes."""
     _write_beside(path, content).rename(path)
     _sync_directory(path.parent)
 

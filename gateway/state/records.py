@@ -1,8 +1,7 @@
 """The stored records: tenants, keys, groups, published prefixes, answers, usage, audit.
 
-A record is stored whole, as JSON, so a new field only needs a default, for records written before
-the field existed. Fields that must be unique, or by which records are found, have indexes. Times
-are seconds since the epoch.
+A record is stored whole, as JSON. A new field needs a default for older records. Fields that must
+be unique, or by which records are found, have indexes. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ PUBLISHED = "published"  # name of the engine's flow that computes and owns publ
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
-    """The party that owns keys and pays. `id` is made by the gateway, `name` by the operator."""
+    """The party that owns keys and pays. The gateway makes `id`, the operator `name`."""
 
     id: str
     name: str
@@ -35,19 +34,19 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     target_itl_ms: float = 0.0
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
-    usage_tiers: bool = False  # whether answers show in which tiers their cached tokens lay
-    # whether parts of prompts that vary without meaning are normalised
+    usage_tiers: bool = False  # whether answers show which tiers held their cached tokens
+    # whether meaningless variations of prompts are normalised
     canonical_prompts: bool = False
     adapters: tuple[TenantAdapter, ...] = ()  # LoRA adapters that the tenant's requests may name
     max_own_adapters: OwnAdapters = 0  # maximum number of adapters that the tenant may load itself
 
     @classmethod
     def new(cls, name: str, *, created_at: float) -> Tenant:
-        """Make a tenant with a random id, never used before: no tenant inherits another's cache."""
+        """Make a tenant with a new random id, so that it inherits no other tenant's cache."""
         return cls(id=f"tn_{secrets.token_hex(8)}", name=name, created_at=created_at)
 
     def updated(self, new: Tenant) -> Tenant:
-        """Return the tenant to store in place of this one: `new`, unchanged."""
+        """Return the tenant to store in place of this tenant: `new`, unchanged."""
         return new
 
 
@@ -59,7 +58,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     digest: bytes
     hint: str  # the key's first and last characters, for display
     created_at: float
-    expires_at: float | None = None  # time of expiry that the key was issued with; None: never
+    expires_at: float | None = None  # time of expiry, set when the key was issued; None: never
     # time at which a rotated key ends; None: the key was not rotated
     retires_at: float | None = None
     revoked_at: float | None = None
@@ -71,18 +70,16 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
         return min(ends, default=None)
 
     def is_live(self, now: float) -> bool:
-        """Tell whether the key is valid at `now`."""
+        """Return whether the key is valid at `now`."""
         ends_at = self.ends_at
         return self.revoked_at is None and (ends_at is None or now < ends_at)
 
     def retired(self, at: float) -> ApiKey:
-        """Return this key with an end at the time `at`, or at an earlier end that was
-        set before.
-        """
+        """Return this key with an end at the time `at`, or at its earlier end."""
         return replace(self, retires_at=at if self.retires_at is None else min(at, self.retires_at))
 
     def updated(self, new: ApiKey) -> ApiKey:
-        """Return this key with the expiry of `new`; a revocation is never undone."""
+        """Return this key with the expiry of `new`. A revocation is never undone."""
         revoked_at = new.revoked_at if self.revoked_at is None else self.revoked_at
         return replace(
             self, expires_at=new.expires_at, retires_at=new.retires_at, revoked_at=revoked_at
@@ -102,15 +99,15 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return cls(id=f"gr_{secrets.token_hex(8)}", name=name, created_at=created_at)
 
     def updated(self, new: Group) -> Group:
-        """Return the group to store in place of this one: `new`, unchanged."""
+        """Return the group to store in place of this group: `new`, unchanged."""
         return new
 
 
 class PrefixSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The source of a published prefix: messages of a chat, its tools, or both; or a text.
+    """The source of a published prefix: a text, or a chat's messages, its tools, or both.
 
-    The chat template is given messages (objects with `role` and `content`) and tools (objects whose
-    fields keep the order in which they came).
+    The chat template is given messages (objects with `role` and `content`) and tools. The fields of
+    a tool keep their order.
     """
 
     messages: list[dict[str, Any]] | None = None
@@ -119,7 +116,7 @@ class PrefixSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
-    """A prefix that the operator registered for many tenants; (name, version) is unique."""
+    """A prefix that the operator registered for many tenants. (name, version) is unique."""
 
     id: str
     name: str
@@ -179,21 +176,19 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResponseRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds on bytes of stored responses: of one response, of one tenant's responses, and of
-    all responses.
-    """
+    """The limits in bytes for a response, for a tenant's responses, and for all responses."""
 
     of_one: int
     of_tenant: int
     of_all: int
 
     def has_room_for(self, size: int) -> bool:
-        """Tell whether a response of `size` bytes fits if no other response is stored."""
+        """Return whether a response of `size` bytes fits if no other response is stored."""
         return size <= min(self.of_one, self.of_tenant, self.of_all)
 
 
 class ModuleSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant's module schema. The schema's id follows from its content."""
+    """A tenant's module schema. Its id is computed from its content."""
 
     id: str
     tenant_id: str
@@ -202,10 +197,10 @@ class ModuleSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine that gateways are to drive, on any machine.
+    """An engine that gateways use, on any machine.
 
     The process that started an engine sends the engine's heartbeats. An engine that an operator
-    added by hand has no heartbeat, and stays registered until it is removed.
+    added has no heartbeat, and stays registered until it is removed.
     """
 
     address: str  # address of the engine, in the form of `engine.link.address`
@@ -217,7 +212,7 @@ class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErasedTenant(msgspec.Struct, frozen=True, kw_only=True):
-    """A deleted tenant, and how many of its records were deleted from the state with it."""
+    """A deleted tenant, and how many of its records were deleted from the state."""
 
     id: str
     name: str
@@ -226,8 +221,9 @@ class ErasedTenant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
-    """A flush that every engine must do, also engines that are away now. The flush's id is never
-    reused.
+    """A flush of the cache that every engine must do, even if it is absent now.
+
+    Ids of flushes are never reused.
     """
 
     id: str
@@ -236,7 +232,7 @@ class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     # seconds after which engines repeat the flush; None: they do not repeat it
     again_s: float | None = None
-    erased: ErasedTenant | None = None  # the deleted tenant; None: no tenant was deleted
+    erased: ErasedTenant | None = None  # None: no tenant was deleted
 
     @classmethod
     def new(
@@ -253,7 +249,7 @@ class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def second_id(self) -> str:
-        """Return the id under which engines repeat the flush."""
+        """The id under which engines repeat the flush."""
         return f"{self.id}_again"
 
 

@@ -1,9 +1,9 @@
 """The reserved space on the data directory's file system: a ballast file.
 
-When a write finds no room, most of the ballast is given up for it; the rest is kept for the next
-start and the end of this run, whose files need room too. The ballast is filled again as soon as
-there is room for all of it. SQLite's files hold room of their own (`sqlite.database`), so most
-writes do not need the ballast.
+A write that finds no room gets most of the ballast. The rest is reserved for the next start and the
+end of this run, whose files need room too. The ballast is filled again as soon as there is room for
+all of it. SQLite's files reserve room themselves (`sqlite.database`), so most writes do not need
+the ballast.
 
 The ballast's bytes are random, because a file system that compresses would store zeros in no room.
 """
@@ -20,7 +20,7 @@ from gateway.state.faults import Fault, no_room
 
 BALLAST_FILE = "ballast"
 BALLAST_BYTES = 4 << 20
-START_BYTES = 1 << 20  # bytes of the ballast that are kept for a start and an end
+START_BYTES = 1 << 20  # bytes of the ballast that are reserved for a start and an end
 LOW_BYTES = 2 << 20  # number of free bytes below which the disk counts as full
 
 _CHUNK = 64 << 10
@@ -28,15 +28,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class ReservedRoom:
-    """The ballast file of a data directory, which several processes may share. From any thread."""
+    """The ballast file of a data directory, which several processes may share. Thread-safe."""
 
     def __init__(self, data_dir: Path) -> None:
         self._directory = data_dir
         self._path = data_dir / BALLAST_FILE
-        self.fault: Fault | None = None  # `disk_full`, by the last look at the file system
+        self.fault: Fault | None = None  # `disk_full`, as of the last look at the file system
 
     async def check(self) -> None:
-        """Measure free disk space, and fill the ballast if there is enough."""
         await asyncio.to_thread(self.look)
 
     def look(self) -> None:
@@ -47,7 +46,7 @@ class ReservedRoom:
             self.fill()
 
     def give_up(self, *, keep: int = START_BYTES) -> bool:
-        """Shrink the ballast for a write that found no space; False if the ballast is empty."""
+        """Shrink the ballast for a write that found no space; return False if it is empty."""
         if self._size() <= keep:
             return False
         with suppress(OSError):
@@ -58,7 +57,7 @@ class ReservedRoom:
         return False
 
     def end(self) -> None:
-        """Release the whole ballast for the last writes of a run, if these find no other room."""
+        """Release the whole ballast for the last writes of a run, if the disk is full."""
         if self._free() < LOW_BYTES:
             self.give_up(keep=0)
 
@@ -74,7 +73,7 @@ class ReservedRoom:
                 os.close(descriptor)
 
     def lacks_room(self) -> bool:
-        """Tell whether a small file cannot be written, on a full disk or over a quota."""
+        """Return whether a small file cannot be written, on a full disk or over a quota."""
         probe = self._directory / f".room.{os.getpid()}"
         try:
             descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT, 0o600)

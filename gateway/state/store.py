@@ -1,10 +1,9 @@
-"""The protocol of every store of the state; one contract test suite runs against all stores.
+"""The protocol of every store of the state. One contract test suite runs against all stores.
 
-Methods are coroutines. A missing id raises `NotFound`, a taken name raises `Conflict`, and a store
+Methods are coroutines. A missing id raises `NotFound`, and a taken name raises `Conflict`. A store
 that does not answer, or cannot write, raises `Unavailable` (`gateway.errors`). Every change is
-atomic, even if other processes change the state meanwhile.
-
-The protocol has parts, so that each user can name the part that it needs.
+atomic, even if other processes change the state meanwhile. The protocol has parts, so that each
+user can name the part that it needs.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,22 +32,22 @@ R = TypeVar("R", Tenant, ApiKey, Group, PublishedPrefix)
 D = TypeVar("D", Tenant, Group)  # records that can be deleted
 
 MOST_SCHEMAS = 32  # maximum number of module schemas of one tenant
-AUDIT_KEPT = 100_000  # number of audit entries that are kept; older entries are removed
+AUDIT_KEPT = 100_000  # maximum number of stored audit entries; older entries are removed
 
 
 class Records(Protocol):
     """The records that have an id: tenants, their keys, groups and published prefixes.
 
-    A tenant and a prefix may belong to a group, a key belongs to a tenant; the group and the tenant
-    must exist.
+    A tenant and a prefix may belong to a group, and a key belongs to a tenant. The group and the
+    tenant must exist.
     """
 
     async def create(self, record: R) -> None:
-        """Add a record; raise Conflict when its id, name, digest or version is taken."""
+        """Add a record; raise Conflict if its id, name, digest or version is taken."""
         ...
 
     async def every(self, kind: type[R]) -> list[R]:
-        """List all records of a kind, the oldest first; deleted prefixes too."""
+        """List all records of a kind, the oldest first, including deleted prefixes."""
         ...
 
     async def get(self, kind: type[R], record_id: str) -> R:
@@ -58,15 +57,15 @@ class Records(Protocol):
     async def update(self, kind: type[R], record_id: str, change: Callable[[R], R]) -> R:
         """Replace a stored record by the record that `change` makes of it; return the new record.
 
-        Nothing else changes the record meanwhile. `change` may be called several times; its errors
-        are raised. The record's method `updated` decides which fields are replaced: a stored
+        Nothing else changes the record meanwhile. `change` may be called several times, and its
+        errors are raised. The record's method `updated` decides which fields are replaced: a stored
         revocation or deletion stays. Raises Conflict for a taken name. A tenant that is disabled
         loses its stored responses.
         """
         ...
 
     async def delete(self, kind: type[D], record_id: str) -> None:
-        """Remove a tenant with its keys and stored responses, or a group; its usage stays.
+        """Remove a tenant with its keys and stored responses, or a group. Its usage stays.
 
         Raises Conflict while a tenant or a live prefix belongs to the group. A deleted prefix stays
         as a record, so that its version is never used again.
@@ -83,14 +82,14 @@ class Records(Protocol):
 
 
 class ResponseStore(Protocol):
-    """The stored responses of tenants; another tenant's response counts as missing."""
+    """The stored responses of tenants. Another tenant's response counts as missing."""
 
     async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
-        """Store a response; return False if the response is larger than the room for all responses.
+        """Store a response; return False if it exceeds the room for all responses.
 
-        Removes the tenant's oldest responses until its responses fit into `room.of_tenant`, then
-        the oldest responses of the tenant with the most bytes, until all responses fit. A disabled
-        tenant counts as missing.
+        To make room, the tenant's oldest responses are removed until they fit into
+        `room.of_tenant`. Then the oldest responses of the tenant with the most bytes are removed
+        until all fit. A disabled tenant counts as missing.
         """
         ...
 
@@ -101,7 +100,10 @@ class ResponseStore(Protocol):
         ...
 
     async def replace_response(self, response: StoredResponse, *, now: float) -> None:
-        """Replace a tenant's response by one of the same id and about its size; raise NotFound."""
+        """Replace a tenant's response by a response of the same id and about its size.
+
+        Raises NotFound also for an expired response.
+        """
         ...
 
     async def response_ids(self, tenant_id: str, beginning: str, *, now: float) -> list[str]:
@@ -113,9 +115,7 @@ class ResponseStore(Protocol):
         ...
 
     async def count_responses(self, tenant_id: str) -> int:
-        """Count a tenant's stored responses, including expired responses that are not
-        removed yet.
-        """
+        """Count a tenant's stored responses, including expired responses before their removal."""
         ...
 
     async def drop_expired_responses(self, *, now: float) -> None:
@@ -124,7 +124,7 @@ class ResponseStore(Protocol):
 
 
 class SchemaStore(Protocol):
-    """The tenants' module schemas; another tenant's schema counts as missing."""
+    """The tenants' module schemas. Another tenant's schema counts as missing."""
 
     async def keep_schema(self, schema: ModuleSchema) -> ModuleSchema:
         """Store a schema, unless the tenant has this schema; return the stored schema.
@@ -190,7 +190,7 @@ class IsolationReports(Protocol):
         ...
 
     async def isolation_report(self) -> IsolationReport | None:
-        """Return the last report on isolation; None if there is no report yet."""
+        """Return the last report on isolation, or None."""
         ...
 
 
@@ -202,7 +202,7 @@ class EngineRegistry(Protocol):
         ...
 
     async def forget_engine(self, address: str) -> None:
-        """Remove an engine; raise NotFound when it is not registered."""
+        """Remove an engine; raise NotFound if it is not registered."""
         ...
 
     async def registered_engines(self) -> list[RegisteredEngine]:
@@ -214,7 +214,7 @@ class FlushLog(Protocol):
     """The log of flushes that engines must do: the last flush of each tenant, deleted or not."""
 
     async def add_flush(self, flush: CacheFlush) -> None:
-        """Record a flush in place of the tenant's last; a flush of everything replaces all."""
+        """Record a flush in place of the tenant's last. A flush of everything replaces all."""
         ...
 
     async def flushes(self) -> list[CacheFlush]:
@@ -222,9 +222,9 @@ class FlushLog(Protocol):
         ...
 
     async def fold_flushes(self, into: CacheFlush, tenant_ids: Sequence[str]) -> None:
-        """Replace the flushes of these tenants by `into`, a flush of everything; others stay.
+        """Replace the flushes of these tenants by `into`, a flush of everything.
 
-        Does nothing if a later flush of everything is recorded.
+        Other tenants' flushes stay. Does nothing if a later flush of everything is recorded.
         """
         ...
 
@@ -254,25 +254,23 @@ class Listener(Protocol):
     """
 
     def forget(self, changed_id: str) -> None:
-        """Forget a remembered tenant, key, published prefix or flush: the record has changed."""
+        """Forget a remembered tenant, key, published prefix or flush, since it has changed."""
         ...
 
     def reload(self) -> None:
-        """Reload everything: any record may have changed."""
+        """Reload everything, since any record may have changed."""
         ...
 
 
 def since(engine: RegisteredEngine, before: bytes | None) -> RegisteredEngine:
-    """Return `engine` with the `added_at` of `before`, the engine registered at the same address,
-    if any.
-    """
+    """Return `engine` with the `added_at` of the engine `before` at the same address, if any."""
     if before is None:
         return engine
     return replace(engine, added_at=decode(before, type=RegisteredEngine).added_at)
 
 
 def live_group(record: Record) -> str | None:
-    """Return the group that cannot be deleted while this record is in it; None: no group."""
+    """Return the group that cannot be deleted while it has this record, or None."""
     if isinstance(record, PublishedPrefix) and record.deleted_at is not None:
         return None
     return record.group_id if isinstance(record, Tenant | PublishedPrefix) else None

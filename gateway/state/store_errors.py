@@ -1,4 +1,4 @@
-"""The typed errors of all stores, for what is missing, taken or too much."""
+"""The typed errors of all stores, for missing records, taken values and exceeded limits."""
 
 from gateway.errors import Conflict, NotFound
 from gateway.state.records import ApiKey, Group, PublishedPrefix, Tenant

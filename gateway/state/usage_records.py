@@ -11,9 +11,9 @@ from msgspec.structs import asdict
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """The counters of usage. None means that a counter was not measured, which is not 0.
 
-    `cached_tokens` counts the prompt tokens that the cache saved, each prompt once;
+    `cached_tokens` counts the prompt tokens that the cache saved, once for each prompt.
     `computed_tokens` counts computed prompt tokens, for each choice. `cache_read_tokens` counts the
-    tokens within `cache_written_tokens` that some request has found since, on any day.
+    tokens within `cache_written_tokens` that a request has found since, on any day.
     """
 
     requests: int = 0

@@ -87,8 +87,7 @@ class ToolFormat(Protocol):
         """The documented text that tells a model of tools; None if its template shows tools."""
 
     def is_in(self, template: str) -> bool:
-        """Return whether a template's source, or a turn rendered by it, has calls in this
-        format."""
+        """Return whether a template's source, or a turn that it rendered, has this format."""
 
     def parser(self, tools: Sequence[ToolSpec]) -> TurnParser:
         """Make a parser of a turn that may call `tools`."""

@@ -27,8 +27,7 @@ class Anthropic:
         return messages_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
-        """Write the answer for `error`. After a limit is hit, its headers show the remaining
-        limits."""
+        """Write the answer for `error`, with the remaining limits if a limit is hit."""
         standing = limit_headers(error.standing) if isinstance(error, LimitReached) else {}
         headers = standing | errors.retry_headers(error)
         body = msgspec.json.encode(errors.messages_error(error, request_id))

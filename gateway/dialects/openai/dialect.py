@@ -38,8 +38,7 @@ class OpenAI:
         return openai_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:  # noqa: ARG002
-        """Write the answer for `error`. After a limit is hit, its headers show the remaining
-        limits."""
+        """Write the answer for `error`, with the remaining limits if a limit is hit."""
         return openai_shape.error_reply(error, error.param)
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002

@@ -1,1 +1,1 @@
-"""Answers as they are sent: whole or as a stream, within bounds of memory."""
+"""Answers as they are sent: whole or as a stream, within limits of memory."""

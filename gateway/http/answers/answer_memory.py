@@ -1,15 +1,13 @@
-"""The bounds on the bytes of answers held for clients: of each answer, of each tenant, and in all.
+"""The limits on the bytes of answers held for clients: of an answer, of a tenant, and in all.
 
-Generating an answer never waits for room. Beyond a bound the longest answer of the tenant with the
-most bytes is cut off, so no tenant loses an answer because of another tenant's bytes.
-
-Knows: sizes. Does not know: what is held, or how an answer is cut off (`HeldAnswer`).
+Generating an answer never waits for room. Beyond a limit the longest answer of the tenant with the
+most bytes is cut off. No tenant loses an answer because of another tenant's bytes.
 """
 
 from collections import Counter
 from typing import Literal, Protocol
 
-Bound = Literal["answer", "tenant", "all"]  # name of the bound that was passed
+Bound = Literal["answer", "tenant", "all"]  # name of the exceeded limit
 
 
 class HeldAnswer(Protocol):
@@ -17,7 +15,7 @@ class HeldAnswer(Protocol):
 
     @property
     def size(self) -> int:
-        """The bytes of the answer that are held now."""
+        """The number of bytes of the answer that are held now."""
         ...
 
     @property
@@ -26,9 +24,7 @@ class HeldAnswer(Protocol):
         ...
 
     def cut_off(self, beyond: Bound) -> None:
-        """End the request and release the answer's bytes; `beyond` names the bound that
-        was passed.
-        """
+        """End the request and release the answer's bytes; `beyond` names the exceeded limit."""
         ...
 
 
@@ -44,11 +40,10 @@ class AnswerMemory:
         self._open: dict[str | None, set[HeldAnswer]] = {}  # the answers that hold bytes, by tenant
 
     def __len__(self) -> int:
-        """Return the bytes of all answers that are held now."""
         return self._total
 
     def count(self, answer: HeldAnswer, more: int) -> None:
-        """Change the size of `answer` by `more`; cut off the answers that pass a bound."""
+        """Change the size of `answer` by `more`; cut off the answers that exceed a limit."""
         tenant_id = answer.tenant_id
         self._total += more
         self._held[tenant_id] += more

@@ -1,15 +1,12 @@
-"""The unread part of clients' streams: bounded for each stream, for each tenant and in all.
+"""The unread part of clients' streams, limited for each stream, for each tenant and in all.
 
-The engine decides the pace at which a stream is generated, the client the pace at which the stream
-is read. Generating never waits for the client; otherwise the client's pace would decide when stop
-strings are found and how many tokens are counted.
+The engine decides how fast a stream is generated, and the client how fast it is read. Generating
+never waits for the client. Otherwise the client's pace would decide when stop strings are found and
+how many tokens are counted.
 
     message --> connection                  as long as the client reads
        `------> backlog --> connection      once the connection has enough to send; in order
     too much in the backlogs                the longest backlog of the fullest tenant is cut off
-
-Knows: messages of answers, and bytes. Does not know: the content of messages, or when a connection
-has enough to send (`Flow`).
 """
 
 import asyncio
@@ -26,7 +23,7 @@ from gateway.errors import AnswerNotRead
 from gateway.http.answers.answer_memory import AnswerMemory, Bound
 from gateway.http.request_head import RunningRequest, body_send, running_request
 
-# maximum number of bytes handed to the connection at once: as many as its buffer may hold
+# maximum number of bytes handed to the connection at once, the same as its buffer's size
 _AT_ONCE = 64 << 10
 _BODY = "http.response.body"
 _KEY = "ratoon.reader"
@@ -56,9 +53,7 @@ class Backlogs(AnswerMemory):
 
 
 class Backlog:
-    """The messages of one answer that wait to be sent to its client. `size`: bytes of all waiting
-    messages.
-    """
+    """The messages of one answer that wait to be sent to its client, of `size` bytes in all."""
 
     def __init__(
         self, backlogs: Backlogs, flow: Flow, running: RunningRequest, send: Send, send_body: Send
@@ -87,9 +82,7 @@ class Backlog:
         self._resize(len(message.get("body", b"")))
 
     async def sent(self) -> None:
-        """Wait until all messages of the backlog have been sent; raise the error that ended the
-        sending.
-        """
+        """Wait until all messages have been sent; raise the error that ended the sending."""
         if self._writing is not None:
             await self._writing
 
@@ -100,8 +93,7 @@ class Backlog:
             await self._hand_over(message)
 
     def cut_off(self, beyond: Bound) -> None:
-        """End the request; drop its waiting messages and all later messages."""
-        del beyond  # the bound does not matter: dropping the messages meets each bound
+        del beyond  # dropping the messages meets each limit
         _LOG.info("cutting off an answer of which %d bytes wait to be read", self.size)
         self._is_cut = True
         self._running.cut_off(AnswerNotRead())
@@ -122,9 +114,7 @@ class Backlog:
         self._writing = None
 
     def _next(self) -> tuple[Message, int]:
-        """Remove the next message, and the messages to be sent together with it; return the bytes
-        of all.
-        """
+        """Remove the messages to send next, joined into one; return it and its number of bytes."""
         message = self._waiting.popleft()
         if message["type"] != _BODY:
             return message, 0

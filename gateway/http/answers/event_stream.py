@@ -1,9 +1,9 @@
 """The response that carries an answer as server-sent events.
 
-An error before the first byte is an HTTP status; after it, the stream's last event is the error,
-in the request's dialect. A stream that the gateway cuts off ends in the same way
-(`request_head.py`). Frames are taken from the generator as soon as they are made, however slowly
-the client reads (`backlog.py`).
+An error before the first byte is an HTTP status. A later error is the stream's last event, in the
+request's dialect. A stream that the gateway cuts off ends in the same way (`request_head.py`).
+Frames are taken from the generator as soon as they are made, however slowly the client reads
+(`backlog.py`).
 """
 
 import asyncio
@@ -37,10 +37,10 @@ class EventStream(Response):
         headers: Mapping[str, str],
         error_event: Callable[[GatewayError], bytes] | None = None,
     ) -> None:
-        """Stream frames; `last` is the frame that ends a stream without failure; `error_event`
-        makes the frame of an error.
+        """Stream frames; `last` is the frame that ends a stream without failure.
 
-        `headers` are read when the first frame comes, so they may be filled until then.
+        `error_event` makes the frame of an error. `headers` are read when the first frame comes, so
+        they may be filled until then.
         """
         super().__init__(status_code=200, headers=_HEADERS)
         del self.headers["content-length"]
@@ -50,7 +50,7 @@ class EventStream(Response):
         self._error_event = error_event
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run as an ASGI application; errors before the first byte are raised."""
+        """Run as an ASGI application; raise errors before the first byte."""
         with suppress(ClientGone):
             await until_gone(receive, self._send(scope, send))
 

@@ -13,7 +13,7 @@ _WORTH_IT = 1024  # minimum number of bytes of content that is compressed
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """An answer's content, plain and compressed; `packed` is None for a small content."""
+    """An answer's content, plain and compressed. `packed` is None for small content."""
 
     plain: bytes
     packed: bytes | None

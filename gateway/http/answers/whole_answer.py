@@ -1,15 +1,11 @@
-"""The answers that are sent whole: the memory that they take, and the sending of large answers in
-pieces.
+"""The answers that are sent whole: their memory, and the sending of large answers in pieces.
 
     gathered ---> spelled in pieces ---> connection
        `------- counted until the last piece is sent -------'
 
 A small answer is one piece, and its head has the answer's length. Each piece of a large answer is
-encoded when the client has taken the earlier pieces, so a large answer is never in memory as a
-whole.
-
-Knows: pieces of JSON, and bytes. Does not know: the content of the pieces, or who encodes the
-pieces.
+encoded when the client has taken the earlier pieces. A large answer is therefore never in memory as
+a whole.
 """
 
 import logging
@@ -42,7 +38,7 @@ class GatheredAnswers(AnswerMemory):
 
 
 class Gathered:
-    """The memory that one whole answer takes. `size`: bytes."""
+    """The memory that one whole answer takes; `size` in bytes."""
 
     def __init__(self, memory: AnswerMemory, running: RunningRequest) -> None:
         self.size = 0
@@ -52,13 +48,12 @@ class Gathered:
         self._is_over = False
 
     def grow(self, more: int) -> None:
-        """Change the answer's size by `more` bytes; cut off the request if a bound is passed."""
+        """Change the answer's size by `more` bytes; cut off the request beyond a limit."""
         if more and not self._is_over:
             self.size += more
             self._memory.count(self, more)
 
     def cut_off(self, beyond: Bound) -> None:
-        """End the request and release its memory."""
         _LOG.info("cutting off an answer of which %d bytes are held", self.size)
         self._running.cut_off(_ERRORS[beyond]())
         self.release()
@@ -77,7 +72,7 @@ def let_gather(scope: Scope, memory: AnswerMemory) -> None:
 def gathered(scope: Scope) -> Gathered:
     """Return the memory that this scope's unstreamed answer takes until the request is over."""
     memory: AnswerMemory | None = scope.get(_KEY)
-    if memory is None:  # the server does not bound memory
+    if memory is None:  # the server does not limit memory
         memory = GatheredAnswers(Bounds())
     return gathered_by(running_request(scope), memory)
 
@@ -92,7 +87,7 @@ def gathered_by(running: RunningRequest, memory: AnswerMemory) -> Gathered:
 async def answer_of(
     pieces: AsyncIterator[bytes], headers: Mapping[str, str], media_type: str = _JSON
 ) -> Response:
-    """Return an answer made of pieces; an answer of one piece is sent with its length."""
+    """Return an answer made of pieces. An answer of one piece is sent with its length."""
     first = await anext(pieces)
     second = await anext(pieces, None)
     if second is None:
@@ -131,7 +126,6 @@ class _LargeAnswer(Response):
         self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run as an ASGI application."""
         del scope
         with suppress(ClientGone):
             await until_gone(receive, self._send(send))

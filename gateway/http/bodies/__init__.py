@@ -1,1 +1,1 @@
-"""Bodies of requests: read within bounds of memory, inflated, parsed into Structs."""
+"""Bodies of requests: read within limits of memory, inflated, and parsed into Structs."""

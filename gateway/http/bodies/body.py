@@ -1,11 +1,12 @@
-"""A request's body: read within its bound, parsed into a Struct, or refused with a typed error.
+"""A request's body: read within its limit, parsed into a Struct, or refused with a typed error.
 
-A request reserves memory for its body before the body is read (`body_memory.py`). The body is kept
-once, and readers look at pieces of the body, so that it is never copied whole and slow work does
-not keep other threads waiting.
+A request reserves memory for its body before the body is read (`body_memory.py`). The body is in
+memory once. Readers look at pieces of the body, so that slow work does not keep other threads
+waiting.
 
-The cost of parsing depends on the number of values, not of bytes: a body of 16 MB may have millions
-of values. So the values are counted before the body is parsed. Large bodies are parsed in a thread.
+The cost of parsing depends on the number of values, not of bytes. A body of 16 MB may have millions
+of values. The values are therefore counted before the body is parsed. Large bodies are parsed in a
+thread.
 """
 
 import codecs
@@ -30,7 +31,7 @@ Part = Body | memoryview
 
 MAX_INNER_DEPTH = 64  # maximum number of levels of JSON within a string
 _UTF8 = codecs.getincrementaldecoder("utf-8")
-# maximum number of arrays and objects: millions would take seconds to build
+# maximum number of arrays and objects, since millions would take seconds to build
 _MAX_CONTAINERS = 1 << 16
 _MAX_VALUES = 150_000  # maximum number of values of a body, enough for a prompt of 128k token ids
 # A subnormal number takes 6 us to parse, a thousand times as long as other numbers. It has an
@@ -62,9 +63,9 @@ class JsonDecoder(Protocol[T_co]):
 
 
 def is_flat(spelled: Body, most: int = 64) -> bool:
-    """Tell whether the body has at most `most` brackets: mostly long texts, or a long list.
+    """Return whether the body has at most `most` brackets, and so is mostly long texts or a list.
 
-    Parsing such a body takes a fraction of the time that many small objects take.
+    This body takes a fraction of the parsing time of many small objects.
     """
     return _count(spelled, b"[", most) + _count(spelled, b"{", most) <= most
 
@@ -82,8 +83,8 @@ def parse_steps(
     """Parse `body` as the Struct; raise BadRequest for malformed JSON.
 
     The body's outer object must have no name twice (`names.py`). Unknown names are ignored, but
-    their text too must be UTF-8 and within the bounds. Values in the parts that `bulk` finds in the
-    body are not counted, since the Struct keeps these parts unparsed, as `Raw`.
+    their text too must be UTF-8 and within the limits. `bulk` finds the parts of the body that the
+    Struct keeps unparsed, as `Raw`. Their values are not counted.
     """
     try:
         _check_text(body)  # msgspec does not look into the values of unknown names
@@ -104,9 +105,9 @@ def parse_steps(
 
 
 def parse_part(decoder: JsonDecoder[T], part: Body, where: str = "") -> T:
-    """Parse `part`, a part of a body that `parse_steps` has checked, as a Struct; raise BadRequest.
+    """Parse `part` of a body that `parse_steps` has checked as a Struct; raise BadRequest.
 
-    `where` names the field that holds the part; an error's `param` begins with this name.
+    `where` names the field that holds the part. An error's `param` begins with this name.
     """
     try:
         return decoder.decode(part)
@@ -133,9 +134,7 @@ def _least_bytes(members: dict[str, msgspec.Raw]) -> int:
 
 
 def check_inner(spelled: Body, param: str) -> None:
-    """Check JSON that stands in a body's strings, by the bounds on bodies; raise BadRequest that
-    names `param`.
-    """
+    """Check JSON within a body's strings by the limits on bodies; raise BadRequest for `param`."""
     try:
         _check_shape(spelled, MAX_INNER_DEPTH)
         _check_values(spelled, None)
@@ -153,7 +152,7 @@ def _check_text(body: Body) -> None:
 
 
 def _check_shape(body: Body, max_depth: int) -> None:
-    """Check the nesting and number of brackets outside of strings; vectorised, for large bodies."""
+    """Check the nesting and number of brackets outside of strings, vectorised for large bodies."""
     if is_flat(body, max_depth):
         return
     containers = depth = 0
@@ -172,8 +171,9 @@ def _check_shape(body: Body, max_depth: int) -> None:
 
 
 def _check_values(body: Body, bulk: Callable[[Body], Part] | None) -> None:
-    """Check the number of commas outside of strings; strings are skipped only if there are too many
-    commas in all.
+    """Check the number of commas outside of strings.
+
+    Strings are skipped only if there are too many commas in all.
     """
     if _count_commas(body) <= _MAX_VALUES:
         return
@@ -185,9 +185,7 @@ def _check_values(body: Body, bulk: Callable[[Body], Part] | None) -> None:
 
 
 def _check_numbers(body: Body) -> None:
-    """Check the number of subnormal numbers: parsing 150,000 of them would hold up all threads for
-    0.9 s.
-    """
+    """Check the number of subnormal numbers, since parsing 150,000 blocks threads for 0.9 s."""
     if sum(_count(body, one, _MAX_TINY) for one in (b"e-", b"E-", _ZEROS)) <= _MAX_TINY:
         return
     found = 0
@@ -204,9 +202,7 @@ def _count_commas(spelled: Part) -> int:
 
 
 def count_separators(spelled: Part, depth: int | None = None) -> int:
-    """Count commas outside of strings; if `depth` is given, count only commas at this depth of
-    brackets.
-    """
+    """Count commas outside of strings, at any depth of brackets or only at `depth`."""
     found = at = 0
     for marks in outside_strings(spelled, _UNMARKED):
         commas = marks == ord(",")
@@ -219,10 +215,10 @@ def count_separators(spelled: Part, depth: int | None = None) -> int:
 
 
 def _count(body: Body, part: bytes, enough: int) -> int:
-    """Count the occurrences of `part` in `body`, up to `enough` + 1; `bytes.count` would take ten
-    times as long.
+    """Count the occurrences of `part` in `body`, up to `enough` + 1.
 
-    Each search reads one piece, because no other thread runs during it, not even the event loop.
+    `bytes.count` would take ten times as long. Each search reads one piece, because no other thread
+    runs during a search, not even the event loop.
     """
     found = place = 0
     while found <= enough and place < len(body):
@@ -239,8 +235,8 @@ def _too_deep(max_depth: int) -> BadRequest:
 def invalid(message: str, below: str = "") -> BadRequest:
     """Convert msgspec's error to BadRequest with the field as `param`, without quoting the input.
 
-    The error's text names the field too, because OpenAI's client shows users only the text of an
-    error. `below` is the path of the part that msgspec read, if it did not read the whole body.
+    The error's text also names the field, because OpenAI's client shows users only the text.
+    `below` is the path of the part that msgspec read, if it did not read the whole body.
     """
     found = _AT.search(message)
     what = message[: found.start()] if found else message

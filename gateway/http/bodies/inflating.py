@@ -1,10 +1,7 @@
-"""Gzip bodies inflated as they come, a piece at a time, so that their content is kept within a
-bound.
+"""The inflating of gzip bodies in pieces as they come, within limits.
 
 A kilobyte can become a megabyte, so the inflated bytes are counted. Members that inflate to little
 or nothing cost time too, so members are counted as well.
-
-Knows: gzip. Does not know: where the pieces come from, or how much room there is for them.
 """
 
 import zlib
@@ -16,8 +13,8 @@ from gateway.errors import BadRequest
 MOST_MEMBERS = 1024
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE = 1 << 18  # number of bytes inflated between two turns of other requests
-# number of compressed bytes unpacked without a pause for other requests; zlib copies the unread
-# bytes
+# number of compressed bytes unpacked without a pause for other requests, since zlib copies the
+# unread bytes
 _SLICE = 1 << 14
 
 

@@ -1,13 +1,10 @@
-"""The refusal of JSON objects that have a name twice, since readers differ in which of the two
-values counts.
+"""The refusal of JSON objects that have a name twice.
 
-A proxy before this server, such as one that allows some models or sets the salt, may read the
-first `cache_salt` where this server would read the last. So a tenant's body has each name at its
-first level once: model, salt and limits are set there (`body.py`). Deeper levels hold messages,
-tools and schemas, which the model reads and no right depends on. In the operator's bodies and in
-files with keys, no object at any level has a name twice.
-
-Does not know: which names are names of fields.
+Readers differ in which of the two values counts. A proxy before this server may allow some models
+or set the salt. It may read the first `cache_salt`, and this server the last. A tenant's body
+therefore has each name at its first level once, since model, salt and limits are set there
+(`body.py`). Deeper levels hold messages, tools and schemas. The model reads them, and no right
+depends on them. The operator's bodies and files with keys have no name twice at any level.
 """
 
 import json
@@ -35,7 +32,7 @@ def _most_often(names: list[str]) -> str:
 
 
 def given_twice(name: str) -> BadRequest:
-    """Make the error for a repeated name; the error quotes only a name that a field could have."""
+    """Make the error for a repeated name. It quotes only a name that a field could have."""
     if not name.isidentifier() or len(name) > _LONGEST:
         return BadRequest("a name is given twice", code="invalid_json")
     return BadRequest(f"`{name}` is given twice", code="invalid_json", param=name)

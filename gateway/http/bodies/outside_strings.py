@@ -1,9 +1,7 @@
 """The characters of a JSON body outside of its strings, found before the body is parsed.
 
 The search is vectorised and reads pieces, because a body may be long and consist only of brackets
-and quotes.
-
-Knows: strings and escapes. Does not know: which characters or numbers are too many (`body.py`).
+and quotes. `body.py` has the limits.
 """
 
 from collections.abc import Iterator
@@ -17,8 +15,7 @@ PIECE = 1 << 18  # number of bytes scanned between two turns of other threads
 
 
 def outside_strings(spelled: Text, passed_over: bytes = b"") -> Iterator[npt.NDArray[np.uint8]]:
-    """Yield the characters outside of strings, piece by piece, without the characters in
-    `passed_over`.
+    """Yield the characters outside of strings, piece by piece, without those in `passed_over`.
 
     `passed_over` must not contain a quote.
     """
@@ -35,9 +32,7 @@ def outside_strings(spelled: Text, passed_over: bytes = b"") -> Iterator[npt.NDA
 
 
 def pieces_of(spelled: Text) -> Iterator[bytes]:
-    """Yield copies of parts of `spelled`, never cut between a backslash and the
-    character after it.
-    """
+    """Yield copies of parts of `spelled`, never cut between a backslash and the next character."""
     start, view = 0, memoryview(spelled)
     while start < len(view):
         piece = bytes(view[start : start + PIECE])

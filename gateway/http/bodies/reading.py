@@ -1,4 +1,4 @@
-"""The reading of a request's body within its bound, and its inflating."""
+"""The reading of a request's body within its limit, and its inflating."""
 
 import asyncio
 
@@ -13,10 +13,10 @@ _PLAIN = {"", "identity"}
 
 
 async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
-    """Read the whole body; raise BodyTooLarge as soon as more than `max_bytes` are certain to come.
+    """Read the whole body; raise BodyTooLarge as soon as more than `max_bytes` are certain.
 
-    Memory for a body of declared length is reserved at once, for any other body as its bytes come.
-    A declared length that is too large is refused at once; the bytes of all other bodies are
+    Memory for a body of declared length is reserved at once, and for any other body as its bytes
+    come. A declared length that is too large is refused at once. The bytes of other bodies are
     counted as they come, or as gzip is inflated. Raises UnsupportedEncoding for other encodings,
     BadRequest for broken gzip, and the errors of `lease` if there is no room.
     """

@@ -1,4 +1,1 @@
-"""One HTTP connection: its bytes, heads, bodies, deadlines and refusals.
-
-Knows: framing, bounds, turns of connections. Does not know: routes, or the content of bodies.
-"""
+"""One HTTP connection: its bytes, heads, bodies, deadlines and refusals."""

@@ -1,7 +1,7 @@
 """A transport that sends an answer's head together with the first piece of its body.
 
-uvicorn writes the head alone, and uvloop sends each write at once. So the head would be a segment
-of its own, and would wake the client before the first piece of the body is ready.
+uvicorn writes the head alone, and uvloop sends each write at once. The head would be a separate
+segment, and would wake the client before the first piece of the body is ready.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class CoalescedHead(asyncio.Transport):
             self._transport.write(head)
 
     def write_eof(self) -> None:
-        """Send the written data and close the sending side; receiving goes on."""
+        """Send the written data and close the sending side. The connection still receives data."""
         self._send_head()
         self._transport.write_eof()
 
@@ -51,7 +51,7 @@ class CoalescedHead(asyncio.Transport):
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """Tell whether the connection is closed or about to be."""
+        """Return whether the connection is closed or about to be."""
         return self._transport.is_closing()
 
     def pause_reading(self) -> None:

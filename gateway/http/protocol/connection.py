@@ -1,8 +1,8 @@
-"""One client's connection, with bounds that uvicorn does not have.
+"""One client's connection, with limits that uvicorn does not have.
 
-uvicorn takes in whatever comes: heads and trailers of any length, and as many requests as are sent
-before the first is answered. It waits without limit for a head. Each of these lets a client hold
-memory or keep the event loop busy at no cost to itself.
+uvicorn accepts heads and trailers of any length. It accepts any number of requests before the first
+is answered. It waits without limit for a head. A client could thus hold memory or keep the event
+loop busy at no cost.
 
 Here received bytes wait to be parsed. A head is parsed once it is whole. The next request is parsed
 once the request before it is answered, and a moment later if the client did not wait for that
@@ -39,7 +39,7 @@ from gateway.http.protocol.state import State
 from gateway.http.protocol.timer import Timer
 from gateway.http.request_head import owner_told_to
 
-# maximum digits of a declared length: fits 64 bits; leading zeros could go on without end
+# maximum digits of a declared length; 19 digits fit in 64 bits
 MAX_LENGTH_DIGITS = 19
 # maximum bytes that wait to be parsed, and bytes of a chunked body parsed in one turn
 _ROOM = 64 << 10
@@ -54,7 +54,7 @@ _TOO_SLOW = RequestTimeout("the request did not come whole in time")
 
 
 class BoundedConnection(CountedConnection):
-    """uvicorn's connection with bounds; a client that exceeds a bound is cut off with an error."""
+    """uvicorn's connection with limits. A client that exceeds a limit is cut off with an error."""
 
     rest_s: ClassVar[float] = 0.05  # seconds between discarded pieces of a body
     # seconds from an answer to the parsing of a request that was sent before this answer
@@ -69,16 +69,13 @@ class BoundedConnection(CountedConnection):
         self._next_turn = Timer(self.loop, self._take_turn)
         self._deadline = Timer(self.loop, self._expire)
 
-    # Callbacks of the transport.
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the deadline of the first head: a silent client is treated like a slow client."""
+        """Start the deadline of the first head, so that a silent client counts as a slow client."""
         super().connection_made(transport)
         if not self.transport.is_closing():
             self._enter(State.IDLE, self.bounds.head_deadline_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop unparsed bytes and the deadlines."""
         self._enter(State.CLOSED, None)
         self._next_turn.restart(None)
         self._received.clear()
@@ -98,17 +95,13 @@ class BoundedConnection(CountedConnection):
         if not self._next_turn.is_due:
             self._take_turn()
 
-    # Callbacks of the application's flow control.
-
     def pause_reading(self) -> None:
-        """Stop parsing: the application takes the body more slowly than it comes."""
+        """Stop parsing, since the application takes the body more slowly than it comes."""
 
     def resume_reading(self) -> None:
         """Continue parsing, since the application waits for more of the body."""
         if self._is_in_body:
             self._next_turn.soon()
-
-    # Parsing.
 
     def _take_turn(self) -> None:
         """Parse a head and the first piece of its body, or the next piece of a body."""
@@ -125,9 +118,9 @@ class BoundedConnection(CountedConnection):
     def _go_on(self) -> None:
         """Parse more of the waiting bytes in a later turn.
 
-        A request that was sent before the last answer waits for longer. Otherwise each turn of the
-        event loop could answer such a request of every connection, and clients that wait for an
-        answer before they send the next request would wait for all these answers.
+        A request that was sent before the last answer waits longer. Otherwise one turn of the event
+        loop could answer such a request of every connection. Clients that wait for an answer before
+        their next request would wait for all these answers.
         """
         if self._is_in_body:
             self._next_turn.soon()
@@ -182,18 +175,18 @@ class BoundedConnection(CountedConnection):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._refuse(UNREADABLE)
 
-    # Callbacks of the parser.
-
     def on_message_begin(self) -> None:
-        """Start a head. The parser is given bytes of one message at a time, so no other message
-        starts in the same bytes.
+        """Start a head.
+
+        The parser is given bytes of one message at a time, so no other message starts in these
+        bytes.
         """
         if self.state is not State.HEAD:
             raise httptools.HttpParserError("a message within a message")
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Store a header field; fields that come after the body are only counted."""
+        """Store a header field. Fields that come after the body are only counted."""
         if self.state is not State.HEAD:
             self._framing.on_trailer(name, value)
         elif name.lower() == b"content-length" and len(value) > MAX_LENGTH_DIGITS:
@@ -227,8 +220,6 @@ class BoundedConnection(CountedConnection):
         else:
             self._enter(State.ANSWERING, None)
 
-    # Answers.
-
     def on_response_complete(self) -> None:
         """Parse the next waiting request, since the application has answered the last."""
         self.server_state.total_requests += 1
@@ -244,14 +235,12 @@ class BoundedConnection(CountedConnection):
 
     @property
     def is_idle(self) -> bool:
-        """True if no answer is awaited; the rest of a body may be left to discard."""
+        """True if no answer is awaited. The rest of a body may remain to be discarded."""
         is_answered = self.state in (State.DRAINING, State.ENDED)
         return is_answered or (self.state is State.IDLE and not self._received)
 
     def _await_request(self) -> None:
-        """Wait for a request; the connection is not idle if bytes of a request have
-        come already.
-        """
+        """Wait for a request. The connection is not idle if it has received bytes already."""
         self._enter(State.IDLE, None if self._received else self.timeout_keep_alive)
 
     def _refuse(self, error: GatewayError) -> None:
@@ -273,9 +262,7 @@ class BoundedConnection(CountedConnection):
             self._end(self.bounds.max_body_bytes)
 
     def _end(self, to_drain: int) -> None:
-        """Send nothing more, and close after a while: an immediate close would lose the last
-        answer.
-        """
+        """Send nothing more, and close later. An immediate close would lose the last answer."""
         self._received.clear()
         self._to_drain = to_drain
         self.transport.write_eof()
@@ -284,8 +271,6 @@ class BoundedConnection(CountedConnection):
     @property
     def _is_in_body(self) -> bool:
         return self.state in (State.BODY, State.DRAINING)
-
-    # Deadlines.
 
     def _enter(self, state: State, seconds: float | None) -> None:
         """Put the connection in `state`, for at most the state's deadline."""

@@ -1,6 +1,6 @@
-"""A connection that counts towards its port's bound, and whose client must read its answers.
+"""A connection that counts towards its port's limit, and whose client must read its answers.
 
-uvicorn accepts connections until there are no file descriptors left; a process without descriptors
+uvicorn accepts connections until there are no file descriptors left. A process without descriptors
 can neither accept nor refuse a connection. uvicorn also waits without limit for a client that does
 not read, even after closing the connection.
 """
@@ -35,16 +35,13 @@ _TOO_MANY_CONNECTIONS = Unavailable(
 
 
 def uncounted(code: str) -> None:
-    """Do nothing with the code of a refusal: the default of a server that does not
-    count refusals.
-    """
+    """Ignore a refusal's code: the default of a server that does not count refusals."""
 
 
 class CountedConnection(HttpToolsProtocol):
-    """uvicorn's connection, counted: on a full port, a new connection closes another connection at
-    once.
+    """uvicorn's connection, counted by its port.
 
-    `holders` chooses the connection to close.
+    On a full port, a new connection closes another connection at once. `holders` chooses it.
     """
 
     bounds: ClassVar[Bounds]
@@ -62,9 +59,7 @@ class CountedConnection(HttpToolsProtocol):
         self._received = bytearray()  # received bytes that are not yet parsed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the new connection; if the port is full, close the connection that `holders`
-        chooses.
-        """
+        """Count the new connection; if the port is full, close another connection."""
         super().connection_made(CoalescedHead(transport, self.loop))
         self._reads = ReadWatch(self.transport, self.bounds.stalled_write_s)
         self.flow = FlowControl(self)  # type: ignore[arg-type]
@@ -77,7 +72,7 @@ class CountedConnection(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is under way on the connection."""
+        """True if no request is running on the connection."""
         return self.state is State.IDLE
 
     def make_room(self) -> None:
@@ -92,9 +87,7 @@ class CountedConnection(HttpToolsProtocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from the count, and abandon the request of a client without a valid
-        key.
-        """
+        """Remove the connection from the count; abandon its request if it has no valid key."""
         self.holders.leave(self)
         self._reads.end()
         super().connection_lost(exc)
@@ -102,9 +95,7 @@ class CountedConnection(HttpToolsProtocol):
             abandon_if_stranger(cast("Scope", self.scope))
 
     def on_message_begin(self) -> None:
-        """Make a request's scope; let the answer's bytes be counted while they wait for
-        the client.
-        """
+        """Make a request's scope, and let the answer's bytes be counted while they wait."""
         super().on_message_begin()
         let_wait(cast("Scope", self.scope), self.backlogs, self.flow)
         let_gather(cast("Scope", self.scope), self.gathered)
@@ -138,8 +129,6 @@ class CountedConnection(HttpToolsProtocol):
         return True
 
     def _close(self) -> None:
-        """Close once all written data has been sent; abort the connection of a client that hardly
-        reads.
-        """
+        """Close once all written data has been sent; abort the connection of a very slow client."""
         self._reads.begin()
         self.transport.close()

@@ -1,14 +1,12 @@
 """The framing of requests: the end and size of a head, and the bytes around a body's pieces.
 
-The cost of a head depends on its bytes, its fields and the parameters in its query: the framework
+The cost of a head depends on its bytes, its fields and the parameters in its query. The framework
 parses all of these before a key is checked.
 
 Around the pieces of a chunked body are the sizes of chunks, their extensions, and trailers. HTTP
-bounds none of these. Here this framing uses up a credit of bytes, which the body's bytes renew: the
+limits none of these. Here this framing uses up a credit of bytes, which the body's bytes renew. The
 credit is enough for any chunk, even of a single byte, but not for an endless extension or trailer.
-
-Knows: bytes. Does not know: what fields mean, or which bytes are body. The parser, not this module,
-decides whether a head is valid.
+The parser, not this module, decides whether a head is valid.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _END = re.compile(rb"\n\r?\n")
 _UPGRADE = re.compile(rb"(\nupgrad)e:", re.IGNORECASE)
 # matches the characters of a host and a port
 _HOST = re.compile(rb"[\w.~!$&'()*+,;=%:\[\]-]*", re.ASCII)
-# bytes of a chunked body parsed at once: if all chunks have one byte, this takes 0.7 ms
+# bytes of a chunked body parsed at once, which takes 0.7 ms if all chunks have one byte
 SLICE = 4 << 10
 _MAX_CREDIT = 1 << 10  # maximum bytes of framing without any byte of the body
 _EARNED = 8  # bytes of framing credit for each byte of the body
@@ -64,7 +62,7 @@ class HeadFraming:
         return head
 
     def _skip_empty_lines(self, received: bytearray) -> None:
-        """Skip empty lines before a head: some clients send an empty line after a body."""
+        """Skip empty lines before a head, since some clients send an empty line after a body."""
         if received.startswith((b"\r", b"\n")):
             size = len(received) - len(received.lstrip(b"\r\n"))
             del received[:size]
@@ -91,7 +89,7 @@ class HeadFraming:
 
 
 def path_in(received: bytes | bytearray) -> str:
-    """Return the received part of the path that a head asks for; empty if none was received."""
+    """Return the received part of the path that a head asks for, or ""."""
     words = bytes(received).partition(b"\n")[0].split(b" ", 2)
     return "" if len(words) < 2 else unquote(words[1].partition(b"?")[0].decode("latin-1"))
 
@@ -99,7 +97,7 @@ def path_in(received: bytes | bytearray) -> str:
 def names_one_host(fields: Iterable[tuple[bytes, bytes]], version: str) -> bool:
     """Return whether a head has exactly one field `Host`, as HTTP 1.1 requires (RFC 9112, 3.2).
 
-    `fields` have names in lower case. Two servers could take two such fields for different hosts.
+    `fields` have names in lower case. With two fields, two servers could choose different hosts.
     HTTP 1.0 does not require the field.
     """
     hosts = [value for name, value in fields if name == b"host"]
@@ -118,9 +116,7 @@ def _without_upgrade(head: bytes) -> bytes:
 
 
 class BodyFraming:
-    """The framing of a request's body of `length` bytes, or of a chunked body if
-    `length` is None.
-    """
+    """The framing of a request's body of `length` bytes, or of a chunked body without `length`."""
 
     def __init__(self, length: int | None) -> None:
         self._left = length
@@ -165,9 +161,7 @@ class BodyFraming:
         self._trailers += len(name) + len(value)
 
     def is_within_bounds(self, parsed: bytes) -> bool:
-        """Tell whether the framing around the body, including the slice `parsed`, is
-        within bounds.
-        """
+        """Return whether the framing, including the slice `parsed`, is within its limits."""
         body, self._in_slice = self._in_slice, 0
         if self._left is not None:
             self._left -= body

@@ -1,15 +1,13 @@
 """The holders of a port's connections: unauthenticated peers, tenants, the operator.
 
 For a new connection, a full port closes a connection of the holder that has most connections.
-Unauthenticated peers count as one holder, which loses its oldest connection, idle or not; a tenant
-loses the connection that has been idle longest. So unauthenticated peers cannot keep anybody out,
-however many they are, and a holder with no more connections than other holders loses no connection.
+Unauthenticated peers count as one holder, which loses its oldest connection, idle or not. A tenant
+loses the connection that has been idle longest. Unauthenticated peers therefore cannot keep anybody
+out, and a holder with few connections loses none.
 
-A connection on which a tenant's request runs is never closed for another connection. But on a
-nearly full port, a tenant that holds more than half of the connections is refused requests on
-further connections.
-
-Knows: connections, their holders, and which connections are idle. Does not know: bytes.
+A connection on which a tenant's request runs is never closed for another connection. On a nearly
+full port, a tenant that holds more than half of the connections is refused requests on further
+connections.
 """
 
 from collections.abc import Iterator
@@ -26,7 +24,7 @@ class HeldConnection(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is under way on the connection."""
+        """True if no request is running on the connection."""
         ...
 
 
@@ -34,7 +32,7 @@ C = TypeVar("C", bound=HeldConnection)
 
 
 class Holders(Generic[C]):
-    """The connections of one port, by holder. To be used in one event loop."""
+    """The connections of one port, by holder. Used in one event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -43,7 +41,7 @@ class Holders(Generic[C]):
         self._owners: dict[C, str] = {}
 
     def enter(self, one: C) -> C | None:
-        """Add a connection; return the connection to close, None if the port has room."""
+        """Add a connection; return the connection to close, or None if the port has room."""
         self._put(one, STRANGERS)
         if len(self._owners) <= self._most:
             return None

@@ -5,13 +5,13 @@ may have set cookies, which mean nothing here.
 """
 
 PREFIX = b"ratoon_"
-# maximum bytes of a `Cookie` field that is read: a browser's cookie has at most 4096 bytes, and
-# there are two pages
+# maximum bytes of a `Cookie` field that is read, since a browser's cookie has at most 4096 bytes,
+# and there are two pages
 _LONGEST = 8192
 
 
 def own_cookies(value: bytes) -> bytes:
-    """Return the part of a `Cookie` field that this server reads; empty if there is none."""
+    """Return the part of a `Cookie` field that this server reads, or b""."""
     if PREFIX not in value or len(value) > _LONGEST:
         return b""
     parts = (part.strip() for part in value.split(b";"))

@@ -1,14 +1,12 @@
-"""The watch on a client that hardly reads its answers, which cuts the client off.
+"""The watch on clients that read their answers too slowly, which cuts them off.
 
     watch ... look ... look        every `stalled_write_s`, while anything waits to be sent
                `------> abort      the client took less than a KiB for each of these seconds
 
 Bytes wait in the transport, then in the socket's send queue until the client's machine has received
-them. Both are measured, because the kernel takes more bytes from the transport only when a third of
-its send queue (some megabytes) is free, and a steady client on a slow line may need minutes to free
-so much.
-
-Knows: how many bytes wait. Does not know: what is sent, or what else ends a connection.
+them. Both are measured. The kernel takes more bytes from the transport only when a third of its
+send queue (some megabytes) is free. A steady client on a slow line may need minutes to free this
+much.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """The serving of several applications on their addresses, in one event loop, until a signal.
 
-Several processes may listen on one port: every worker has a socket of its own on it (SO_REUSEPORT),
+Several processes may listen on one port. Every worker has a separate socket on it (SO_REUSEPORT),
 and the kernel distributes connections among them by their addresses. With one inherited socket, the
-worker that is awake first would accept a whole burst of connections and keep it, because streams
-live long.
+first worker to wake up would accept a whole burst of connections. It would keep them, because
+streams live long.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from gateway.http.protocol.counted_connection import uncounted
 from gateway.http.protocol.shared_port import sockets_on
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# seconds for which an idle connection is kept: longer than balancers keep it, so that balancers
+# seconds for which an idle connection is kept, longer than balancers keep it, so that balancers
 # close first
 _KEEP_ALIVE_S = 75
 # seconds to send errors to requests that are cut off; clients that do not read would take longer
@@ -67,7 +67,7 @@ class Server(uvicorn.Server):
         self.listens.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Drain and stop; requests that are cut off are first sent an error and counted."""
+        """Drain and stop. Requests that are cut off are first sent an error and counted."""
         await super().shutdown(sockets)
         cut_off = set(self.server_state.tasks)
         for task in cut_off:
@@ -109,7 +109,7 @@ def make_server(bind: Bind, bounds: Bounds, grace_s: float, *, shares_port: bool
 async def serve(servers: Sequence[Server], ends: Sequence[signal.Signals] = _SIGNALS) -> None:
     """Run the servers until one of the signals `ends`, or until a server ends; then drain all.
 
-    Running requests may go on for the servers' grace period; new connections are refused.
+    Running requests may continue for the servers' grace period. New connections are refused.
     """
     loop = asyncio.get_running_loop()
     for name in ends:

@@ -1,7 +1,7 @@
 """Sockets on a port that several processes share (SO_REUSEPORT).
 
-Knows: addresses, sockets. Does not know: what is served on them (`server.py`). The parent of the
-workers only reserves their ports, so it does not load the packages of `server.py`.
+The parent of the workers only reserves their ports, so it does not load the packages of
+`server.py`.
 """
 
 import socket
@@ -21,8 +21,7 @@ def sockets_on(host: str, port: int) -> list[socket.socket]:
 
 @contextmanager
 def reserved(addresses: Sequence[tuple[str, int]]) -> Iterator[None]:
-    """Reserve the ports, so that no other program takes them while no worker listens; raise
-    OSError.
+    """Reserve the ports against other programs while no worker listens; raise OSError.
 
     A socket that is bound but does not listen gets no connections.
     """

@@ -14,25 +14,21 @@ class Timer:
 
     @property
     def is_due(self) -> bool:
-        """True if a call is due."""
+        """True if a call is scheduled."""
         return self._due is not None
 
     def soon(self) -> None:
-        """Schedule the call after all callbacks that are ready now, unless a call is scheduled
-        already.
-        """
+        """Schedule the call after all callbacks that are ready now, unless a call is scheduled."""
         if self._due is None:
             self._due = self._loop.call_soon(self._come)
 
     def after(self, seconds: float) -> None:
-        """Schedule the call in the given seconds, unless a call is scheduled already."""
+        """Schedule the call in the given seconds, unless a call is scheduled."""
         if self._due is None:
             self._due = self._loop.call_later(seconds, self._come)
 
     def restart(self, seconds: float | None) -> None:
-        """Schedule the call in the given seconds, in place of any scheduled call; None: only cancel
-        the scheduled call.
-        """
+        """Schedule the call in `seconds`, in place of any scheduled call; None: only cancel."""
         if self._due is not None:
             self._due.cancel()
         self._due = None if seconds is None else self._loop.call_later(seconds, self._come)

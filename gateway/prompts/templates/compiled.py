@@ -98,8 +98,7 @@ class _Metered(NodeTransformer):
         return node if node.ctx != "load" or _is_constant(node) else _filtered(node, WHOLE)
 
     def visit_Compare(self, node: jinja2.nodes.Compare) -> jinja2.nodes.Node:
-        """Limit comparisons. A comparison with a constant costs no more than the constant's
-        size."""
+        """Limit comparisons. Comparing with a constant costs no more than the constant's size."""
         self.generic_visit(node)
         compared = [node.expr, *(one.expr for one in node.ops)]
         if len(compared) > 2 or not any(map(_is_constant, compared)):

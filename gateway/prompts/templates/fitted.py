@@ -78,8 +78,7 @@ class FittedTemplate:
         return self._template.render({**variables, **given})
 
     def shows_thoughts(self, spelled: str, variables: Variables) -> bool:
-        """Return whether a small chat, spelled as in `probing.py`, is shown with all its
-        thoughts."""
+        """Return whether a small chat, spelled as in `probing.py`, shows all its thoughts."""
         said = chat_of(spelled)
         tools = ONE_TOOL if "c" in spelled else None
         try:

@@ -155,8 +155,7 @@ def _beside_calls(
 
 
 def _as_text(message: Message) -> Message:
-    """Write calls into the text of `message`, in the form that is most frequent in training
-    data."""
+    """Write calls into the text of `message`, in the most frequent form of training data."""
     calls = (part for part in message.parts if isinstance(part, ToolCall))
     spelled = [json.dumps(_spelled(call), ensure_ascii=False) for call in calls]
     said = [part for part in message.parts if isinstance(part, Text)]

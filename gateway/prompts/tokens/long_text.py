@@ -152,8 +152,7 @@ def chunks(text: str, uncut: Sequence[str] = (), size: int = CHUNK) -> Iterator[
 def chunks_of(
     prompt: str | Rendered, uncut: Sequence[str], size: int = CHUNK
 ) -> Iterator[str | Rendered]:
-    """Cut `prompt` into pieces of about `size` characters. In a chat, each piece ends with a
-    text."""
+    """Cut `prompt` into pieces of about `size` characters. Pieces of a chat end with a text."""
     if isinstance(prompt, str):
         yield from chunks(prompt, uncut, size)
         return

@@ -72,8 +72,7 @@ class VerbatimTurns:
         self._control = tokenizer.control_ids()
 
     def keys(self, chat: ChatPrompt, tenant_id: str, namespace: bytes) -> ChatKeys | None:
-        """Hash a chat's turns; return None if no turns are remembered or a call cannot be
-        compared."""
+        """Hash a chat's turns; return None without remembered turns, or if a call is unreadable."""
         if not self.memory.is_on:
             return None
         chain = hashlib.blake2b(digest_size=32)
@@ -239,8 +238,7 @@ class VerbatimTurns:
             self.memory.add(keys.tenant_id, key, replace(turn, written=written))
 
     def _begin(self, prompt: Rendered) -> Place:
-        """Find where the answer to `prompt` begins, before tags of reasoning at the prompt's
-        end."""
+        """Find where the answer to `prompt` begins, before final tags of reasoning."""
         tail = "".join(prompt.pieces[-_TAIL:])
         reasoning = self._forms.reasoning
         before = tail if reasoning is None else reasoning.unopened(tail)

@@ -1,1 +1,1 @@
-"""The store of several gateways: Redis, its keys, changes as transactions."""
+"""The store of several gateways: Redis, its keys, and changes as transactions."""

@@ -1,8 +1,8 @@
 """The link to this installation's state in Redis, which never reaches another state.
 
-The state's id is stored in Redis beside the state. Every command also asks for the id, so the first
-command to a Redis that was flushed, lost its file or was exchanged finds this out, and no change
-is made there. When the right state is back, commands work again.
+Redis stores the state's id with the state, and every command also asks for the id. The first
+command to a Redis that lost or exchanged its state therefore notices this, and changes nothing.
+When the right state is back, commands work again.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ MISSING = "state_missing"
 REDIS = "the state in Redis"
 _ASK = ("GET", at.STATE_ID)
 _KEEPS_ALL = "noeviction"
-_SMALL = 16 << 10  # maximum bytes of a small change: a larger change goes over the large link
+_SMALL = 16 << 10  # maximum bytes of a small change; a larger change is sent over the large link
 
 
 class _Scripts(NamedTuple):
-    """One script on both links."""
-
     small: Script
     large: Script
 
@@ -41,13 +39,10 @@ class _Scripts(NamedTuple):
 
 
 class StateLink:
-    """A link whose commands reach only the `expected` state; in any other state they raise
-    StateLost.
+    """A link whose commands reach only the `expected` state; other states raise StateLost.
 
-    Large changes go over a second link, and so does every command whose caller gives the `size` of
-    its answer in bytes. Callers must give a size (or `large.UNSIZED`) unless a bound keeps the
-    answer small.
-
+    Large changes are sent over a second link. So is every command with the `size` of its answer in
+    bytes. Callers must give a size (or `large.UNSIZED`) unless a limit keeps the answer small.
     `remember` is called with the state's id once the id is known.
     """
 
@@ -109,8 +104,8 @@ class StateLink:
     async def apply_with_room(self, transaction: Transaction, room: Sequence[str | bytes]) -> bool:
         """Make room as `room` says (arguments from `response_room`), then apply `transaction`.
 
-        If the room made is still too small, `transaction` is not applied, and False is returned.
-        Raises the errors of `apply`.
+        Returns False, without applying `transaction`, if there is still too little room. Raises the
+        errors of `apply`.
         """
         arguments = transaction.arguments([*_ASK], await self._known(), room)
         found = await self._run(self._scripts_with_room, arguments)
@@ -127,9 +122,7 @@ class StateLink:
         return int(found)
 
     async def _raise_failed(self, transaction: Transaction, failed: int) -> None:
-        """Raise the error of the condition with this number, counted from 1; 0: no condition
-        failed.
-        """
+        """Raise the error of the condition with this number, counted from 1 (0: none failed)."""
         if failed == 1:
             await self.check()
             raise StateLost(MISSING)
@@ -146,15 +139,16 @@ class StateLink:
         return self._link.is_full or self._large.is_full
 
     async def _known(self) -> str:
-        """Return the state's id, which is sent with every command. Raises StateLost, or
-        Unavailable.
+        """Return the state's id, which is sent with every command.
+
+        Raises StateLost or Unavailable.
         """
         if self._id is None or self._lost is not None:
             return await self._settle()
         return self._id
 
     async def _look_for_eviction(self) -> None:
-        """Note whether Redis may drop records; trust a Redis that does not tell its policy."""
+        """Note whether Redis may drop records. A Redis that hides its policy is trusted."""
         if not self._tells_policy:
             return
         try:
@@ -169,7 +163,7 @@ class StateLink:
         self._evicts = evicts(policy) if may_evict else None
 
     async def _settle(self) -> str:
-        """Find the state's id, or note the state's fault; raise StateLost, or Unavailable."""
+        """Find the state's id, or note the state's fault; raise StateLost or Unavailable."""
         found, records = await self._link.commands([_ASK, ("EXISTS", at.TENANTS, at.KEYS)])
         try:
             settled = self._settled(found, is_empty=not records)

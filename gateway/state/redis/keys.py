@@ -1,8 +1,8 @@
 """The names of the state's keys in Redis.
 
-Every kind of record is one hash from id to record, and every index is a hash or set of its own. So
-a listing is one command. An eviction (which the server must not be configured to do) would lose a
-whole kind of record at once, which denies access and never grants it.
+Every kind of record is one hash from id to record, and every index is a separate hash or set. A
+listing is therefore one command. If Redis evicted a key against its configuration, a whole kind of
+record would be lost at once. This denies access and never grants access.
 """
 
 STATE_ID = "ratoon:state-id"
@@ -23,7 +23,7 @@ AUDIT = "ratoon:audit"  # list of audit entries, the newest first
 ISOLATION_REPORT = "ratoon:isolation-report"
 ENGINES = "ratoon:engines"  # hash from address to engine record
 FLUSHES = "ratoon:flushes"  # hash from tenant id ("" for all tenants) to flush record
-# channel of changes: each message is the id of a tenant, prefix or flush
+# channel of changes, whose messages are ids of tenants, prefixes or flushes
 CHANGES = "ratoon:changes"
 
 
@@ -33,7 +33,7 @@ def keys_of(tenant_id: str) -> str:
 
 
 def members_of(group_id: str) -> str:
-    """Return the Redis key of the set of the tenants and live prefixes in a group, by their ids."""
+    """Return the Redis key of the set of ids of a group's tenants and live prefixes."""
     return f"ratoon:group-members:{group_id}"
 
 
@@ -53,8 +53,9 @@ def response_ages(tenant_id: str) -> str:
 
 
 def version_of(name: str, version: int) -> str:
-    """Return a prefix's field in PREFIX_VERSIONS; the version is first, so no field is
-    ambiguous.
+    """Return a prefix's field in PREFIX_VERSIONS.
+
+    The version is first, so that no field is ambiguous.
     """
     return f"{version}:{name}"
 
@@ -75,5 +76,5 @@ def batch_of(name: str) -> str:
 
 
 def day_number(day: str) -> str:
-    """Convert a day to a number that sorts as the day does."""
+    """Convert a day to a number that sorts like the day."""
     return day.replace("-", "")

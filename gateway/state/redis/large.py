@@ -1,12 +1,9 @@
-"""A second link to the same Redis for commands of unbounded size.
+"""A second link to the same Redis for commands of unlimited size.
 
-Tenants and operators decide how large stored responses, listings and reports are, and several
-megabytes do not cross within the main link's timeout, even if Redis works well. So large commands
-have connections of their own and a timeout by their size. Their timeouts do not count for the
-circuit breaker: a late answer fails only its own call.
-
-Knows: how large commands are sent. Does not know: which commands are large (`identity` and its
-callers).
+Tenants and operators decide how large stored responses, listings and reports are. Several megabytes
+may exceed the main link's timeout, even if Redis works well. Large commands therefore have separate
+connections and a timeout that grows with their size. Their timeouts do not count for the circuit
+breaker, and a late answer fails only its own call.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,7 +19,7 @@ UNSIZED = 2 << 20  # number of bytes assumed of an answer of unknown size
 
 
 class LargeLink(RedisLink):
-    """A link for large calls; each call first asks the circuit breaker of the main link."""
+    """A link for large calls. Each call first asks the circuit breaker of the main link."""
 
     calls_at_once = 2
     # commands in one round trip, which Redis answers before it serves other clients
@@ -35,9 +32,10 @@ class LargeLink(RedisLink):
         self._beside = beside
 
     async def run(self, work: Callable[[], Awaitable[T]], size: int = UNSIZED) -> T:
-        """Run `work` on the client when its turn has come. Raises Unavailable."""
+        """Run `work` on the client when its turn has come; raise Unavailable."""
         async with self._turns:
-            # PING fails at once while the breaker is open; a Redis with a full disk refuses it.
+            # The command fails at once while the breaker is open. A Redis with a full disk would
+            # refuse PING.
             await self._beside.command("ECHO", "there?")
             return await self._run(work, size)
 
@@ -46,7 +44,6 @@ class LargeLink(RedisLink):
 
 
 def _connected_like(client: Redis, connections: int) -> Redis:
-    """Make a client of the same Redis, with the same password and timeouts."""
     like = client.connection_pool
     return Redis.from_pool(
         BlockingConnectionPool(

@@ -1,14 +1,14 @@
 """The gateway's link to Redis: short timeouts, a circuit breaker, one hierarchy of errors.
 
-The state and the limits share the link: when one of them notices that Redis is away, the other
-does not wait for timeouts. Commands that may be large have a link of their own (`large`).
+The state and the limits share the link. When one of them notices that Redis is away, the other
+does not wait for timeouts. Commands that may be large have a separate link (`large`).
 
     Unavailable      Redis was not asked, because it has not answered lately; or it refused
       NoAnswer       Redis was asked and did not answer in time
       StateDiskFull  Redis refused to write, because it has no room
 
-Each error says when to try again. The first errors take a timeout each; while the breaker is open,
-errors are raised at once. Timeouts do not run while the gateway's own event loop is held up
+Each error has the time of the next try. The first errors take a timeout each. While the breaker is
+open, errors are raised at once. Timeouts do not run while the gateway's own event loop is held up
 (`processes/loop_timeout.py`). Only a missing answer counts for the breaker: a server that refuses
 to write can still be asked about keys.
 """
@@ -41,7 +41,7 @@ TIMEOUT_S = 0.05
 FAILURES = 5
 PROBE_AFTER_S = 1.0
 MAX_CONNECTIONS = 64
-_SOCKET_TIMEOUT_S = 10.0  # seconds of the timeout for callers without a timeout of their own
+_SOCKET_TIMEOUT_S = 10.0  # seconds of the default timeout
 _BYTES_A_SECOND = 2 << 20  # bytes a second that a slow network carries
 _LOG_AGAIN_S = 10.0
 
@@ -49,12 +49,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class Breaker:
-    """The circuit breaker of a server that does not answer; it lets single probes through.
+    """The circuit breaker of a server that does not answer. It lets single probes through.
 
-    After FAILURES in a row the breaker is open: no call is made, so no caller waits for a timeout.
-    Every `probe_after_s` seconds one caller is let through as a probe; if it succeeds, the breaker
-    closes. A probe that never reports back blocks nothing, because the time alone decides when the
-    next probe is due. `monotonic` gives seconds.
+    After FAILURES in a row the breaker is open. No call is made then, so no caller waits for a
+    timeout. Every `probe_after_s` seconds one caller is let through as a probe. If it succeeds, the
+    breaker closes. A probe that never reports back blocks nothing, because only the time decides
+    when the next probe is due. `monotonic` returns seconds.
     """
 
     def __init__(
@@ -71,7 +71,8 @@ class Breaker:
         return self._failures >= FAILURES
 
     def admits(self) -> bool:
-        """Tell whether to call now; while the breaker is open, True makes the caller the probe."""
+        """Return whether to call now. While the breaker is open, True makes the caller the
+        probe."""
         if not self.is_open:
             return True
         now = self._monotonic()
@@ -92,7 +93,7 @@ class Breaker:
 
 
 class NoAnswer(Unavailable):
-    """The error of a call that Redis did not answer in time: Redis may still carry it out."""
+    """The error of a call that Redis did not answer in time. Redis may still carry it out."""
 
 
 def connect(
@@ -100,11 +101,9 @@ def connect(
 ) -> Redis:
     """Make a client of the Redis at `url`. It connects at its first use.
 
-    Replies are bytes. `timeout_s` is measured by the clock, however busy this process is; callers
-    that need an answer soon use a shorter `loop_timeout`.
-
-    A command is sent only once: the caller knows whether it may be repeated. Raises ValueError for
-    a malformed URL.
+    Replies are bytes. `timeout_s` is measured by the clock, however busy this process is. Callers
+    that need an answer soon use a shorter `loop_timeout`. A command is sent only once, since only
+    the caller knows whether it may be repeated. Raises ValueError for a malformed URL.
     """
     pool = BlockingConnectionPool.from_url(
         url,
@@ -129,9 +128,10 @@ def open_link(shared: Shared) -> RedisLink:
 
 
 class RedisLink:
-    """A Redis client behind a circuit breaker, closed with the link. Used in one event loop.
+    """A Redis client behind a circuit breaker. Used in one event loop.
 
-    One round trip may take `timeout_s`, and longer for a call with a `size` in bytes.
+    One round trip may take `timeout_s`, and longer for a call with a `size` in bytes. Closing the
+    link closes the client.
     """
 
     # maximum calls at once: more would only wait in Redis while their timeouts run
@@ -169,7 +169,7 @@ class RedisLink:
         return Script(self, source)
 
     async def run(self, work: Callable[[], Awaitable[T]], size: int = 0) -> T:
-        """Run `work` on the client, one round trip. Raises Unavailable."""
+        """Run `work` on the client in one round trip; raise Unavailable."""
         async with self._turns:
             return await self._run(work, size)
 
@@ -223,7 +223,6 @@ class Script:
     async def __call__(
         self, keys: Sequence[str], arguments: Sequence[str | bytes | float], size: int = 0
     ) -> Any:
-        """Run the script; raise Unavailable."""
         send = partial(self._script, keys=list(keys), args=list(arguments))
         return await self._link.run(send, size)
 
@@ -238,11 +237,10 @@ def unavailable(kind: type[Unavailable] = Unavailable) -> Unavailable:
 
 
 def _is_full(error: RedisError) -> bool:
-    """Tell whether Redis refuses to write because its memory or its disk is full."""
     return isinstance(error, OutOfMemoryError) or str(error).startswith(("OOM ", "MISCONF "))
 
 
 def _first_word(error: RedisError) -> str:
-    """Return a refusal's first word, its kind; the rest of its text may quote arguments."""
+    """Return the first word of a refusal, which is its kind. The rest may quote arguments."""
     word = str(error).partition(" ")[0]
     return word if word.isupper() and word.isalpha() else type(error).__name__

@@ -1,17 +1,16 @@
-"""The script that makes room for a stored response in Redis, before it adds the response.
+"""The script that makes room for a stored response in Redis, and then adds the response.
 
-One script makes room and adds the response, so the bytes are within their bounds at any time, even
-if a caller gives up, and a response is removed only if its bytes are needed. If a call frees too
-little, the freed bytes stay free for the next call.
-
-Knows: when bytes are short. Does not know: which responses may be removed (`response_room`).
+One script does both, so the bytes never exceed their limits, even if a caller gives up. A response
+is removed only if its bytes are needed. If a call frees too little, the freed bytes stay free for
+the next call. `response_room` chooses the responses that may be removed.
 """
 
 from gateway.state.redis import keys as at
 
-# The arguments: the tenant and the size of its new response, the bounds of a tenant and of all,
-# and the number of responses that may be removed, each as its tenant, its id and its member of
-# RESPONSE_ENDS. Another tenant's response is removed only while no tenant has more bytes.
+# The arguments are the tenant, the size of its new response, the limits of a tenant and of all, and
+# the number of responses that may be removed. Each of these responses follows as its tenant, its id
+# and its member of RESPONSE_ENDS. Another tenant's response is removed only while no tenant has
+# more bytes.
 MAKE_ROOM = f"""
 local tenant, size, of_tenant, of_all = take(), tonumber(take()), tonumber(take()), tonumber(take())
 local function is_short(whose)

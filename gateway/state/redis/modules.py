@@ -1,7 +1,4 @@
-"""The tenants' module schemas in Redis: a hash for each tenant.
-
-Knows: how schemas are stored, found and removed. Does not know: what a schema holds.
-"""
+"""The tenants' module schemas in Redis: a hash for each tenant."""
 
 import msgspec
 
@@ -19,7 +16,6 @@ class RedisModules(RedisResponses):
     """The schemas of prompt modules (`gateway.state.store.SchemaStore`) in Redis."""
 
     async def keep_schema(self, schema: ModuleSchema) -> ModuleSchema:
-        """Store a schema, unless the tenant has this schema; return the stored schema."""
         tenant_id, place = schema.tenant_id, at.schemas_of(schema.tenant_id)
 
         async def change() -> Transaction:
@@ -41,7 +37,6 @@ class RedisModules(RedisResponses):
             return await self._schema(tenant_id, schema.id) or schema
 
     async def find_schema(self, tenant_id: str, schema_id: str) -> ModuleSchema:
-        """Return a tenant's schema."""
         async with self.link.turn_of(tenant_id):
             found = await self._schema(tenant_id, schema_id)
         if found is None:
@@ -49,13 +44,10 @@ class RedisModules(RedisResponses):
         return found
 
     async def schema_ids(self, tenant_id: str) -> list[str]:
-        """List the ids of a tenant's schemas."""
         found = await self.link.command("HKEYS", at.schemas_of(tenant_id))
         return [one.decode() for one in found]
 
     async def drop_schema(self, tenant_id: str, schema_id: str) -> None:
-        """Remove a tenant's schema."""
-
         async def change() -> Transaction:
             place, transaction = at.schemas_of(tenant_id), Transaction()
             transaction.expect(["HEXISTS", place, schema_id], 1, missing_schema())

@@ -1,7 +1,4 @@
-"""The reader of records in Redis, where anybody with its password may have written.
-
-Knows: JSON and types. Does not know: which key a record is under.
-"""
+"""The reader of records in Redis, where anybody with its password may have written."""
 
 from __future__ import annotations
 

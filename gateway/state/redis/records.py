@@ -1,8 +1,8 @@
 """The tenants, keys, groups and published prefixes in Redis, each with its indexes.
 
-A record is found by its id in the hash of its kind; an index of its kind maps the unique value (a
-name, a digest, a version) to the id. A group has a set of its members, a tenant a set of its keys.
-A change that was overtaken by another change is made again.
+A record is found by its id in the hash of its kind. An index of its kind maps the unique value (a
+name, a digest, a version) to the id. A group has a set of its members, and a tenant a set of its
+keys. If another change comes first, a change is made again.
 """
 
 from collections.abc import Awaitable, Callable
@@ -47,7 +47,6 @@ class RedisRecords:
         self.link = link
 
     async def create(self, record: R) -> None:
-        """Add a record to Redis."""
         place, transaction = _PLACES[type(record)], Transaction()
         owner = record.id
         if isinstance(record, ApiKey):
@@ -63,15 +62,12 @@ class RedisRecords:
         await self.link.apply(transaction)
 
     async def every(self, kind: type[R]) -> list[R]:
-        """List all records of a kind, the oldest first."""
         return _read(kind, await self.link.command("HVALS", _PLACES[kind].records, size=UNSIZED))
 
     async def get(self, kind: type[R], record_id: str) -> R:
-        """Return the record with this id."""
         return (await self._changing(kind, record_id))[0]
 
     async def update(self, kind: type[R], record_id: str, change: Callable[[R], R]) -> R:
-        """Replace a record by the record that `change` makes of it."""
         stored: R | None = None
 
         async def changed() -> Transaction:
@@ -94,16 +90,13 @@ class RedisRecords:
         return stored
 
     async def delete(self, kind: type[D], record_id: str) -> None:
-        """Delete a tenant with its keys and responses, or a group."""
         await self._repeat(lambda: self._deletion(kind, record_id))
 
     async def list_keys(self, tenant_id: str) -> list[ApiKey]:
-        """List a tenant's keys, the oldest first."""
         await self.get(Tenant, tenant_id)
         return await self._keys_of(tenant_id)
 
     async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
-        """Return the key with this digest and its tenant; None if no such key was ever issued."""
         owner = await self.link.command("HGET", at.DIGESTS, digest)
         if owner is None:
             return None
@@ -151,7 +144,7 @@ class RedisRecords:
         raise unavailable()
 
     async def _changing(self, kind: type[R], record_id: str) -> tuple[R, Transaction]:
-        """Return a record, and a transaction applied only if the record has not changed."""
+        """Return a record, and a transaction that fails if the record changes before."""
         place, size = _PLACES[kind].records, _PLACES[kind].size
         stored = await self.link.command("HGET", place, record_id, size=size)
         if stored is None:
@@ -162,7 +155,6 @@ class RedisRecords:
 
 
 def _read(kind: type[R], stored: list[bytes | None]) -> list[R]:
-    """Read the records that exist, by the time at which they were made."""
     records = [read_record(record, kind) for record in stored if record is not None]
     return sorted(records, key=lambda record: (record.created_at, record.id))
 
@@ -175,7 +167,6 @@ def _keep(transaction: Transaction, record: Record) -> None:
 
 
 def _unique(record: Record) -> str | bytes:
-    """Return the record's unique value beside its id."""
     if isinstance(record, ApiKey):
         return record.digest
     if isinstance(record, PublishedPrefix):
@@ -188,7 +179,7 @@ def _expect_free(transaction: Transaction, place: str, field: str | bytes) -> No
 
 
 def _join(transaction: Transaction, member_id: str, old: str | None, new: str | None) -> None:
-    """Move a member from one group to another; raise NotFound when the group does not exist."""
+    """Move a member from one group to another; raise NotFound if the group does not exist."""
     if new == old:
         return
     if old is not None:

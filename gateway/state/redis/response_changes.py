@@ -1,8 +1,4 @@
-"""The changes of stored responses in Redis: each is added or removed in one transaction.
-
-Knows: the keys of stored responses. Does not know: when a response is added or removed
-(`responses`, `records`).
-"""
+"""The changes of stored responses in Redis. Each is added or removed in one transaction."""
 
 import msgspec
 

@@ -1,7 +1,4 @@
-"""The choice of responses that may be removed to make room for a new one (`make_room`).
-
-Knows: the tenants of responses, and their order. Does not know: the response that is added.
-"""
+"""The choice of responses that may be removed to make room for a new response (`make_room`)."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,6 @@
-"""The stored responses in Redis: a hash for each tenant, and sums and orderings of them.
+"""The stored responses in Redis: a hash for each tenant, and sums and orderings of responses.
 
-Knows: how responses are stored, found and removed. Does not know: which of them are removed to make
-room (`response_room`), or what a response holds.
+`response_room` chooses the responses that make room for a new response.
 """
 
 from contextlib import suppress
@@ -19,7 +18,7 @@ from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store_errors import missing, missing_response, taken
 
 _EXPIRED_AT_ONCE = 256
-# The maximum number of responses that each try removes for a new response: Redis serves nobody
+# The maximum number of responses that each try removes for a new response. Redis serves nobody
 # meanwhile.
 _MAY_GO = (8, *[256] * 99)
 
@@ -28,7 +27,6 @@ class RedisResponses(RedisRecords):
     """The stored responses (`gateway.state.store.ResponseStore`) in Redis."""
 
     async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
-        """Store a response; remove the oldest responses if there is no room for all."""
         record = msgspec.json.encode(response)
         if not room.has_room_for(len(record)):
             return False
@@ -53,7 +51,6 @@ class RedisResponses(RedisRecords):
     async def find_response(
         self, tenant_id: str, response_id: str, *, now: float
     ) -> StoredResponse:
-        """Return a tenant's response; raise NotFound also for an expired response."""
         place = at.responses_of(tenant_id)
         async with self.link.turn_of(tenant_id):
             size = await self._size_of(tenant_id, response_id, now)
@@ -63,9 +60,6 @@ class RedisResponses(RedisRecords):
         return read_record(record, StoredResponse)
 
     async def replace_response(self, response: StoredResponse, *, now: float) -> None:
-        """Replace a tenant's response of the same id; raise NotFound also if this response has
-        expired.
-        """
         tenant_id, record = response.tenant_id, msgspec.json.encode(response)
 
         async def change() -> Transaction:
@@ -77,7 +71,6 @@ class RedisResponses(RedisRecords):
         await self._repeat(change)
 
     async def response_ids(self, tenant_id: str, beginning: str, *, now: float) -> list[str]:
-        """List the ids with this beginning of a tenant's responses, the oldest first."""
         found = await self.link.command("ZRANGE", at.response_ages(tenant_id), 0, -1)
         ids = [one for one in map(bytes.decode, found) if one.startswith(beginning)]
         if not ids:
@@ -88,19 +81,14 @@ class RedisResponses(RedisRecords):
         return [one for one, ends_at in ending if ends_at is not None and float(ends_at) > now]
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
-        """Remove a tenant's response; raise NotFound also for an expired response."""
         await self._size_of(tenant_id, response_id, now)
         await self._repeat(lambda: drop_one(self.link, tenant_id, response_id))
 
     async def count_responses(self, tenant_id: str) -> int:
-        """Count a tenant's stored responses, including expired responses that are not
-        removed yet.
-        """
         async with self.link.turn_of(tenant_id):
             return int(await self.link.command("HLEN", at.responses_of(tenant_id)))
 
     async def drop_expired_responses(self, *, now: float) -> None:
-        """Remove expired responses, only some of them if there are many."""
         bounds = "-inf", repr(now), "LIMIT", 0, _EXPIRED_AT_ONCE
         for member in await self.link.command("ZRANGEBYSCORE", at.RESPONSE_ENDS, *bounds):
             await self._drop(*read_record(member, tuple[str, str]))

@@ -2,10 +2,11 @@
 
 Records are JSON, as in SQLite. Every change is one transaction (`transaction`), which also
 publishes changes of tenants, keys and prefixes to all gateways. Usage is one hash for each tenant
-and day, whose numbers are only added to.
+and day, whose numbers only grow.
 
-How durable a change is depends on Redis' configuration: with an append-only file that is synced
-every second, a power cut may lose a second. After FLUSHALL everything is lost: StateLost.
+The configuration of Redis decides how durable a change is. With an append-only file that is synced
+every second, a power cut may lose a second. After FLUSHALL everything is lost, and calls raise
+StateLost.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ from gateway.state.usage_records import Counters, UsageRow
 RECONNECT_S = 0.5
 PING_S = 5.0
 _BATCH_KEPT_S = "3600"
-# maximum number of fields of a command: Lua passes some thousand words at most
+# maximum number of fields of a command, since Lua passes at most some thousand words
 _FIELDS_AT_ONCE = 1000
 
 
@@ -47,7 +48,7 @@ class RedisStore(RedisModules):
     """The state (`gateway.state.store.Store`) in Redis. The link is closed with the store.
 
     Every call raises StateLost while Redis does not hold the `expected` state. If no state is
-    expected, the first state that is found, or begun, becomes the expected state. `remember` is
+    expected, the first state that is found or begun becomes the expected state. `remember` is
     called with the state's id.
     """
 
@@ -60,7 +61,6 @@ class RedisStore(RedisModules):
         super().__init__(StateLink(link, expected or ExpectedState("state", REDIS), remember))
 
     async def add_usage(self, rows: Sequence[UsageRow], *, batch: str) -> None:
-        """Add every counter of every row, unless `batch` has been added before."""
         transaction = Transaction()
         transaction.expect(["EXISTS", at.batch_of(batch)], 0)
         transaction.write("SET", at.batch_of(batch), "1", "EX", _BATCH_KEPT_S)
@@ -84,7 +84,6 @@ class RedisStore(RedisModules):
         tenant_id: str | None = None,
         key_id: str | None = None,
     ) -> list[UsageRow]:
-        """List the usage rows from one day to another, both included, by day, tenant and key."""
         async with self.link.turn_of(tenant_id):
             places = await self._places(first_day, last_day, tenant_id)
             ask = [("HGETALL", at.usage_of(day, tenant)) for day, tenant in places]
@@ -93,14 +92,12 @@ class RedisStore(RedisModules):
         return [row for row in rows if key_id in (None, row.key_id)]
 
     async def append_audit(self, entry: AuditEntry) -> None:
-        """Add an audit entry; remove the oldest entries beyond AUDIT_KEPT."""
         transaction = Transaction()
         transaction.write("LPUSH", at.AUDIT, msgspec.json.encode(entry))
         transaction.write("LTRIM", at.AUDIT, "0", str(AUDIT_KEPT - 1))
         await self.link.apply(transaction)
 
     async def list_audit(self, *, limit: int, skip: int = 0) -> list[AuditEntry]:
-        """List at most `limit` audit entries, newest first, without the `skip` newest entries."""
         if limit <= 0:
             return []
         last = skip + limit - 1
@@ -108,13 +105,11 @@ class RedisStore(RedisModules):
         return [read_record(entry, AuditEntry) for entry in found]
 
     async def keep_isolation_report(self, report: IsolationReport) -> None:
-        """Store a report on isolation in place of the last report."""
         transaction = Transaction()
         transaction.write("SET", at.ISOLATION_REPORT, msgspec.json.encode(report))
         await self.link.apply(transaction)
 
     async def isolation_report(self) -> IsolationReport | None:
-        """Return the last report on isolation; None if there is no report yet."""
         found = await self.link.command("GET", at.ISOLATION_REPORT, size=UNSIZED)
         return None if found is None else read_record(found, IsolationReport)
 
@@ -130,20 +125,17 @@ class RedisStore(RedisModules):
         await self.link.apply(transaction)
 
     async def forget_engine(self, address: str) -> None:
-        """Remove an engine; raise NotFound when it is not registered."""
         transaction = Transaction()
         transaction.expect(["HEXISTS", at.ENGINES, address], 1, missing_engine())
         transaction.write("HDEL", at.ENGINES, address)
         await self.link.apply(transaction)
 
     async def registered_engines(self) -> list[RegisteredEngine]:
-        """List all registered engines, by address."""
         found = await self.link.command("HVALS", at.ENGINES, size=UNSIZED)
         engines = [read_record(record, RegisteredEngine) for record in found]
         return sorted(engines, key=lambda engine: engine.address)
 
     async def add_flush(self, flush: CacheFlush) -> None:
-        """Record a flush in place of the tenant's last; a flush of everything replaces all."""
         transaction = Transaction()
         if flush.tenant_id is None:
             transaction.write("DEL", at.FLUSHES)
@@ -153,13 +145,11 @@ class RedisStore(RedisModules):
         await self.link.apply(transaction)
 
     async def flushes(self) -> list[CacheFlush]:
-        """List all recorded flushes, the oldest first."""
         found = await self.link.command("HVALS", at.FLUSHES, size=UNSIZED)
         flushes = [read_record(record, CacheFlush) for record in found]
         return sorted(flushes, key=lambda flush: flush.at)
 
     async def fold_flushes(self, into: CacheFlush, tenant_ids: Sequence[str]) -> None:
-        """Replace these flushes by `into`, a flush of everything, unless a later one exists."""
         transaction = Transaction()
         before = await self.link.command("HGET", at.FLUSHES, "")
         if before is None:
@@ -176,7 +166,6 @@ class RedisStore(RedisModules):
             await self.link.apply(transaction)
 
     async def close(self) -> None:
-        """Close the connections to Redis."""
         await self.link.close()
 
     async def _places(
@@ -198,7 +187,7 @@ class RedisStore(RedisModules):
 
 
 def _rows(places: Sequence[tuple[str, str]], found: Sequence[dict[bytes, bytes]]) -> list[UsageRow]:
-    """Make the rows of each day and tenant from the hash at the same place in `found`."""
+    """Make the rows of each day and tenant from the hash at the same index of `found`."""
     return [
         UsageRow(day=day, tenant_id=tenant, key_id=key, counters=counters)
         for (day, tenant), fields in zip(places, found, strict=True)
@@ -207,7 +196,6 @@ def _rows(places: Sequence[tuple[str, str]], found: Sequence[dict[bytes, bytes]]
 
 
 def _by_key(fields: dict[bytes, bytes]) -> dict[str, Counters]:
-    """Group a hash's fields, each named by key and counter, by key."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
     for field, value in fields.items():
         key, _, counter = field.decode().rpartition(":")
@@ -217,12 +205,11 @@ def _by_key(fields: dict[bytes, bytes]) -> dict[str, Counters]:
 
 @asynccontextmanager
 async def told_of_changes(client: Redis, *listeners: Listener) -> AsyncIterator[None]:
-    """While this context is open, notify `listeners` of other gateways' changes of tenants and
-    prefixes.
+    """Notify `listeners` of other gateways' changes while this context is open.
 
-    Messages may get lost when a connection breaks or a server restarts. The harm is bounded,
-    because keyrings look keys up again after a few seconds anyway, and after each new subscription
-    everything is looked up again. `client` is not closed.
+    Messages may get lost when a connection breaks or a server restarts. The harm is limited,
+    because keyrings look keys up again after a few seconds. After each new subscription everything
+    is looked up again. `client` is not closed.
     """
     async with repeated(partial(_hear_once, client, listeners), "changes"):
         yield

@@ -1,10 +1,9 @@
 """A change to Redis as data, applied by one script: conditions, and writes made if all hold.
 
-Scripts run one at a time on the server, so a transaction is applied completely or not at all, in
-one round trip (WATCH and MULTI would take four, and a connection of their own). A change that
-depends on stored data first reads the data, and makes its transaction conditional on them. When
-Redis is full or read-only it refuses a script at its first write, so even then nothing is applied
-by half.
+The server runs one script at a time, so a transaction is applied completely or not at all. It takes
+one round trip. WATCH and MULTI would take four, and a separate connection. A change that depends on
+stored data first reads the data. Its transaction then has the data as a condition. A full or
+read-only Redis refuses a script at its first write, so nothing is applied by half.
 """
 
 from collections.abc import Sequence
@@ -43,7 +42,7 @@ def with_room(make_room: str) -> str:
 
 
 class Changed(Exception):
-    """The error of a transaction whose data have changed since they were read: read them again."""
+    """The error of a transaction whose data have changed since they were read."""
 
 
 @dataclass(slots=True)
@@ -68,7 +67,7 @@ class Transaction:
     def arguments(
         self, ask: Command, state_id: str, room: Sequence[str | bytes] = ()
     ) -> list[str | bytes]:
-        """Return the script's arguments; the first condition is that `ask` gives `state_id`."""
+        """Return the script's arguments. Its first condition is that `ask` gives `state_id`."""
         words: list[str | bytes] = [str(1 + len(self._checks)), str(len(ask)), *ask, state_id]
         for command, reply, _ in self._checks:
             found = str(reply) if isinstance(reply, int) else reply

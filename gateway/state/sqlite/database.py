@@ -1,11 +1,10 @@
 """A SQLite file watched while in use: its faults, and the space reserved in it.
 
 A damaged file refuses every call until a check finds it whole again. A file that was removed,
-emptied or exchanged while open refuses every call too: what is written to it would be lost.
+emptied or exchanged while open also refuses every call, since writes to it would be lost.
 
-Room: the file keeps a megabyte of free pages and its WAL is as long, so most writes need no room of
-the file system. A write that needs room of the file system and finds none takes the ballast
-(`reserved_room`).
+The file reserves a megabyte of free pages, and its WAL is as long. Most writes therefore need no
+new room on the disk. A write that finds no room takes the ballast (`reserved_room`).
 """
 
 import asyncio
@@ -38,12 +37,12 @@ from gateway.state.sqlite.file import (
 T = TypeVar("T")
 
 ROOM_BYTES = 1 << 20
-# seconds for the check at the start: enough for several hundred MB; the rest of a larger file is
+# seconds for the check at the start, enough for several hundred MB; the rest of a larger file is
 # not checked
 START_CHECK_S = 2.0
 CHECK_S = 1.0  # seconds for a check while the file is in use
-CHECK_PART = 0.02  # the fraction of all time that checks may take
-CHECK_EVERY_S = 5.0  # the minimum time between two checks
+CHECK_PART = 0.02  # the maximum fraction of time for checks
+CHECK_EVERY_S = 5.0  # the minimum time between two checks in seconds
 RETRY_AFTER_S = 1.0
 # The WAL is written back once it has this many pages, so it never outgrows its reserved space.
 _WAL_PAGES = 200
@@ -51,12 +50,13 @@ _LONG_WAL = 1000
 
 
 class DatabaseFile:
-    """An open SQLite file. Call `run` from one thread at a time per connection, `look` from any.
+    """An open SQLite file.
 
-    `prepare` brings the file to its schema, in a transaction. A power cut loses nothing of a
-    `durable` file, and the last seconds of changes of any other file. A file that is not durable is
-    synced almost only by `look`, so it can be used on an event loop. `fault` is the file's known
-    fault, `id` the id in the file, if known.
+    Each connection's `run` is for one thread at a time, and `look` is for any thread. `prepare`
+    brings the file to its schema, in a transaction. A power cut loses nothing of a `durable` file,
+    and the last seconds of changes of any other file. Almost only `look` syncs a file that is not
+    durable, so it can be used on an event loop. `fault` is the file's known fault, and `id` the id
+    in the file, if known.
 
     The constructor opens or makes the file (0600), waiting for the disk. A damaged file is opened
     too, and then refuses every call. Raises FileExposed, WrongState, DatabaseFull, DatabaseAway,
@@ -96,12 +96,11 @@ class DatabaseFile:
         on: sqlite3.Connection | None = None,
         may_use_reserve: bool = True,
     ) -> T:
-        """Do `work`; on a full disk do it again in the ballast's space, if it may use that space.
+        """Do `work`; on a full disk, do it again in the ballast's space if that is allowed.
 
-        `work` is given `on`, one of the file's readers, or by default the file's own connection.
-
-        The file's faults are raised as the gateway's errors: StateLost for a damaged or missing
-        file, StateDiskFull, or Unavailable.
+        `work` is called with `on`, a reader of the file, or by default with the file's own
+        connection. The file's faults become the gateway's errors: StateLost for a damaged or
+        missing file, StateDiskFull, or Unavailable.
         """
         fault, connection = self.fault, on or self._connection
         if fault is not None or connection is None:
@@ -109,7 +108,7 @@ class DatabaseFile:
         try:
             return self._attempt(connection, work, may_use_reserve=may_use_reserve)
         except DatabaseDamaged as error:
-            # A fault that SQLite finds may be due to a passing fault of the disk; a bad record is
+            # A fault that SQLite finds may come from a passing fault of the disk. A bad record may
             # not.
             self._has_bad_record |= not isinstance(error.__cause__, sqlite3.Error)
             self.fault = self._damaged()
@@ -135,7 +134,7 @@ class DatabaseFile:
         return connection
 
     async def check(self) -> None:
-        """Check that the file is there and whole, and has its reserved space."""
+        """Check that the file exists and is whole, and has its reserved space."""
         await asyncio.to_thread(self.look)
 
     def look(self) -> None:
@@ -148,7 +147,6 @@ class DatabaseFile:
                 self._keep_up()
 
     def close(self) -> None:
-        """Close the file."""
         if self._connection is not None:
             self._connection.close()
 
@@ -222,9 +220,7 @@ class DatabaseFile:
         return None
 
     def _unwhole(self) -> Fault | None:
-        """Check the file on a new connection: since the open connection may have old pages in
-        memory.
-        """
+        """Check the file on a new connection, since the open connection may have old pages."""
         now = time.monotonic()
         is_due = now - self._checked_at >= max(self._check_every_s, self._check_took_s / CHECK_PART)
         if self._has_bad_record or (self.fault is None and not is_due):
@@ -253,7 +249,7 @@ class DatabaseFile:
         )
 
     def _keep_up(self) -> None:
-        """Make room in the file and in its WAL, and sync the commits that `run` did not."""
+        """Make room in the file and in its WAL, and sync the commits that `run` did not sync."""
         wal = self._path.with_name(self._path.name + "-wal")
         holds_room = _size(wal) >= ROOM_BYTES or self._room.fault is not None
         if holds_room and self._durable:

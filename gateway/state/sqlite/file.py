@@ -54,8 +54,8 @@ class DatabaseAway(DatabaseFault):
 def translated(lacks_room: Callable[[], bool]) -> Iterator[None]:
     """Raise SQLite's errors in this context as a DatabaseFault.
 
-    `lacks_room` is called where SQLite's error code does not tell a full disk from a broken one. A
-    violated constraint and a closed connection are no faults of the file and are raised unchanged.
+    `lacks_room` is called if SQLite's error code may mean a full or a broken disk. A violated
+    constraint and a closed connection are no faults of the file and are raised unchanged.
     """
     try:
         yield
@@ -68,7 +68,7 @@ def translated(lacks_room: Callable[[], bool]) -> Iterator[None]:
 
 
 def _kind(error: sqlite3.DatabaseError, lacks_room: Callable[[], bool]) -> type[DatabaseFault]:
-    # Text that is not UTF-8 has no error code: Python raises the error.
+    # Text that is not UTF-8 has no error code, because Python raises the error.
     primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     if primary == sqlite3.SQLITE_FULL:
         return DatabaseFull
@@ -88,9 +88,8 @@ def open_shared(
 ) -> sqlite3.Connection:
     """Open or create the file (0600), and let `prepare` bring it to its schema.
 
-    A statement waits for other processes' transactions for `busy_s`. Raises FileExposed when
-    others may read the file, sqlite3.DatabaseError if it is no database, and the errors of
-    `prepare`.
+    A statement waits for other processes' transactions for `busy_s`. Raises FileExposed if others
+    may read the file, sqlite3.DatabaseError if it is no database, and the errors of `prepare`.
     """
     _make_private(path)
     connection = sqlite3.connect(
@@ -106,8 +105,9 @@ def open_shared(
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Make a transaction: all or nothing. The lock is taken first, so values read
-    inside stay true.
+    """Make a transaction: all or nothing.
+
+    The lock is taken first, so values read inside stay true.
     """
     with connection:  # commits, or rolls back on any error, also the commit's own
         connection.execute("BEGIN IMMEDIATE")
@@ -115,7 +115,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def hold_room(connection: sqlite3.Connection, size: int) -> None:
-    """Write `size` bytes and free them: these pages then stay free in the file and in the WAL."""
+    """Write `size` bytes and free them, so that these pages stay free in the file and the WAL."""
     with transaction(connection):
         connection.execute("DROP TABLE IF EXISTS room")
         connection.execute("CREATE TABLE room (bytes BLOB)")
@@ -134,8 +134,9 @@ def write_back(connection: sqlite3.Connection) -> None:
 
 
 def is_whole(connection: sqlite3.Connection, within_s: float) -> bool:
-    """Tell whether SQLite's check finds no fault in the part of the file that the check reads in
-    this time.
+    """Return whether SQLite's check finds no fault in the time `within_s`.
+
+    The check reads only a part of a large file in this time.
     """
     deadline = time.monotonic() + within_s
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _OPCODES)
@@ -153,10 +154,8 @@ def is_whole(connection: sqlite3.Connection, within_s: float) -> bool:
 def _make_private(path: Path) -> None:
     """Create the file 0600, before SQLite would create it with another mode.
 
-    The files -wal and -shm inherit the mode.
-
-    An existing file is not opened, only its mode is read: closing any descriptor of the file would
-    drop the locks that another connection of this process holds.
+    The files -wal and -shm inherit the mode. An existing file is not opened, only its mode is read.
+    Closing any descriptor of the file would drop the locks of this process's other connections.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

@@ -1,7 +1,4 @@
-"""The tenants' module schemas in SQLite.
-
-Knows: the table `module_schemas`. Does not know: what a schema holds.
-"""
+"""The tenants' module schemas in SQLite, in the table `module_schemas`."""
 
 import sqlite3
 
@@ -21,25 +18,21 @@ class SqliteModules(SqliteResponses):
     """The schemas of prompt modules (`gateway.state.store.SchemaStore`) in a SQLite file."""
 
     async def keep_schema(self, schema: ModuleSchema) -> ModuleSchema:
-        """Store a schema, unless the tenant has this schema; return the stored schema."""
         return await self.in_turn(
             schema.tenant_id, self.run, lambda connection: _keep(connection, schema)
         )
 
     async def find_schema(self, tenant_id: str, schema_id: str) -> ModuleSchema:
-        """Return a tenant's schema."""
         return await self.in_turn(
             tenant_id, self.read, lambda connection: _find(connection, tenant_id, schema_id)
         )
 
     async def schema_ids(self, tenant_id: str) -> list[str]:
-        """List the ids of a tenant's schemas."""
         return await self.in_turn(
             tenant_id, self.read, lambda connection: _ids(connection, tenant_id)
         )
 
     async def drop_schema(self, tenant_id: str, schema_id: str) -> None:
-        """Remove a tenant's schema."""
         await self.in_turn(
             tenant_id, self.run, lambda connection: _drop(connection, tenant_id, schema_id)
         )

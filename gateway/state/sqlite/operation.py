@@ -1,7 +1,4 @@
-"""The operators' and engines' records in SQLite: audit log, report, engines, flushes.
-
-Knows: the tables `audit`, `reports`, `engines` and `flushes`. Does not know: tenants.
-"""
+"""The operators' and engines' records in SQLite: audit log, report, engines, flushes."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -23,7 +20,6 @@ class SqliteOperation(SqliteModules):
 
     @on_worker
     def append_audit(self, connection: sqlite3.Connection, entry: AuditEntry) -> None:
-        """Add an audit entry; remove the oldest entries beyond AUDIT_KEPT."""
         with transaction(connection):
             number = connection.execute(
                 "INSERT INTO audit (record) VALUES (?)", (msgspec.json.encode(entry),)
@@ -34,7 +30,6 @@ class SqliteOperation(SqliteModules):
     def list_audit(
         self, connection: sqlite3.Connection, *, limit: int, skip: int = 0
     ) -> list[AuditEntry]:
-        """List at most `limit` audit entries, newest first, without the `skip` newest entries."""
         found = connection.execute(
             "SELECT record FROM audit ORDER BY id DESC LIMIT ? OFFSET ?", (limit, skip)
         )
@@ -44,7 +39,6 @@ class SqliteOperation(SqliteModules):
     def keep_isolation_report(
         self, connection: sqlite3.Connection, report: IsolationReport
     ) -> None:
-        """Store a report on isolation in place of the last report."""
         connection.execute(
             "INSERT OR REPLACE INTO reports (name, record) VALUES ('isolation', ?)",
             (msgspec.json.encode(report),),
@@ -52,13 +46,11 @@ class SqliteOperation(SqliteModules):
 
     @on_reads
     def isolation_report(self, connection: sqlite3.Connection) -> IsolationReport | None:
-        """Return the last report on isolation; None if there is no report yet."""
         found = connection.execute("SELECT record FROM reports WHERE name = 'isolation'").fetchone()
         return None if found is None else msgspec.json.decode(found[0], type=IsolationReport)
 
     @on_worker
     def register_engine(self, connection: sqlite3.Connection, engine: RegisteredEngine) -> None:
-        """Register an engine, in place of any engine with its address."""
         with transaction(connection):
             before = connection.execute(_ENGINE, (engine.address,)).fetchone()
             connection.execute(
@@ -68,7 +60,6 @@ class SqliteOperation(SqliteModules):
 
     @on_worker
     def add_flush(self, connection: sqlite3.Connection, flush: CacheFlush) -> None:
-        """Record a flush in place of the tenant's last; a flush of everything replaces all."""
         row = (flush.tenant_id or "", flush.at, msgspec.json.encode(flush))
         with transaction(connection):
             if flush.tenant_id is None:
@@ -79,7 +70,6 @@ class SqliteOperation(SqliteModules):
 
     @on_reads
     def flushes(self, connection: sqlite3.Connection) -> list[CacheFlush]:
-        """List all recorded flushes, the oldest first."""
         found = connection.execute("SELECT record FROM flushes ORDER BY at")
         return [msgspec.json.decode(record, type=CacheFlush) for (record,) in found]
 
@@ -87,7 +77,6 @@ class SqliteOperation(SqliteModules):
     def fold_flushes(
         self, connection: sqlite3.Connection, into: CacheFlush, tenant_ids: Sequence[str]
     ) -> None:
-        """Replace these flushes by `into`, a flush of everything, unless a later one exists."""
         with transaction(connection):
             later = connection.execute(
                 "SELECT 1 FROM flushes WHERE flow = '' AND at > ?", (into.at,)
@@ -103,13 +92,11 @@ class SqliteOperation(SqliteModules):
 
     @on_worker
     def forget_engine(self, connection: sqlite3.Connection, address: str) -> None:
-        """Remove an engine; raise NotFound when it is not registered."""
         statement = "DELETE FROM engines WHERE address = ?"
         if not connection.execute(statement, (address,)).rowcount:
             raise missing_engine()
 
     @on_reads
     def registered_engines(self, connection: sqlite3.Connection) -> list[RegisteredEngine]:
-        """List all registered engines, by address."""
         found = connection.execute("SELECT record FROM engines ORDER BY address")
         return [msgspec.json.decode(record, type=RegisteredEngine) for (record,) in found]

@@ -1,9 +1,7 @@
-"""The stored responses in SQLite.
+"""The stored responses in SQLite, in the tables `responses` and `response_bytes`.
 
-Responses may be lost in a power cut, so no answer waits for the disk; later changes of tenants and
-keys are synced as always. On a full disk, responses take none of the reserved room.
-
-Knows: the tables `responses` and `response_bytes`. Does not know: what a response holds.
+A power cut may lose the latest responses, so no answer waits for the disk. Later changes of tenants
+and keys are synced as always. On a full disk, responses take none of the reserved room.
 """
 
 import sqlite3
@@ -26,7 +24,6 @@ class SqliteResponses(SqliteWorker):
     """The stored responses (`gateway.state.store.ResponseStore`) in a SQLite file."""
 
     async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
-        """Store a response; remove the oldest responses if there is no room for all."""
         record = msgspec.json.encode(response)
         if not room.has_room_for(len(record)):
             return False
@@ -40,16 +37,12 @@ class SqliteResponses(SqliteWorker):
     async def find_response(
         self, tenant_id: str, response_id: str, *, now: float
     ) -> StoredResponse:
-        """Return a tenant's response; raise NotFound also for an expired response."""
         wanted = (tenant_id, response_id, now)
         return await self.in_turn(
             tenant_id, self.read, lambda connection: _find(connection, wanted)
         )
 
     async def replace_response(self, response: StoredResponse, *, now: float) -> None:
-        """Replace a tenant's response of the same id; raise NotFound also if this response has
-        expired.
-        """
         tenant_id, wanted = response.tenant_id, (response.tenant_id, response.id, now)
         record = msgspec.json.encode(response)
 
@@ -61,26 +54,20 @@ class SqliteResponses(SqliteWorker):
         await self.in_turn(tenant_id, self.run, replace)
 
     async def response_ids(self, tenant_id: str, beginning: str, *, now: float) -> list[str]:
-        """List the ids with this beginning of a tenant's responses, the oldest first."""
         wanted = (tenant_id, now, beginning, beginning)
         return await self.in_turn(tenant_id, self.read, lambda connection: _ids(connection, wanted))
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
-        """Remove a tenant's response; raise NotFound also for an expired response."""
         wanted = (tenant_id, response_id, now)
         await self.in_turn(tenant_id, self.run, lambda connection: _drop(connection, wanted))
 
     async def count_responses(self, tenant_id: str) -> int:
-        """Count a tenant's stored responses, including expired responses that are not
-        removed yet.
-        """
         return await self.in_turn(
             tenant_id, self.read, lambda connection: _count(connection, tenant_id)
         )
 
     @on_worker
     def drop_expired_responses(self, connection: sqlite3.Connection, *, now: float) -> None:
-        """Remove expired responses, only some of them if there are many."""
         connection.execute(
             "DELETE FROM responses WHERE rowid IN"
             " (SELECT rowid FROM responses WHERE expires_at <= ? LIMIT ?)",
@@ -155,8 +142,9 @@ def check_tenant(connection: sqlite3.Connection, tenant_id: str) -> None:
 
 
 def _make_room(connection: sqlite3.Connection, tenant_id: str, room: ResponseRoom) -> None:
-    """Remove the tenant's oldest responses, then the oldest of the tenant with the most bytes,
-    until the bytes fit.
+    """Remove the oldest responses until the bytes fit.
+
+    The responses of this tenant are removed first, then those of the tenant with the most bytes.
     """
     while _bytes(connection, "WHERE tenant_id = ?", tenant_id) > room.of_tenant:
         _drop_oldest(connection, tenant_id)

@@ -1,12 +1,12 @@
 """The schema of the state's SQLite file.
 
-Records are stored whole in `record`, as JSON; the other columns hold values that must be unique,
-that records are found by, or that lists are ordered by. Each counter of usage is a row of its own,
-so a new counter does not change the schema.
+Records are stored whole in `record`, as JSON. The other columns hold values that must be unique,
+that records are found by, or that lists are ordered by. Each counter of usage is a row, so a new
+counter does not change the schema.
 
 A release that changes the schema raises VERSION, and brings files of older releases to the new
-schema. No release had version 1; version 3 added stored responses, version 4 reports, version 5
-engines, version 6 flushes, version 7 module schemas.
+schema. No release had version 1. Version 3 added stored responses, version 4 reports, version 5
+engines, version 6 flushes, and version 7 module schemas.
 """
 
 import sqlite3

@@ -1,11 +1,10 @@
 """The state of one machine, in one SQLite file.
 
 All statements run on threads (`worker`), so the event loop never waits for the disk. Several
-processes may open the same file: WAL lets processes read while another writes, and a writer waits
-for another writer for ten seconds at most. A commit is on the disk before the call returns, so a
-revocation survives a power cut.
-
-Names of tables and columns (`schema`) are the code's own; values are always parameters.
+processes may open the same file. WAL lets processes read while another process writes. A writer
+waits for another writer for ten seconds at most. A commit is on the disk before the call returns,
+so a revocation survives a power cut. Names of tables and columns (`schema`) are the code's own, and
+values are always parameters.
 """
 
 import sqlite3
@@ -34,8 +33,8 @@ from gateway.state.usage_records import Counters, UsageRow
 
 BUSY_TIMEOUT_S = 10.0
 BATCHES_KEPT_S = 3600.0
-# The primary key begins with the day, so a tenant's rows are looked up on each of the days: the
-# time grows with the days and the rows found, not with other tenants' rows.
+# The primary key begins with the day, so a tenant's rows are looked up for each of the days. The
+# time grows with the days and the found rows, not with other tenants' rows.
 _USAGE = (
     "SELECT day, tenant_id, key_id, json_group_object(counter, value) FROM usage"
     " WHERE day BETWEEN :first AND :last"
@@ -58,8 +57,8 @@ class SqliteStore(SqliteOperation):
     """The state (`gateway.state.store.Store`) in a SQLite file. For any task of one event loop.
 
     The constructor opens or makes the file (0600), waiting for the disk. A damaged file is opened
-    too, and then every call raises StateLost. Raises FileExposed when others may read the file,
-    SchemaTooNew, WrongState, or a DatabaseFault when it cannot be opened.
+    too, and then every call raises StateLost. Raises FileExposed if others may read the file,
+    SchemaTooNew, WrongState, or a DatabaseFault if it cannot be opened.
     """
 
     def __init__(
@@ -81,12 +80,10 @@ class SqliteStore(SqliteOperation):
 
     @on_reads
     def every(self, connection: sqlite3.Connection, kind: type[R]) -> list[R]:
-        """List all records of a kind, the oldest first."""
         return _every(connection, kind)
 
     @on_lookups
     def get(self, connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:
-        """Return the record with this id."""
         return _one(connection, kind, record_id)
 
     @on_worker
@@ -111,9 +108,6 @@ class SqliteStore(SqliteOperation):
 
     @on_worker
     def delete(self, connection: sqlite3.Connection, kind: type[D], record_id: str) -> None:
-        """Delete a tenant with its keys and responses, or a group; raise Conflict if it has
-        members.
-        """
         with _constrained(has_members()):
             statement = f"DELETE FROM {_TABLES[kind]} WHERE id = ?"
             if not connection.execute(statement, (record_id,)).rowcount:
@@ -121,7 +115,6 @@ class SqliteStore(SqliteOperation):
 
     @on_reads
     def list_keys(self, connection: sqlite3.Connection, tenant_id: str) -> list[ApiKey]:
-        """List a tenant's keys, the oldest first."""
         _one(connection, Tenant, tenant_id)
         return _every(connection, ApiKey, tenant_id=tenant_id)
 
@@ -129,7 +122,6 @@ class SqliteStore(SqliteOperation):
     def find_by_digest(
         self, connection: sqlite3.Connection, digest: bytes
     ) -> tuple[ApiKey, Tenant] | None:
-        """Return the key with this digest and its tenant; None if no such key was ever issued."""
         found = connection.execute(
             "SELECT keys.record, tenants.record FROM keys"
             " JOIN tenants ON tenants.id = keys.tenant_id WHERE keys.digest = ?",
@@ -144,7 +136,6 @@ class SqliteStore(SqliteOperation):
     def add_usage(
         self, connection: sqlite3.Connection, rows: Sequence[UsageRow], *, batch: str
     ) -> None:
-        """Add every counter of every row, unless `batch` has been added before."""
         values = [
             (row.day, row.tenant_id, row.key_id, counter, value)
             for row in rows
@@ -173,7 +164,6 @@ class SqliteStore(SqliteOperation):
         tenant_id: str | None = None,
         key_id: str | None = None,
     ) -> list[UsageRow]:
-        """List the usage rows from one day to another, both included, by day, tenant and key."""
         statement = _USAGE if tenant_id is None else _USAGE_OF_TENANT
         if key_id is not None:
             statement += " AND key_id = :key"
@@ -184,7 +174,6 @@ class SqliteStore(SqliteOperation):
 
 
 def _one(connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:
-    """Return the record with this id."""
     statement = f"SELECT record FROM {_TABLES[kind]} WHERE id = ?"
     found = connection.execute(statement, (record_id,)).fetchone()
     if found is None:
@@ -213,7 +202,6 @@ def _usage(
 
 
 def _row(record: Record) -> dict[str, Any]:
-    """Convert a record to its row's columns."""
     row = {"id": record.id, "created_at": record.created_at, "record": msgspec.json.encode(record)}
     if isinstance(record, ApiKey):
         return row | {"tenant_id": record.tenant_id, "digest": record.digest}
@@ -224,14 +212,14 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def _missing_owner(record: Record) -> GatewayError:
-    """Make the error for a record whose owner does not exist."""
     return missing(Tenant if isinstance(record, ApiKey) else Group)
 
 
 @contextmanager
 def _constrained(dangling: GatewayError) -> Iterator[None]:
-    """Raise SQLite's constraint errors as the gateway's; raise `dangling` for a broken
-    reference.
+    """Raise SQLite's constraint errors as the gateway's errors.
+
+    A broken reference raises `dangling`.
     """
     try:
         yield

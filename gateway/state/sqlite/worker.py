@@ -4,11 +4,9 @@
     look_up   single records by an index, such as the caller's key; every request waits for one
     read      reads that may take long: reports, stored responses, lists
 
-`look_up` and `read` have read-only connections of their own, which show every change that was made
-before a read begins. Tenants' work is done in turns (`in_turn`), so on each thread a tenant waits
-for at most one piece of work of every other tenant.
-
-Knows: where work on the file runs. Does not know: what is in the file.
+`look_up` and `read` have separate read-only connections, which show every change that was made
+before a read begins. Tenants' work is done in turns (`in_turn`). On each thread a tenant therefore
+waits for at most one piece of work of every other tenant.
 """
 
 import asyncio
@@ -28,7 +26,7 @@ Work = Callable[[sqlite3.Connection], T]
 
 
 class _Reader:
-    """A thread with a read-only connection of its own."""
+    """A thread with a separate read-only connection."""
 
     def __init__(self, file: DatabaseFile, name: str) -> None:
         self._thread = _one_thread(name)
@@ -47,8 +45,9 @@ class _Reader:
 
 
 class SqliteWorker:
-    """The worker threads of `file`, each with one piece of work at a time. Used in one
-    event loop.
+    """The worker threads of `file`, each with one piece of work at a time.
+
+    Used in one event loop.
     """
 
     def __init__(self, file: DatabaseFile) -> None:
@@ -85,7 +84,7 @@ class SqliteWorker:
             return await seen_out(run(work))
 
     async def close(self) -> None:
-        """Close the file after the statements under way."""
+        """Close the file after the running statements."""
         await self._lookups.close()
         await self._reads.close()
         await asyncio.get_running_loop().run_in_executor(self._worker, self.file.close)
@@ -95,21 +94,21 @@ class SqliteWorker:
 def on_worker(
     work: Callable[Concatenate[W, sqlite3.Connection, P], T],
 ) -> Callable[Concatenate[W, P], Coroutine[Any, Any, T]]:
-    """Make a coroutine function of `work`, run on the thread that changes the file."""
+    """Make a coroutine function that runs `work` on the thread that changes the file."""
     return _by(SqliteWorker.run, work)
 
 
 def on_lookups(
     work: Callable[Concatenate[W, sqlite3.Connection, P], T],
 ) -> Callable[Concatenate[W, P], Coroutine[Any, Any, T]]:
-    """Make a coroutine function of `work`, run on the thread for lookups."""
+    """Make a coroutine function that runs `work` on the thread for lookups."""
     return _by(SqliteWorker.look_up, work)
 
 
 def on_reads(
     work: Callable[Concatenate[W, sqlite3.Connection, P], T],
 ) -> Callable[Concatenate[W, P], Coroutine[Any, Any, T]]:
-    """Make a coroutine function of `work`, run on the thread for long reads."""
+    """Make a coroutine function that runs `work` on the thread for long reads."""
     return _by(SqliteWorker.read, work)
 
 

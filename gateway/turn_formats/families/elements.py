@@ -65,8 +65,7 @@ class _Values:
         self._tool = tool
 
     def members(self, schema: Schema, depth: int) -> str:
-        """Write an object's members in the schema's order; without a schema, any members or
-        JSON."""
+        """Write an object's members in the schema's order, or any members without a schema."""
         ways = [self._members(one, depth) for one in alternatives(schema, self._tool.parameters)]
         return self._grammar.one_of("members", ways)
 

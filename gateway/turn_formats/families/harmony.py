@@ -77,8 +77,7 @@ class HarmonyFormat:
         return "" if found is None else found[1]
 
     def resumed(self, turn: str, prompt: str) -> str:
-        """Write the grammar of the rest of an open thought, then `turn`; without a thought,
-        `turn`."""
+        """Write the grammar of the rest of an open thought, if any, then `turn`."""
         if not _is_in_thought(prompt):
             return turn
         grammar = GrammarText(self._special_tokens, prefix="resumed")

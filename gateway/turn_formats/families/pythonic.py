@@ -102,8 +102,7 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec], opens: str = "") -> s
 
 
 def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
-    """Write the grammar of arguments in the schema's order, or of any arguments without a
-    schema."""
+    """Write the grammar of arguments in the schema's order, or of any arguments."""
     properties = properties_of(tool)
     if properties is None:
         one = grammar.rule("any", f"{_ANY_PARAMETER} {grammar.json({}, strict=False)}")

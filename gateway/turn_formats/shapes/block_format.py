@@ -39,8 +39,7 @@ class UnmarkedText:
 
 
 class BlockFormat(UnmarkedText):
-    """The base of formats with blocks, with their grammars. A subclass adds markers and a
-    parser."""
+    """The base of formats with blocks. A subclass adds markers and a parser."""
 
     trigger: ClassVar[str]
     opens: ClassVar[str] = ""
