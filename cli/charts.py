@@ -1,7 +1,7 @@
 """Charts of curves, as SVG.
 
-pygal is imported only when there is something to draw, because importing pygal adds a finder to the
-import system, of a kind that Python no longer supports. `_load_pygal` removes this finder again.
+pygal is imported only when there is something to draw, because its import adds an outdated kind of
+finder to the import system. `_load_pygal` removes this finder again.
 """
 
 import importlib
@@ -18,7 +18,7 @@ Curve = Sequence[tuple[float, float]]
 def draw_curves(
     curves: Mapping[str, Curve], *, title: str, across: str, up: str, dots: bool = False
 ) -> bytes:
-    """Draw each named curve as a line or dots; `across` and `up` name the axes and units."""
+    """Draw each named curve as a line or dots. `across` and `up` name the axes and units."""
     highest = max((y for curve in curves.values() for _, y in curve), default=0.0)
     chart = _load_pygal().XY(
         title=title,
@@ -36,7 +36,7 @@ def draw_curves(
 
 
 def write_chart(path: Path, svg: bytes) -> None:
-    """Write a chart into an existing directory; raise CliError."""
+    """Write a chart into an existing directory. Raises CliError."""
     try:
         path.write_bytes(svg)
     except OSError as error:
@@ -45,6 +45,6 @@ def write_chart(path: Path, svg: bytes) -> None:
 
 def _load_pygal() -> Any:
     pygal = importlib.import_module("pygal")
-    # Drop only the outdated finder: other finders added at the same time are valid.
+    # Drop only the outdated finder, since other finders added at the same time are valid.
     sys.meta_path[:] = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
     return pygal

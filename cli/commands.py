@@ -1,6 +1,6 @@
 """The commands, in the order and panels of the help.
 
-Each command is given as module:function. This module imports no command: the list's summary of a
+Each command is given as module:function. This module imports no command. The list's summary of a
 command is read from the command's source.
 """
 
@@ -112,7 +112,7 @@ CACHE = CommandGroup(
         "flush": "cli.operating.cache:flush",
     },
 )
-# Keyed by the help panel that lists the commands.
+# By the help panel that lists the commands.
 COMMANDS: Mapping[str, Commands] = {
     "Serve": {
         "serve": "cli.serving.serve:serve",

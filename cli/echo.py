@@ -1,4 +1,4 @@
-"""Printing to the standard streams; all text that may come from a server is printed here."""
+"""Printing to the standard streams. All text that may come from a server is printed here."""
 
 import typer
 

@@ -12,7 +12,7 @@ CliError                exit 1
 
 
 class CliError(Exception):
-    """Base of the errors that a command reports instead of a result."""
+    """The base of the errors that a command reports instead of a result."""
 
     exit_code = 1
 
@@ -22,7 +22,7 @@ class CliError(Exception):
 
 
 class BadSetting(CliError):
-    """The error of a flag, or its variable, whose value cannot work."""
+    """A flag, or its variable, with a value that cannot work."""
 
     exit_code = 2
 
@@ -32,13 +32,13 @@ class BadSetting(CliError):
 
 
 class ModelNotFound(CliError):
-    """The error of a MODEL that names no model that can be loaded."""
+    """A MODEL that names no model that can be loaded."""
 
     exit_code = 2
 
 
 class ModelRefused(CliError):
-    """The error of a model that exists but cannot be served.
+    """A model that exists but cannot be served.
 
     The message is empty if a child process has printed the reason.
     """
@@ -47,13 +47,11 @@ class ModelRefused(CliError):
 
 
 class ServerUnreachable(CliError):
-    """The error of a URL at which no server answers."""
+    """A URL at which no server answers."""
 
 
 class ServerRefused(CliError):
-    """The error of a request that the server answered with an error; `status` is the
-    HTTP status.
-    """
+    """A request that the server answered with an error. `status` is the HTTP status."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
@@ -61,11 +59,11 @@ class ServerRefused(CliError):
 
 
 class NotRatoon(CliError):
-    """The error of a server at the URL that gives answers that Ratoon never gives."""
+    """A server at the URL whose answers Ratoon never gives."""
 
     def __init__(self, url: str) -> None:
         super().__init__(f"the server at {url} is not Ratoon; is the URL right?")
 
 
 class ServingFailed(CliError):
-    """The error of a process of `ratoon serve` that could not be kept alive."""
+    """A process of `ratoon serve` that could not be kept alive."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.core import MARKUP_MODE_KEY, TyperCommand
 
-_MAX_WIDTH = 100  # maximum characters of a line, since longer lines are hard to read
+_MAX_WIDTH = 100  # maximum number of characters of a line, since longer lines are hard to read
 _INDENT = "    "
 
 
@@ -20,7 +20,7 @@ class HelpPage(TyperCommand):
     allow_extra_args = True  # so that surplus arguments reach `parse_args`, which refuses them
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse like typer; a surplus argument is a usage error."""
+        """Parse like typer, but treat a surplus argument as a usage error."""
         rest = super().parse_args(ctx, args)
         if ctx.args and not ctx.resilient_parsing:
             flags = {flag for one in self.get_params(ctx) for flag in one.opts}
@@ -32,7 +32,7 @@ class HelpPage(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Print the help page."""
-        # Imported here: the import is a tenth of a command's start, and only the help needs it.
+        # The import is a tenth of a command's start, and only the help needs it.
         from rich.console import Console
         from rich.padding import Padding
         from rich.text import Text
@@ -65,7 +65,7 @@ class HelpPage(TyperCommand):
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Yield a docstring's paragraphs, each as one line; indented examples unchanged."""
+    """Yield a docstring's paragraphs, each as one line, with indented examples unchanged."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         is_example = paragraph.startswith(_INDENT)
         yield paragraph if is_example else _one_line(paragraph.splitlines())

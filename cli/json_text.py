@@ -8,11 +8,11 @@ T = TypeVar("T")
 
 
 class NotJson(ValueError):
-    """The error of a text that is not the wanted JSON; the message says why, and where."""
+    """A text that is not the wanted JSON. The message says why, and where."""
 
 
 def decode_json(text: bytes | str, kind: type[T]) -> T:
-    """Decode JSON as a `kind`; raise NotJson, also for text not in UTF-8 or nested too deeply."""
+    """Decode JSON as a `kind`. Raises NotJson, also for text not in UTF-8 or nested too deeply."""
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

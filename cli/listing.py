@@ -1,7 +1,6 @@
 """The help of commands that only list other commands: plain lines, by panel.
 
-The library that draws panels with borders would double the time of such a help. The help of a
-single command has these panels.
+The library that draws panels with borders would double the time of this help.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class ListedCommand(TyperCommand):
     """A command whose module is not imported yet."""
 
     def __init__(self, *arguments: Any, help: str, **settings: Any) -> None:  # noqa: A002 - typer's
-        """Make a command for the function that `help` names as module:function."""
+        """Create a command for the function that `help` names as module:function."""
         super().__init__(*arguments, help=None, **settings)
         self._function = help
 

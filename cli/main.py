@@ -1,8 +1,8 @@
 """The `ratoon` command line.
 
-A command's module is imported only if the command is called: the libraries of all commands take
-more than a second to load, and `ratoon serve` is to start its engine at once. The help lists
-commands and imports none.
+A command's module is imported only if the command is called. The libraries of all commands take
+more than a second to load, and `ratoon serve` must start its engine at once. The help imports no
+command.
 """
 
 import os
@@ -22,13 +22,13 @@ from engine.core_dumps import prevent_core_dumps
 
 
 def main() -> None:
-    """Run the `ratoon` script without core dumps: commands may hold keys or prompts."""
+    """Run the `ratoon` script without core dumps, since commands may hold keys or prompts."""
     prevent_core_dumps()
     build_app(_words())()
 
 
 def _words() -> list[str]:
-    """Return the words after `ratoon`; for shell completion, the words typed so far."""
+    """Return the words after `ratoon`, or for shell completion the words typed so far."""
     if "_RATOON_COMPLETE" not in os.environ:
         return sys.argv[1:]
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
@@ -48,10 +48,10 @@ def version() -> None:
 
 
 def build_app(words: Sequence[str] | None = None) -> typer.Typer:
-    """Build the command line that understands `words`; without words, every command.
+    """Build the command line that understands `words`, or every command without words.
 
     If `words` begin with a command, the command line has only this command. Otherwise it has all
-    commands but imports none: they are only listed, completed, or compared with a misspelt word.
+    commands but imports none. They are only listed, completed, or compared with a misspelt word.
     """
     app = _typer(
         "A multi-tenant inference gateway that treats the prompt cache as its product.\n\n"
@@ -68,14 +68,14 @@ def build_app(words: Sequence[str] | None = None) -> typer.Typer:
 
 
 def _begun(commands: Commands, words: Sequence[str] | None) -> Commands:
-    """Select the commands that `words` begin with; all commands if none matches."""
+    """Select the commands that `words` begin with, or all commands if none matches."""
     return {words[0]: commands[words[0]]} if words and words[0] in commands else commands
 
 
 def _add(
     app: typer.Typer, commands: Commands, words: Sequence[str] | None, panel: str | None = None
 ) -> None:
-    """Add commands to `app`, listed under `panel` in its help; see `build_app`."""
+    """Add commands to `app`, listed under `panel` in its help (see `build_app`)."""
     for name, command in commands.items():
         below = _after(name, words)
         if isinstance(command, CommandGroup):
@@ -90,14 +90,17 @@ def _add(
 
 
 def _after(name: str, words: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the words after the command `name`; () for another command, None for all commands."""
+    """Return the words after the command `name`, or None for all commands.
+
+    For another command the result is empty.
+    """
     if words is None:
         return None
     return words[1:] if words and words[0] == name else ()
 
 
 def _only_listed() -> None:
-    """Do nothing: a command that the words do not name is listed but never run."""
+    """Do nothing, because a command that the words do not name is listed but never run."""
 
 
 def _typer(help_text: str) -> typer.Typer:

@@ -31,13 +31,13 @@ def print_result(value: Shown, show: Callable[[Shown], None], *, as_json: bool) 
 
 
 def print_answer(answer: Any, words: str, *, as_json: bool) -> None:
-    """Print the server's answer to a change: as JSON, or as a sentence."""
+    """Print the server's answer to a change, as JSON or as a sentence."""
     print_result(answer, lambda _: echo(words), as_json=as_json)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    """Print a table; every row has a cell for each column."""
-    # Plain in a pipe, also if FORCE_COLOR makes rich take the pipe for a terminal.
+    """Print a table. Every row has a cell for each column."""
+    # Plain in a pipe, even if FORCE_COLOR makes rich take the pipe for a terminal.
     console = Console(force_terminal=sys.stdout.isatty())
     TableText.of(title, columns, rows).write(console)
 
@@ -50,7 +50,7 @@ def print_rows(
     *,
     as_json: bool,
 ) -> None:
-    """Print a list from the server: as JSON, or as a table whose rows `as_cells` makes."""
+    """Print a list from the server, as JSON or as a table of the rows of `as_cells`."""
     print_result(
         rows, lambda rows: print_table(title, columns, map(as_cells, rows)), as_json=as_json
     )
@@ -62,7 +62,7 @@ def utc_now() -> str:
 
 
 def moment(seconds: float | None) -> str:
-    """Write seconds since the epoch as a date and time in UTC; empty for None.
+    """Write seconds since the epoch as a date and time in UTC, or None as "".
 
     Times after the year 9999, at which a rotated key may end, have no date.
     """

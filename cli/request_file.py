@@ -11,7 +11,7 @@ STANDARD_INPUT = "-"
 
 
 def read_request(path: str) -> dict[str, Any]:
-    """Read a JSON object from a file, `-` for standard input; raise CliError for other content."""
+    """Read a JSON object from a file or, for `-`, standard input. Raises CliError."""
     try:
         body = sys.stdin.buffer.read() if path == STANDARD_INPUT else Path(path).read_bytes()
         value = decode_json(body, Any)

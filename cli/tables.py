@@ -1,10 +1,10 @@
 """Tables for people at a terminal, and plain lines for programs that read a pipe.
 
-At a terminal no word is ever cut, so that ids can be copied. Cells wrap between words; a table
+At a terminal no word is ever cut, so that ids can be copied. Cells wrap between words. A table
 whose words do not fit the terminal's width is written as records, a field a line. In a pipe a row
 is a line, its cells are separated by tabs, and there are no borders and no colours.
 
-A cell or a column's head may have parts one above the other. In a pipe these stand side by side.
+A cell or a column's head may have parts, one above the other. In a pipe these are side by side.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class TableText:
-    """A titled table of text; every row has a cell for each column head."""
+    """A titled table of text. Every row has a cell for each column head."""
 
     title: str
     heads: Row
@@ -57,7 +57,7 @@ class TableText:
             _write(console, self.record_lines())
 
     def drawn(self, width: int) -> Table | None:
-        """Draw the table for a terminal of this width; None if its words do not fit."""
+        """Draw the table for a terminal of this width, if its words fit."""
         widths = fitting(self._extents(), width)
         return None if widths is None else self._drawn(widths)
 
@@ -113,16 +113,16 @@ class TableText:
 
 
 def _write(console: Console, lines: Iterable[str]) -> None:
-    """Write lines unchanged: rich would expand tabs."""
+    """Write lines unchanged, because rich would expand tabs."""
     for line in lines:
         console.file.write(f"{line}\n")
 
 
 def fitting(extents: Sequence[tuple[int, int]], width: int) -> list[int] | None:
-    """Fit the columns' widths to `width`; None if the longest words do not fit.
+    """Fit the columns' widths to `width`, if the longest words fit.
 
-    `extents` has the narrowest and the natural width of each column. Columns are narrowed one
-    character at a time, always the column that can lose most.
+    `extents` has the narrowest and the natural width of each column. Columns are narrowed character
+    by character, always the column that can lose most.
     """
     widths = [natural for _, natural in extents]
     excess = sum(widths) + _GAP * (len(widths) - 1) - width

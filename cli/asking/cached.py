@@ -1,6 +1,4 @@
-"""`ratoon cache probe` and `ratoon cache warm`: how much of a prompt is in the cache, as its tenant
-may see.
-"""
+"""`ratoon cache probe` and `warm`: how much of a prompt is in the cache, for its tenant."""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -31,7 +29,7 @@ ROUTES: dict[Dialect, str] = {
     "completions": "/v1/completions",
     "messages": "/v1/messages",
 }
-# maximum seconds of silence: the server sends nothing while it computes the prompt
+# maximum seconds of silence, since the server sends nothing while it computes the prompt
 _WARM_S = 600.0
 
 

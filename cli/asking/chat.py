@@ -44,7 +44,7 @@ def chat(
     """
     url, key = load_target(target)
     messages = [{"role": "system", "content": system}] if system else []
-    # Ctrl-C interrupts the prompt at once only outside of an event loop.
+    # Ctrl-C interrupts the prompt at once only outside an event loop.
     with asyncio.Runner() as runner, suppress(KeyboardInterrupt):
         model = target.served_model or runner.run(_first_model(url, key))
         common: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
@@ -67,7 +67,7 @@ async def _first_model(url: str, key: str) -> str:
 
 
 def _next_line() -> str | None:
-    """Read the next line that has text, prompting at a terminal; None at the end."""
+    """Read the next line that has text, prompting at a terminal. Returns None at the end."""
     while True:
         if sys.stdin.isatty():
             echo("> ", nl=False, err=True)
@@ -81,7 +81,7 @@ def _next_line() -> str | None:
 async def _answer(url: str, key: str, body: dict[str, Any]) -> Turn:
     """Stream an answer to standard output.
 
-    Raises ServerRefused, also for an error within the stream, or ServerUnreachable.
+    Raises ServerUnreachable, or ServerRefused, also for an error within the stream.
     """
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_SILENT_S)
     headers = {"Authorization": f"Bearer {key}"}

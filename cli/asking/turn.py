@@ -15,7 +15,7 @@ _DATA = b"data:"
 
 @dataclass(slots=True)
 class Turn:
-    """The part of one event stream that has been received. Times are seconds of one clock."""
+    """The received part of an event stream. Times are seconds of one clock."""
 
     sent_at: float
     text: str = ""
@@ -23,10 +23,10 @@ class Turn:
     usage: dict[str, Any] = field(default_factory=dict)
 
     def hear(self, line: bytes, at: float) -> str:
-        """Read a line of the stream and return its text. raise ServerRefused for a line that
-        reports an error.
+        """Read a line of the stream and return its text.
 
-        Raises msgspec.DecodeError if the line is not JSON.
+        Raises ServerRefused for a line that reports an error, and msgspec.DecodeError if the line
+        is not JSON.
         """
         data = line.removeprefix(_DATA).strip()
         if not line.startswith(_DATA) or data == b"[DONE]":

@@ -4,10 +4,8 @@
                    |----the engine says that it never can start--> failed, with its reason
                    `----drained--> drained, until the actor is removed
 
-The engine's process is a child of the thread, not of Ray's event loop, so the engine dies with the
+The engine's process is a child of the thread, not of Ray's event loop. So the engine dies with the
 actor's process. No request and no token passes through the actor.
-
-Knows: a host and its end. Does not know: Ray; `placing` makes the class an actor.
 """
 
 import asyncio
@@ -35,24 +33,24 @@ from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED
 from gateway.telemetry.harmless import harmless
 
 SHORT_RUN_S = 10.0
-# seconds to wait after a short run, so that an engine that dies at once is not restarted without
-# pause
+# seconds after a short run, so that an engine that dies at once is not restarted without pause
 PAUSE_S = 5.0
 
 ActorState = HostState | Literal["failed", "drained"]
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an engine; `why`: why it failed or why gateways do not find it; ""
-    if neither.
+    """The state of an engine.
+
+    `why` says why it failed or why gateways do not find it, if either holds.
     """
 
     state: ActorState
     address: str
-    pid: int  # process id of the actor
-    # predicted seconds that a new request waits for its first token; None: unknown
+    pid: int  # of the actor
+    # predicted seconds that a new request waits for its first token
     wait_s: float | None = None
-    used: float | None = None  # predicted use of the engine, 1 if fully used; None: unknown
+    used: float | None = None  # predicted use of the engine, 1 if fully used
     why: str = ""
 
 
@@ -60,7 +58,7 @@ class EngineActor:
     """The actor of one engine. Threads may call its methods, which never wait."""
 
     def __init__(self, settings: bytes, number: int, host: str) -> None:
-        """Host an engine in a thread on machine `host`; `settings`: `ClusterSettings` in JSON."""
+        """Host an engine in a thread on machine `host`. `settings` is `ClusterSettings` in JSON."""
         self._settings = msgspec.json.decode(settings, type=ClusterSettings)
         self._number = number
         self.address = f"tcp://{host}:{self._settings.port(number)}"
@@ -132,7 +130,7 @@ class EngineActor:
 
 
 def composed(settings: ClusterSettings, number: int, address: str) -> EngineConfig:
-    """Compose the config of an engine on this machine; raise CliError if it cannot run here."""
+    """Compose the config of an engine on this machine. Raises CliError if it cannot run here."""
     data_dir = Path(settings.data_dir)
     source = checked_source(settings.model, settings.engine, of=machine())
     given = settings.link_key_file

@@ -44,9 +44,9 @@ def up(file: SettingsFile) -> None:
     """Run engines on the machines of a Ray cluster, and print changes of their states.
 
     Ray chooses a machine for each engine, and another machine when that one is lost. Engines
-    register themselves; gateways with --find-engines find them. If Ray ran before, Ctrl-C leaves
-    the engines running ('ratoon cluster down' ends them); otherwise it ends them and Ray. With a
-    section 'gateway' in the file a gateway runs beside the command, and ends with it.
+    register themselves, and gateways with --find-engines find them. If Ray ran before, Ctrl-C
+    leaves the engines running ('ratoon cluster down' ends them). Otherwise it ends them and Ray.
+    With a section 'gateway' in the file a gateway runs beside the command, and ends with it.
 
     Example:
 
@@ -112,7 +112,7 @@ def check_machines(settings: ClusterSettings, found: Sequence[RayMachine]) -> No
 def end_here(ray: Any, grace_s: float, *, settle_s: float = LOOK_S) -> None:
     """End the engines of a Ray that was started here, unless Ray itself was told to end.
 
-    A signal to all processes of a group or of a systemd unit reaches Ray as well; Ray then needs up
+    A signal to all processes of a group or of a systemd unit reaches Ray as well. Ray then needs up
     to `settle_s` seconds to end.
     """
     time.sleep(settle_s)
@@ -124,9 +124,7 @@ def end_here(ray: Any, grace_s: float, *, settle_s: float = LOOK_S) -> None:
 
 
 def _make_files(settings: ClusterSettings) -> None:
-    """Create the gateways' state, the API keys and the link key that engines and gateways of a
-    machine share.
-    """
+    """Create the state, the API keys and the link key that a machine's processes share."""
     data_dir, given = Path(settings.data_dir), settings.link_key_file
     make_state(data_dir, settings.shared)
     link_key_file("tcp://any:1", None if given is None else Path(given), data_dir, make=True)

@@ -31,7 +31,7 @@ def engine(
 
         ratoon engine --model ~/models/qwen3-8b --socket tcp://10.0.0.7:7300 --register --redis-url redis://redis:6379/0
     """
-    del config_file  # unused here: the file's settings are already the flags' defaults
+    del config_file  # the file's settings are already the flags' defaults
     source = checked_source(model.model, engine, of=machine())
     place = meeting_place(model, socket)
     config = engine_config(source, model.data_dir, place, engine)

@@ -4,10 +4,8 @@
        |`--cannot start (status 2)--> the command ends
        `--the command ends--> open streams may finish
 
-The gateway reads its settings from a file that only its user can read: the admin key may be in it.
-
-Knows: the section `gateway` of cluster.yaml, and the gateway's process. Does not know: Ray, or
-engines.
+The gateway reads its settings from a file that only its user can read, as the admin key may be in
+it.
 """
 
 import os
@@ -38,7 +36,7 @@ Look = Callable[[], None]
 
 @contextmanager
 def gateway_beside(settings: ClusterSettings) -> Iterator[Look]:
-    """Run the gateway, if configured; yield a function that restarts it if it has ended.
+    """Run the gateway, if configured, and yield a function that restarts it if it has ended.
 
     The caller calls this function regularly. It raises ServingFailed if the gateway cannot start.
     """
@@ -47,7 +45,7 @@ def gateway_beside(settings: ClusterSettings) -> Iterator[Look]:
         return
     with tempfile.TemporaryDirectory(prefix="ratoon-gateway-") as directory:
         file = Path(directory) / "gateway.yaml"
-        file.write_bytes(msgspec.json.encode(gateway_settings(settings)))  # JSON is YAML, too
+        file.write_bytes(msgspec.json.encode(gateway_settings(settings)))  # JSON is YAML too
         running = _Gateway(file)
         try:
             yield running.look
@@ -56,7 +54,7 @@ def gateway_beside(settings: ClusterSettings) -> Iterator[Look]:
 
 
 def check_gateway_ports(settings: ClusterSettings) -> None:
-    """Raise BadSetting for a port in use: the gateway would be restarted again and again."""
+    """Raise BadSetting for a port in use, on which the gateway would never start."""
     if settings.gateway is None:
         return
     defaults = {one.name: one.default for one in msgspec.structs.fields(GatewayConfig)}
@@ -68,9 +66,7 @@ def check_gateway_ports(settings: ClusterSettings) -> None:
 
 
 def gateway_settings(settings: ClusterSettings) -> dict[str, Any]:
-    """Compose the gateway's settings: its section of cluster.yaml, and where the state is in which
-    engines register.
-    """
+    """Compose the gateway's settings: its section of cluster.yaml, and the state's place."""
     shared = settings.shared
     ours = {
         "model": settings.model,
@@ -89,7 +85,7 @@ class _Gateway:
         self._process = self._started()
 
     def look(self) -> None:
-        """Restart the gateway if it has ended; raise ServingFailed if it cannot start."""
+        """Restart the gateway if it has ended. Raises ServingFailed if it cannot start."""
         status = self._process.poll()
         if status is None:
             return
@@ -99,7 +95,7 @@ class _Gateway:
         self._process = self._started()
 
     def stop(self) -> None:
-        """Stop the gateway; let open streams finish within its grace."""
+        """Stop the gateway, and let open streams finish within its grace."""
         self._process.terminate()
         self._process.wait()
 

@@ -1,11 +1,9 @@
-"""A check that Ray's head node answers at an address: Ray itself would retry for ever, silently.
+"""A check that Ray's head node answers at an address. Ray itself would silently retry for ever.
 
-    nothing listens     refused at once
-    another server      refused if it does not answer in HTTP/2, as the head does, within ANSWER_S
-    http://, ray://     refused: the addresses of Ray's dashboard, and of Ray's client, whose actors
-                        end with the process that made them
-
-Knows: addresses and the first bytes of HTTP/2. Does not know: Ray.
+nothing listens     refused at once
+another server      refused if it does not answer in HTTP/2, as the head does, within ANSWER_S
+http://, ray://     refused: the addresses of Ray's dashboard, and of Ray's client, whose actors
+                    end with the process that made them
 """
 
 import os
@@ -22,7 +20,7 @@ _SETTINGS = 4  # type of a SETTINGS frame, the frame's fourth byte
 
 
 class NoRay(CliError):
-    """The error if Ray is not installed, or the Ray head at the address does not answer."""
+    """A missing installation of Ray, or a Ray head that does not answer."""
 
 
 def check_is_head(address: str, answer_s: float = ANSWER_S) -> None:
@@ -38,7 +36,7 @@ def check_is_head(address: str, answer_s: float = ANSWER_S) -> None:
 
 
 def is_there(address: str) -> bool:
-    """Tell whether any server listens at HOST:PORT."""
+    """Return whether any server listens at HOST:PORT."""
     try:
         connection = _connected(address, ANSWER_S)
     except NoRay:
@@ -49,7 +47,7 @@ def is_there(address: str) -> bool:
 
 
 def _connected(address: str, answer_s: float) -> socket.socket | None:
-    """Connect to HOST:PORT; None for other forms. Raise NoRay if no server listens."""
+    """Connect to HOST:PORT, or return None for other forms. Raises NoRay if no server listens."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdigit() or int(port) > MAX_PORT:
         return None
@@ -60,7 +58,7 @@ def _connected(address: str, answer_s: float) -> socket.socket | None:
 
 
 def _speaks(connection: socket.socket) -> bool:
-    """Tell whether the server answers with a SETTINGS frame, as HTTP/2 servers begin."""
+    """Return whether the server answers with a SETTINGS frame, as HTTP/2 servers begin."""
     answer = b""
     with suppress(OSError):  # also covers a timeout
         connection.sendall(_HELLO)

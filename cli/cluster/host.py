@@ -1,12 +1,10 @@
-"""The host of one engine process, which registers the engine in the state while it is ready.
+"""The host of an engine process, which registers the engine in the state while it is ready.
 
     starting --welcome--> ready <--silent, answers again--> silent --SILENT_S--> killed
                             `--asked to stop--> stopping: not registered any more, then drained
 
-The host queries the engine over the link, as gateways do. It does not restart an engine that ends:
-the process that started the host does, on this machine or on another one.
-
-Knows: the process, the link, the heartbeat. Does not know: Ray, signals, or what gateways do.
+The host queries the engine over the link, as gateways do. It does not restart an engine that ends.
+The process that started the host does, on this machine or on another.
 """
 
 import asyncio
@@ -33,7 +31,7 @@ PREDICT_S = 1.0
 ANSWER_S = 5.0
 LOOK_S = 0.2
 SILENT_S = 5.0  # seconds without a link to the engine after which the engine is killed
-# seconds after the last heartbeat until an engine that nobody has removed is unregistered
+# seconds after the last heartbeat until an unremoved engine is unregistered
 FORGOTTEN_S = 3600.0
 
 HostState = Literal["starting", "ready", "silent", "stopping", "ended"]
@@ -53,13 +51,13 @@ class EngineHost:
         *,
         predicts: bool = False,
     ) -> None:
-        """Prepare to run an engine, reached at `address`; `on_line` gets its output lines.
+        """Prepare to run an engine at `address`. `on_line` gets its output lines.
 
-        With `predicts` the host queries the engine's queue, and predicts a new request's wait.
+        With `predicts`, the host queries the engine's queue, and predicts a new request's wait.
         """
         self.state: HostState = "starting"
-        self.predicted: Prediction | None = None  # prediction for a new request; None: unknown
-        # reason why gateways do not find the engine although it is ready; "" if they do
+        self.predicted: Prediction | None = None  # for a new request; None: unknown
+        # reason why gateways do not find the engine although it is ready, or ""
         self.unregistered = ""
         self._predicts = predicts
         self._config = config
@@ -69,12 +67,12 @@ class EngineHost:
         self._child: Child | None = None
         self._is_registered = False
         self._beat_at = float("-inf")
-        # time at which the link to a ready engine was lost; None: the link is up
+        # time at which the link to a ready engine was lost, if it is down
         self._lost_at: float | None = None
         self._asked: Literal["terminate", "drain"] | None = None
 
     async def run(self) -> int:
-        """Run the engine until it has ended; return its exit status."""
+        """Run the engine until it has ended, and return its exit status."""
         await self._forget_the_dead()
         command = python_command("engine", msgspec.json.encode(self._config).decode())
         child = self._child = await Child.start(command, self._on_line)
@@ -97,7 +95,7 @@ class EngineHost:
             self.state = "ended"
 
     async def stop(self, *, drain: bool) -> None:
-        """Unregister the engine and end it: within its grace, or once its requests have ended.
+        """Unregister the engine and end it, within its grace or once its requests have ended.
 
         After a call that drains, a second call may end the engine within its grace.
         """

@@ -1,4 +1,4 @@
-"""`ratoon engine --register`: an engine under a host; signals end both."""
+"""`ratoon engine --register`: an engine under a host, both of which signals end."""
 
 import asyncio
 import signal
@@ -23,7 +23,7 @@ _EVERYWHERE = ("tcp://0.0.0.0:", "tcp://[::]:", "tcp://*:")
 def host_engine(config: EngineConfig, data_dir: Path, flags: RegisterFlags) -> int:
     """Run the engine until its end or a signal; return its exit status, 1 after a signal.
 
-    SIGTERM ends the engine within its grace, SIGUSR1 once its requests have ended. Raises
+    SIGTERM ends the engine within its grace, and SIGUSR1 once its requests have ended. Raises
     BadSetting.
     """
     shared = Shared(
@@ -39,7 +39,7 @@ def host_engine(config: EngineConfig, data_dir: Path, flags: RegisterFlags) -> i
 
 
 def advertised(socket: str, given: str | None) -> str:
-    """Return the address for gateways; raise BadSetting if gateways could not reach it."""
+    """Return the address for gateways. Raises BadSetting if gateways could not reach it."""
     place = given or socket
     try:
         path = address(place).path

@@ -1,10 +1,7 @@
-"""The engines that a command has placed, and the errors of the engines that Ray could not place.
+"""The engines that a command has placed, and the errors of engines that Ray could not place.
 
-Ray forgets an actor that it could not make, and its name: for example on a machine that lacks this
-package, or has another version. Only the process that placed the actor gets Ray's error.
-
-Knows: the engines placed by this process, and the state of all engines. Does not know: how many
-engines there should be (`scaling`).
+Ray forgets an actor that it could not make, for example on a machine with another version of this
+package. Only the process that placed the actor gets Ray's error.
 """
 
 from typing import Any
@@ -29,7 +26,7 @@ class PlacedEngines:
         self._not_made.pop(number, None)
 
     def reports(self) -> dict[int, EngineReport | None]:
-        """Return all engines' reports by number; an engine that Ray could not place has failed."""
+        """Return all engines' reports by number. An engine that Ray could not place has failed."""
         found = reports(self._ray, engine_names(self._ray))
         for number, made in self._to_be_made.items():
             if why := why_not_made(self._ray, made):

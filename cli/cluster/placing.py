@@ -1,6 +1,6 @@
 """Engines as Ray actors: placed, queried, removed. The only module that knows Ray.
 
-Actors are detached: they outlive the process that placed them, and are found by their names,
+Actors are detached: they outlive the process that placed them. They are found by their names,
 `engine-0` and so on.
 """
 
@@ -26,7 +26,7 @@ Ray: TypeAlias = Any  # the module, which has no types
 
 @contextmanager
 def ray_at(address: str | None) -> Iterator[Ray]:
-    """Connect to Ray at `address`; None: start a Ray that ends with this process. Raises NoRay."""
+    """Connect to Ray at `address`, or start a Ray that ends with this process. Raises NoRay."""
     ray = _imported()
     if address is not None:
         check_is_head(address)
@@ -50,7 +50,7 @@ def ray_at(address: str | None) -> Iterator[Ray]:
 
 
 def has_ended(ray: Ray) -> bool:
-    """Tell whether Ray has gone: calls would retry for a minute, then end this process."""
+    """Return whether Ray has gone. Calls would retry for a minute and then end this process."""
     return not is_there(ray.get_runtime_context().gcs_address)
 
 
@@ -71,7 +71,7 @@ def engine_names(ray: Ray) -> list[int]:
 
 
 def place(ray: Ray, settings: ClusterSettings, number: int) -> Any:
-    """Create an engine's actor; Ray starts it once a machine has its resources free.
+    """Create an engine's actor, which Ray starts once a machine has its resources free.
 
     An actor that exists keeps its settings. Returns Ray's reference to the actor's start, which
     `why_not_made` takes.
@@ -86,7 +86,10 @@ def place(ray: Ray, settings: ClusterSettings, number: int) -> Any:
 
 
 def why_not_made(ray: Ray, made: Any) -> str:
-    """Return why Ray could not start the actor; "" if Ray could. `made`: the result of `place`."""
+    """Return why Ray could not start the actor, or "".
+
+    `made` is the result of `place`.
+    """
     try:
         ray.get(made, timeout=0)
     except ray.exceptions.RayActorError as error:
@@ -97,7 +100,7 @@ def why_not_made(ray: Ray, made: Any) -> str:
 
 
 def reports(ray: Ray, numbers: Sequence[int]) -> dict[int, EngineReport | None]:
-    """Fetch each engine's report; None while it has no machine or does not answer."""
+    """Fetch each engine's report. It is None without a machine or an answer."""
     asked = {}
     for number in numbers:
         try:
@@ -109,14 +112,14 @@ def reports(ray: Ray, numbers: Sequence[int]) -> dict[int, EngineReport | None]:
 
 
 def drain(ray: Ray, number: int) -> None:
-    """Ask an engine to unregister and to end; its actor stays until `remove`."""
+    """Ask an engine to unregister and to end. Its actor stays until `remove`."""
     with suppress(ValueError):  # the actor has gone
         ray.get_actor(f"{_PREFIX}{number}").drain.remote()
 
 
 def remove(ray: Ray, number: int) -> None:
     """Remove an engine's actor, and all processes in it."""
-    with suppress(ValueError):  # the actor has gone already: another command may have removed it
+    with suppress(ValueError):  # another command may have removed the actor
         ray.kill(ray.get_actor(f"{_PREFIX}{number}"), no_restart=True)
 
 

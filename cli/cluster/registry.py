@@ -18,10 +18,9 @@ REDIS_TIMEOUT_S = 2.0
 
 
 def make_state(data_dir: Path, shared: Shared) -> None:
-    """Create the gateways' state and keys as a gateway of this machine does, since it may start
-    later.
+    """Create the gateways' state and keys, as a later gateway of this machine would.
 
-    If the state is in Redis nothing is created here, since a gateway creates that state. Raises
+    If the state is in Redis, nothing is created here, since a gateway creates that state. Raises
     BadSetting.
     """
     if shared.redis_url is None:
@@ -30,7 +29,7 @@ def make_state(data_dir: Path, shared: Shared) -> None:
 
 @asynccontextmanager
 async def open_registry(data_dir: Path, shared: Shared) -> AsyncIterator[EngineRegistry]:
-    """Open the registry of engines; Redis may be silent or empty. Raises BadSetting."""
+    """Open the registry of engines. Redis may be silent or empty. Raises BadSetting."""
     try:
         store = SqliteStore(data_dir / STATE_FILE) if shared.redis_url is None else _redis(shared)
     except (PrivateFileError, OSError, ValueError) as error:
@@ -42,15 +41,14 @@ async def open_registry(data_dir: Path, shared: Shared) -> AsyncIterator[EngineR
 
 
 def _flag(shared: Shared, error: Exception) -> str:
-    """Name the flag that caused the error."""
     if shared.redis_url is None:
         return "--data-dir"
     return "--redis-password-file" if isinstance(error, PrivateFileError) else "--redis-url"
 
 
 def _redis(shared: Shared) -> Store:
-    """Open Redis without writing the state's id: other parts of the state may not exist yet."""
-    # Imported here: the client takes 0.2 s to load, and a single machine needs no Redis.
+    """Open Redis without writing the state's id, as other parts of the state may not exist yet."""
+    # Imported here, since the client takes 0.2 s to load and a single machine needs no Redis.
     from gateway.state.redis.identity import REDIS
     from gateway.state.redis.link import open_link
     from gateway.state.redis.store import RedisStore

@@ -1,9 +1,7 @@
 """A check that the machines of a Ray cluster have room for the requested engines.
 
-    Ray ran before         an engine that fits no machine waits, and its status line says so
-    Ray is started here    an engine that fits no machine, or more engines than fit, are refused
-
-Knows: what engines need and machines have, by Ray's names. Does not know: what is free just now.
+Ray ran before         an engine that fits no machine waits, and its status line says so
+Ray is started here    an engine that fits no machine, or more engines than fit, are refused
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +16,7 @@ _KEYS = {"CPU": "num_cpus", "GPU": "num_gpus"}  # cluster.yaml's keys, by Ray's 
 
 @dataclass(frozen=True, slots=True)
 class RayMachine:
-    """One of Ray's machines."""
+    """A machine of a Ray cluster."""
 
     address: str
     resources: Mapping[str, float]  # total resources, used or not
@@ -31,9 +29,7 @@ def needs(settings: ClusterSettings) -> dict[str, float]:
 
 
 def lacking(settings: ClusterSettings, machines: Sequence[RayMachine]) -> BadSetting | None:
-    """Return an error that names a resource of which no machine has enough for an
-    engine; or None.
-    """
+    """Return an error if no machine has enough of a resource for an engine."""
     for resource, count in needs(settings).items():
         most = max((one.resources.get(resource, 0.0) for one in machines), default=0.0)
         if most < count:

@@ -1,7 +1,4 @@
-"""The scaler of a cluster, which adds and removes engines as `scaling` decides.
-
-Knows: which engines are ready, and which engine is removed. Does not know: when (`scaling`).
-"""
+"""The scaler of a cluster, which adds and removes engines as `scaling` decides."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -25,7 +22,7 @@ class Scaler:
         bounds: ScalingBounds,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Scale by `bounds`; `place` places an engine by its number."""
+        """Scale by `bounds`. `place` places an engine by its number."""
         self._ray = ray
         self._place = place
         self._bounds = bounds
@@ -33,7 +30,7 @@ class Scaler:
         self._since = Since()
 
     def look(self, found: Reports) -> None:
-        """Add or remove one engine if due."""
+        """Add or remove an engine if due."""
         ended = [number for number, one in found.items() if one and one.state == "drained"]
         for number in ended:
             remove(self._ray, number)
@@ -59,5 +56,5 @@ def fleet(found: Reports) -> Fleet:
 
 
 def is_ready(report: EngineReport | None) -> bool:
-    """Tell whether an engine takes requests and reports their wait."""
+    """Return whether an engine takes requests and reports their wait."""
     return report is not None and report.state == "ready" and report.wait_s is not None

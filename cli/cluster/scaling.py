@@ -4,10 +4,9 @@
     one fewer   with one engine fewer the mean wait would be below SLACK of the target, and the
                 remaining engines would be at most MOST_USED busy, for DOWN_AFTER_S
 
-No engine is added or removed while another one starts or ends: the effect of the last change must
-be seen first. The two conditions lie far apart, so that the number of engines does not oscillate.
-
-Pure: knows numbers and a clock's readings. Does not know: Ray, or how a wait is predicted (`wait`).
+No engine is added or removed while another starts or ends, because the effect of the last change
+must be seen first. The two conditions lie far apart, so that the number of engines does not
+oscillate.
 """
 
 from collections.abc import Sequence
@@ -16,8 +15,8 @@ from typing import Literal
 
 UP_AFTER_S = 5.0
 DOWN_AFTER_S = 120.0
-SLACK = 0.25  # highest mean wait with one engine fewer, as a share of the target wait
-MOST_USED = 0.75  # highest use of the remaining engines: with more use waits grow quickly
+SLACK = 0.25  # maximum mean wait with one engine fewer, as a share of the target wait
+MOST_USED = 0.75  # maximum use of the remaining engines, above which waits grow quickly
 
 Change = Literal[-1, 0, 1]
 
@@ -35,7 +34,7 @@ class ScalingBounds:
 class Fleet:
     """The present state of the engines."""
 
-    waits: Sequence[float]  # predicted waits of ready engines; seconds
+    waits: Sequence[float]  # predicted waits of ready engines, in seconds
     changing: int  # number of engines that are starting or ending
     used: float = 0.0  # sum over ready engines; a fully used engine counts 1
 
@@ -47,14 +46,14 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """The times since which the cluster is too slow, and too large; None: it is not."""
+    """The times since which the cluster is too slow, and too large, if it is."""
 
     slow: float | None = None
     idle: float | None = None
 
 
 def decide(fleet: Fleet, since: Since, bounds: ScalingBounds, now: float) -> tuple[Change, Since]:
-    """Return how many engines to add (-1: remove one), and the next `since`. `now`: seconds."""
+    """Return the change in the number of engines, and the next `since`. `now` is in seconds."""
     if fleet.engines < bounds.least:
         return 1, Since()
     if fleet.changing or not fleet.waits:

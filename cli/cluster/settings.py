@@ -1,9 +1,7 @@
 """`cluster.yaml`: the parts that run in a cluster, and the resources of each engine.
 
-Its keys are the flags of `ratoon engine` and of `ClusterFlags`, with underscores, as in every file
-of settings. `options.config_file` reads and checks all these files.
-
-Knows: the file, and which values exclude each other. Does not know: Ray.
+Its keys are the flags of `ratoon engine` and of `ClusterFlags`, with underscores.
+`options.config_file` reads and checks all files of settings.
 """
 
 import inspect
@@ -30,9 +28,9 @@ from engine.models.errors import ModelError
 from engine.models.grid import RankGrid
 from gateway.config import Shared
 
-# number of ports of an engine: for messages, for heartbeats, for the exchange of KV blocks
+# ports of an engine, for messages, heartbeats, and the exchange of KV blocks
 PORTS = 3
-# The gateway's flags that are set by keys of the file outside of the section `gateway`.
+# The gateway's flags that keys of the file outside the section `gateway` set.
 OF_THE_CLUSTER = frozenset(
     (
         "model",
@@ -100,9 +98,9 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: str
     engine: EngineConfig  # engine settings without the model, the address and the key
     shared: Shared
-    engines: int  # number of engines at the start
-    # number of engines, counted from the first, that only prefill; if above 0, the other engines
-    # only decode
+    engines: int  # at the start
+    # number of engines, counted from the first, that only prefill; if above 0, the others only
+    # decode
     prefill_engines: int
     scaling: ScalingBounds | None  # None: the number of engines is fixed
     num_gpus: float
@@ -111,7 +109,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     engine_port: int
     link_key_file: str | None
     ray_address: str | None
-    gateway: dict[str, Any] | None  # the flags of the gateway to run; None: no gateway runs
+    gateway: dict[str, Any] | None  # the flags of the gateway to run, if any
 
     @property
     def is_one_machine(self) -> bool:
@@ -119,12 +117,12 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.shared.redis_url is None
 
     def port(self, number: int) -> int:
-        """Return an engine's first port: the same on any machine."""
+        """Return an engine's first port, which is the same on any machine."""
         return self.engine_port + PORTS * number
 
 
 def read_settings(path: Path) -> ClusterSettings:
-    """Read a file of settings; raise BadConfig or BadSetting, which name the key."""
+    """Read a file of settings. Raises BadConfig or BadSetting, which name the key."""
     groups: list[tuple[ModelFlags, EngineConfig, ClusterFlags]] = []
 
     def take(model: ModelFlags, engine: LoneEngineFlags, cluster: ClusterFlags) -> None:
@@ -140,7 +138,7 @@ def read_settings(path: Path) -> ClusterSettings:
 
 
 def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> ClusterSettings:
-    """Return the settings; raise BadSetting if values exclude each other."""
+    """Return the settings. Raises BadSetting if values exclude each other."""
     shared = Shared(
         redis_url=cluster.redis_url,
         redis_password_file=cluster.redis_password_file,
@@ -175,7 +173,7 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
 
 
 def _check_ports(cluster: ClusterFlags, most: int) -> None:
-    """Check that the ports of `most` engines, the largest number allowed, are valid."""
+    """Check that the ports of `most` engines, the maximum number, are valid."""
     last = cluster.engine_port + PORTS * (most - 1)
     if last + PORTS - 2 > MAX_PORT:  # an engine's further ports follow its first port
         raise BadSetting("engine_port", f"the last engine's would be {last}")
@@ -195,8 +193,9 @@ def _check_ranks(cluster: ClusterFlags, engine: EngineConfig) -> None:
 
 
 def _check_needs(cluster: ClusterFlags) -> None:
-    """Check the resource needs by the rules that Ray enforces at once; Ray itself reports other
-    faults.
+    """Check the resource needs by the rules that Ray enforces at once.
+
+    Ray itself reports other faults.
     """
     if cluster.num_gpus > 1 and cluster.num_gpus % 1:
         raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is no whole number")
@@ -208,7 +207,7 @@ def _check_needs(cluster: ClusterFlags) -> None:
 
 
 def _check_roles(cluster: ClusterFlags, engine: EngineConfig, least: int) -> None:
-    """Check the roles against `least`, the smallest number of engines allowed."""
+    """Check the roles against `least`, the minimum number of engines."""
     prefill = cluster.prefill_engines
     if engine.ranks.num_ranks > 1 and (prefill or engine.process.role == "prefill"):
         key = "prefill_engines" if prefill else "role"

@@ -1,16 +1,16 @@
 """Predictions of an engine's use, and of a new request's wait in it, from its counters.
 
-    wait    prompt tokens not computed yet, divided by the tokens a second of large steps; at least
-    the time for which the oldest waiting request has waited used    the larger of two shares: the
-    share of the last minute spent on computing prompts, and
+    wait    prompt tokens not computed yet, divided by the tokens a second of large steps; at
+            least the time for which the oldest waiting request has waited
+    used    the larger of two shares: the share of the last minute spent on computing prompts, and
             the number of requests divided by the number of sequences that may run at once
 
-An engine below its limit has almost no wait however busy it is, so the wait alone does not show
+An engine below its limit has almost no wait however busy it is. So the wait alone does not show
 whether the engine can be removed.
 
-The engine is queried, not a gateway: each worker of a gateway knows only its own requests. All
-tokens of a waiting prompt count, since the number of cached tokens is known only once the prompt is
-scheduled.
+The engine is queried, not a gateway, because each worker of a gateway knows only its own requests.
+All tokens of a waiting prompt count, because the number of cached tokens is known only once the
+prompt is scheduled.
 """
 
 import time
@@ -23,7 +23,7 @@ from engine.link.view_messages import Sequences, SequencesQuery
 
 MOST_SEQUENCES = 1000
 RATE_S = 30.0  # seconds between two queries of rates and counts, which list all flows
-WINDOW = "1m"  # window of the computed prompt tokens
+WINDOW = "1m"  # of the computed prompt tokens
 WINDOW_S = 60.0
 RATE_CONTEXT = 1024  # context length, in tokens, whose prefill rate is read
 NOT_MEASURED = 1e4  # tokens a second, assumed of an engine that has computed nothing yet
@@ -35,15 +35,15 @@ class WaitSource(Protocol):
     """The part of an engine's client that predictions use."""
 
     async def ask(self, query: Query[R], within_s: float | None = None) -> R:
-        """Return the reply to a query; raise EngineError."""
+        """Return the reply to a query. Raises EngineError."""
         ...
 
 
 class Prediction(NamedTuple):
-    """The predicted wait of a new request in one engine, and the engine's use."""
+    """The predicted wait of a new request in an engine, and the engine's use."""
 
     wait_s: float
-    used: float  # predicted use of the engine; 1 if fully used
+    used: float  # 1 if fully used
 
 
 class PredictedWait:
@@ -71,7 +71,10 @@ class PredictedWait:
 
 
 def predicted(found: Sequences, rate: float) -> float:
-    """Predict the wait in seconds at `rate` tokens a second; unlisted requests count as average."""
+    """Predict the wait in seconds at `rate` tokens a second.
+
+    Unlisted requests count as average.
+    """
     unbegun = [one for one in found.sequences if one.state in _UNBEGUN]
     tokens = sum(one.prompt_tokens - one.cached_tokens for one in unbegun)
     listed = len(found.sequences)

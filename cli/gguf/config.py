@@ -26,7 +26,7 @@ _GEMMA3_27B_LAYERS = 62
 
 
 def read_config(header: GgufHeader, rope_factors: list[float] | None) -> dict[str, Any]:
-    """Return the fields of config.json; `rope_factors`: the tensor of rope factors.
+    """Return the fields of config.json. `rope_factors` is the tensor of rope factors.
 
     Raises BadConfig, UnsupportedModel.
     """
@@ -79,10 +79,9 @@ def _vocabulary(header: GgufHeader) -> int:
 
 
 def _gemma_scale(config: dict[str, Any]) -> Any:
-    """Return query_pre_attn_scalar, which the file does not give; attention scores are divided by
-    the root of this number.
+    """Return query_pre_attn_scalar, by whose root attention scores are divided.
 
-    The number is the head size, except for the largest model, as in llama.cpp.
+    The file does not give it. It is the head size, except for the largest model, as in llama.cpp.
     """
     if config.get("num_hidden_layers") == _GEMMA3_27B_LAYERS:
         return config["hidden_size"] // config["num_attention_heads"]

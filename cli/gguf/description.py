@@ -26,9 +26,10 @@ from engine.models.gguf.numbers import read_numbers
 
 
 def describe(path: Path, places: Path) -> Path:
-    """Return the directory below `places` that describes the file `path`; write it if missing.
+    """Return the directory below `places` that describes the file `path`, written if missing.
 
-    Raises ModelError for a file that cannot be served, OSError if the directory cannot be written.
+    Raises ModelError for a file that cannot be served, and OSError if the directory cannot be
+    written.
     """
     path = path.resolve()
     stat = path.stat()

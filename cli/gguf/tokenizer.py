@@ -31,7 +31,7 @@ _FIELD = "tokenizer.ggml."
 _TEMPLATE = "tokenizer.chat_template"
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4  # types of tokens
 _SPACE = "▁"  # SentencePiece's character for a blank
-# maximum characters of a token; published vocabularies have tokens of up to some 130 characters
+# maximum number of characters of a token; published vocabularies have up to some 130
 MAX_TOKEN = 1024
 _Id = Annotated[int, Meta(ge=0)]
 
@@ -64,7 +64,7 @@ class _Fields(msgspec.Struct, rename=lambda name: f"{_FIELD}{name}"):
     padding_token_id: _Id | None = None
 
     def token(self, number: int | None) -> str | None:
-        """Return the token of an id; None if the id is None or has no token."""
+        """Return the token of an id, or None if there is none."""
         return None if number is None or number >= len(self.tokens) else self.tokens[number]
 
     def of_kind(self, kind: int) -> list[str]:
@@ -78,7 +78,7 @@ class _Fields(msgspec.Struct, rename=lambda name: f"{_FIELD}{name}"):
 class _Cut:
     """The cutting of a text before merges.
 
-    `pattern`: None for GPT-2's cuts; `merges_whole`: whether a word that is a token needs no
+    A `pattern` of None means GPT-2's cuts. With `merges_whole`, a word that is a token needs no
     merges.
     """
 
@@ -110,7 +110,7 @@ _CUTS: Mapping[str, _Cut] = {
 
 
 def read_tokenizer(header: GgufHeader) -> Tokenizer:
-    """Return the tokenizer; raises BadConfig, UnsupportedModel."""
+    """Return the tokenizer. Raises BadConfig, UnsupportedModel."""
     fields = _read(header)
     if fields.model == "gpt2":
         tokenizer = _of_bytes(fields)
@@ -129,7 +129,7 @@ def read_tokenizer(header: GgufHeader) -> Tokenizer:
 
 
 def read_tokenizer_config(header: GgufHeader) -> dict[str, Any]:
-    """Return the fields of tokenizer_config.json; raises BadConfig."""
+    """Return the fields of tokenizer_config.json. Raises BadConfig."""
     fields = _read(header)
     named = {
         "bos_token": fields.token(fields.bos_token_id),
@@ -227,7 +227,7 @@ def _scored_merges(fields: _Fields, vocabulary: Mapping[str, int]) -> list[tuple
 
 
 def _add_ends(fields: _Fields, tokenizer: Tokenizer) -> None:
-    """Add the tokens that begin and end a text, where the file says so."""
+    """Add the tokens that begin and end a text, if the file says so."""
     adds_bos = fields.model == "llama" if fields.add_bos_token is None else fields.add_bos_token
     bos = fields.token(fields.bos_token_id) if adds_bos else None
     eos = fields.token(fields.eos_token_id) if fields.add_eos_token else None

@@ -17,8 +17,8 @@ from cli.isolation.verdict import (
 )
 
 _STEP = 100  # numbers of samples are rounded up to multiples of this number
-# Share of the tolerance that half an interval may take, because chance also moves the interval's
-# middle. So a server that leaks nothing passes 99 times in a hundred.
+# Share of the tolerance that half an interval may take. Chance also moves the interval's middle.
+# With this share, a server that leaks nothing passes 99 times in a hundred.
 _ROOM = 0.4
 
 
@@ -64,8 +64,9 @@ def _of_timing(timing: TimingFinding, test: str, longer: str = "") -> Iterator[s
 
 
 def _samples(across: Separation) -> int:
-    """Return how many samples make the interval narrow enough: the width falls with the root of
-    their number.
+    """Return how many samples make the interval narrow enough.
+
+    The width falls with the root of their number.
     """
     half = (across.high - across.low) / 2
     wanted = across.samples * max(2.0, (half / (TOLERANCE * _ROOM)) ** 2)

@@ -27,9 +27,7 @@ A_DAY: Mapping[str, str] = {"prompt_cache_retention": "24h"}
 
 
 class CacheControlTest:
-    """A test with two new tenants: the first marks a prompt, and the other tries to learn of the
-    mark.
-    """
+    """A test with two new tenants: the first marks a prompt, which the second must not notice."""
 
     def __init__(self, server: ServerUnderTest, first: TenantFixture, other: TenantFixture) -> None:
         self._server = server
@@ -39,7 +37,7 @@ class CacheControlTest:
         self._prompt = server.new_ids(int(_PROMPT_BLOCKS * self._block_size))
 
     async def run(self) -> list[Finding]:
-        """Run the four tests, in sequence on one prompt; return a finding for each."""
+        """Run the four tests in sequence on one prompt, and return a finding for each."""
         await self._server.ask(self._first, IDS, self._prompt, _FIVE_MINUTES)
         findings = list[Finding]()
         tests = (self._probe, self._list, self._mark, self._delete)
@@ -100,9 +98,7 @@ class CacheControlTest:
         return listed[0] if len(listed) == 1 else None
 
     def _finding(self, case: str, reused: int, own: Reading, missing: str = "") -> Finding:
-        """Make a finding; `missing` says why the control failed, and is empty if it did
-        not fail.
-        """
+        """Write a finding. `missing` says why the control failed, if it did."""
         whole = (own.prompt_tokens - 1) // self._block_size * self._block_size
         full = own.is_full(self._block_size) and not missing
         return Finding(

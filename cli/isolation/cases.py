@@ -12,8 +12,9 @@ Kind = Literal["chat", "text", "ids"]
 
 
 class TierCase(StrEnum):
-    """The tier of the first request's KV blocks when the other request comes, or what happened to
-    the blocks before.
+    """The tier of the first request's KV blocks when the other request comes.
+
+    EVICTED and RESTARTED name instead what happened to the blocks before.
     """
 
     DEVICE = "device"
@@ -50,7 +51,7 @@ ENTRY_POINTS = (
 class Case:
     """Two requests with the same tokens that differ in one property.
 
-    The defaults make two unrelated tenants. {mark}, {first_id}, {first_name} and {group_id} in
+    The defaults are two unrelated tenants. {mark}, {first_id}, {first_name} and {group_id} in
     strings are replaced once the tenants exist.
     """
 
@@ -66,8 +67,7 @@ class Case:
     leaves: bool = False  # whether the other tenant has left its group before its request
     # whether the tokens belong to a prompt module that both tenants have stored
     is_module: bool = False
-    # EVERYONE or a group's id: the tenants for whom the prompt's beginning is published; None: it
-    # is not published
+    # the tenants for whom the prompt's beginning is published: EVERYONE or a group's id
     publishes: str | None = None
     expected: Expected = "nothing"  # the tokens that the other request may get from the cache
 
@@ -109,9 +109,9 @@ CASES = (
     Case(_EQUAL, "group is named as the other's id", groups=(None, "{first_id}")),
 )
 
-# In these cases the prompt's beginning is published, and its end belongs to the first tenant: the
-# other tenant must get exactly the beginning, whatever its salt; a tenant outside the prefix's
-# group gets nothing.
+# The prompt's beginning is published, and its end belongs to the first tenant. The other tenant
+# must get exactly the beginning, whatever its salt. A tenant outside the prefix's group gets
+# nothing.
 _shared = partial(Case, PUBLISHED, expected="published")
 PUBLISHED_CASES = (
     _shared("another tenant", publishes=EVERYONE),
@@ -127,10 +127,9 @@ PUBLISHED_CASES = (
     Case(PUBLISHED, "for a group: left the group", groups=_MEMBERS, leaves=True, publishes=_GROUP),
 )
 
-# Modules are tested in two tiers only. Under a ceiling that pushes KV blocks to a lower tier, the
-# tenant's part of the device's cache is too small for a head and a module, so such requests are
-# refused. Before a restart there are so many tenants that each tenant's part of a small cache is
-# too small for a module.
+# Prompt modules are tested in two tiers only. Under a ceiling that pushes KV blocks to a lower
+# tier, the tenant's part of the device's cache is too small for a head and a module. Before a
+# restart there are too many tenants for a small cache.
 _WITH_MODULES = (TierCase.DEVICE, TierCase.EVICTED)
 _module = partial(Case, "module", is_module=True)
 MODULE_CASES = (
@@ -141,9 +140,9 @@ MODULE_CASES = (
 
 
 def cells_of(tier: TierCase, *, each_entry: bool = True) -> list[Cell]:
-    """List every case at every entry point, or (`each_entry` false) at one entry point.
+    """List every case at every entry point, or at a single entry point each.
 
-    If false, the entry point differs from case to case, and from tier to tier.
+    With `each_entry` false, the entry point differs from case to case, and from tier to tier.
     """
     modules = MODULE_CASES if tier in _WITH_MODULES else ()
     cases = (*CASES, *PUBLISHED_CASES, *modules)

@@ -1,5 +1,4 @@
-"""The eviction test: can an attacker count a victim's tokens by the attacker's own evicted KV
-blocks?
+"""The eviction test: can an attacker count a victim's tokens by its own evicted KV blocks?
 
     a trial      the attacker fills the device, or its own part of the device, with prompts (prime)
                  the victim sends a prompt of 0, 160, 320, 640 or 1280 new tokens (the level); in
@@ -8,9 +7,9 @@ blocks?
                  many tokens are cached, and in which tiers (probe)
 
 This prime-and-probe attack needs no clock. Levels come in random order. The result of all trials is
-the mutual information of level and reading: 0 bits if all readings are equal, 2.3 bits if each
-level has a reading of its own. The control is the same test with one tenant as attacker and victim:
-the tenant's tokens must evict the tenant's blocks.
+the mutual information of level and reading. It is 0 bits if all readings are equal, and 2.3 bits if
+each level has its own reading. The control is the same test with one tenant as attacker and victim,
+whose tokens must evict its own blocks.
 """
 
 import asyncio
@@ -88,8 +87,9 @@ def _entropy(counts: Iterable[int]) -> float:
 
 
 class EvictionTest:
-    """Trials of two temporary tenants. If tenants share the room of the cache, other load on the
-    server adds noise.
+    """Trials of two temporary tenants.
+
+    If tenants share the room of the cache, other load on the server adds noise.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The fixture of a cell: temporary tenants, groups, a published prefix and a prompt.
 
-All of them are removed at the end, also after Ctrl-C or an error.
+All of them are removed at the end, even after Ctrl-C or an error.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from cli.operating.prefixes import EVERYONE
 
 _GONE = 404
 _LIGHT = 0.01  # weight of a tenant that need not keep KV blocks
-_OWN_TOKENS = 4  # number of tokens of a prompt after its module
+_OWN_TOKENS = 4  # number of tokens of a prompt after its prompt module
 _WARM_LOOKS, _WARM_LOOK_S = 200, 0.05
 
 
@@ -34,7 +34,7 @@ class TenantFixture:
 
 @dataclass(frozen=True, slots=True)
 class Fixture:
-    """The tenants, prefix and prompt of a cell; requests add `fields` and `other_fields`."""
+    """The tenants, prefix and prompt of a cell. Requests add `fields` and `other_fields`."""
 
     cell: Cell
     first: TenantFixture
@@ -42,7 +42,7 @@ class Fixture:
     fields: dict[str, Any]
     other_fields: dict[str, Any]
     prompt: ProbePrompt
-    prefix_id: str | None  # id of the published prefix
+    prefix_id: str | None  # of the published prefix
     published: int  # number of published tokens at the prompt's beginning
 
 
@@ -57,7 +57,7 @@ class Fixtures:
     async def tenant(
         self, name: str, group: str | None = None, ceiling: float = 1.0, weight: float = 1.0
     ) -> TenantFixture:
-        """Create a tenant with a key; `ceiling` is the tenant's largest share of every tier."""
+        """Create a tenant with a key. `ceiling` is the tenant's maximum share of every tier."""
         cache = {"ceiling": ceiling}
         made = await self._create(
             TENANTS, {"name": name, "group_id": group, "cache": cache, "weight": weight}
@@ -73,8 +73,8 @@ class Fixtures:
     async def fixture(self, cell: Cell, prompt_tokens: int, ceiling: float = 1.0) -> Fixture:
         """Create the fixture of `cell`.
 
-        `ceiling` is the first tenant's. The other tenant need not keep blocks, so its weight is
-        small: this leaves the first tenant a larger part of the cache.
+        `ceiling` is the first tenant's. The other tenant need not keep blocks. Its small weight
+        leaves the first tenant a larger part of the cache.
         """
         case, mark = cell.case, new_mark()
         words = {"mark": mark, "first_name": f"{mark}-first"}
@@ -118,7 +118,7 @@ class Fixtures:
         return made
 
     async def _module(self, tenant: TenantFixture, text: str) -> dict[str, Any]:
-        """Store a module as a tenant; return the field of requests that names it."""
+        """Store a prompt module as a tenant, and return the field of requests that names it."""
         schema_id = await self._server.store_module(tenant.key, text)
         return {"ratoon": {"modules": {"schema": schema_id, "use": [MODULE]}}}
 
@@ -137,7 +137,7 @@ class Fixtures:
 async def _created(
     admin: AdminClient, kind: ResourceKind, body: dict[str, Any]
 ) -> AsyncIterator[dict[str, Any]]:
-    """Create by POST; delete at the end, also if cancelled before the answer has come."""
+    """Create by POST, and delete at the end, even if cancelled before the answer has come."""
     creating = asyncio.ensure_future(admin.call("POST", kind.path, body))
     try:
         yield await asyncio.shield(creating)
@@ -151,7 +151,7 @@ async def _created(
 
 
 async def until_warm(admin: AdminClient, prefix_id: str) -> None:
-    """Wait until a published prefix is on the device, or the prefix was refused."""
+    """Wait until a published prefix is on the device or was refused."""
     for _ in range(_WARM_LOOKS):
         if (await admin.call("GET", PREFIXES.path_of(prefix_id)))["state"] in ("warm", "refused"):
             return
@@ -165,7 +165,7 @@ async def flush(server: ServerUnderTest, *tenants: TenantFixture) -> None:
 
 
 def new_mark() -> str:
-    """Make a new beginning for the names of tenants and groups."""
+    """Draw a new beginning for the names of tenants and groups."""
     return f"{MARK}-{secrets.token_hex(6)}"
 
 

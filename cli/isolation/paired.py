@@ -1,4 +1,4 @@
-"""The paired test: two tenants send the same tokens; only the first may find them in the cache.
+"""The paired test: two tenants send the same tokens, and only the first may find them cached.
 
     1. The first tenant sends its prompt twice: only reused blocks are written to disk, and a
        recurrent state is kept at the second request and reused at the third.
@@ -8,10 +8,10 @@
        the control comes first and the other tenant's request second. In other tiers the other
        tenant comes first, because the control loads the blocks to the device.
 
-Other tenants' prompts do not push a small tenant's blocks down, since each tenant keeps its share
-of each tier. A ceiling on the tenant itself pushes them down: so low that the tiers above the
-wanted tier hold only a few of the tenant's prompts, and so high that the wanted tier holds several.
-Few prompts are enough for a server of any size, and no other tenant loses blocks.
+Each tenant keeps its share of each tier, so other tenants' prompts do not push its blocks down. A
+ceiling on the tenant itself pushes them down. The tiers above the wanted tier then hold only a few
+of the tenant's prompts, and the wanted tier holds several. Few prompts are enough for a server of
+any size, and no other tenant loses blocks.
 """
 
 import asyncio
@@ -40,27 +40,25 @@ _KEPT, _ON_THE_WAY = 3, 2
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
 _PIECES = 4  # number of prompts among which the filling tokens are divided
 _NO_MODULES = "the model serves no prompt modules"
-# The device's state slots for each state slot that tenants divide: the first guess, and the largest
-# ratio.
+# The device's state slots for each state slot that tenants divide: the first guess, and the
+# maximum.
 _SLOTS_A_STATE, _MOST_SLOTS_A_STATE = 2, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Squeeze:
-    """The means to push a prompt into a tier: a ceiling (a share of a tier) and a number of filling
-    tokens.
-    """
+    """The means to push a prompt into a tier: a ceiling (a share of a tier) and filling tokens."""
 
     ceiling: float
     fill_tokens: int
 
 
 class NotReached(Exception):
-    """The error if a prompt's KV blocks could not be brought to the tier of a test."""
+    """KV blocks of a prompt that could not be brought to the tier of a test."""
 
 
 class PairedTest:
-    """The paired test: runs cells against one server."""
+    """The paired test, which runs cells against one server."""
 
     def __init__(self, server: ServerUnderTest, max_fill_tokens: int, *, each_entry: bool) -> None:
         self._server = server
@@ -73,10 +71,10 @@ class PairedTest:
         self._slots_a_state = _SLOTS_A_STATE
 
     async def in_tier(self, tier: TierCase, until: float = math.inf) -> list[Finding]:
-        """Test all cells of a tier that needs no restart; an inconclusive cell up to three times.
+        """Test all cells of a tier that needs no restart.
 
-        A cell is left out if it has not begun when `time.monotonic()` reaches `until`, or ends more
-        than `_OVER_S` seconds later.
+        An inconclusive cell is tested up to three times. A cell is left out if it has not begun at
+        `until` (`time.monotonic()`), or ends more than `_OVER_S` seconds later.
         """
         cells, findings = cells_of(tier, each_entry=self._each_entry), list[Finding]()
         if tier in (TierCase.HOST, TierCase.DISK) and tier not in self._server.facts.tier_tokens:
@@ -162,7 +160,6 @@ class PairedTest:
         return fixture
 
     async def _compared(self, fixture: Fixture) -> Finding:
-        """Compare the other tenant's request with the control."""
         if fixture.prefix_id is not None:
             await until_warm(self._admin, fixture.prefix_id)
         if fixture.cell.case.leaves:
@@ -182,7 +179,7 @@ class PairedTest:
         return await self._server.ask(key, entry, fixture.prompt, fixture.fields)
 
     async def _other(self, fixture: Fixture) -> Reading | None:
-        """Send the other tenant's request; return None for a refusal that the case allows."""
+        """Send the other tenant's request. Returns None for a refusal that the case allows."""
         key, entry = fixture.other.key, fixture.cell.entry
         try:
             return await self._server.ask(key, entry, fixture.prompt, fixture.other_fields)
@@ -197,7 +194,7 @@ def squeeze(
 ) -> Squeeze:
     """Compute the ceiling and tokens that push a prompt of `prompt_tokens` into a lower tier.
 
-    The ceiling also leaves room for recurrent states, assuming that one in `slots_a_state` of the
+    The ceiling also leaves room for recurrent states. It assumes that one in `slots_a_state` of the
     device's slots is not reserved for running sequences.
     """
     blocks = {name: size // facts.block_size for name, size in facts.tier_tokens.items()}

@@ -19,7 +19,7 @@ from cli.operating.cache import STATS
 
 _BUSY = (429, 503)
 _TRIES, _LONGEST_PAUSE_S = 8, 5.0
-MODULE = "module"  # name of the module in a schema of the tests
+MODULE = "module"  # name of the prompt module in a module schema of the tests
 _VOCABULARY = 1000  # token ids from which prompts are drawn
 _LOOKS, _LOOK_S = 200, 0.05
 _OWN_PREFIXES = "/v1/cache/prefixes"
@@ -29,8 +29,8 @@ _FROM_ANSWERS = "tree", "answers"  # sources of drafts that use earlier answers
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of the server under test.
 
-    `tier_tokens`: the capacity of each tier in tokens; `tier_states`: the capacity in recurrent
-    states, if the model has any; `has_modules`: whether prompts may have prompt modules.
+    `tier_tokens` is the capacity of each tier in tokens. `tier_states` is the capacity in recurrent
+    states, if the model has any. `has_modules` means that prompts may have prompt modules.
     """
 
     version: str
@@ -47,8 +47,8 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
 class ProbePrompt:
     """The token ids of a prompt, and its text if it has any.
 
-    `opening` is the published beginning: a chat's system message, or the beginning of a text.
-    `ids` are the tokens of `opening` and `text` together.
+    `opening` is the published beginning: a chat's system message, or the beginning of a text. `ids`
+    are the tokens of `opening` and `text` together.
     """
 
     ids: list[int]
@@ -58,7 +58,7 @@ class ProbePrompt:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The usage in one answer, in tokens; `tiers` holds the cached tokens by tier."""
+    """The usage in an answer, in tokens. `tiers` holds the cached tokens by tier."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -69,8 +69,9 @@ class Reading:
     cached_module_tokens: int = 0
 
     def is_full(self, block_size: int) -> bool:
-        """Tell whether all prompt modules, or all whole KV blocks before the last token, were
-        cached.
+        """Return whether everything that can be cached was cached.
+
+        This is all prompt modules, or all whole KV blocks before the last token.
         """
         if self.module_tokens:
             return self.cached_module_tokens >= self.module_tokens
@@ -92,12 +93,12 @@ class _OwnPrefixes(msgspec.Struct, frozen=True):
 class ServerUnderTest:
     """The server under test, for requests with any tenant's key.
 
-    Requests also bear the operator's key, so that the server loads KV blocks from lower tiers even
-    where computing them again would be faster.
+    Requests also have the operator's key. So the server loads KV blocks from lower tiers even if
+    computing them again would be faster.
     """
 
     def __init__(self, admin: AdminClient, session: aiohttp.ClientSession, url: str) -> None:
-        """Store the connection; `facts` are unset until the caller awaits `identify`."""
+        """Store the connection. `facts` are unset until the caller awaits `identify`."""
         self.admin = admin
         self.url = url
         self._session = session
@@ -105,9 +106,7 @@ class ServerUnderTest:
         self._vocabulary: list[int]
 
     async def identify(self, key: str) -> None:
-        """Learn `facts`, and token ids that the tokenizer makes of texts, by requests with a
-        tenant's key.
-        """
+        """Learn `facts`, and token ids that the tokenizer uses, by requests with a tenant's key."""
         async with AdminClient(self.url, key) as tenant:
             model = (await tenant.rows("/v1/models", "data"))[0]
             version = (await tenant.call("GET", "/openapi.json"))["info"]["version"]
@@ -135,7 +134,7 @@ class ServerUnderTest:
         prompt: ProbePrompt,
         fields: Mapping[str, object] | None = None,
     ) -> Reading:
-        """Request one token; raise ServerRefused if the server refuses the request for good."""
+        """Request one token. Raises ServerRefused if the server finally refuses the request."""
         content = await self._post(entry.path, key, self.body(entry, prompt, fields))
         return reading_of(content)
 
@@ -161,8 +160,9 @@ class ServerUnderTest:
         return 200, ""
 
     async def store_module(self, key: str, text: str) -> str:
-        """Store a module schema as a tenant; return the schema's id. `text` is divided into a head
-        and MODULE.
+        """Store a module schema as a tenant, and return its id.
+
+        `text` is divided into a head and MODULE.
         """
         modules = [
             {"text": text[: len(text) // 2]},
@@ -202,21 +202,21 @@ class ServerUnderTest:
         return body
 
     async def new_text(self, key: str, length: int, opening: str = "") -> ProbePrompt:
-        """Make a prompt of unsent words: `length` tokens or a few more, after `opening`."""
+        """Write a prompt of unsent words after `opening`, of at least `length` tokens."""
         text = ""
         while (missing := length - len(await self._tokens(key, text))) > 0:
             text += "".join(f"{secrets.token_hex(3)} " for _ in range(missing // 6 + 1))
         return ProbePrompt(await self._tokens(key, opening + text), text, opening)
 
     def new_ids(self, length: int) -> ProbePrompt:
-        """Make a prompt of `length` unsent token ids."""
+        """Draw a prompt of `length` unsent token ids."""
         return ProbePrompt(random.choices(self._vocabulary, k=length))
 
     def new_prompts(self, tokens: int, length: int) -> list[ProbePrompt]:
-        """Make prompts of `length` ids each (or as many as the model takes), `tokens` ids in total.
+        """Draw prompts of `length` ids, or as many as the model takes, `tokens` ids in total.
 
-        The prompts begin with different ids, as far as the vocabulary goes, so that none finds the
-        first token of another in the cache.
+        The prompts begin with different ids, if the vocabulary is large enough. So no prompt finds
+        another's first token in the cache.
         """
         length = min(length, self.facts.max_model_len - 2)
         sizes = [min(length, tokens - at) for at in range(0, tokens, max(length, 1))]
@@ -228,7 +228,7 @@ class ServerUnderTest:
         return prompts
 
     async def copied(self) -> None:
-        """Wait until no copy between tiers runs; on a busy server, give up after `_LOOKS` looks."""
+        """Wait until no copy between tiers runs, but give up after `_LOOKS` looks."""
         for _ in range(_LOOKS):
             stats = await self.admin.call("GET", STATS)
             if not any(move["under_way"] for move in stats["tiers"]["moves"]):
@@ -236,7 +236,7 @@ class ServerUnderTest:
             await asyncio.sleep(_LOOK_S)
 
     async def restarted(self) -> None:
-        """Wait until the engine has restarted; raise CliError if it then serves another model."""
+        """Wait until the engine has restarted. Raises CliError if it then serves another model."""
         asked_at = time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_S)
@@ -277,21 +277,19 @@ class ServerUnderTest:
 
 
 def _states(stats: dict[str, Any]) -> dict[str, int]:
-    """Return each tier's number of state slots; empty if no layer is recurrent."""
+    """Return each tier's number of state slots, if any layer is recurrent."""
     if not stats["total"]:
         return {}
     return {TierCase.DEVICE: stats["total"]} | {n: at["total"] for n, at in stats["lower"].items()}
 
 
 def opening_messages(opening: str) -> list[dict[str, str]]:
-    """Return the first messages of a chat: a system message with the published opening, if there is
-    one.
-    """
+    """Return a chat's system message with the published opening, if there is an opening."""
     return [{"role": "system", "content": opening}] if opening else []
 
 
 def reading_of(content: bytes) -> Reading:
-    """Read the usage in an answer or event stream; raise ServerRefused if there is none."""
+    """Read the usage in an answer or event stream. Raises ServerRefused if there is none."""
     modules: dict[str, Any] = {}
     for line in content.splitlines():
         text = line.removeprefix(b"data:").strip()

@@ -31,12 +31,12 @@ class StoredKind:
     """A kind of text that tenants store by name, with the paths and bodies of its requests."""
 
     name: str
-    path: str  # path of requests that store, and, if `own` is not None, of requests that list
+    path: str  # of requests that store, and if `own` is given of requests that list
     stored: Callable[[str, str], Body]  # makes the storing request's body, from model and text
     id_of: Callable[[Body], str]
     use: Callable[[str, str], tuple[str, Body]]  # makes path and body of a use, from model and id
     cached: Callable[[Body], int]  # returns the number of cached tokens of an answer
-    # path of a single stored text; None: texts of this kind cannot be listed or deleted
+    # path of a stored text, if texts of this kind can be listed and deleted
     own: str | None = None
 
 
@@ -105,9 +105,7 @@ KINDS = (
 
 
 class StoredTest:
-    """A test with two new tenants: the first stores texts, and the other has the ids of these
-    texts.
-    """
+    """A test with two new tenants: the first stores texts, and the second has their ids."""
 
     def __init__(self, server: ServerUnderTest, first: TenantFixture, other: TenantFixture) -> None:
         self._server = server
@@ -115,11 +113,11 @@ class StoredTest:
         self._other = other.key
         self._model = server.facts.model
         self._tokens = _BLOCKS * server.facts.block_size
-        # If layers are recurrent, a state is kept at the second request, and reused at the third.
+        # If layers are recurrent, a state is kept at the second request and reused at the third.
         self._times = 3 if server.facts.tier_states else 1
 
     async def run(self) -> list[Finding]:
-        """Test each kind; return a finding for each operation."""
+        """Test each kind, and return a finding for each operation."""
         findings = list[Finding]()
         with progress_bar(STORED, len(KINDS)) as advance:
             for kind in KINDS:
@@ -143,7 +141,8 @@ class StoredTest:
             told["list"] = theirs
             told["deletion"] = await self._deletion(kind, own_id, unknown)
             listed = await self._lists(kind, self._first, own_id)
-        # Used twice, since the first use of a module computes it; the second use of a thread fails.
+        # The first use of a module computes it, so the id is used twice. A thread's second use
+        # fails.
         cached = max([await self._cached(kind, self._first, own_id) for _ in range(2)])
         is_full = cached >= self._tokens and (listed or kind.own is None)
         return [
@@ -159,7 +158,7 @@ class StoredTest:
         ]
 
     async def _told(self, kind: StoredKind, key: str, own_id: str, unknown: str) -> bool:
-        """Tell whether the id can be used, or is refused in another way than an unknown id."""
+        """Return whether the id can be used, or is refused unlike an unknown id."""
         answers = []
         for one in (own_id, unknown):
             path, body = kind.use(self._model, one)
@@ -177,7 +176,7 @@ class StoredTest:
         return own_id in str(listed)
 
     async def _cached(self, kind: StoredKind, key: str, own_id: str) -> int:
-        """Use the id; return the cached tokens, 0 if the use is refused."""
+        """Use the id, and return the cached tokens, or 0 if the use is refused."""
         path, body = kind.use(self._model, own_id)
         answer, _ = await self._server.answered("POST", path, key, body)
         return 0 if answer is None else kind.cached(answer)

@@ -3,16 +3,16 @@
     a trial      hit:   the victim asks p, the attacker asks p
                  miss:  the victim asks q, the attacker asks r
 
-Two parts of the attacker's answer are timed: the first token, which cached blocks make faster, and
-the tokens after it, which drafts from earlier answers make faster. In a hit both tenants get the
-same answer, because the seed is the same.
+Two parts of the attacker's answer are timed. These are the first token, which cached blocks make
+faster, and the tokens after it, which drafts from earlier answers make faster. In a hit both
+tenants get the same answer, because the seed is the same.
 
-Every prompt is new. A trial's hit and miss follow each other directly, in random order, so that
-other load affects both, and both follow the same work for the victim. The control is the same test
-with one tenant as victim and attacker.
+Every prompt is new. A trial's hit and miss follow each other directly, in random order. So other
+load affects both, and both follow the same work for the victim. The control is the same test with
+one tenant as victim and attacker.
 
-Tokens are timed at the socket, each tenant on one connection that stays open. The calls block on
-purpose: an event loop between the socket and the clock would add noise.
+Tokens are timed at the socket, on one connection of each tenant that stays open. The calls block,
+because an event loop between the socket and the clock would add noise.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ Times = npt.NDArray[np.float64]
 
 
 class Separation(msgspec.Struct, frozen=True, kw_only=True):
-    """The separation of hits and misses. `auc`: the probability that a hit is faster than a miss.
+    """The separation of hits and misses.
 
-    `low` and `high` are the 95 % interval of `auc`; 0.5 means equal classes. `best_advantage` is
-    the largest true positive rate minus false positive rate of any threshold; by chance it is above
-    0 even for equal classes.
+    `auc` is the probability that a hit is faster than a miss, and 0.5 means equal classes. `low`
+    and `high` are its 95 % interval. `best_advantage` is the maximum, over all thresholds, of the
+    true positive rate minus the false positive rate. By chance it is above 0 even for equal
+    classes.
     """
 
     samples: int  # number of samples of each class
@@ -77,12 +78,12 @@ class TimingFindings(msgspec.Struct, frozen=True, kw_only=True):
     """The results for the first token, and for the gaps between the tokens after it."""
 
     first_token: TimingFinding
-    # results for the gaps; None: the server drafts nothing, even from a tenant's own answers
+    # None if the server drafts nothing, even from a tenant's own answers
     gaps: TimingFinding | None
 
 
 class Timed(NamedTuple):
-    """The times of one answer in seconds, and the number of its tokens that were drafted."""
+    """The times of an answer in seconds, and the number of its drafted tokens."""
 
     first_token_s: float
     others_s: float  # seconds from the first token to the end
@@ -90,7 +91,7 @@ class Timed(NamedTuple):
 
 
 class _TimedConnection:
-    """One tenant's timed connection. Used inside `with`; unusable after an error."""
+    """A tenant's timed connection, used inside `with`. It is unusable after an error."""
 
     def __init__(self, server: ServerUnderTest, key: str) -> None:
         self._server = server
@@ -111,8 +112,8 @@ class _TimedConnection:
         """Time a streamed answer of `tokens` tokens: its first event line, and its end.
 
         The seed is a function of the prompt, so equal prompts get equal answers. Sampling is not
-        greedy: greedy answers repeat themselves, and would be drafted even without another tenant's
-        answer.
+        greedy, because greedy answers repeat themselves. They would be drafted even without another
+        tenant's answer.
         """
         body = self._server.body(IDS_STREAMED, prompt)
         body |= {"max_tokens": tokens, "temperature": 1.0, "ignore_eos": True}
@@ -142,22 +143,20 @@ async def time_tenants(
     samples: int,
     until: float = math.inf,
 ) -> TimingFindings | None:
-    """Time `samples` hits and misses, or as many as end before `until`; return None if these are
-    too few to judge.
+    """Time `samples` hits and misses, or as many as end before `until`.
 
-    `until` is a time of `time.monotonic()`. The control has a fifth as many samples, but at least
-    100. The other load of the server should be steady. Blocks the event loop, except for a moment
-    between trials.
+    Returns None if these are too few to judge. `until` is a time of `time.monotonic()`. The control
+    has a fifth as many samples, but at least 100. The other load of the server should be steady.
+    Blocks the event loop, except for a moment between trials.
     """
     every = max(1, samples // max(samples // _CONTROL_SHARE, min(_MIN_CONTROL, samples)))
     across, control = list[tuple[Timed, Timed]](), list[tuple[Timed, Timed]]()
     block = server.facts.block_size
     length -= length % block if length > block else 0
-    # answer tokens: enough that a whole KV block of the answer is cached, for drafts
+    # enough answer tokens that a whole KV block of the answer is cached, for drafts
     answered = block + 1
 
     def trial(spy: _TimedConnection) -> tuple[Timed, Timed]:
-        """Time a hit and a miss."""
         taken = {}
         for is_hit in random.sample((True, False), k=2):
             asked = server.new_ids(length)
@@ -213,7 +212,7 @@ def _separation(trials: list[tuple[Timed, Timed]], part: Callable[[Timed], float
 
 
 def separation(hits: Times, misses: Times, seed: int) -> Separation:
-    """Measure the separation of times in seconds; `hits[i]` and `misses[i]` had the same load."""
+    """Measure the separation of times in seconds. `hits[i]` and `misses[i]` had the same load."""
     low, high = bootstrap_interval(hits, misses, seed)
     tens = len(hits) // 10
     return Separation(
@@ -239,7 +238,7 @@ def auc(hits: Times, misses: Times) -> float:
 def bootstrap_interval(
     hits: Times, misses: Times, seed: int, resamples: int = _RESAMPLES
 ) -> tuple[float, float]:
-    """Return the AUC's 95 % interval by resampling pairs, so that load common to a pair cancels."""
+    """Return the AUC's 95 % interval by resampling pairs, in which common load cancels."""
     random = np.random.default_rng(seed)
     drawn = [
         auc(hits[chosen], misses[chosen])
@@ -250,7 +249,7 @@ def bootstrap_interval(
 
 
 def best_advantage(hits: Times, misses: Times) -> float:
-    """Return the largest gain, TPR - FPR, of guessing "hit" below some threshold."""
+    """Return the maximum gain, TPR - FPR, of guessing "hit" below a threshold."""
     thresholds = np.concatenate((hits, misses))
     true_positive = np.searchsorted(np.sort(hits), thresholds, side="right") / len(hits)
     false_positive = np.searchsorted(np.sort(misses), thresholds, side="right") / len(misses)

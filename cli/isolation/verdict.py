@@ -19,16 +19,16 @@ from cli.isolation.eviction import EvictionFinding
 from cli.isolation.server import Reading
 from cli.isolation.timing import TimingFinding
 
-TOLERANCE = 0.03  # largest distance of an AUC from 0.5 that is no leak
+TOLERANCE = 0.03  # maximum distance of an AUC from 0.5 that is no leak
 CONTROL_AUC = 0.95
-MOST_BITS = 0.05  # largest information, in bits per trial of the eviction test, that is no leak
+MOST_BITS = 0.05  # maximum information, in bits per trial of the eviction test, that is no leak
 CONTROL_BITS = 0.5
 MOST_CHANCE = 0.05  # bits that are likelier than this by chance are no leak
-MOST_LEFT_OUT = 0.1  # largest share of cells that a valid run may leave out
+MOST_LEFT_OUT = 0.1  # maximum share of cells that a valid run may leave out
 
 
 class Outcome(StrEnum):
-    """The outcome of a test."""
+    """The outcomes of a test."""
 
     PASSED = "passed"
     ALLOWED = "allowed"  # tenants of one group may share KV blocks, but need not
@@ -39,7 +39,7 @@ class Outcome(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one cell, in tokens; without key or prompt."""
+    """The result of a cell, in tokens, without key or prompt."""
 
     dimension: str
     case: str
@@ -47,7 +47,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     entry: str = "any"
     outcome: Outcome
     reused: int | None = None
-    may_reuse: int | None = None  # tokens that may be reused; None: any
+    may_reuse: int | None = None  # tokens that may be reused; None: any number
     control: str = "-"  # tokens that the control found in the cache, for example "64 of 64"
     control_full: bool = False
     note: str = ""
@@ -56,7 +56,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 def judged(
     cell: Cell, control: Reading, other: Reading | None, published: int, block_size: int
 ) -> Finding:
-    """Judge a cell; `other` is None if the other request was refused.
+    """Judge a cell. `other` is None if the other request was refused.
 
     The first `published` tokens of the prompt are published.
     """
@@ -80,7 +80,7 @@ def judged(
 
 
 def untested(cell: Cell, outcome: Outcome, why: str) -> Finding:
-    """Make the finding of a cell that this server cannot have, or that could not be set up."""
+    """Write the finding of a cell that this server cannot have, or that could not be set up."""
     return Finding(
         dimension=cell.case.dimension,
         case=cell.case.name,
@@ -95,8 +95,8 @@ def timing_outcome(timing: TimingFinding) -> Outcome:
     """Judge whether the times of hits and misses could be told apart.
 
     Leaks: the whole interval lies outside the tolerance. Passed: the interval lies within, and the
-    control shows that a hit would have been noticed. Anything else is inconclusive: too few
-    samples, too much noise, or prompts that are too short.
+    control shows that a hit would have been noticed. Anything else is inconclusive, for example
+    with too few samples or too much noise.
     """
     across = timing.across
     if across.low > 0.5 + TOLERANCE or across.high < 0.5 - TOLERANCE:
@@ -116,9 +116,9 @@ def eviction_outcome(eviction: EvictionFinding) -> Outcome:
 
 
 def overall(findings: Sequence[Finding], *others: Outcome | None) -> Outcome:
-    """Return the worst outcome; inconclusive if too many cells, or all, were untested.
+    """Return the worst outcome. It is inconclusive if too many cells, or all, were untested.
 
-    `others` are the outcomes of the timing and eviction tests; None for a test left out.
+    `others` are the outcomes of the timing and eviction tests, with None for a skipped test.
     """
     outcomes = {finding.outcome for finding in findings}
     was_tested = not outcomes.isdisjoint((Outcome.PASSED, Outcome.ALLOWED))
@@ -131,15 +131,17 @@ def overall(findings: Sequence[Finding], *others: Outcome | None) -> Outcome:
 
 
 def leaves_out_too_much(findings: Sequence[Finding]) -> bool:
-    """Tell whether the run skipped more than a small part of its cells for lack of time."""
+    """Return whether the run skipped more than a small part of its cells for lack of time."""
     counts = Counter(finding.outcome for finding in findings)
     applying = len(findings) - counts[Outcome.NOT_APPLICABLE]
     return counts[Outcome.LEFT_OUT] > MOST_LEFT_OUT * applying
 
 
 def outcome_of(reused: int | None, may_reuse: int | None, *, full: bool) -> Outcome:
-    """Judge the number of `reused` tokens (None: the request was refused) by `may_reuse` (None: any
-    number) and by whether the control found all (`full`).
+    """Judge the number of reused tokens, of which `may_reuse` were allowed.
+
+    `reused` is None if the request was refused. `may_reuse` is None if any number was allowed.
+    `full` means that the control found all tokens.
     """
     if reused is not None and may_reuse is not None and reused > may_reuse:
         return Outcome.LEAKS
@@ -147,14 +149,14 @@ def outcome_of(reused: int | None, may_reuse: int | None, *, full: bool) -> Outc
         return Outcome.INCONCLUSIVE
     if reused is None or may_reuse is None:
         return Outcome.ALLOWED
-    # Less than the allowed tokens: the published prefix was not cached.
+    # Fewer than the allowed tokens mean that the published prefix was not cached.
     return Outcome.PASSED if reused == may_reuse else Outcome.INCONCLUSIVE
 
 
 def _came_from(tier: TierCase, control: Reading, published: int) -> bool:
-    """Tell whether the control came from a lower tier, if the cell tests that tier.
+    """Return whether the control came from a lower tier, if the cell tests that tier.
 
-    The `published` tokens do not count: they are always on the device.
+    The `published` tokens do not count, as they are always on the device.
     """
     own = control.cached_tokens - published
     return tier not in (TierCase.HOST, TierCase.DISK) or 0 < own <= control.tiers.get(tier, 0)

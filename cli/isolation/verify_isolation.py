@@ -39,10 +39,10 @@ _test = partial(plain_field, rich_help_panel="Tests")
 # Properties in which two tenants of one server cannot differ.
 _ABSENT = {"model": "one server serves one model", "adapter": "its tenants have no adapters"}
 REPORT = "/admin/isolation/report"
-# The seconds after which all tests of --quick have ended, without the cleanup; then the shares of a
+# The seconds after which all tests of --quick have ended, without the cleanup. Then the shares of a
 # time limit at which the paired tests and the timing test end.
 _QUICK_S, _UNTIL_COMPARED, _UNTIL_TIMED = 75.0, 0.6, 0.8
-# a prompt of the timing test and its answer take at most one third of the device's KV blocks
+# a prompt of the timing test and its answer take at most a third of the device's KV blocks
 _PART = 3
 
 
@@ -262,13 +262,13 @@ def _record(
 
 
 def _timed_outcome(timing: TimingFinding | None, *, is_cut: bool) -> Outcome | None:
-    """Judge a part of the timing test; LEFT_OUT if time ended before it was conclusive."""
+    """Judge a part of the timing test. The result is LEFT_OUT if time ended too early."""
     outcome = None if timing is None else timing_outcome(timing)
     return Outcome.LEFT_OUT if is_cut and outcome is Outcome.INCONCLUSIVE else outcome
 
 
 async def _hand_in(client: AdminClient, record: Record, samples: int) -> None:
-    """Send the server the report for the operator's page; ignore a server that cannot keep it."""
+    """Send the server the report for the operator's page, if the server can keep it."""
     sent = {"verdict": record.verdict, "samples": samples, "report": markdown(record)}
     try:
         await client.call("PUT", REPORT, sent)
@@ -288,7 +288,7 @@ def _untested(dimension: str, case: str, outcome: Outcome, why: str) -> Finding:
 
 
 def chosen_tiers(text: str) -> tuple[TierCase, ...]:
-    """Read the tiers of `--tiers`, in the order of testing; raise BadSetting for another word."""
+    """Read the tiers of `--tiers`, in the order of testing. Raises BadSetting for other words."""
     words = {word.strip() for word in text.split(",") if word.strip()}
     if not words or words - set(_TIERS):
         raise BadSetting("--tiers", f"'{text}' is not a list of {', '.join(_TIERS)}")

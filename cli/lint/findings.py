@@ -1,9 +1,8 @@
 """The findings of lint: volatile text in the stable prefix, and differences of two requests.
 
-The stable prefix of a request is its tools, its system texts, and all messages but the last: the
-last message is new in every request, so volatile text in it costs nothing.
-
-Knows: parts and their texts. Does not know: tokens; a token is assumed to have four characters.
+The stable prefix of a request is its tools, its system texts, and all messages but the last. The
+last message is new in every request, so volatile text in it costs nothing. A token is assumed to
+have four characters.
 """
 
 import json
@@ -20,14 +19,13 @@ from gateway.diagnosis.volatile import kind_at, volatile_in
 from gateway.prompts.pipeline.canonical import canonical_tool
 
 _CHARACTERS = 4  # approximate number of characters of a token
-# maximum findings in a part: only the text before the first is cached, so later findings cost
-# nothing more
+# maximum number of findings in a part, since only the text before the first is cached
 _PER_PART = 3
 _SORT = "Encode tools with sorted keys: as they are, they differ from the other request in order."
 
 
 class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding: text that keeps all later text uncached. `character` counts within the part."""
+    """Text that keeps all later text uncached. `character` counts within the part."""
 
     part: str
     character: int
@@ -48,10 +46,10 @@ def lint(request: Mapping[str, Any], block_size: int) -> list[LintFinding]:
 
 
 def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[LintFinding]:
-    """Find the first difference from an earlier request; all text after it stays uncached.
+    """Find the first difference from an earlier request, after which all text stays uncached.
 
-    The last messages are meant to differ, as questions about one document do, so only volatile
-    text is found in the last message.
+    The last messages are meant to differ, as questions about one document do. So only volatile text
+    is found in them.
     """
     salts = [one.get("cache_salt") for one in (request, other)]
     if request.get("model") != other.get("model"):
@@ -72,7 +70,7 @@ def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[L
 
 
 def _first_new(parts: Sequence[RequestPart]) -> int:
-    """Find the index of the last message's first part; a message may have several."""
+    """Find the index of the last message's first part. A message may have several."""
     places = [place for place, part in enumerate(parts) if part.kind == "messages"]
     if not places:
         return len(parts)

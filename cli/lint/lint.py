@@ -1,7 +1,4 @@
-"""`ratoon lint`: reads one request or two and prints what keeps them from the cache.
-
-Knows: files and tables. Does not know: what is wrong with a request (`findings.py`).
-"""
+"""`ratoon lint`: reads one request or two and prints what keeps them from the cache."""
 
 from pathlib import Path
 from typing import Annotated

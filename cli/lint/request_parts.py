@@ -1,12 +1,10 @@
 """The parts of a request in any dialect, in the order in which the model reads them.
 
-The order is tools, system texts, messages, as Anthropic documents it; most templates have system
+The order is tools, system texts, messages, as Anthropic documents it. Most templates have system
 texts before tools, which changes no finding.
 
-Claude Code's billing header is left out of the field `system`, which belongs to `/v1/messages`:
-there the server removes the header before the model sees it.
-
-Knows: where requests of each dialect have their texts. Does not know: templates, or what is wrong.
+Claude Code's billing header is left out of the field `system`, which belongs to `/v1/messages`.
+There the server removes the header before the model sees it.
 """
 
 import json
@@ -18,16 +16,16 @@ from gateway.diagnosis.volatile import without_billing_header
 
 
 class RequestPart(NamedTuple):
-    """A part of a request, and its text; a tool's text is its JSON with the keys as sent."""
+    """A part of a request, and its text. A tool's text is its JSON with the keys as sent."""
 
     name: str
     kind: PartKind
     text: str
-    tool: str | None = None  # the tool's name
+    tool: str | None = None
 
 
 def parts_of(request: Mapping[str, Any]) -> list[RequestPart]:
-    """List all parts of a request; fields that no dialect has are skipped."""
+    """List all parts of a request. Fields that no dialect has are skipped."""
     return [*_tools(request), *_system(request), *_messages(request)]
 
 

@@ -32,9 +32,9 @@ def bench(target: TargetFlags, load: LoadFlags, arrivals: ArrivalFlags, goal: Sl
     With --rate, --arrivals or --batching an open loop: requests arrive at their times. All prompts
     begin with the same --shared-tokens; every run draws new prompts unless --seed is given.
 
-    TTFT is the time to the first chunk with text, reasoning or a call; ITL is each gap between two
-    such chunks; TPOT is the time from the first to the last such chunk, divided by the output
-    tokens after the first; E2E is the time of the whole request. TTFT and E2E begin when a request
+    TTFT is the time to the first chunk with text, reasoning or a call. ITL is each gap between two
+    such chunks. TPOT is the time from the first to the last such chunk, divided by the output
+    tokens after the first. E2E is the time of the whole request. TTFT and E2E begin when a request
     is sent, in an open loop when it arrives. Exits with 1 if no request succeeded.
 
     Examples: 200 requests by 16 callers, three quarters of each prompt shared; ten requests a

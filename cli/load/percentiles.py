@@ -20,7 +20,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise(values: Sequence[float]) -> Summary | None:
-    """Summarise the distribution of `values`; None if there are none."""
+    """Summarise the distribution of `values`, if there are any."""
     if not values:
         return None
     p50, p90, p95, p99 = np.percentile(values, (50, 90, 95, 99)).tolist()

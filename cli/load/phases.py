@@ -1,14 +1,16 @@
 """The named workloads of `ratoon bench --workload`: phases of chains of turns, from a seed.
 
     mixed       prompts and answers of 100 to 1,024 tokens, all at once
-    tenants     prompts with a prefix common to all tenants, a prefix common to the tenant, and an
-    ending of their own multiturn   conversations that grow: each turn continues the one before
-    agents      sessions of agents: a common beginning, and turns that add little or much ttft-cold
-    new prompts, one after the other ttft-hot    new prompts, one after the other, and then the same
-    prompts with other endings itl         1, 32, 128 and 256 answers decoded at once reload
-    long prompts, other prompts that evict them, and the long prompts again
+    tenants     prompts with a prefix common to all tenants, a prefix common to the tenant, and
+                an ending of their own
+    multiturn   conversations that grow: each turn continues the one before
+    agents      sessions of agents: a common beginning, and turns that add little or much
+    ttft-cold   new prompts, one after the other
+    ttft-hot    new prompts, one after the other, and then the same prompts with other endings
+    itl         1, 32, 128 and 256 answers decoded at once
+    reload      long prompts, other prompts that evict them, and the long prompts again
 
-A chain's turns are sent one after another; chains run concurrently. The answers in a conversation
+A chain's turns are sent one after another. Chains run concurrently. The answers in a conversation
 are made up, so that every server gets the same requests.
 """
 
@@ -131,13 +133,13 @@ class RandomIds:
 
 
 def draw_phases(name: WorkloadName, sizes: WorkloadSizes, vocab: int, seed: int) -> list[LoadPhase]:
-    """Draw a workload's phases; equal arguments give equal phases. `vocab` is at least 21."""
+    """Draw a workload's phases. Equal arguments give equal phases. `vocab` is at least 21."""
     draw = RandomIds(random.Random(f"{seed} {name}"), vocab)
     return _DRAWN[name](draw, sizes)
 
 
 def longest(phases: Sequence[LoadPhase]) -> int:
-    """Return the largest number of tokens that a prompt and its answer have together."""
+    """Return the maximum number of tokens of a prompt with its answer."""
     chains = (chain for phase in phases for chain in phase.chains)
     return max(sum(len(turn.ids) + turn.output for turn in chain) for chain in chains)
 

@@ -1,6 +1,6 @@
 """The search for the highest rate that keeps an SLO: doubling, then bisection.
 
-This module decides which rate is tried next; it sends nothing.
+This module decides which rate is tried next. It sends nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,24 +24,22 @@ class RateProbe(msgspec.Struct, frozen=True, kw_only=True):
     ended: int
     met: int  # ended requests that met the SLO
     attained: bool | None  # None: the time ended before a decision
-    report: LoadReport | None  # report on ended requests; None if none has ended
+    report: LoadReport | None  # on ended requests, if any
 
 
 class FoundRate(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a rate search; rates in requests a second."""
+    """The result of a rate search, with rates in requests a second."""
 
     share: float  # share of requests that have to meet the SLO
-    highest: float | None  # the highest rate that met the SLO; None: no rate did
-    lowest_missed: float | None  # the lowest rate that missed the SLO; None: no rate did
+    highest: float | None  # the highest rate that met the SLO, if any
+    lowest_missed: float | None  # the lowest rate that missed the SLO, if any
     seconds: float  # duration of the search
     probes: list[RateProbe]
 
 
 @dataclass(frozen=True, slots=True)
 class ProbePlan:
-    """The plan for a rate to try: the number of requests, how many of them may miss the SLO, and
-    the time limit.
-    """
+    """The plan for a rate to try: requests, how many may miss the SLO, and the time limit."""
 
     rate: float
     requests: int
@@ -57,7 +55,7 @@ def find_rate(
     seconds: float,
     clock: Callable[[], float],
 ) -> FoundRate:
-    """Try rates from `start` on until the highest is known within 5 % or `seconds` have passed."""
+    """Try rates from `start` on until the highest is known within 5 % or the time is up."""
     began, probes = clock(), list[RateProbe]()
     rate = next_rate(probes, start)
     while rate is not None and (left := began + seconds - clock()) > 0:
@@ -77,7 +75,7 @@ def find_rate(
 
 
 def next_rate(probes: Sequence[RateProbe], start: float) -> float | None:
-    """Return the next rate to try; None if the search is over."""
+    """Return the next rate to try, or None if the search is over."""
     met, missed = _highest(probes), _lowest_missed(probes)
     if met is None and missed is None:
         return start
@@ -89,9 +87,7 @@ def next_rate(probes: Sequence[RateProbe], start: float) -> float | None:
 
 
 def _highest(probes: Sequence[RateProbe]) -> float | None:
-    """Return the highest rate that met the SLO, below the lowest rate that missed the SLO; None if
-    there is no such rate.
-    """
+    """Return the highest rate that met the SLO, if it is below all rates that missed it."""
     missed = _lowest_missed(probes)
     rates = (one.rate for one in probes if one.attained)
     return max((rate for rate in rates if missed is None or rate < missed), default=None)

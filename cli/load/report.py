@@ -29,7 +29,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     output_characters: int
     output_characters_per_s: float
     prompt_tokens: int
-    # number of cached prompt tokens; None: the server did not report them
+    # None if the server did not report them
     cached_tokens: int | None
     hit_rate: float | None  # cached share of all prompt tokens
     ttft_s: Summary | None
@@ -51,7 +51,7 @@ def make_report(
     slo: Slo | None = None,
     arrivals_per_s: float | None = None,
 ) -> LoadReport:
-    """Sum up the `outcomes` of a run of `wall_s` seconds; `arrivals_per_s` is for an open loop."""
+    """Sum up the `outcomes` of a run of `wall_s` seconds. `arrivals_per_s` is for an open loop."""
     good = [outcome for outcome in outcomes if outcome.error is None]
     output_tokens = sum(outcome.output_tokens for outcome in good)
     output_characters = sum(outcome.output_characters for outcome in good)
@@ -96,7 +96,7 @@ def show(report: LoadReport) -> None:
 
 
 def times_of(report: LoadReport) -> dict[str, Summary | None]:
-    """Name the report's distributions for people; only an open loop has waits."""
+    """Name the report's distributions for people. Only an open loop has waits."""
     times = {"TTFT": report.ttft_s, "TPOT": report.tpot_s, "ITL": report.itl_s, "E2E": report.e2e_s}
     return times if report.waited_s is None else {**times, "wait": report.waited_s}
 

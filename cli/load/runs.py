@@ -36,17 +36,18 @@ class SizedLoad:
 
     @property
     def every_chunk(self) -> bool:
-        """True for completions, whose chunks are tokens even without text; False for chats."""
+        """True for completions, whose chunks are tokens even without text. False for chats."""
         return self.flags.endpoint == "completions"
 
     @property
     def places(self) -> Sequence[int]:
-        """Return the requests' numbers in order of arrival; left out: requests that do not fit."""
+        """The requests' numbers in order of arrival, without requests that do not fit."""
         return range(self.flags.requests) if self.sizes is None else tuple(self.sizes)
 
     def bodies(self, name: str = "", count: int | None = None) -> list[Body]:
-        """Draw the bodies of all requests, or of the first `count`; another `name` gives other
-        prompts.
+        """Draw the bodies of all requests, or of the first `count`.
+
+        Another `name` gives other prompts.
         """
         count = len(self.places) if count is None else count
         seed = f"{self.seed} {name}" if name else self.seed
@@ -83,7 +84,7 @@ def run_closed(load: SizedLoad) -> list[RequestOutcome]:
 
 
 def run_batchings(load: SizedLoad) -> Mapping[str, tuple[list[RequestOutcome], LoadReport]]:
-    """Run the same arrivals by each way of batching in turn; raise BadSetting."""
+    """Run the same arrivals by each way of batching in turn. Raises BadSetting."""
     batchings = parse_batchings(load.arrivals.batching or "continuous")
     times = _times(load)
     with LoadProcesses(load.flags.processes) as processes:
@@ -151,7 +152,10 @@ def _opened(load: SizedLoad, arrivals: tuple[Arrival, ...], batching: Batching) 
 
 
 def _times(load: SizedLoad) -> list[float]:
-    """Draw arrival times; without a rate, for a comparison of batching, all at once."""
+    """Draw arrival times.
+
+    In a comparison of batching without a rate, all requests arrive at once.
+    """
     flags, places = load.arrivals, load.places
     rate = inf if flags.rate is None and flags.arrivals is None else flags.rate
     times = arrival_times(flags.arrivals or POISSON, rate, places[-1] + 1, load.seed)

@@ -1,9 +1,9 @@
-"""The sender of one request, which reads the answer's stream and records the chunks' times.
+"""The sender of a request, which reads the answer's stream and records the chunks' times.
 
 Only chunks with generated content count: text, reasoning or a part of a call. TTFT is the time to
-the first such chunk, ITL each gap between two such chunks, TPOT the time from the first to the last
-divided by the output tokens after the first, E2E the time to the end of the stream. TTFT and E2E
-begin at the request's arrival, which is `waited_s` before it was sent.
+the first such chunk. ITL is each gap between two such chunks. TPOT is the time from the first to
+the last, divided by the output tokens after the first. E2E is the time to the end of the stream.
+TTFT and E2E begin at the request's arrival, which is `waited_s` before it was sent.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class LoadTarget:
 
 @dataclass(frozen=True, slots=True)
 class RequestOutcome:
-    """The outcome of a request, in seconds and tokens; `error` is a short code, or None."""
+    """The outcome of a request, in seconds and tokens. `error` is a short code, or None."""
 
     e2e_s: float
     ttft_s: float | None = None
     gaps_s: tuple[float, ...] = ()
     prompt_tokens: int = 0
-    # number of cached prompt tokens; None: the server did not report them
+    # None if the server did not report them
     cached_tokens: int | None = None
     output_tokens: int = 0
     error: str | None = None
@@ -55,10 +55,10 @@ class RequestOutcome:
 
     @property
     def tpot_s(self) -> float | None:
-        """The seconds per output token after the first; None if there is no second token.
+        """The seconds per output token after the first, if there is a second token.
 
-        The time ends with the last chunk that has content, as in AIPerf and vLLM's `bench serve`:
-        the usage and the end of the stream come later.
+        The time ends with the last chunk that has content, as in AIPerf and vLLM's `bench serve`.
+        The usage and the end of the stream come later.
         """
         if self.ttft_s is None or self.output_tokens < 2:
             return None
@@ -88,9 +88,7 @@ class Transcript:
     ended: bool = False
 
     def hear(self, line: bytes, at: float) -> None:
-        """Read a line of the stream, received at the time `at`; ignore all lines but
-        `data:` lines.
-        """
+        """Read a line of the stream, received at the time `at`, if it is a `data:` line."""
         if not line.startswith(b"data:"):
             return
         data = line[5:].strip()
@@ -134,7 +132,7 @@ class Sender:
     every_chunk: bool = False  # see `Transcript`
 
     async def ask(self, body: Body) -> RequestOutcome:
-        """Send a body and read the answer's stream to its end; server errors become outcomes."""
+        """Send a body and read the answer's stream to its end. Server errors become outcomes."""
         content = msgspec.json.encode(body)  # encoded before the clock starts
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         sent_at = self.clock()
@@ -161,7 +159,7 @@ class Sender:
 
 
 def load_session(timeout_s: float) -> aiohttp.ClientSession:
-    """Open a session with a connection for each caller; `timeout_s` bounds silence."""
+    """Open a session with a connection for each caller. `timeout_s` bounds silence."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=timeout_s),
@@ -170,7 +168,7 @@ def load_session(timeout_s: float) -> aiohttp.ClientSession:
 
 
 def stream_body(model: str, output_tokens: int) -> Body:
-    """Make a streamed request without prompt for exactly `output_tokens` tokens, with usage."""
+    """Return a streamed request without prompt for exactly `output_tokens` tokens, with usage."""
     return {
         "model": model,
         "max_tokens": output_tokens,

@@ -13,16 +13,16 @@ _UNITS = {"s": 1.0, "ms": 1e-3}
 
 
 class Slo(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds of an SLO on a request's times, in seconds; None: no bound."""
+    """The bounds of an SLO on a request's times, in seconds, where given."""
 
     ttft: float | None = None
     tpot: float | None = None
     e2e: float | None = None
 
     def is_met_by(self, outcome: RequestOutcome) -> bool:
-        """Tell whether all times are within their bounds; False for a failed request.
+        """Return whether all times are within their bounds. False for a failed request.
 
-        A request without a second token meets any TPOT; a request without content misses its TTFT.
+        A request without a second token meets any TPOT. A request without content misses its TTFT.
         """
         if outcome.error is not None or (self.ttft is not None and outcome.ttft_s is None):
             return False
@@ -50,7 +50,7 @@ def goodput(outcomes: Sequence[RequestOutcome], slo: Slo, wall_s: float) -> Good
 
 
 def parse_slo(text: str) -> Slo:
-    """Read 'ttft=2s,tpot=50ms,e2e=30s', or some of these bounds; raise BadSetting."""
+    """Read 'ttft=2s,tpot=50ms,e2e=30s', or some of these bounds. Raises BadSetting."""
     bounds: dict[str, float] = {}
     for part in text.split(","):
         name, _, time = part.strip().partition("=")
@@ -61,7 +61,7 @@ def parse_slo(text: str) -> Slo:
 
 
 def parse_seconds(flag: str, text: str) -> float:
-    """Read a time: '2s' is 2 and '50ms' is 0.05; raise BadSetting for `flag`."""
+    """Read a time: '2s' is 2 and '50ms' is 0.05. Raises BadSetting for `flag`."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", text)
     if found is None:
         raise BadSetting(flag, f"{text!r} is not a time such as 2s or 50ms")

@@ -16,8 +16,9 @@ _NO_TOOLS = "no format was recognised, requests with tools are refused without -
 
 @dataclass(frozen=True, slots=True)
 class TemplateFound:
-    """A chat template's name, and the chats that it does not take; None if the template is not
-    used.
+    """A chat template's name, and the chats that it does not take.
+
+    `limits` is None if the template is not used.
     """
 
     name: str
@@ -34,7 +35,7 @@ class Chats:
 
 
 def chats_of(directory: Path, settings: ChatSettings) -> Chats:
-    """Read a model's chat templates and formats; raise ModelRefused for an invalid file."""
+    """Read a model's chat templates and formats. Raises ModelRefused for an invalid file."""
     own = None if settings.template is None else Path(settings.template)
     try:
         _, template, forms = read_chats(directory, settings)

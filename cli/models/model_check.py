@@ -1,6 +1,6 @@
 """A check that a model can be served, made before any process is started.
 
-An error found in the files here is one line at once; the engine would need seconds to report it.
+An error found in the files here is reported in one line at once. The engine would need seconds.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def checked_source(
     *,
     of: Machine | None = None,
 ) -> ModelSource:
-    """Find the directory of `model`; check that its files are complete and can be served.
+    """Find the directory of `model`, and check that its files are complete and can be served.
 
     The description is checked before the weights are downloaded. `of` describes the engine's
     machine, if the engine runs on this machine. Raises ModelNotFound, ModelRefused if an engine
-    with these settings would end, BadSetting if a setting does not fit the model.
+    with these settings would end, and BadSetting if a setting does not fit the model.
     """
     described = resolved(model, "dummy")
     config = served_model(described, engine, has_weights=False)
@@ -56,7 +56,7 @@ def check_defaults(directory: Path) -> None:
 
 
 def served_model(source: ModelSource, engine: EngineConfig, *, has_weights: bool) -> ModelConfig:
-    """Read the model; raise ModelRefused with the error that would end a start."""
+    """Read the model. Raises ModelRefused with the error that would end a start."""
     try:
         return check_served(
             source.directory,

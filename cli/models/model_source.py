@@ -1,9 +1,4 @@
-"""The model's source: its local directory and the name for clients, from --model.
-
-Knows: the embedded model's place, what a model directory must hold, what a hub id looks like, which
-files of a repository are wanted (never pickles). Does not know: what is inside the files
-(`model_check`).
-"""
+"""The model's source: its local directory and the name for clients, from --model."""
 
 import os
 import re
@@ -44,8 +39,8 @@ class ModelSource:
 
 
 def download(repo_id: str, load_format: LoadFormat, fetch: Fetch | None = None) -> Path:
-    """Download the files needed of the model `repo_id`; raise ModelNotFound."""
-    # Imported here: the hub's client takes 0.3 s to load, and most models are local.
+    """Download the files needed of the model `repo_id`. Raises ModelNotFound."""
+    # Imported here, since the hub's client takes 0.3 s to load and most models are local.
     from huggingface_hub import errors, snapshot_download
 
     def from_hub(repo_id: str, patterns: Sequence[str]) -> str:
@@ -78,14 +73,14 @@ def download(repo_id: str, load_format: LoadFormat, fetch: Fetch | None = None) 
 
 
 def _first_line(error: Exception) -> str:
-    """Return an error's first line; request ids and advice follow it."""
+    """Return an error's first line, without request ids and advice."""
     return str(error).strip().partition("\n")[0]
 
 
 def resolve(
     model: str, load_format: LoadFormat = "safetensors", download: Download = download
 ) -> ModelSource:
-    """Find the directory and served name of `model`; raise ModelNotFound if there is none."""
+    """Find the directory and served name of `model`. Raises ModelNotFound if there is none."""
     if model == EMBEDDED:
         return ModelSource(_complete(Path(str(files("handbook") / "model")), model), EMBEDDED)
     path = Path(expanduser(model))
@@ -107,7 +102,7 @@ def resolve(
 
 
 def config_of(model: str) -> Path:
-    """Find the config.json of `model`, which may be that file; raise ModelNotFound."""
+    """Find the config.json of `model`, which may be that file. Raises ModelNotFound."""
     path = Path(expanduser(model))
     if model != EMBEDDED and path.is_dir() and not _only_gguf(path):
         return path / CONFIG
@@ -117,8 +112,9 @@ def config_of(model: str) -> Path:
 
 
 def _only_gguf(directory: Path) -> Path | None:
-    """Return the GGUF file of a directory without other weights; raise ModelRefused if it has
-    several.
+    """Return the GGUF file of a directory without other weights.
+
+    Raises ModelRefused if the directory has several.
     """
     found = sorted(directory.glob(f"*{GGUF}"))
     if not found or next(directory.glob("*.safetensors"), None):
@@ -130,8 +126,8 @@ def _only_gguf(directory: Path) -> Path | None:
 
 
 def _described(path: Path) -> Path:
-    """Return the directory that describes a GGUF file; raises ModelRefused."""
-    # Imported here: few models are GGUF files, and the library takes 0.2 s to load.
+    """Return the directory that describes a GGUF file. Raises ModelRefused."""
+    # Imported here, since few models are GGUF files and the library takes 0.2 s to load.
     from cli.gguf.description import describe
 
     caches = Path(os.environ.get("XDG_CACHE_HOME") or expanduser("~/.cache"))

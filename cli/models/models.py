@@ -83,7 +83,7 @@ class WhatIsServed:
 
 @dataclass(frozen=True, slots=True)
 class HybridState:
-    """The cost of one recurrent state of a hybrid, in the model's dtype."""
+    """The cost of a recurrent state of a hybrid, in the model's dtype."""
 
     layers: int  # number of recurrent layers
     state_bytes: int
@@ -97,11 +97,11 @@ class Served:
     model: str
     family: str
     layers: int
-    context: int  # context length, in tokens
+    context: int  # in tokens
     weight_format: str
-    dtype: str | None  # dtype of the weights; None: the files do not say
-    chats: Chats | None  # None: only config.json was given
-    state: HybridState | None  # None: no layer is recurrent
+    dtype: str | None  # dtype of the weights, if the files give it
+    chats: Chats | None  # None if only config.json was given
+    state: HybridState | None  # None without recurrent layers
 
 
 def models(

@@ -1,9 +1,7 @@
 """A check, before the start, that the host has room for the weights that an engine keeps there.
 
 The engine would need seconds to report the error. Only the matrices of layers count, without norms
-and biases: the engine would refuse all that is refused here, and may refuse more.
-
-Knows: sizes by the model's config, this machine's memory. Does not know: the GPU's memory.
+and biases. So the engine refuses all that is refused here, and may refuse more.
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ _MORE = 1.05  # factor on a layer's matrices that covers its norms and biases
 
 
 def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) -> None:
-    """Raise BadSetting if --cpu-offload-gb exceeds the layers, frees nothing or lacks host memory.
+    """Raise BadSetting for an impossible --cpu-offload-gb.
 
-    `of` is the engine's machine with the memory that the engine may take, if the engine runs on
-    this machine.
+    It exceeds the layers, frees nothing or lacks host memory. `of` is the engine's machine with the
+    memory that the engine may take, if the engine runs on this machine.
     """
     if not engine.model.cpu_offload_gb:
         return
@@ -48,8 +46,9 @@ def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) 
 
 
 def _host_bytes(sizes: list[int], gib: float) -> int:
-    """Count the bytes of a rank's weights in host memory, without norms; raise BadSetting for an
-    impossible number.
+    """Count the bytes of a rank's weights in host memory, without norms.
+
+    Raises BadSetting for an impossible number.
     """
     total = sum(sizes)
     wanted = gib if gib * GIB > _MORE * total else min(gib, total / GIB)
@@ -73,7 +72,7 @@ def _sizes_by_stage(model: ModelConfig, engine: EngineConfig, dtype: str) -> lis
 
 
 def _dtype(model: ModelConfig, engine: EngineConfig, of: Machine | None) -> str:
-    """Return the dtype of plain weights; the widest dtype if unknown."""
+    """Return the dtype of plain weights, or the widest dtype if unknown."""
     if engine.model.dtype != "auto":
         return engine.model.dtype
     on_gpu = engine.process.device == "cuda" or (

@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 
 
 class AdminClient:
-    """A client of one server's admin routes. For one event loop; used inside `async with`."""
+    """A client of a server's admin routes, for one event loop. Used inside `async with`."""
 
     def __init__(self, url: str, key: str, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._url = url
@@ -42,7 +42,7 @@ class AdminClient:
         await self._session.close()
 
     async def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Call a route; return the decoded answer, None if the answer is empty.
+        """Call a route and return the decoded answer, if it is not empty.
 
         Raises ServerRefused, ServerUnreachable or NotRatoon.
         """
@@ -55,14 +55,14 @@ class AdminClient:
         return answer
 
     async def octets(self, method: str, path: str, content: bytes | None = None) -> bytes:
-        """Send bytes to a route and return the answer's bytes; raise the errors of `call`."""
+        """Send bytes to a route and return the answer's bytes. Raises the errors of `call`."""
         status, answer = await self._exchange(method, path, None, content)
         if status >= 400:
             raise ServerRefused(error_message(answer, status), status=status)
         return answer
 
     async def health(self) -> dict[str, Any]:
-        """Return the `/readyz` answer of any status; raise ServerUnreachable or NotRatoon."""
+        """Return the `/readyz` answer of any status. Raises ServerUnreachable or NotRatoon."""
         _, content = await self._exchange("GET", "/readyz", None)
         answer = _decoded(content)
         if not isinstance(answer, dict) or "status" not in answer:
@@ -70,7 +70,7 @@ class AdminClient:
         return answer
 
     async def first_model(self) -> str:
-        """Return the name of the served model; raise the errors of `call`."""
+        """Return the name of the served model. Raises the errors of `call`."""
         return str((await self.rows("/v1/models", "data"))[0]["id"])
 
     async def _exchange(
@@ -88,7 +88,7 @@ class AdminClient:
             raise unreachable(self._url, error) from error
 
     async def rows(self, path: str, name: str) -> list[dict[str, Any]]:
-        """Return the list `name` of the server's answer; raise the errors of `call`."""
+        """Return the list `name` of the server's answer. Raises the errors of `call`."""
         answer = await self.call("GET", path)
         if answer is None or name not in answer:
             raise NotRatoon(self._url)
@@ -97,7 +97,7 @@ class AdminClient:
 
 
 def with_admin(flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]]) -> Answer:
-    """Call `use` with a client of the server that `flags` name; return its result."""
+    """Call `use` with a client of the server that `flags` name, and return its result."""
     url, key = admin_target(flags)
 
     async def run() -> Answer:
@@ -108,16 +108,14 @@ def with_admin(flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]
 
 
 def unreachable(url: str, error: Exception) -> ServerUnreachable:
-    """Make the error of a connection to `url` that failed with `error`, or timed out."""
+    """Return the error of a connection to `url` that failed with `error`, or timed out."""
     return ServerUnreachable(
         f"no answer from {url} ({_why(error)}); is 'ratoon serve' running there?"
     )
 
 
 def _why(error: Exception) -> str:
-    """Return why the connection failed, in the operating system's words, without the words that the
-    HTTP library adds.
-    """
+    """Return why the connection failed, in the operating system's words."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, ConnectionError) and cause.errno:
         return os.strerror(cause.errno)
@@ -159,9 +157,9 @@ class ResourceKind:
         return "/".join([self.path, *(quote(part, safe="") for part in (item_id, *more))])
 
     async def find(self, client: AdminClient, name_or_id: str, given_by: str = "") -> str:
-        """Return the id of the resource with this id or name; raise BadSetting if there is none.
+        """Return the id of the resource with this id or name. Raises BadSetting without one.
 
-        `given_by` is the flag that named the resource; None: an argument did.
+        `given_by` is the flag that named the resource. It is empty for an argument.
         """
         for item in await client.rows(self.path, self.plural):
             if name_or_id in (item["id"], item["name"]):
@@ -179,7 +177,7 @@ class ResourceKind:
         return with_admin(admin, lambda client: client.rows(self.path, self.plural))
 
     def create(self, admin: AdminFlags, body: dict[str, Any]) -> Any:
-        """Create a resource of this kind; return the server's answer."""
+        """Create a resource of this kind, and return the server's answer."""
         return with_admin(admin, lambda client: client.call("POST", self.path, body))
 
     def change(
@@ -203,7 +201,7 @@ class ResourceKind:
         *more: str,
         body: dict[str, Any] | None = None,
     ) -> Any:
-        """Send a request to a resource, or to a route below it; return the answer."""
+        """Send a request to a resource, or to a route below it, and return the answer."""
 
         async def use(client: AdminClient) -> Any:
             path = self.path_of(await self.find(client, name_or_id), *more)

@@ -60,7 +60,7 @@ async def enough(client: AdminClient, rows: int) -> list[Entry]:
 
 
 def rows_of(entries: Sequence[Entry]) -> list[Cells]:
-    """Make a row for each entry; consecutive verify-isolation entries share a row."""
+    """Write a row for each entry. Consecutive verify-isolation entries share a row."""
     tested = _tested(entries)
     by_test = groupby(entries, lambda entry: _ids(entry) & tested != set())
     return [row for is_test, some in by_test for row in _rows(list(some), is_test)]
@@ -76,8 +76,9 @@ def _rows(entries: Sequence[Entry], is_test: bool) -> Iterator[Cells]:
 
 
 def _tested(entries: Sequence[Entry]) -> set[str]:
-    """Collect the ids that verify-isolation made; names that begin with MARK, or that are an id
-    made by it.
+    """Collect the ids that verify-isolation made.
+
+    Their names begin with MARK or are an id made by it.
     """
     found = set[str]()
     for entry in reversed(entries):

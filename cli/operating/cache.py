@@ -1,6 +1,6 @@
 """`ratoon cache`: statistics and flushes of a running server's prefix cache.
 
-The tables are for people; machines read the JSON.
+The tables are for people. Machines read the JSON.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ Cells = tuple[object, ...]
 
 
 async def stats_of(client: AdminClient) -> dict[str, Any] | None:
-    """Call GET /admin/cache/stats; None if no engine answers.
+    """Call GET /admin/cache/stats. Returns None if no engine answers.
 
     Raises the other errors of `AdminClient.call`.
     """
@@ -48,8 +48,8 @@ def stats(
 ) -> None:
     """Show the cache's content and hit rates.
 
-    The hit rate is the share of prompt tokens that were found in the cache, over the last minute,
-    the last ten minutes, and since the engine's start.
+    The hit rate is the share of prompt tokens that were found in the cache. It is given for the
+    last minute, the last ten minutes, and the time since the engine's start.
 
     Example:
 
@@ -109,7 +109,7 @@ def dropped(answer: dict[str, Any]) -> str:
 
 
 def show(stats: dict[str, Any], *, every: bool = False) -> None:
-    """Print all tables; deleted tenants share a row unless `every`."""
+    """Print all tables. Deleted tenants share a row unless `every`."""
     tenants = stats["tenants"] if every else folded(stats["tenants"])
     _show_windows(stats["windows"])
     print_table(
@@ -138,7 +138,7 @@ def show_evictions(evictions: list[dict[str, Any]]) -> None:
 
 
 def _show_windows(windows: dict[str, dict[str, Any]]) -> None:
-    """Print prompt tokens; tokens sent by other engines separately if there are any."""
+    """Print prompt tokens, with tokens sent by other engines apart if there are any."""
     heads, names = ["looked up", "from the cache"], ["queried_tokens", "hit_tokens"]
     if any(window["fetched_tokens"] for window in windows.values()):
         heads.append("fetched")
@@ -151,7 +151,6 @@ def _show_windows(windows: dict[str, dict[str, Any]]) -> None:
 
 
 def _show_shares(tenants: Sequence[dict[str, Any]], floors_scale: Mapping[str, float]) -> None:
-    """Print each tenant's share of each tier."""
     rows = [
         _share_row(tenant, tier, share)
         for tenant in tenants
@@ -185,7 +184,6 @@ def _reasons(blocks: dict[str, int]) -> str:
 
 
 def _show_tiers(tiers: dict[str, Any]) -> None:
-    """Print the tiers below the device, if any."""
     if not tiers["lower"]:
         return
     print_table(
@@ -203,7 +201,7 @@ def _show_tiers(tiers: dict[str, Any]) -> None:
 
 
 def percent(rate: float | None) -> str:
-    """Write a share as a percentage; a dash for None."""
+    """Write a share as a percentage, or None as a dash."""
     return "-" if rate is None else f"{rate:.1%}"
 
 

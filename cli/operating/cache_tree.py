@@ -47,7 +47,7 @@ def tree(
 
 
 class Walk:
-    """A walk over a part of the tree, MOST_NODES nodes at most; only `owner`'s nodes, if given."""
+    """A walk over at most MOST_NODES nodes of the tree, of `owner` if given."""
 
     def __init__(self, client: AdminClient, limit: int, owner: str | None) -> None:
         self._client = client
@@ -56,7 +56,7 @@ class Walk:
         self._left = MOST_NODES
 
     async def from_root(self, depth: int) -> list[dict[str, Any]]:
-        """Read the namespaces and the nodes below; `below` is None if it was not read."""
+        """Read the namespaces and the nodes below. `below` is None if it was not read."""
         found = await self._level(f"{TREE}?limit={MOST_CHILDREN}")
         mine = [row for row in found["children"] if self._owner in (None, row["tenant"])]
         if not mine and found["more"]:

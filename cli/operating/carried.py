@@ -47,7 +47,7 @@ def export(
 ) -> None:
     """Write a published prefix, with the KV computed for it, into a file.
 
-    The file is sealed with the key and signed; 'ratoon prefixes import' reads it at another
+    The file is sealed with the key and signed. 'ratoon prefixes import' reads it at another
     installation.
 
     Example:
@@ -113,7 +113,7 @@ def import_(
 
 @contextmanager
 def new_file(file: Path) -> Iterator[BinaryIO]:
-    """Write a file under a temporary name, renamed once it is whole; raise CliError."""
+    """Write a file under a temporary name, and rename it once it is whole. Raises CliError."""
     part = file.with_name(f"{file.name}.part")
     try:
         part.unlink(missing_ok=True)  # a link that another user put there is not followed
@@ -189,7 +189,10 @@ async def _imported(
 
 
 def _text(text: Any, name: str | None) -> dict[str, Any]:
-    """Check the opened text, and replace its name by `name` if given; raise PrefixFileRefused."""
+    """Check the opened text, and replace its name if `name` is given.
+
+    Raises PrefixFileRefused.
+    """
     is_text = isinstance(text, dict) and isinstance(text.get("name"), str)
     if not is_text or not isinstance(text.get("source"), dict):
         raise PrefixFileRefused("its text is none")

@@ -1,4 +1,4 @@
-"""Deleted tenants in a single row: they have no names, but the engine still counts them."""
+"""Deleted tenants in a single row. They have no names, but the engine still counts them."""
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
@@ -8,7 +8,7 @@ Counts = dict[str, Any]
 
 
 def folded(tenants: Iterable[Counts]) -> list[Counts]:
-    """Fold the deleted tenants of GET /admin/cache/stats into one entry, after the other tenants.
+    """Fold the deleted tenants of GET /admin/cache/stats into one entry after the others.
 
     The entry of a single deleted tenant is unchanged.
     """
@@ -31,7 +31,7 @@ def _together(tenants: Sequence[Counts]) -> Counts:
 
 
 def _added(one: Any, other: Any) -> Any:
-    """Sum all numbers of the tenants' entries; names and ids come from the first entry."""
+    """Sum all numbers of the tenants' entries. Names and ids come from the first entry."""
     if isinstance(one, dict) and isinstance(other, dict):
         both = {name: _added(one[name], other[name]) for name in one if name in other}
         return {**other, **one, **both}

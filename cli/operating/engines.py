@@ -37,7 +37,7 @@ def add(admin: AdminFlags, address: AddressArgument) -> None:
 
 
 def remove(admin: AdminFlags, address: AddressArgument) -> None:
-    """Remove an engine: gateways send it no new requests; its running requests go on.
+    """Remove an engine. Gateways send it no new requests, and its running requests go on.
 
     An engine that registers itself is ended where it was started, and leaves the list.
 

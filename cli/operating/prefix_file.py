@@ -9,10 +9,7 @@
     signature       Ed25519 of the SHA-256 of all bytes before the signature
 
 The header gives the file's size, so a file of another size is refused after its header. One part is
-read at a time. Before any part is used, the signature over the whole file is checked: the file is
-the signer's, and complete.
-
-Knows: bytes. Does not know: a server.
+read at a time. The signature over the whole file is checked before any part is used.
 """
 
 from __future__ import annotations
@@ -49,13 +46,11 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 
 
 class PrefixFileRefused(Exception):
-    """The error of a file that is not an exported prefix, was changed, or needs another key."""
+    """A file that is no exported prefix, was changed, or needs another key."""
 
 
 class FileHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The unencrypted part of a file: how the file's prefix was computed, and the sizes of the
-    file's parts.
-    """
+    """The unencrypted part of a file: how its prefix was computed, and its parts' sizes."""
 
     fingerprint: str
     unit_bytes: Annotated[int, msgspec.Meta(ge=1, le=_MAX_UNIT)]
@@ -68,7 +63,7 @@ class FileHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def num_units(self) -> int:
-        """The number of units: a unit for each KV block, and the units of the recurrent state."""
+        """The number of units: one for each KV block, and the units of the recurrent state."""
         return self.blocks + self.state_units
 
     @property
@@ -88,7 +83,7 @@ class FileHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class _Sealing:
-    """The cipher of one file."""
+    """The cipher of a file."""
 
     def __init__(self, key: str, salt: bytes, covered: bytes) -> None:
         derived = HKDF(SHA256(), _KEY, salt, _INFO).derive(key.encode())
@@ -106,12 +101,12 @@ class _Sealing:
 
 
 def new_salt() -> bytes:
-    """Make a file's random salt."""
+    """Draw a file's random salt."""
     return secrets.token_bytes(_SALT)
 
 
 class SealedWriter:
-    """A writer of a file without its signature: the text first, then the parts of units."""
+    """A writer of a file without its signature: the text first, and then the parts of units."""
 
     def __init__(self, file: BinaryIO, header: FileHeader, key: str) -> None:
         """Write the header."""
@@ -140,7 +135,7 @@ class SealedWriter:
 
 @dataclass(frozen=True, slots=True)
 class PrefixFile:
-    """An exported prefix's file, open for reading, whose size is the size that its header gives."""
+    """An exported prefix's file, open for reading, of the size that its header gives."""
 
     file: BinaryIO
     header: FileHeader
@@ -148,7 +143,7 @@ class PrefixFile:
 
     @classmethod
     def of(cls, file: BinaryIO) -> PrefixFile:
-        """Read the header; raise PrefixFileRefused for another kind of file, or another size."""
+        """Read the header. Raises PrefixFileRefused for another kind of file, or another size."""
         size = os.fstat(file.fileno()).st_size
         first = file.read(len(MAGIC) + _LENGTH.size)
         if len(first) < len(MAGIC) + _LENGTH.size or not first.startswith(MAGIC):
@@ -167,7 +162,7 @@ class PrefixFile:
         return cls(file, header, start)
 
     def check_signature(self, public_key: str) -> None:
-        """Read the whole file; raise PrefixFileRefused unless this key has signed all of it."""
+        """Read the whole file. Raises PrefixFileRefused unless this key has signed all of it."""
         self.file.seek(0)
         left = len(self.start) + self.header.sealed_bytes()
         digest = hashlib.sha256()
@@ -185,7 +180,7 @@ class PrefixFile:
             raise PrefixFileRefused("it was changed, or not signed with this public key")
 
     def text(self, key: str) -> Any:
-        """Decrypt and decode the text, JSON; raise PrefixFileRefused if the key is wrong."""
+        """Decrypt and decode the text, JSON. Raises PrefixFileRefused if the key is wrong."""
         self.file.seek(len(self.start))
         opened = self._sealing(key).open(0, self.file.read(self.header.text_bytes + _TAG))
         try:
@@ -194,7 +189,7 @@ class PrefixFile:
             raise PrefixFileRefused("its text is none") from None
 
     def parts(self, key: str) -> Iterator[tuple[int, bytes]]:
-        """Decrypt the parts of units; yield the number of each part's first unit, and its bytes."""
+        """Decrypt the parts of units, and yield each part's bytes with its first unit's number."""
         header, sealing = self.header, self._sealing(key)
         self.file.seek(len(self.start) + header.text_bytes + _TAG)
         for part in range(header.num_parts):
@@ -206,7 +201,7 @@ class PrefixFile:
 
 
 def read_key(path: Path) -> str:
-    """Read the operator's key; raise OSError, or PrefixFileRefused if the key is too short."""
+    """Read the operator's key. Raises OSError, or PrefixFileRefused if the key is too short."""
     try:
         key = path.read_text(encoding="ascii").strip()
     except UnicodeDecodeError:

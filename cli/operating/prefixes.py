@@ -21,7 +21,7 @@ PrefixArgument = Annotated[str, argument("PREFIX", "The prefix's name or id.")]
 
 
 def _file(help_text: str) -> Any:
-    """Make an option that takes a file's path."""
+    """Return an option that takes a file's path."""
     return typer.Option(
         help=help_text, exists=True, dir_okay=False, readable=True, show_default=False
     )
@@ -118,7 +118,7 @@ def delete(admin: AdminFlags, prefix: PrefixArgument) -> None:
 
 
 def _source(files: dict[str, Path | None], tools: Path | None) -> dict[str, Any]:
-    """Compose the prefix to publish; raise BadSetting unless one file, or only tools, is named."""
+    """Compose the prefix to publish. Raises BadSetting unless one file, or only tools, is named."""
     named = [(flag, file) for flag, file in files.items() if file is not None]
     if len(named) > 1 or not (named or tools):
         raise BadSetting("--system", "name one file: --system, --messages or --text; or --tools")

@@ -17,7 +17,7 @@ from gateway.receipts.receipt import Receipt
 from gateway.receipts.signing import MAX_BYTES, NotAReceipt, verified
 
 PATH = "/admin/receipts"
-# seconds to wait: an erasure takes some seconds, until every gateway knows of the deletion
+# seconds for an erasure, which ends once every gateway knows of the deletion
 WAIT_S = 15.0
 _COLUMNS = ("engine", "tier", "blocks", "states", "bytes")
 NewFile = Annotated[Path, argument("FILE", "The file to write, which must not exist yet.")]
@@ -90,13 +90,13 @@ async def receipt_of(client: AdminClient, tenant_id: str) -> Any:
 
 
 def must_be_new(file: Path) -> None:
-    """Raise BadSetting if a receipt's file exists, or cannot be made."""
+    """Raise BadSetting if a receipt's file exists or cannot be created."""
     if file.exists() or not file.absolute().parent.is_dir():
         raise BadSetting("FILE", f"{file} exists already, or its directory does not")
 
 
 def write(file: Path, signed: dict[str, Any]) -> None:
-    """Write a receipt into a new file; raise CliError."""
+    """Write a receipt into a new file. Raises CliError."""
     content = msgspec.json.format(msgspec.json.encode(signed), indent=2)
     try:
         with file.open("xb") as opened:

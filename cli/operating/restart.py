@@ -1,6 +1,6 @@
 """`ratoon restart`: restarts a server's engines in turn, without losing a request.
 
-The server's supervisor restarts the engines; this command sends the supervisor a signal and
+The server's supervisor restarts the engines. This command sends the supervisor a signal and
 watches.
 """
 
@@ -63,7 +63,7 @@ def restart(
 
 
 class Absences:
-    """Counts of polls at which each engine was away, to name a late engine once."""
+    """The numbers of polls at which each engine was away, to name a late engine once."""
 
     def __init__(self) -> None:
         self._looks = Counter[str]()
@@ -75,7 +75,7 @@ class Absences:
 
 
 async def _until_all_are_new(client: AdminClient, before: dict[str, str]) -> list[str]:
-    """Wait until each engine differs from `before` and answers; return their names."""
+    """Wait until each engine differs from `before` and answers, and return their names."""
     known: set[str] = set()
     absences = Absences()
     while True:
@@ -97,7 +97,7 @@ async def _until_all_are_new(client: AdminClient, before: dict[str, str]) -> lis
 
 
 async def _check_none_is_refused(client: AdminClient) -> None:
-    """Raise CliError if a new engine serves another model: it will never be ready."""
+    """Raise CliError if a new engine serves another model, as it will never be ready."""
     for name, replica in (await client.health()).get("replicas", {}).items():
         if replica["state"] == "refused":
             raise CliError(
@@ -107,7 +107,7 @@ async def _check_none_is_refused(client: AdminClient) -> None:
 
 
 async def _engines(client: AdminClient) -> dict[str, str]:
-    """Map names of answering engines to their ids; a single engine's name is ""."""
+    """Map names of answering engines to their ids. A single engine's name is ""."""
     stats: dict[str, Any] | None = await stats_of(client)
     if stats is None:
         return {}

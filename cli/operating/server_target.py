@@ -16,21 +16,21 @@ _WHERE = "--data-dir or DATA_DIR names the directory of its server"
 
 
 def admin_target(flags: AdminFlags) -> tuple[str, str]:
-    """Return URL and key of the admin routes; raise BadSetting if one is missing or malformed."""
+    """Return URL and key of the admin routes. Raises BadSetting if either is unusable."""
     key = flags.admin_key or _key_of("--admin-key", ADMIN_KEY, flags.data_dir)
     key = _checked_key("--admin-key", key)
     return checked_url(flags.url or _admin_url(flags)), key
 
 
 def load_target(flags: TargetFlags) -> tuple[str, str]:
-    """Return URL and key of the server to load; raise BadSetting if one is missing or malformed."""
+    """Return URL and key of the server to load. Raises BadSetting if either is unusable."""
     key = flags.key or _key_of("--key", DEMO_KEY, flags.data_dir)
     key = _checked_key("--key", key)
     return checked_url(flags.url or service_url(flags)), key
 
 
 def _admin_url(flags: AdminFlags) -> str:
-    """Return the admin URL from a server's variables, or else the URL of a running server."""
+    """Return the admin URL from a server's variables, or from a running server."""
     given = (flags.host, flags.port, flags.admin_host, flags.admin_port)
     if given == (None,) * 4 and (running := _found(flags.data_dir)):
         return running.admin_url
@@ -43,16 +43,16 @@ def _admin_url(flags: AdminFlags) -> str:
 
 
 def service_url(flags: TargetFlags | AdminFlags) -> str:
-    """Return the URL for tenants from a server's variables, or else the URL of a running server."""
+    """Return the URL for tenants from a server's variables, or from a running server."""
     if (flags.host, flags.port) == (None, None) and (running := _found(flags.data_dir)):
         return running.url
     return base_url(flags.host or GATEWAY_DEFAULTS.host, flags.port or GATEWAY_DEFAULTS.port)
 
 
 def _found(data_dir: Path) -> ServerAddress | None:
-    """Find the server that runs in the directory; None if the directory names no server.
+    """Find the server that runs in the directory, if the directory names any.
 
-    Raises BadSetting if a server ran in the directory but has ended: its keys must not be sent to
+    Raises BadSetting if a server ran in the directory but has ended. Its keys must not be sent to
     another server that now listens at the default address.
     """
     running = running_in(data_dir)
@@ -62,7 +62,7 @@ def _found(data_dir: Path) -> ServerAddress | None:
 
 
 def running_in(data_dir: Path) -> ServerAddress | None:
-    """Find the server that runs in the data directory; raise BadSetting for an untrusted file."""
+    """Find the server that runs in the data directory. Raises BadSetting for an untrusted file."""
     try:
         return running_server(data_dir)
     except PrivateFileError as error:
@@ -70,14 +70,14 @@ def running_in(data_dir: Path) -> ServerAddress | None:
 
 
 def checked_url(url: str) -> str:
-    """Strip the URL's last slash; raise BadSetting for a scheme other than http or https."""
+    """Strip the URL's last slash. Raises BadSetting for a scheme other than http or https."""
     if not url.startswith(("http://", "https://")):
         raise BadSetting("--url", f"{url} does not start with http:// or https://")
     return url.rstrip("/")
 
 
 def _checked_key(flag: str, key: str) -> str:
-    """Check that a header can carry the key; a key from a file may end with a newline."""
+    """Check that a header can carry the key. A key from a file may end with a newline."""
     if not (key.isascii() and key.isprintable()):
         raise BadSetting(
             flag, "a key has only printable ASCII characters; does it contain a newline?"
@@ -86,7 +86,7 @@ def _checked_key(flag: str, key: str) -> str:
 
 
 def _key_of(flag: str, name: str, data_dir: Path) -> str:
-    """Read the key named `name` in `keys.env`; raise BadSetting if there is none."""
+    """Read the key named `name` in `keys.env`. Raises BadSetting if there is none."""
     path = data_dir / KEYS_FILE
     try:
         keys = read_keys(path)

@@ -76,7 +76,7 @@ def show_usage(
 ) -> None:
     """Print the rows of GET /admin/usage as a table of 80 columns, with large numbers shortened.
 
-    `names` maps ids to names of tenants that exist; other tenants were deleted, and share a row a
+    `names` maps ids to names of tenants that exist. Other tenants were deleted, and share a row a
     day unless `every`.
     """
     cells = [cell for _, day in groupby(rows, _DAY) for cell in _cells(list(day), names, every)]
@@ -88,7 +88,7 @@ def show_usage(
 def _cells(
     rows: Sequence[dict[str, Any]], names: Mapping[str, str], every: bool
 ) -> Iterator[tuple[str, ...]]:
-    """Yield a day's rows; several deleted tenants share a row at the end."""
+    """Yield a day's rows. Several deleted tenants share a row at the end."""
     gone = [row for row in rows if row["tenant_id"] not in names]
     number = len({row["tenant_id"] for row in gone})
     for row in rows:
@@ -100,7 +100,7 @@ def _cells(
 
 
 def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Sum all counts; None for a count that no row has."""
+    """Sum all counts. A count that no row has is None."""
     return {
         name: sum(counts)
         if (counts := [c for row in rows if (c := row[name]) is not None])
@@ -128,8 +128,9 @@ def _usage(day: str, whose: str, counts: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _short(number: float) -> str:
-    """Write a number in about five characters: in full up to 9999, a larger number to
-    three digits.
+    """Write a number in about five characters.
+
+    Numbers up to 9999 are written in full, and larger numbers with three digits.
     """
     if isinstance(number, int) and number < 10_000:
         return str(number)

@@ -1,13 +1,11 @@
 """`--config FILE`: settings in YAML, overridden by the flags and variables of the same names.
 
-A key is a flag's name with underscores. pydantic checks the file against a model made of the
-command's flags: their types and bounds, and no other key. The file's values become the command's
-defaults, so a flag overrides a variable, and a variable overrides the file.
+A key is a flag's name with underscores. pydantic checks the file against a model of the command's
+flags: their types and bounds, and no other key. The file's values become the command's defaults. So
+a flag overrides a variable, and a variable overrides the file.
 
-A variable `RATOON_...` that no command knows is refused, too: a misspelt variable would otherwise
-be a setting without effect.
-
-Knows: names, types and files of settings. Does not know: what a setting means.
+A variable `RATOON_...` that no command knows is refused too. Otherwise a misspelt variable would be
+a setting without effect.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 Options: TypeAlias = Mapping[str, tuple[Any, OptionInfo]]  # types and bounds, by name
 
 PREFIX = "RATOON_"
-# Variables of images, compose files, keys.env and tests: no command reads them as flags.
+# Variables of images, compose files, keys.env and tests, which no command reads as flags.
 OTHER_VARIABLES = frozenset(
     PREFIX + name
     for name in (
@@ -53,11 +51,11 @@ OTHER_VARIABLES = frozenset(
     )
 )
 _OF_TESTS = PREFIX + "TEST_"
-MAX_BYTES = 1 << 20  # maximum bytes of a file of settings; such a file takes seconds to read
+MAX_BYTES = 1 << 20  # maximum bytes of a file of settings, which takes seconds to read
 
 
 class BadConfigFile(CliError):
-    """The error of an unknown setting, or of a wrong value, in a file or a variable."""
+    """An unknown setting, or a wrong value, in a file or a variable."""
 
     exit_code = 2
 
@@ -91,16 +89,16 @@ ConfigFile = Annotated[
 
 
 def settings_in(path: Path, options: Options) -> dict[str, Any]:
-    """Read the file's settings that `options` name; raise BadConfig."""
+    """Read the file's settings that `options` name. Raises BadConfig."""
     return _checked(path, options, _read(path), "")
 
 
 def section_in(
     path: Path, name: str, values: Mapping[str, Any], command: str, taken: Set[str]
 ) -> dict[str, Any]:
-    """Read the section `name` of a file, with settings of `command`; raise BadConfig.
+    """Read the section `name` of a file, with settings of `command`. Raises BadConfig.
 
-    `taken` are the settings that other parts of the file make: they are refused in the section.
+    `taken` are the settings of other parts of the file, which are refused in the section.
     """
     options = {key: option for key, option in _options_of(command).items() if key not in taken}
     return _checked(path, options, values, f"{name}.")
@@ -109,7 +107,7 @@ def section_in(
 def _checked(
     path: Path, options: Options, values: Mapping[str, Any], section: str
 ) -> dict[str, Any]:
-    """Check values against a model made of `options`: their types, and no other key."""
+    """Check values against a model of `options`: their types, and no other key."""
     from pydantic import ConfigDict, ValidationError, create_model
 
     config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -121,7 +119,7 @@ def _checked(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read the file's mapping; raise BadConfigFile, also for a duplicate key."""
+    """Read the file's mapping. Raises BadConfigFile, also for a duplicate key."""
     import yaml  # type: ignore[import-untyped]
 
     try:
@@ -143,7 +141,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_keys(path: Path, top: Any) -> None:
-    """Raise BadConfigFile for a duplicate key: YAML's reader keeps the last value."""
+    """Raise BadConfigFile for a duplicate key, of which YAML's reader keeps the last value."""
     for node in (top, *(value for _, value in top.value)) if _is_mapping(top) else ():
         lines = dict[str, int]()
         for key, _ in node.value if _is_mapping(node) else ():
@@ -190,7 +188,7 @@ def _variables(options: Options) -> Iterator[str]:
 
 
 def _options_of(command: str) -> Options:
-    """List a command's options that a file may set: the options that have variables."""
+    """List a command's options that have variables, and so may be in a file."""
     for panel in COMMANDS.values():
         found = panel.get(command)
         if isinstance(found, str):
@@ -218,9 +216,7 @@ def _of_function(command: str) -> Options:
 
 
 def _first(path: Path, error: ValidationError, names: Iterable[str], within: str = "") -> str:
-    """Describe the first mistake in one line: the setting's key, its value, and the
-    expected value.
-    """
+    """Describe the first mistake in one line: the key, its value, and the expected value."""
     [mistake, *_] = error.errors(include_url=False)
     key = str(mistake["loc"][0]) if mistake["loc"] else ""
     if mistake["type"] == "extra_forbidden":

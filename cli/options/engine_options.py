@@ -126,7 +126,7 @@ ENGINE_FLAGS = {
         "CPU threads to compute with. Left out: one fewer than there are cores.", min=1, max=1024
     ),
 }
-# Flags of `ratoon engine` alone: under `ratoon serve` the gateway drains requests.
+# Flags of `ratoon engine` alone. Under `ratoon serve`, the gateway drains requests.
 ALONE_FLAGS = {
     **ENGINE_FLAGS,
     "grace_s": engine_flag("Seconds that running requests may go on after SIGTERM.", min=0.0),
@@ -167,7 +167,7 @@ class ReplicaFlags:
 
 @dataclass(frozen=True, slots=True)
 class RegisterFlags:
-    """The flags for the registration of a single engine, if any."""
+    """The flags for the registration of a single engine."""
 
     register: bool = field(
         False,

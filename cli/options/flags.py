@@ -1,9 +1,9 @@
 """Groups of typer flags: dataclasses, and configs with a table of their fields' meanings.
 
 A command is a function of a few groups (and plain arguments). `flattened` gives typer a function
-whose parameters are the fields of the groups; that function builds the groups from the parsed
+whose parameters are the fields of the groups. That function builds the groups from the parsed
 values, and turns a `CliError` into its message and exit code. A field NAME has the flag `--name`
-and the variable `RATOON_NAME`; a switch that is on by default also has `--no-name`.
+and the variable `RATOON_NAME`. A switch that is on by default also has `--no-name`.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ _OPTION = "option"  # key of a field's metadata under which its option is stored
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag, not yet bound to a field; `also` is a second variable beside `RATOON_NAME`."""
+    """A flag, not yet bound to a field. `also` is a second variable beside `RATOON_NAME`."""
 
     help_text: str | None
     panel: str | None
@@ -35,7 +35,7 @@ class Flag:
     settings: dict[str, Any]
 
     def option(self, name: str, default: Any) -> Any:
-        """Make the option for the field `name`."""
+        """Return the option for the field `name`."""
         dashed, variable = "--" + name.replace("_", "-"), "RATOON_" + name.upper()
         return typer.Option(
             f"{dashed}/--no-{dashed[2:]}" if default is True else dashed,
@@ -49,7 +49,7 @@ class Flag:
 def flag(
     help_text: str | None, *, panel: str | None = None, also: str | None = None, **settings: Any
 ) -> Any:
-    """Make a flag; `settings` go to typer: bounds, `show_default`, `hidden`.
+    """Return a flag. `settings` go to typer: bounds, `show_default`, `hidden`.
 
     The flag refuses infinite numbers, unless `settings` has another `callback`.
     """
@@ -57,19 +57,19 @@ def flag(
 
 
 def _finite(value: Any) -> Any:
-    """Check that a number is finite: configs are passed as JSON, which has no infinity."""
+    """Check that a number is finite, since configs are passed as JSON without infinity."""
     if isinstance(value, float) and not isfinite(value):
         raise typer.BadParameter(f"{value} should be a finite number")
     return value
 
 
 def field(default: Value, help_text: str | None, **more: Any) -> Value:
-    """Make a field of a group from its default and its flag's help; `more` is passed to `flag`."""
+    """Return a field of a group from its default and its flag's help. `more` goes to `flag`."""
     return _with_option(default, flag(help_text, **more))
 
 
 def plain_field(default: Value, *names: str, **settings: Any) -> Value:
-    """Make a field of a group with a plain typer option, which has no variable."""
+    """Return a field of a group with a plain typer option, which has no variable."""
     return _with_option(default, typer.Option(*names, **settings))
 
 

@@ -221,7 +221,7 @@ BoundsFlags = Annotated[Bounds, ConfigFlags(Bounds(), BOUNDS_FLAGS)]
 
 @dataclass(frozen=True, slots=True)
 class PriceFlags:
-    """The price flags, in budget units per million tokens; see `Prices`."""
+    """The price flags, in budget units per million tokens (see `Prices`)."""
 
     price_computed: float = price(
         PRICES.computed, "Units for a million prompt tokens that were computed."

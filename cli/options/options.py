@@ -1,6 +1,6 @@
 """The flags shared by commands: for the served model, and for the server to connect to.
 
-Does not know: how the URL or the key is found when they are left out (`admin_client`).
+If URL or key are left out, `admin_client` finds them.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ hidden_field = partial(field, help_text=None, hidden=True)
 
 
 def argument(word: str, help_text: str) -> Any:
-    """Make a required argument, named `word` in the help."""
+    """Return a required argument, named `word` in the help."""
     return typer.Argument(metavar=word, help=help_text, show_default=False)
 
 
@@ -48,9 +48,7 @@ class ModelFlags:
 
 @dataclass(frozen=True, slots=True)
 class SocketFlags:
-    """The flags for the address at which a gateway and an engine that were started
-    separately meet.
-    """
+    """The flags for the address at which separately started gateways and engines meet."""
 
     socket: str | None = field(
         None,

@@ -37,24 +37,24 @@ class CachePlan:
     device_tokens: int
     host_tokens: int
     disk_tokens: int
-    # prefix length, in tokens, from which loading takes no longer than computing; None: no length
+    # prefix length, in tokens, from which loading takes no longer than computing, if any
     host_break_even_tokens: int | None
     disk_break_even_tokens: int | None
-    prefill_tokens_per_s: float  # prefill rate for prompts of 4,096 tokens
+    prefill_tokens_per_s: float  # for prompts of 4,096 tokens
     host_tokens_per_s: float
     disk_tokens_per_s: float
     costs: ModelCosts
     requests: BatchCosts
-    weights: list[WeightsFit]  # the fit of each format that is served
+    weights: list[WeightsFit]  # the fit of each served format
     kv: list[KvFit]  # the fit of the requested type and of narrower types
-    states: StateFit | None = None  # the fit of recurrent states; None: no layer is recurrent
+    states: StateFit | None = None  # None without recurrent layers
     rank: RankFit | None = None  # with --tensor-parallel: each rank's part
     pipeline: PipelineFit | None = None  # with --pipeline-parallel: the stages' parts
     offload: OffloadFit | None = None  # with --cpu-offload-gb: the part in host memory
     # Formats that fit only with some weights in host memory.
     with_offload: list[OffloadFit] = field(default_factory=list)
-    not_served: str | None = None  # error with which a start would end; None: the model is served
-    context_tokens: int | None = None  # context length of the model; None: not served, or unknown
+    not_served: str | None = None  # error with which a start would end
+    context_tokens: int | None = None  # of a served model, if known
 
 
 def make_plan(
@@ -65,8 +65,9 @@ def make_plan(
     requests: RequestFlags,
     served: ServedModels = SERVED,
 ) -> CachePlan:
-    """Compute the plan; raise BadSetting if the weights do not fit. With several stages the draft
-    head is not used.
+    """Compute the plan. Raises BadSetting if the weights do not fit.
+
+    With several stages, the draft head is not used.
     """
     if memory.pipeline_parallel > 1:
         decoder = decoder.without_head()

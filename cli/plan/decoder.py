@@ -1,6 +1,6 @@
 """The costs of a decoder, from its config.json: weights, KV bytes, FLOPs. Without torch.
 
-Whether the model can be served is decided by `engine.models.checks`.
+`engine.models.checks` decides whether the model can be served.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ DEFAULT_DTYPE = "bfloat16"  # dtype on a GPU of models whose config gives none
 
 @dataclass(frozen=True, slots=True)
 class DecoderCounts:
-    """A decoder's counts. Biases count in bytes only; norms, about 0.01 % of all, do not count.
+    """The counts of a decoder.
 
-    A draft head counts in bytes of weights and KV, as drafts do not count in times.
+    Biases count in bytes only. Norms, about 0.01 % of all parameters, do not count. A draft head
+    counts in bytes of weights and KV, but not in times.
     """
 
     layers: tuple[LayerConfig, ...]
@@ -64,7 +65,7 @@ class DecoderCounts:
 
     @property
     def active_layer_parameters(self) -> int:
-        """The number of parameters used per token: fewer than all in mixtures of experts."""
+        """The number of parameters used per token, which is smaller in mixtures of experts."""
         return sum(layer.num_weights for layer in self.layers)
 
     @property
@@ -75,7 +76,7 @@ class DecoderCounts:
 
     @property
     def active_parameters(self) -> int:
-        """The number of parameters that a token uses: all but those of the experts not chosen."""
+        """The number of parameters that a token uses: all but the unchosen experts'."""
         return self.parameters - self.layer_parameters + self.active_layer_parameters
 
     @property
@@ -95,7 +96,7 @@ class DecoderCounts:
 
     @property
     def head_bytes(self) -> int:
-        """The bytes of the draft head's matrices; the head's projection stays unquantised."""
+        """The bytes of the draft head's matrices. The head's projection stays unquantised."""
         head, dtype = self.head, self.dtype
         if head is None:
             return 0
@@ -142,7 +143,7 @@ class DecoderCounts:
 
     @property
     def kept(self) -> MemoryLayouts:
-        """The layouts of blocks, and of states or windows beside blocks, as a start chooses them.
+        """The layouts of blocks, and of recurrent states or windows, as a start chooses them.
 
         Windows are freed if this saves memory, but never in stages of a pipeline or with a draft
         head.
@@ -156,12 +157,12 @@ class DecoderCounts:
 
     @property
     def block_bytes_per_token(self) -> int:
-        """The bytes of a token in blocks: `kv_bytes_per_token` without layers of freed windows."""
+        """The bytes of a token in blocks, without layers of freed windows."""
         return self.kept.kv.token_bytes
 
     @property
     def states(self) -> SlotLayout | None:
-        """The layout of a recurrent state, or of a freed window; None: there are none."""
+        """The layout of a recurrent state or of a freed window, if there is any."""
         return self.kept.states
 
     @property
@@ -169,8 +170,8 @@ class DecoderCounts:
         """The costs of prefill and of decode steps.
 
         Every prompt token passes the layers, but only the last token passes the output table. A
-        step reads all weights except the input embeddings and, in a mixture, the experts that no
-        row uses.
+        step reads all weights except the input embeddings. In a mixture of experts, it does not
+        read the experts that no row uses.
         """
         table = self.has_output * self.table_bytes
         step = self.layer_bytes + table
@@ -203,7 +204,7 @@ class DecoderCounts:
         return replace(self, weight_format=weight_format)
 
     def of_rank(self, num_ranks: int) -> DecoderCounts:
-        """Return a rank's part; raise UnsupportedModel if the ranks cannot divide the model."""
+        """Return a rank's part. Raises UnsupportedModel if the ranks cannot divide the model."""
         check_layer_shards(self.layers, self.weight_format, num_ranks)
         layers, head = shard_layers(self.layers, num_ranks), self.head
         part = replace(
@@ -215,7 +216,7 @@ class DecoderCounts:
         return part.with_kv_in(self.kv.groups[0].dtype)
 
     def divides(self, num_ranks: int) -> bool:
-        """Tell whether `num_ranks` ranks can divide the model in this format."""
+        """Return whether `num_ranks` ranks can divide the model in this format."""
         try:
             self.of_rank(num_ranks)
         except UnsupportedModel:
@@ -223,9 +224,7 @@ class DecoderCounts:
         return True
 
     def of_stage(self, stage: Stage) -> DecoderCounts:
-        """Return a pipeline stage's part: weights, KV and `shape`; only a whole model has a draft
-        head.
-        """
+        """Return a pipeline stage's part: weights, KV and `shape`, without the draft head."""
         if stage.is_whole:
             return self
         kv = self.without_head().kv
@@ -250,9 +249,10 @@ class DecoderCounts:
 
 
 def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
-    """Read a config.json; raise ModelNotFound if it is missing or incomplete.
+    """Read a config.json. Raises ModelNotFound if it is missing or incomplete.
 
-    `dtype` is the type of weights and KV; "auto": the file's type; "fp8": only KV is in fp8.
+    `dtype` is the type of weights and KV. "auto" is the file's type, and with "fp8" only KV is in
+    fp8.
     """
     if dtype == "fp8":
         return read_decoder(path).with_kv_in(FP8)
@@ -281,6 +281,5 @@ def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
 def _kv_layout(
     layers: tuple[LayerConfig, ...], head: DraftHeadConfig | None, dtype: str
 ) -> KvLayout:
-    """Lay out the KV of the layers and the head."""
     kept = layers if head is None else (*layers, head.layer)
     return kv_layout(kept, dtype, BLOCK_SIZE)

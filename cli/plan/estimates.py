@@ -26,8 +26,8 @@ class ModelCosts:
     """The costs of a model: parameters and FLOPs."""
 
     parameters: int
-    active_parameters: int  # parameters used per token: fewer than all in mixtures of experts
-    layer_parameters: int  # parameters of all layers
+    active_parameters: int  # used per token: fewer than all in mixtures of experts
+    layer_parameters: int  # of all layers
     layers: int
     rule_of_thumb: int  # 12 L d^2, for all layers
     weight_bytes: int
@@ -49,15 +49,15 @@ class BatchCosts:
     output_tokens: int
     kv_bytes: int
     prompt_flops: int  # FLOPs of one prompt
-    ttft_ms: float  # time until all prompts are computed
-    tpot_ms: float  # time per output token at half of the output length
+    ttft_ms: float  # until all prompts are computed
+    tpot_ms: float  # at half of the output length
     request_ms: float
     output_tokens_per_s: float  # rate of all requests while they decode
-    copy_ms: float = 0.0  # time per step to copy weights from host memory
+    copy_ms: float = 0.0  # per step, to copy weights from host memory
 
 
 def model_costs(decoder: DecoderCounts) -> ModelCosts:
-    """Count the costs of a model, which do not depend on the requests."""
+    """Count the costs of a model that do not depend on the requests."""
     return ModelCosts(
         parameters=decoder.parameters,
         active_parameters=decoder.active_parameters,
@@ -80,7 +80,7 @@ def batch_costs(
     requests: RequestFlags,
     copies: LayerCopies | None = None,
 ) -> BatchCosts:
-    """Estimate a batch's costs on a machine; with `copies`, its steps wait for weights."""
+    """Estimate a batch's costs on a machine. With `copies`, its steps wait for weights."""
     batch, prompt, output = requests.batch, requests.prompt_tokens, requests.output_tokens
     start = machine.start_ms / 1e3
     computed = machine.first_tokens_seconds(decoder.shape, batch, prompt) - start
@@ -134,7 +134,7 @@ def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
 
 
 def _head_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
-    """Make the row of the draft head; no row if there is no draft head."""
+    """Write the row of the draft head, if there is one."""
     if not costs.head_bytes:
         return []
     kib = f"{costs.head_kv_bytes / 1024:,.0f} KiB a token"
@@ -142,7 +142,7 @@ def _head_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
 
 
 def _active_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
-    """Make the row of a mixture's active parameters; no row if all parameters are active."""
+    """Write the row of a mixture's active parameters, if not all are active."""
     if costs.active_parameters == costs.parameters:
         return []
     return [("of them active", count(costs.active_parameters), "P of a token's FLOPs")]

@@ -43,7 +43,7 @@ class KvFit:
 
 @dataclass(frozen=True, slots=True)
 class RankFit:
-    """The fit of each rank on its GPU; a rank has a part of every token's KV."""
+    """The fit of each rank on its GPU. A rank has a part of every token's KV."""
 
     ranks: int
     weight_bytes: int
@@ -52,8 +52,9 @@ class RankFit:
 
 
 def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
-    """Fit a rank on its GPU; return None if there is only one rank. Raises UnsupportedModel if the
-    model cannot be divided.
+    """Fit a rank on its GPU. Raises UnsupportedModel if the model cannot be divided.
+
+    Returns None if there is only one rank.
     """
     ranks = memory.tensor_parallel
     if ranks == 1 or memory.pipeline_parallel > 1:
@@ -64,10 +65,9 @@ def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
 
 
 def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
-    """Count the free bytes of all GPUs beside the weights; negative if the weights do not fit.
+    """Count the free bytes of all GPUs beside the weights, negative if these do not fit.
 
-    With several ranks every rank counts as the fullest rank. Raises WrongSetting for an impossible
-    --cpu-offload-gb.
+    Every rank counts as the fullest rank. Raises WrongSetting for an impossible --cpu-offload-gb.
     """
     freed = memory.num_ranks * _freed_bytes(decoder, memory)
     if memory.num_ranks > 1:
@@ -83,7 +83,6 @@ def _freed_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> int:
 
 
 def _parts(decoder: DecoderCounts, memory: MemoryFlags) -> list[DecoderCounts]:
-    """Return one rank's part of each stage."""
     stages = stages_of(decoder, memory.pipeline_parallel)
     return [one.of_rank(memory.tensor_parallel) for one in stages]
 
@@ -114,7 +113,7 @@ def in_formats(
 
 
 def kv_fits(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) -> list[KvFit]:
-    """Fit KV of the model's type and of every narrower type. `machine`: all GPUs."""
+    """Fit KV of the model's type and of every narrower type. `machine` stands for all GPUs."""
     return [_kv_fit(one, memory, machine) for one in _by_kv(decoder)]
 
 
@@ -147,14 +146,14 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
 
 
 def _tokens_below(decoder: DecoderCounts, tier_gib: float) -> int:
-    """Count the tokens of KV that fit a tier below the device, beside kept states."""
+    """Count the tokens of KV that fit a tier below the device, beside kept recurrent states."""
     if decoder.states is None:
         return int(tier_gib * GIB / decoder.block_bytes_per_token)
     return divided_below(decoder, tier_gib * GIB).num_blocks * BLOCK_SIZE
 
 
 def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
-    """Count the tokens of KV that fit every GPU beside the weights; 0 if the weights do not fit."""
+    """Count the tokens of KV that fit every GPU beside the weights, or 0 if these do not fit."""
     fitting = [
         (
             room / part.block_bytes_per_token
@@ -167,15 +166,13 @@ def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
 
 
 def device_states(decoder: DecoderCounts, memory: MemoryFlags) -> StateFit | None:
-    """Count the recurrent states or attention windows that fit beside the KV; None for a model
-    without them.
-    """
+    """Count the recurrent states or attention windows that fit beside the KV, if there are any."""
     [*_, (part, room)] = _rooms(decoder, memory)
     return state_fit(part, room, memory.host_gib * GIB, memory.disk_gib * GIB)
 
 
 def _rooms(decoder: DecoderCounts, memory: MemoryFlags) -> Iterator[tuple[DecoderCounts, float]]:
-    """Yield one rank's part of each stage, and the usable bytes of its GPU beside its weights."""
+    """Yield one rank's part of each stage, and its GPU's usable bytes beside its weights."""
     gpus = memory.gpus if memory.num_ranks == 1 else 1  # the GPUs that share one rank's part
     room = memory.gpu_gib * gpus * GIB + _freed_bytes(decoder, memory)
     for part in _parts(decoder, memory):
@@ -192,10 +189,10 @@ def rank_rows(fit: RankFit) -> list[tuple[str, str]]:
 
 
 def weight_rows(fits: list[WeightsFit]) -> list[tuple[str, ...]]:
-    """List format, GiB and tokens; with several stages also the layers of each stage.
+    """List format, GiB and tokens, and with several stages the layers of each stage.
 
-    The layers explain why lighter weights may leave room for fewer tokens: embeddings and head are
-    as heavy as before, so stages without them get more layers, and so more of every token's KV.
+    The layers explain why lighter weights may leave room for fewer tokens. Embeddings and head are
+    as heavy as before, so stages without them get more layers, and more of every token's KV.
     """
     return [
         (one.format, gib(one.weight_bytes), f"{one.device_tokens:,}", *_layers(one.stage_layers))

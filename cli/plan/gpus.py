@@ -1,7 +1,7 @@
 """The GPUs known by name, for plans.
 
-Data sheets give a GPU's highest rates. The share of them that prefill and decode reach was measured
-on an H200; other GPUs are assumed to reach the same share.
+Data sheets give a GPU's maximum rates. The share of them that prefill and decode reach was measured
+on an H200. Other GPUs are assumed to reach the same share.
 """
 
 from collections.abc import Collection, Mapping
@@ -44,9 +44,9 @@ GPUS: Mapping[str, Gpu] = {
 def on_gpu(
     name: str | None, memory: MemoryFlags, machine: MachineModel, given: Collection[str]
 ) -> tuple[MemoryFlags, MachineModel]:
-    """Set the flags to a named GPU's data; flags in `given` keep their values.
+    """Set the flags to a named GPU's data, except the flags in `given`.
 
-    If no GPU is named the flags stay as they are. Raises BadSetting for an unknown name.
+    Without a named GPU, the flags stay as they are. Raises BadSetting for an unknown name.
     """
     if name is None:
         return memory, machine

@@ -7,9 +7,9 @@
     decode step(b rows of n tokens) = (weights + b x n x KV bytes a token) / device's bandwidth,
         or its FLOPs / rate where that is longer
 
-The defaults are an 8B model of Llama 3's shape on one H200: 16,000 uncached tokens in 0.5 s, steps
-that read 3.7 TB/s (a copy reaches 4.2), copies from pinned memory at 48 GB/s, and reads from an
-NVMe disk at 3 GB/s. The estimates leave out queues and other load of the machine.
+The defaults are an 8B model of Llama 3's shape on one H200. It computes 16,000 uncached tokens in
+0.5 s. Steps read 3.7 TB/s (a copy reaches 4.2). Copies from pinned memory run at 48 GB/s, and reads
+from an NVMe disk at 3 GB/s. The estimates leave out queues and other load of the machine.
 """
 
 from math import ceil, sqrt
@@ -36,12 +36,12 @@ class WindowShape(msgspec.Struct, frozen=True):
 class ModelShape(msgspec.Struct, frozen=True):
     """The cost of a decoder."""
 
-    parameters: float = 8.03e9  # number of parameters used per token
+    parameters: float = 8.03e9  # used per token
     kv_bytes_per_token: int = 131072
     attention_flops: float = 524288.0  # FLOPs of attention for one token and one earlier position
     step_bytes: float = 15.01e9  # bytes of weights read by a decode step of many rows
     row_bytes: float | None = None  # bytes of weights read for a single row; None: `step_bytes`
-    windows: tuple[WindowShape, ...] = ()  # layers with a window; included in the totals
+    windows: tuple[WindowShape, ...] = ()  # layers with a window, included in the totals
     # bytes of a token's KV in freed windows, which is never copied between tiers
     freed_bytes_per_token: int = 0
 
@@ -73,7 +73,7 @@ class ModelShape(msgspec.Struct, frozen=True):
         return read, flops - sum(tokens * one.attention_flops for tokens, one in outside)
 
     def read_by(self, rows: int) -> float:
-        """Count the weight bytes that a step of `rows` rows reads; unused experts are not read."""
+        """Count the weight bytes that a step of `rows` rows reads, without unused experts."""
         one = self.step_bytes if self.row_bytes is None else self.row_bytes
         return min(self.step_bytes, rows * one)
 
@@ -125,9 +125,9 @@ class MachineModel(msgspec.Struct, frozen=True):
 def break_even_tokens(
     machine: MachineModel, shape: ModelShape, gb_s: float, *, setup_ms: float = 0.0
 ) -> int | None:
-    """Return the length in tokens from which loading is no slower than computing; None: never.
+    """Return the length in tokens from which loading is no slower than computing, if any.
 
-    Loading the whole prefix takes `setup_ms` plus its bytes / bandwidth, which is compared with
+    Loading the whole prefix takes `setup_ms` plus its bytes / bandwidth. This is compared with
     computing the whole prefix.
     """
     if shape.windows:
@@ -144,7 +144,7 @@ def break_even_tokens(
 
 
 def _searched(machine: MachineModel, shape: ModelShape, gb_s: float, setup_ms: float) -> int | None:
-    """Find the break-even length by bisection, as loading pays for all longer prefixes, too."""
+    """Find the break-even length by bisection, as loading pays for all longer prefixes too."""
 
     def pays(tokens: int) -> bool:
         load = setup_ms / 1000 + tokens * shape.copied_bytes_per_token / (gb_s * 1e9)

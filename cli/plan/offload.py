@@ -1,7 +1,7 @@
 """Weights kept in host memory, as `ratoon plan` counts them, and the cost of their copies.
 
 `engine.offload.placement` chooses the layers, as in an engine. Norms and biases do not count, nor
-does the time of the head, which is computed after the last layer.
+does the time of the output head after the last layer.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ STEP_TOKENS = 8192  # number of tokens of a prefill step, an engine's default on
 
 
 def placement_of(decoder: DecoderCounts, memory: MemoryFlags) -> Placement | None:
-    """Choose the layers that each GPU keeps in host memory; None: none. Raises WrongSetting."""
+    """Choose the layers that each GPU keeps in host memory, if any. Raises WrongSetting."""
     if not memory.cpu_offload_gb:
         return None
     return place(decoder.of_rank(memory.tensor_parallel).bytes_by_layer, memory.cpu_offload_gb)
@@ -25,9 +25,7 @@ def placement_of(decoder: DecoderCounts, memory: MemoryFlags) -> Placement | Non
 
 @dataclass(frozen=True, slots=True)
 class LayerCopies:
-    """The copies that steps wait for: the seconds of each copied layer, and the number
-    of layers.
-    """
+    """The copies that steps wait for: the seconds of each copied layer, and all layers' number."""
 
     num_layers: int
     seconds: Mapping[int, float]
@@ -38,7 +36,7 @@ class LayerCopies:
         return sum(self.seconds.values())
 
     def beside(self, computed: float, steps: int = 1) -> float:
-        """Estimate the seconds of `steps` steps, which compute for `computed` seconds and wait for
+        """Estimate the seconds of `steps` steps that compute for `computed` seconds and wait for
         copies.
         """
         each = [computed / steps / self.num_layers] * self.num_layers
@@ -52,7 +50,7 @@ class LayerCopies:
 def copies_of(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, placement: Placement
 ) -> LayerCopies:
-    """Estimate the copies' seconds; each GPU has a link of its own. `machine`: one GPU."""
+    """Estimate the copies' seconds on `machine`, one GPU. Each GPU has its own link."""
     sizes = decoder.of_rank(memory.tensor_parallel).bytes_by_layer
     rate = machine.host_gb_s * 1e9
     return LayerCopies(len(sizes), {index: sizes[index] / rate for index in placement.layers})

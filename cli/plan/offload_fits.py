@@ -14,7 +14,10 @@ from engine.offload.placement import Placement, as_gib, least_placement
 
 @dataclass(frozen=True, slots=True)
 class OffloadFit:
-    """The fit of a model in one format with weights in host memory; bytes and layers per GPU."""
+    """The fit of a model in one format with weights in host memory.
+
+    Bytes and layers are per GPU.
+    """
 
     format: str
     cpu_offload_gb: float  # value of --cpu-offload-gb that leads to this fit
@@ -28,8 +31,9 @@ class OffloadFit:
 def offload_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel
 ) -> OffloadFit | None:
-    """Fit the model as --cpu-offload-gb says; None if the flag is not given. Raises WrongSetting.
-    `machine`: one GPU.
+    """Fit the model as --cpu-offload-gb says, if it is given. Raises WrongSetting.
+
+    `machine` is one GPU.
     """
     placement = placement_of(decoder, memory)
     if placement is None:
@@ -46,7 +50,7 @@ def offload_needs(
 ) -> list[OffloadFit]:
     """List the minimum offload that `requests` need, for each format whose weights do not fit.
 
-    Formats that do not fit with any offload are left out. `machine`: one GPU.
+    Formats that do not fit with any offload are left out. `machine` is one GPU.
     """
     plain = replace(memory, cpu_offload_gb=0.0)
     needs = (
@@ -60,8 +64,9 @@ def offload_needs(
 def least_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, requests: RequestFlags
 ) -> OffloadFit | None:
-    """Fit the model with the fewest layers in host memory; None if no number of layers is enough.
-    `machine`: one GPU.
+    """Fit the model with the minimum number of layers in host memory.
+
+    Returns None if no number of layers is enough. `machine` is one GPU.
     """
     least = _least(decoder, memory, requests)
     if least is None:
@@ -71,7 +76,7 @@ def least_fit(
 
 
 def _least(decoder: DecoderCounts, memory: MemoryFlags, requests: RequestFlags) -> Placement | None:
-    """Find the fewest layers to take off each GPU so that the requests' KV fits."""
+    """Find the minimum number of layers to take off each GPU so that the requests' KV fits."""
     if memory.gpus != memory.tensor_parallel:
         return None
     part = decoder.of_rank(memory.tensor_parallel)

@@ -5,7 +5,7 @@
                                           than stages, at least the sum of all stages' steps
     n chunks of prompts over s stages     (n + s - 1) x the longest time of a stage for a chunk
 
-Only the bytes sent between stages are counted: their time depends on the link.
+Bytes sent between stages are counted, but not their time, which depends on the link.
 """
 
 from dataclasses import dataclass, replace
@@ -29,26 +29,29 @@ CHUNK_TOKENS = 8192
 
 @dataclass(frozen=True, slots=True)
 class StageFit:
-    """The fit of one stage, divided equally among its ranks."""
+    """The fit of a stage, divided equally among its ranks."""
 
     first_layer: int
     last_layer: int
     weight_bytes: int  # bytes of the weights of all ranks of the stage
     kv_bytes_per_token: int
-    step_ms: float  # milliseconds of a step of the stage's requests, at half of the output length
+    step_ms: float  # of a step of the stage's requests, at half of the output length
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineFit:
-    """The fit of all stages. `balance`: the mean step time, divided by the longest step time."""
+    """The fit of all stages.
+
+    `balance` is the mean step time, divided by the longest step time.
+    """
 
     stages: list[StageFit]
     balance: float
-    bytes_between: int  # number of bytes sent for each token from one stage to the next
+    bytes_between: int  # sent for each token from one stage to the next
 
 
 def stages_of(decoder: DecoderCounts, num_stages: int) -> list[DecoderCounts]:
-    """Divide the model into stages, as an engine does; raise UnsupportedModel."""
+    """Divide the model into stages, as an engine does. Raises UnsupportedModel."""
     costs = layer_bytes(decoder.layers, decoder.weight_format, decoder.dtype)
     ends = split_layers(costs, decoder.table_bytes, num_stages)
     check_stages(decoder.layers, ends)
@@ -56,7 +59,10 @@ def stages_of(decoder: DecoderCounts, num_stages: int) -> list[DecoderCounts]:
 
 
 def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
-    """Set as many GPUs as ranks; raise BadSetting for another number or an indivisible model."""
+    """Set as many GPUs as ranks.
+
+    Raises BadSetting for another number or an indivisible model.
+    """
     ranks = memory.num_ranks
     if ranks == 1:
         return memory
@@ -75,7 +81,7 @@ def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
 def pipeline_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, requests: RequestFlags
 ) -> PipelineFit | None:
-    """Fit the stages; return None for a single stage. `machine`: the GPUs of a stage together."""
+    """Fit the stages, if there are several. `machine` stands for the GPUs of a stage together."""
     if memory.pipeline_parallel == 1:
         return None
     parts, first, stages = stages_of(decoder, memory.pipeline_parallel), 0, []

@@ -1,5 +1,4 @@
-"""The states of recurrent layers, or freed attention windows: the bytes of a state, and how many
-states fit each tier.
+"""The states of recurrent layers, or freed attention windows: their bytes, and how many fit.
 
 device's free bytes    states of running sequences | KV | cached states, in proportion to KV
 lower tiers                                          KV | cached states, in proportion to KV
@@ -43,8 +42,9 @@ class StateFit:
 
 
 def divided(decoder: DecoderCounts, states: SlotLayout, free_bytes: float) -> tuple[int, int]:
-    """Return how many tokens of KV and how many states fit `free_bytes`; 0, 0 if no KV
-    block fits.
+    """Return how many tokens of KV and how many states fit `free_bytes`.
+
+    Both are 0 if no KV block fits.
     """
     block_bytes, most = decoder.kept.kv.block_bytes, StepSettings().max_running
     slot_bytes, scratch, slots = states.blocks(block_bytes) * block_bytes, 0, ANSWER_SLOTS
@@ -60,7 +60,7 @@ def divided(decoder: DecoderCounts, states: SlotLayout, free_bytes: float) -> tu
 
 
 def divided_below(decoder: DecoderCounts, num_bytes: float) -> PoolSizes:
-    """Return how many KV blocks and how many states fit `num_bytes` of a tier below the device."""
+    """Return how many KV blocks and how many states fit `num_bytes` of a lower tier."""
     block_bytes, states = decoder.kept.kv.block_bytes, decoder.states
     state_blocks = 0 if states is None else states.blocks(block_bytes)
     return below(int(num_bytes / block_bytes), state_blocks, _ratio(decoder))
@@ -74,7 +74,7 @@ def _ratio(decoder: DecoderCounts) -> float:
 def state_fit(
     decoder: DecoderCounts, device_bytes: float, host_bytes: float, disk_bytes: float
 ) -> StateFit | None:
-    """Count the states that fit each tier's bytes; None for a model without states."""
+    """Count the states that fit each tier's bytes, if the model has states."""
     states = decoder.states
     if states is None:
         return None

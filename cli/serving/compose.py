@@ -1,6 +1,6 @@
 """The composition of processes' configs from flags, all in one place.
 
-Knows: which flag goes into which field, and which values exclude each other. Pure.
+It decides which flag goes into which field, and which values exclude each other. Pure.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from gateway.config import Bounds, GatewayConfig, Shared
 from gateway.http.cors import origins_in
 from gateway.tenant_limits import Prices
 
-# sockaddr_un holds 108 bytes with the final zero; on other systems a little less.
+# sockaddr_un holds 108 bytes with the final zero, and a little less on other systems.
 MAX_SOCKET_BYTES = 100
 BLOCKS_NAME = "blocks"
 OF_RANKS = "(--tensor-parallel, --pipeline-parallel) send no blocks to others, and fetch none"
@@ -29,7 +29,7 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 def engine_config(
     source: ModelSource, data_dir: Path, socket: str, flags: EngineConfig
 ) -> EngineConfig:
-    """Compose the engine's config; raise BadSetting if values exclude each other.
+    """Compose the engine's config. Raises BadSetting if values exclude each other.
 
     Blocks on disk are in `data_dir`, unless the flags name a directory.
     """
@@ -56,7 +56,7 @@ def gateway_config(
     bounds: Bounds,
     prices: PriceFlags,
 ) -> GatewayConfig:
-    """Compose the gateway's config; raise BadSetting if values exclude each other."""
+    """Compose the gateway's config. Raises BadSetting if values exclude each other."""
     if flags.admin_port == flags.port:
         raise BadSetting(
             "--admin-port", f"{flags.port} is also --port; leave --admin-port out to use one port"
@@ -78,7 +78,7 @@ def gateway_config(
 
 
 def checked_bounds(flags: Bounds) -> Bounds:
-    """Return the bounds; raise BadSetting if a body of allowed size would exceed memory bounds."""
+    """Return the bounds. Raises BadSetting if a body of allowed size would exceed them."""
     if flags.max_tenant_body_bytes < flags.max_body_bytes:
         raise BadSetting(
             "--max-tenant-body-bytes",
@@ -94,7 +94,7 @@ def checked_bounds(flags: Bounds) -> Bounds:
 
 
 def checked_prices(flags: PriceFlags) -> Prices:
-    """Return the prices; raise BadSetting if a cached token costs more than a computed token."""
+    """Return the prices. Raises BadSetting if a cached token costs more than a computed token."""
     if flags.price_cached > flags.price_computed:
         raise BadSetting("--price-cached", f"{flags.price_cached:g} is more than --price-computed")
     return Prices(
@@ -127,7 +127,7 @@ def check_origins(text: str | None) -> None:
 
 
 def checked_redis_url(flags: Shared) -> None:
-    """Return the URL; raise BadSetting if malformed or with a password, which users could see."""
+    """Raise BadSetting if the URL is malformed or has a password, which other users could see."""
     if flags.redis_url is None:
         if flags.redis_password_file is not None:
             raise BadSetting("--redis-password-file", "it needs --redis-url")
@@ -144,7 +144,7 @@ def checked_redis_url(flags: Shared) -> None:
 
 
 def checked_socket(socket: str) -> str:
-    """Make a Unix socket's path absolute; raise BadSetting for an invalid address."""
+    """Make a Unix socket's path absolute. Raises BadSetting for an invalid address."""
     if is_tcp(socket):
         return _checked_address(socket)
     path = str(Path(socket).absolute())
@@ -166,7 +166,7 @@ def check_role(config: EngineConfig) -> None:
 
 
 def _checked_exchange(flags: EngineConfig, socket: str) -> str | None:
-    """Return the exchange's address; raise BadSetting if it is invalid or has no key."""
+    """Return the exchange's address. Raises BadSetting if it is invalid or has no key."""
     exchange = flags.process.exchange
     if exchange is None:
         return None
@@ -212,5 +212,5 @@ def base_url(host: str, port: int) -> str:
 
 
 def admin_url(host: str, port: int, admin_host: str, admin_port: int | None) -> str:
-    """Return the URL of the admin routes: on their own port, or else on `port`."""
+    """Return the URL of the admin routes, on their own port if they have one."""
     return base_url(host, port) if admin_port is None else base_url(admin_host, admin_port)

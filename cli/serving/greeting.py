@@ -36,8 +36,8 @@ def greeting(
 ) -> str:
     """Write the greeting: the URL, the keys' file, a first call and a call that uses the cache.
 
-    `page` is the URL of the operator's page, if there is one. `created`: this start made the keys
-    and the tenants, so the greeting says so.
+    `page` is the URL of the operator's page, if there is one. `created` means that this start made
+    the keys and the tenants.
     """
     system, questions = (
         (HANDBOOK, HANDBOOK_QUESTIONS) if model == EMBEDDED else (ASSISTANT, ASSISTANT_QUESTIONS)

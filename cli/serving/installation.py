@@ -23,7 +23,7 @@ from gateway.state.sqlite.file import DatabaseFault
 from gateway.state.sqlite.schema import SchemaTooNew
 
 SOCKET_NAME = "engine.sock"
-_SOCKET_NAMES = "engine*.sock*"  # pattern of socket names, also of replicas and heartbeats
+_SOCKET_NAMES = "engine*.sock*"  # pattern of socket names, with replicas' and heartbeats'
 _PREFIX = "ratoon-serve-"
 _REDIS_S = 5.0  # seconds that a start waits for Redis, longer than a request waits
 
@@ -31,7 +31,7 @@ _REDIS_S = 5.0  # seconds that a start waits for Redis, longer than a request wa
 def first_start(
     data_dir: Path, admin_key: str | None, shared: Shared = ALONE, *, new_state: bool = False
 ) -> FirstStart:
-    """Create state and keys if missing; raise BadSetting if existing files cannot be used."""
+    """Create state and keys if missing. Raises BadSetting if existing files cannot be used."""
     patient = replace(shared, redis_timeout_s=max(shared.redis_timeout_s, _REDIS_S))
     start = ensure_first_start(
         data_dir, clock=time.time, admin_key=admin_key, shared=patient, new_state=new_state
@@ -54,7 +54,7 @@ def first_start(
 
 @contextmanager
 def runtime_directory() -> Iterator[Path]:
-    """Make a socket directory that only its owner may open (0700); remove it at the end.
+    """Create a socket directory that only its owner may open (0700), and remove it at the end.
 
     Socket directories that a killed server left are removed first.
     """

@@ -1,7 +1,6 @@
 """The key of a TCP link between gateway and engine: its file, and its creation.
 
-The engine makes the key at its first start; the operator copies it to the gateways' machines.
-Knows: the file. Does not know: what the key protects (`engine/link/tcp/curve.py`).
+The engine creates the key at its first start. The operator copies it to the gateways' machines.
 """
 
 from pathlib import Path
@@ -18,10 +17,10 @@ FLAG = "--link-key-file"
 
 
 def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool) -> str | None:
-    """Find the key file for an engine at `socket`; None for a Unix socket.
+    """Find the key file for an engine at `socket`, or return None for a Unix socket.
 
-    The file is `given`, or else in `data_dir`. If `make`, a missing file is created. Raises
-    BadSetting if the file holds no key.
+    The file is `given` or in `data_dir`. With `make`, a missing file is created. Raises BadSetting
+    if the file holds no key.
     """
     if not is_tcp(socket):
         if given is not None:
@@ -36,7 +35,7 @@ def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool
 def key_of_found_engines(given: Path | None, data_dir: Path) -> str:
     """Find the key file for engines that gateways may find over TCP.
 
-    The file in `data_dir` may be missing: the first engine makes it, and engines on Unix sockets
+    The file in `data_dir` may be missing. The first engine makes it, and engines on Unix sockets
     need none. Raises BadSetting if a file exists but holds no key.
     """
     path = (given or data_dir / LINK_KEY_NAME).absolute()
@@ -52,7 +51,6 @@ def _checked(path: Path) -> str:
 
 
 def _make(path: Path) -> None:
-    """Create the key unless it exists."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _, secret = zmq.curve_keypair()
     try:

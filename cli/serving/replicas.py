@@ -1,7 +1,4 @@
-"""The parts of a machine that each of its engines gets: memory, GPUs, sockets, directories.
-
-Knows: how a machine's resources are divided. Pure.
-"""
+"""The parts of a machine that each of its engines gets: memory, GPUs, sockets, directories."""
 
 from __future__ import annotations
 
@@ -28,10 +25,10 @@ def sockets(socket: str, count: int) -> list[str]:
 
 
 def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[EngineConfig]:
-    """Divide a machine among `count` engines; `config` is for a single engine.
+    """Divide a machine among `count` engines. `config` is for a single engine.
 
-    Engines of one rank fetch blocks from each other. The first engine uses the same disk directory
-    as a single engine would, and so finds the KV blocks of a single engine.
+    Engines of one rank fetch blocks from each other. The first engine uses the disk directory of a
+    single engine, and so finds its KV blocks.
     """
     if count == 1:
         return [config]
@@ -76,7 +73,7 @@ def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConf
 
 
 def environments(config: EngineConfig, count: int, gpus: Sequence[str]) -> list[dict[str, str]]:
-    """Return each engine's additional variables; raise BadSetting for too few GPUs."""
+    """Return each engine's additional variables. Raises BadSetting for too few GPUs."""
     if count == 1 or config.process.device == "cpu" or not gpus:
         return [{} for _ in range(count)]
     each = config.ranks.num_ranks

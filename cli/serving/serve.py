@@ -1,9 +1,9 @@
 """`ratoon serve`: gateway and engine together; `ratoon gateway`: the gateway alone.
 
 A command composes the configs, creates missing files, and then executes another program in its
-place: the supervisor of gateway and engine (`supervise.py`), or the gateway alone. So the user's
-own process supervisor exchanges signals and exit status with the gateway itself, and keys that the
-command has read or made are not in the new program's memory.
+place. This is the supervisor of gateway and engine (`supervise.py`), or the gateway alone. So the
+user's own process supervisor exchanges signals and exit status with the gateway itself. Keys that
+the command has read or made are not in the new program's memory.
 """
 
 import os
@@ -46,9 +46,9 @@ def serve(
 ) -> None:
     """Serve a model: gateway and engine together.
 
-    Starts both, restarts either when it dies or hangs, and prints the URL and a first call once the
-    model is loaded. The first start makes the data directory with an admin key and the keys of
-    two demo tenants in keys.env. Ctrl-C or SIGTERM lets open streams finish first.
+    Starts both, and restarts either when it dies or hangs. Prints the URL and a first call once the
+    model is loaded. The first start makes the data directory with an admin key and the keys of two
+    demo tenants in keys.env. Ctrl-C or SIGTERM lets open streams finish first.
 
     Examples: the embedded demo model; your own on a GPU, for the whole network; on four GPUs:
 
@@ -58,7 +58,7 @@ def serve(
 
         ratoon serve --model Qwen/Qwen3-8B --dtype bfloat16 --replicas 4
     """
-    del config_file  # unused here: the file's settings are already the flags' defaults
+    del config_file  # the file's settings are already the flags' defaults
     source = checked_source(model.model, engine, of=machine().shared_by(replicas.replicas))
     if gateway.generation_config == "auto":
         check_defaults(source.directory)
@@ -114,7 +114,7 @@ def gateway(
 
         ratoon gateway --model ~/models/qwen3-8b --find-engines --redis-url redis://redis:6379/0
     """
-    del config_file  # unused here: the file's settings are already the flags' defaults
+    del config_file  # the file's settings are already the flags' defaults
     source = resolve(model.model, "dummy")  # downloads all files of a hub model except the weights
     finds_all = gateway.find_engines and socket.socket is None
     places = [] if finds_all else meeting_place(model, socket).split(",")
@@ -152,7 +152,10 @@ def commands(
 
 
 def check_ports(gateway: GatewayFlags) -> None:
-    """Raise BadSetting for a port in use: another server's /readyz must not pass for ours."""
+    """Raise BadSetting for a port in use.
+
+    Otherwise another server's /readyz would pass for this server's.
+    """
     check_port_free("--port", "--host", gateway.host, gateway.port)
     if gateway.admin_port is not None:
         check_port_free("--admin-port", "--admin-host", gateway.admin_host, gateway.admin_port)
@@ -187,6 +190,6 @@ def meeting_place(model: ModelFlags, socket: SocketFlags) -> str:
 
 
 def become(module: str, config: msgspec.Struct) -> None:
-    """Replace this process by `python -m module CONFIG`; does not return."""
+    """Replace this process by `python -m module CONFIG`, without return."""
     command = python_command(module, msgspec.json.encode(config).decode())
     os.execve(command[0], command, python_environment())

@@ -1,7 +1,7 @@
-"""A replay of texts through the drafters alone: the decoded tokens are those of the given answers.
+"""A replay of texts through the drafters alone: the decoded tokens are the given answers'.
 
-Some texts run at once, and the next one starts when one ends. A draft's tokens are accepted as far
-as they agree with the answer; prompts and answers enter a prefix cache as on a server. No model is
+Some texts run at once, and the next starts when one ends. A draft's tokens are accepted while they
+agree with the answer. Prompts and answers enter a prefix cache as on a server. No model is
 computed.
 """
 
@@ -29,7 +29,7 @@ BLOCK_SIZE = 16
 
 @dataclass(slots=True)
 class SourceCounts:
-    """Drafts of one source, and their drafted and accepted tokens."""
+    """The drafts of one source, and their drafted and accepted tokens."""
 
     drafts: int = 0
     drafted: int = 0
@@ -38,7 +38,7 @@ class SourceCounts:
 
 @dataclass(slots=True)
 class LoadCounts:
-    """Counts of a replay with some number of texts at once."""
+    """The counts of a replay with some number of texts at once."""
 
     rows: int
     tokens: int = 0  # number of generated tokens
@@ -63,10 +63,10 @@ class _Running:
 
 
 class DraftReplay:
-    """A cache and drafters that texts are replayed through, one load after another."""
+    """A cache and drafters through which texts are replayed, one load after another."""
 
     def __init__(self, num_tokens: int, step_seconds: StepSeconds) -> None:
-        """Make a cache of `num_tokens` tokens; `step_seconds` predicts a step from its rows."""
+        """Create a cache of `num_tokens` tokens. `step_seconds` predicts a step from its rows."""
         self._cache = PrefixCache(num_blocks=num_tokens // BLOCK_SIZE, block_size=BLOCK_SIZE)
         self._drafting = choose_drafts(self._cache.tree, step_seconds)
         self._step_seconds = step_seconds
@@ -74,7 +74,10 @@ class DraftReplay:
         self._now = 0.0
 
     def run(self, texts: Ordered[DraftedText], rows: int) -> LoadCounts | None:
-        """Replay all texts, `rows` at once; None if the cache has no room for `rows` texts."""
+        """Replay all texts, `rows` at once.
+
+        Returns None if the cache has no room for `rows` texts.
+        """
         counts, waiting, running = LoadCounts(rows), list(reversed(texts)), list[_Running]()
         while waiting or running:
             while waiting and len(running) < rows:
@@ -119,7 +122,7 @@ class DraftReplay:
         return _Running(sequence, answer)
 
     def _step(self, running: list[_Running], counts: LoadCounts) -> bool:
-        """Decode a token and the accepted draft of each text; return False if there is no room."""
+        """Decode a token and the accepted draft of each text. Returns False without room."""
         self._now += 1.0
         decodes = [one.sequence for one in running if one.left]
         began = thread_time()

@@ -1,8 +1,8 @@
-"""Texts to replay through the drafters: one JSON object a line, with a prompt and its answer.
+"""Texts to replay through the drafters: a JSON object a line, with a prompt and its answer.
 
-{"prompt": "Bring this file to ...", "answer": "import os\\n...", "tenant": "acme"}
+    {"prompt": "Bring this file to ...", "answer": "import os\\n...", "tenant": "acme"}
 
-Prompt and answer are texts, or lists of token ids; tenants are optional.
+Prompt and answer are texts, or lists of token ids. Tenants are optional.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 
 class BadTexts(CliError):
-    """The error of a file of texts that cannot be read; the message names the line."""
+    """A file of texts that cannot be read. The message names the line."""
 
     exit_code = 2
 
@@ -47,7 +47,10 @@ class DraftedText:
 
 
 def read_texts(file: Path, tokenizer: Path) -> list[DraftedText]:
-    """Read a file of texts; raise BadTexts. `tokenizer` is a tokenizer.json, or its directory."""
+    """Read a file of texts. Raises BadTexts.
+
+    `tokenizer` is a tokenizer.json, or its directory.
+    """
     inner = _tokenizer(tokenizer)
     texts = []
     try:

@@ -19,7 +19,7 @@ LOADS = (1, 8, 32)  # numbers of texts that are replayed at once
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """The drafts of one source; the rate is the accepted share of the drafted tokens."""
+    """The drafts of one source. The rate is the accepted share of the drafted tokens."""
 
     drafts: int
     drafted: int
@@ -35,11 +35,11 @@ class DraftedLoad:
     rows: int
     run: int
     tokens: int
-    tokens_per_step: float  # mean number of tokens of one row in a step
+    tokens_per_step: float  # mean number of tokens of a row in a step
     acceptance_rate: float
     speed: float  # predicted speedup: the token rate with drafts, divided by the rate without
-    # Median processor time, in us, that drafting takes in a step of all rows; 0 if there is no such
-    # step.
+    # Median processor time, in us, that drafting takes in a step of all rows, or 0 without such
+    # steps.
     drafting_us: float
     sources: dict[str, SourceReport]
 
@@ -51,7 +51,7 @@ def replay_drafts(
     shape: ModelShape,
     machine: MachineModel,
 ) -> list[DraftedLoad]:
-    """Replay the texts with each load, `runs` times one after the other; raise BadSetting.
+    """Replay the texts with each load, `runs` times one after another. Raises BadSetting.
 
     Each load begins with an empty cache. The predicted time of a step leaves out reads of KV.
     """

@@ -1,10 +1,8 @@
 """The routers of several gateways in front of the same replicas, as one router.
 
-Each gateway has a router of its own, which is notified of changes in all caches, but only of its
-own gateway's requests. So a router does not know how many requests of other gateways wait, nor
-which blocks those requests will leave in the caches.
-
-Knows: the gateway of each request. Does not know: how a router chooses.
+Each gateway has its own router, which learns of changes in all caches, but only of its own
+gateway's requests. So it does not know how many requests of other gateways wait, nor which blocks
+they will leave in the caches.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ class GatewaysRouter:
     """A router that picks a random gateway's router for each request."""
 
     def __init__(self, gateways: Sequence[Router]) -> None:
-        """Route by `gateways`, at least one gateway's router."""
+        """Route by the routers of `gateways`, at least one."""
         self._gateways = gateways
 
     def choose(
@@ -51,7 +49,7 @@ class GatewaysRouter:
             one.gone(replica)
 
     def known_blocks(self, replica: str) -> int:
-        """Count the blocks that routers know of a replica; all gateways know the same blocks."""
+        """Count the blocks that routers know of a replica, the same for all gateways."""
         return self._gateways[0].known_blocks(replica)
 
     def _of(self, request_id: str) -> Router:

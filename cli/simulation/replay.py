@@ -1,17 +1,16 @@
 """A replay of a trace through the real `PrefixCache`, not a model of it.
 
-A cache block is one block of the trace. The trace gives each block an id instead of tokens, so the
-cache has blocks of one token, which is the id. The cache compares, splits, holds, evicts and moves
-the same blocks as with all tokens; only the arrays are shorter.
+The trace gives each block an id instead of tokens. So the replay's cache has blocks of one token,
+which is the id. The cache compares, splits, holds, evicts and moves the same blocks as with all
+tokens.
 
-Each request ends before the next one begins: concurrency is not modelled, so no block is held for
-long. Only whole blocks are shared, and the last token is always computed. Generated tokens are
-unknown content: they are not cached and not part of the hit rate. A prompt that is longer than
-the device tier is computed and leaves nothing in the cache. With recurrent layers a request begins
-at a kept state (`states`).
+Requests do not overlap, so no block is held for long. Only whole blocks are shared, and the last
+token is always computed. Generated tokens are unknown, so they are not cached and not part of the
+hit rate. A prompt that is longer than the device tier is computed and leaves nothing in the cache.
+With recurrent layers, a request begins at a kept recurrent state (`states`).
 
-Copies between tiers end at once, or after the time that their bytes take: copies from one tier to
-another run one after the other, copies between other tiers at the same time.
+Copies between tiers end at once, or after the time that their bytes take. Copies between the same
+two tiers run one after another.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class TierSizes:
         return self.device + self.host + self.disk
 
     def scaled(self, total: int) -> TierSizes:
-        """Divide the total of tokens `total` between the tiers in the same proportions."""
+        """Divide `total` tokens between the tiers in the same proportions."""
         host, disk = (tokens * total // self.total for tokens in (self.host, self.disk))
         return TierSizes(total - host - disk, host, disk)
 
@@ -96,14 +95,14 @@ class EqualParts:
 
 
 def partition_of(trace: BlockTrace) -> EqualParts | None:
-    """Divide the cache among a trace's tenants; None for a single tenant."""
+    """Divide the cache among a trace's tenants. Returns None for a single tenant."""
     tenants = trace.tenants
     longest = max(len(request.ids) for request in trace.requests)
     return EqualParts(tenants, longest) if len(tenants) > 1 else None
 
 
 def admit(trace: BlockTrace) -> list[KeyedRequest]:
-    """Compute namespaces and block keys of all requests, as the gateway does, for all replays."""
+    """Compute namespaces and block keys of all requests, as the gateway does."""
     paths = {tenant: _path(tenant) for tenant in trace.tenants}
     return [
         KeyedRequest(one, paths[one.tenant], block_keys(paths[one.tenant], one.ids, 1))
@@ -112,10 +111,10 @@ def admit(trace: BlockTrace) -> list[KeyedRequest]:
 
 
 class CopyClock:
-    """The simulated clock and its running copies; waiting for a copy advances the clock."""
+    """The simulated clock and its running copies. Waiting for a copy advances the clock."""
 
     def __init__(self, seconds_per_block: Mapping[Way, float] | None = None) -> None:
-        """Time copies by `seconds_per_block` of each direction; None: copies end at once."""
+        """Time copies by `seconds_per_block` of each direction. With None, copies end at once."""
         self.now = 0.0
         self._seconds = seconds_per_block
         self._free_at: dict[Way, float] = {}
@@ -123,7 +122,7 @@ class CopyClock:
         self._under_way: list[tuple[float, int, tuple[Move, ...]]] = []
 
     def arrive(self, at: float, cache: PrefixCache) -> float:
-        """Advance the clock to `at` if this is later; complete ended copies. Returns `at`."""
+        """Advance the clock to `at` if this is later, and complete ended copies. Returns `at`."""
         self._begin(cache)
         while self._under_way and self._under_way[0][0] <= at:
             self._settle_next(cache)
@@ -131,7 +130,7 @@ class CopyClock:
         return at
 
     def wait(self, cache: PrefixCache) -> bool:
-        """Advance to the end of the next copies; False if no copy is under way."""
+        """Advance to the end of the next copies. Returns False if no copy is under way."""
         self._begin(cache)
         if not self._under_way:
             return False
@@ -185,7 +184,7 @@ class Replayed:
     written: dict[Tier, int] = field(default_factory=dict)
     loaded: dict[Tier, int] = field(default_factory=dict)
     blocks_per_second: float = 0.0  # replayed blocks per second
-    # report on recurrent states; None: the model has no recurrent layers
+    # None without recurrent layers
     states: StatesReport | None = None
 
 
@@ -201,10 +200,10 @@ class Replay:
         partition: EqualParts | None = None,
         states: StateCosts | None = None,
     ) -> None:
-        """Replay a trace in which each id stands for `block_size` tokens. A tier of 0 tokens is
-        left out.
+        """Replay a trace in which each id stands for `block_size` tokens.
 
-        `states`: the costs of recurrent states, if the model has recurrent layers.
+        A tier of 0 tokens is left out. `states` are the costs of recurrent states, if the model has
+        recurrent layers.
         """
         self._block_size = block_size
         self.cache = PrefixCache(
@@ -224,7 +223,7 @@ class Replay:
         self._result = Replayed(policy, block_size, sizes)
 
     def run(self, admitted: Sequence[KeyedRequest], advance: Callable[[int], None]) -> Replayed:
-        """Replay all requests; `advance` gets the number of blocks of each ended request."""
+        """Replay all requests. `advance` gets the number of blocks of each ended request."""
         for one in admitted:
             self.serve(one)
             advance(len(one.request.ids))
@@ -242,7 +241,7 @@ class Replay:
         return self._result
 
     def check(self) -> None:
-        """Check the cache's invariants; raise InvariantBroken."""
+        """Check the cache's invariants. Raises InvariantBroken."""
         self.cache.check_invariants()
 
     def serve(self, admitted: KeyedRequest) -> ServedRequest:
@@ -252,7 +251,7 @@ class Replay:
         return served
 
     def note_fetched(self, tokens: int) -> ServedRequest:
-        """Note that `tokens` tokens of the last request came from another replica."""
+        """Record that `tokens` tokens of the last request came from another replica."""
         served = self._result.served[-1] = self._result.served[-1]._replace(fetched=tokens)
         return served
 
@@ -281,7 +280,7 @@ class Replay:
         )
 
     def _lease(self, path: NamespacePath, request: Request) -> Lease | None:
-        """Acquire a lease, waiting for copies; None if the prompt can never fit."""
+        """Acquire a lease, waiting for copies. Returns None if the prompt can never fit."""
         cache, clock = self.cache, self._clock
         if not cache.fits(len(request.ids)):
             return None

@@ -1,13 +1,12 @@
 """A replay of a trace through several replicas' caches, behind a router of the gateway.
 
-Each replica computes in steps (`steps`), and reports changes of its cache to the router at a
-prompt's first token, as an engine does. With a rate of fetching, replicas fetch blocks that others
-have; if some replicas only prefill, the gateway's own code decides which prompts they compute.
+Each replica computes in steps (`steps`). It reports changes of its cache to the router at a
+prompt's first token, as an engine does. With a rate of fetching, replicas fetch blocks that other
+replicas have. If some replicas only prefill, the gateway's own code decides which prompts they
+compute.
 
     arrival -> chosen -> loads, fetches -> computed in steps -> first token -> over
                  `-----> computed on another replica -> fetched -> its last token
-
-Knows: routers, replays, the order of events. Does not know: which router is best.
 """
 
 from __future__ import annotations
@@ -81,8 +80,8 @@ class SimulatedReplica:
         return self._sends_until + self._costs.fetch_setup_s
 
     def streamed_at(self, began: float, now: float, tokens: int) -> float:
-        """Return the time at which tokens have arrived that were sent while they were computed,
-        until `now`.
+        """Return the time at which tokens sent during their computation, until `now`, have
+        arrived.
         """
         last = self._costs.fetch_seconds(min(tokens, self._costs.step.tokens))
         return max(self.sent_at(began, tokens), now + last + self._costs.fetch_setup_s)
@@ -133,11 +132,11 @@ class ReplicaSet:
         self._costs = costs
         # served requests in order, without their fetched tokens
         self.served: list[ServedRequest] = []
-        self.ttft_s: list[float] = []  # TTFT of each request, queues included
+        self.ttft_s: list[float] = []  # TTFT of each request, with queues
         self.remote_prefills = 0
 
     def run(self, admitted: Sequence[KeyedRequest], advance: Callable[[int], None]) -> None:
-        """Serve all requests; `advance` gets the number of blocks of each."""
+        """Serve all requests. `advance` gets the number of blocks of each."""
         for number, one in enumerate(admitted):
             self._clock.advance(one.request.at)
             self._serve(str(number), one)
@@ -211,7 +210,7 @@ class ReplicaSet:
         output: int,
         computed: Callable[[], None] | None = None,
     ) -> None:
-        """Compute a part's uncached tokens; a remote prefill calls `computed` at their end."""
+        """Compute a part's uncached tokens. A remote prefill calls `computed` at their end."""
         clock, router, replica = self._clock, self._router, part.replica
         there = part.served.cached + part.fetched
         news, arrived, request_id = replica.news(), clock.now, part.request.request_id
@@ -236,7 +235,7 @@ class ReplicaSet:
         clock.at(max(ready_at, clock.now), lambda: replica.engine.add(job))
 
     def _told(self, part: _Part, job: Job, arrived: float) -> tuple[Reused, Timing]:
-        """Make the report that an engine sends with the first token: reused tokens, and times."""
+        """Write the report that an engine sends with the first token: reused tokens, and times."""
         served = part.served
         tiers = TierTokens(served.from_device, served.from_host, served.from_disk)
         started = arrived if job.started_at is None else job.started_at

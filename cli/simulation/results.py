@@ -47,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class SimulationReport:
-    """The results of one replay, and optionally of replays with other sizes."""
+    """The results of a replay, and optionally of replays with other sizes."""
 
     policy: str
     block_size: int
@@ -61,11 +61,11 @@ class SimulationReport:
     moved_bytes: dict[str, MovedBytes]
     too_long: int  # number of prompts that did not fit the device tier
     ttft_ms: Summary | None  # estimated milliseconds to the first token
-    # estimated milliseconds to the first token if there were no cache
+    # the same if there were no cache
     ttft_without_cache_ms: Summary | None
     blocks_per_second: float  # number of blocks replayed per second
     by_size: list[Point]
-    states: StatesReport | UnsetType = UNSET  # unset: the model has no recurrent layers
+    states: StatesReport | UnsetType = UNSET  # unset without recurrent layers
 
 
 def make_report(
@@ -165,7 +165,7 @@ def _show_states(states: StatesReport, input_tokens: int) -> None:
 
 
 def draw(curves: Mapping[str, Sequence[Point]], title: str) -> bytes:
-    """Draw a curve for each policy: total tokens of the tiers across, hit rate in percent up."""
+    """Draw hit rate (percent) over total tokens of the tiers, a curve for each policy."""
     return draw_curves(
         {
             name: [(one.tokens / 1e6, 100 * one.token_hit_rate) for one in points]

@@ -1,7 +1,4 @@
-"""A comparison of routers on a trace, and of one cache as large as all replicas' caches.
-
-Knows: which replays are compared, and by which numbers. Does not know: how a router chooses.
-"""
+"""A comparison of routers on a trace, and of one cache as large as all replicas' caches."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ class RoutedTrace:
     """The results of a trace on replicas behind one router. Times include queues."""
 
     router: str
-    token_hit_rate: float  # cached share of prompt tokens, fetched tokens included
+    token_hit_rate: float  # cached share of prompt tokens, with fetched tokens
     of_one_cache: float  # hit rate, divided by the hit rate of one cache as large as all caches
     # prompt tokens computed by the busiest replica, divided by the mean over replicas
     imbalance: float
@@ -61,7 +58,7 @@ class RoutedTrace:
 
 @dataclass(frozen=True, slots=True)
 class RoutedPoint:
-    """The results of one router with replicas of one size."""
+    """The results of a router with replicas of one size."""
 
     router: str
     tokens: int
@@ -91,7 +88,7 @@ class RouterVariant:
 
 
 def variants(chosen: RouterName, *, fetches: bool, prefill: int) -> list[RouterVariant]:
-    """List all routers, then the chosen router with the requested cooperation."""
+    """List all routers, and the chosen router with the requested cooperation."""
     found = [RouterVariant(name, name) for name in ROUTERS]
     if fetches:
         found.append(RouterVariant(f"{chosen}, fetching", chosen, fetches=True))
@@ -181,7 +178,7 @@ def compare(
 ) -> RouterComparison:
     """Replay a trace through one cache, and through replicas behind each router.
 
-    `router`: the label of the router that is reported in full.
+    `router` is the label of the router that is reported in full.
     """
     alone = replicas.in_one(sizes, admitted, advance)
     one = hit_rates(alone.served).token_hit_rate
@@ -276,7 +273,7 @@ def _row(one: RoutedTrace) -> tuple[str, ...]:
 
 
 def draw_hit_rates(points: Sequence[RoutedPoint], title: str) -> bytes:
-    """Draw a curve for each router: tokens of a replica across, hit rate in percent up."""
+    """Draw hit rate (percent) over tokens of a replica, a curve for each router."""
     curves: dict[str, list[tuple[float, float]]] = {}
     for one in sorted(points, key=lambda one: one.tokens):
         curves.setdefault(one.router, []).append((one.tokens / 1e6, 100 * one.token_hit_rate))

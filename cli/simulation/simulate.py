@@ -117,7 +117,7 @@ def _by_trace(
     partition: EqualParts | None,
     output: OutputFlags,
 ) -> None:
-    """Report on replays of a trace by one engine or by several; `name` is for the plot."""
+    """Report on replays of a trace by one engine or by several. `name` is for the plot."""
     sizes = TierSizes(tiers.device_tokens, tiers.host_tokens, tiers.disk_tokens)
     if sizes.device < tiers.block_size:
         raise BadSetting("--device-tokens", f"no block of {tiers.block_size} tokens fits")
@@ -146,7 +146,7 @@ def _by_trace(
 
 
 def _costs(flags: SimulatedModelFlags, shape: ModelShape) -> tuple[ModelShape, StateCosts | None]:
-    """Return a model's costs, or without a model `shape`; raise BadSetting if both are given."""
+    """Return a model's costs, or `shape` without a model. Raises BadSetting if both are given."""
     if flags.model is None:
         return shape, None
     if shape != ModelShape():
@@ -220,8 +220,6 @@ def _replicas(
 
 
 class _Simulation:
-    """A trace, and the common settings of its replays."""
-
     def __init__(
         self,
         trace: BlockTrace,
@@ -256,7 +254,7 @@ class _Simulation:
 
 
 def parse_tokens(text: str) -> int:
-    """Read '250k' as 250,000 and '1.5M' as 1,500,000; raise BadSetting."""
+    """Read '250k' as 250,000 and '1.5M' as 1,500,000. Raises BadSetting."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text.strip())
     if found is None:
         raise BadSetting("--sizes", f"{text!r} is not a number of tokens such as 250k or 1M")

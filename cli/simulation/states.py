@@ -1,7 +1,7 @@
 """The recurrent states of a simulated model: their slots, and the work of a replay on them.
 
-A sequence's rows end where a state is kept, as in the engine. The cache itself keeps the states;
-this module only makes the rows. Answers are not replayed, so no state is kept at their ends.
+A sequence's rows end where a state is kept, as in the engine. The cache itself keeps the states,
+and this module only makes the rows. Answers are not replayed, so no state is kept at their ends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StatesReport:
 
 
 def state_costs(decoder: DecoderCounts, cache_ratio: float) -> StateCosts | None:
-    """Return the costs of a model's states; None for a model without recurrent layers."""
+    """Return the costs of a model's states, if it has recurrent layers."""
     states = decoder.states
     if states is None:
         return None
@@ -64,7 +64,7 @@ def state_costs(decoder: DecoderCounts, cache_ratio: float) -> StateCosts | None
 
 
 def states_report(cache: PrefixCache, state_bytes: int, block_size: int) -> StatesReport:
-    """Report on a simulated cache's checkpoints; each token id stands for `block_size` tokens."""
+    """Report on a simulated cache's checkpoints. Each token id stands for `block_size` tokens."""
     kept, counts = cache.checkpoints, cache.checkpoints.counts
     return StatesReport(
         state_bytes=state_bytes,
@@ -79,7 +79,7 @@ def states_report(cache: PrefixCache, state_bytes: int, block_size: int) -> Stat
 
 
 def rows(cache: PrefixCache, lease: Lease, length: int, block_size: int) -> Iterator[int]:
-    """Launch the rows of a prompt of `length` ids one by one; yield the end of each row.
+    """Launch the rows of a prompt of `length` ids one by one, and yield the end of each row.
 
     Each id stands for `block_size` tokens. The caller commits up to this end before the next row.
     """

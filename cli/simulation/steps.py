@@ -5,8 +5,6 @@
 
 Chunks are so small that a step with decodes takes about `max_step_s` or less. Prompts are computed
 in the order in which they came. All engines share one clock.
-
-Knows: tokens and seconds. Does not know: caches, routers, or the tenant of a prompt.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ class VirtualClock:
         return self.now
 
     def at(self, when: float, act: Callable[[], None]) -> None:
-        """Call `act` at time `when`; calls for the same time happen in the order of scheduling."""
+        """Call `act` at time `when`. Calls for the same time happen in the order of scheduling."""
         heappush(self._later, (when, next(self._serial), act))
 
     def advance(self, until: float) -> None:
@@ -55,7 +53,7 @@ class VirtualClock:
 
 
 class Gap(NamedTuple):
-    """Equal gaps, of `seconds` seconds, before each of `tokens` tokens."""
+    """Equal gaps of `seconds` before each of `tokens` tokens."""
 
     seconds: float
     tokens: int
@@ -79,7 +77,7 @@ class Job:
     output: int  # number of tokens of the answer
     on_first: Callable[[], None]  # called at the first token
     on_end: Callable[[], None]
-    # time at which the job's first chunk started; None: not started
+    # time at which the job's first chunk started
     started_at: float | None = None
 
 
@@ -92,8 +90,6 @@ class _Row:
 
 @dataclass(slots=True)
 class _UnderWay:
-    """The steps that are being computed."""
-
     began: float
     each: float  # seconds of one step
     steps: int
@@ -137,7 +133,7 @@ class SteppedEngine:
             self._start(_UnderWay(self._clock.now, self._decode_seconds(steps), steps))
 
     def _chunks(self) -> tuple[list[tuple[Job, int]], float]:
-        """Choose the chunks of the first prompts for one step; also return the step's seconds."""
+        """Choose the chunks of the first prompts for a step, and return the step's seconds too."""
         seconds = self._decode_seconds(1) if self._rows else 0.0
         room = self._bounds.tokens - len(self._rows)
         slots, prefill, chunks = self._bounds.rows - len(self._rows), 0.0, list[tuple[Job, int]]()
@@ -194,7 +190,7 @@ class SteppedEngine:
             job.on_end()
 
     def _decoded(self, under_way: _UnderWay) -> list[Job]:
-        """Count the tokens generated for every row; return the jobs that have ended."""
+        """Count the tokens generated for every row, and return the jobs that have ended."""
         rows, steps = self._rows, under_way.steps
         if rows:
             self.gaps.append(Gap(under_way.each, len(rows) * steps))
@@ -205,7 +201,7 @@ class SteppedEngine:
         return [row.job for row in rows if row.left <= 0]
 
     def _computed(self, chunks: list[tuple[Job, int]]) -> list[Job]:
-        """Count the computed prompt tokens; return the jobs with a first token."""
+        """Count the computed prompt tokens, and return the jobs with a first token."""
         for job, tokens in chunks:
             job.tokens -= tokens
             job.behind += tokens
@@ -218,7 +214,7 @@ class SteppedEngine:
 
 
 def gap_at(gaps: list[Gap], percent: float) -> float:
-    """Return a percentile of the gaps between all tokens, in seconds; 0 without gaps."""
+    """Return a percentile of the gaps between all tokens, in seconds, or 0 without gaps."""
     total, seen = sum(one.tokens for one in gaps), 0
     for one in sorted(gaps):
         seen += one.tokens

@@ -1,13 +1,11 @@
 """The address of a running server: a private file in its data directory, locked by the server.
 
-The lock (flock) shows whether the server runs: the kernel releases it when the process ends, so a
+The lock (flock) shows whether the server runs. The kernel releases it when the process ends, so a
 file without a lock is stale.
 
     server.json          of the server that started last, which commands find
     server.json.1a2b     of a server that started before in the same directory; commands find it
                          once the last server has ended
-
-Does not know: whether the server answers.
 """
 
 import fcntl
@@ -36,14 +34,12 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnothersFile(PrivateFileError):
-    """The error of an address file that belongs to another user: keys must not be sent to its
-    address.
-    """
+    """An address file of another user, to whose address no keys must be sent."""
 
 
 @contextmanager
 def address_told(data_dir: Path, address: ServerAddress) -> Iterator[None]:
-    """Write the address file, and keep it locked while the block runs; raise OSError."""
+    """Write the address file, and keep it locked while the block runs. Raises OSError."""
     file = tell_address(data_dir, address)
     try:
         yield
@@ -57,10 +53,10 @@ def address_told(data_dir: Path, address: ServerAddress) -> Iterator[None]:
 
 @contextmanager
 def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
-    """Publish the server's address to commands with this data directory, also after `become`.
+    """Publish the server's address to commands with this data directory, even after `become`.
 
-    A server that cannot write the file, for example on a full disk, serves nevertheless, and so
-    does a second server with the same directory.
+    A server that cannot write the file, for example on a full disk, serves nevertheless. So does a
+    second server with the same directory.
     """
     with suppress(PrivateFileError):  # an untrusted file is replaced
         if other := running_server(data_dir):
@@ -77,9 +73,9 @@ def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
 
 
 def tell_address(data_dir: Path, address: ServerAddress) -> IO[bytes]:
-    """Write the file; it is valid until the returned file is closed, or the process ends.
+    """Write the file, which is valid until the returned file is closed or the process ends.
 
-    Raises OSError. The file is locked before it gets its name, so nobody finds the file unlocked.
+    Raises OSError. The file is locked before it gets its name, so no reader finds it unlocked.
     """
     path = data_dir / ADDRESS_FILE
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -99,9 +95,9 @@ def tell_address(data_dir: Path, address: ServerAddress) -> IO[bytes]:
 
 
 def running_server(data_dir: Path) -> ServerAddress | None:
-    """Find the last server that runs in this directory; None if all files are stale.
+    """Find the last server that runs in this directory, if any.
 
-    Raises FileExposed, AnothersFile or PrivateFileDamaged where a file cannot be trusted.
+    Raises FileExposed, AnothersFile or PrivateFileDamaged if a file cannot be trusted.
     """
     found = (_running(path) for path in _files(data_dir))
     return next((one for one in found if one is not None), None)
@@ -127,7 +123,7 @@ def _set_aside(data_dir: Path) -> None:
 
 
 def _is_locked(path: Path) -> bool:
-    """Tell whether a server holds the file's lock; False for another user's, untrusted file."""
+    """Return whether a server holds the file's lock. False for another user's, untrusted file."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -38,7 +38,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 def python_environment() -> dict[str, str]:
     """Return the environment for `python_command`: module path, and unbuffered output.
 
-    The environment has no keys or other credentials, since no module reads them from there.
+    It has no keys or other credentials, since no module reads them from there.
     """
     root = str(Path(cli.__file__).parents[1])
     inherited = os.environ.get("PYTHONPATH")
@@ -53,7 +53,7 @@ def hub_tokens() -> dict[str, str]:
 
 
 class Child:
-    """A running process and its output; for one event loop."""
+    """A running process and its output, for one event loop."""
 
     def __init__(self, process: asyncio.subprocess.Process, reading: asyncio.Task[None]) -> None:
         self._process = process
@@ -61,14 +61,14 @@ class Child:
 
     @classmethod
     async def start(cls, command: Sequence[str], on_line: OnLine) -> Child:
-        """Start `command`; both its outputs go to `on_line`. The child dies with this process.
+        """Start `command`, whose outputs both go to `on_line`. The child dies with this process.
 
-        The child has a session of its own: a Ctrl-C at the terminal reaches only the parent, which
+        The child has its own session. So a Ctrl-C at the terminal reaches only the parent, which
         then ends its children in order.
         """
         tied = [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid()), *command]
-        # A pipe of our own: with asyncio's pipe, some versions of Python notice the exit only when
-        # the pipe is closed, and processes that the child started can keep it open for ever.
+        # A pipe of our own. With asyncio's pipe, some versions of Python notice the exit only when
+        # the pipe is closed. Processes that the child started can keep it open for ever.
         output, its_output = os.pipe()
         reading = asyncio.create_task(_read_lines(output, on_line))
         try:
@@ -116,7 +116,7 @@ class Child:
 
 
 async def _read_lines(pipe: int, on_line: OnLine) -> None:
-    """Read the pipe with this descriptor to its end, then close it."""
+    """Read the pipe with this descriptor to its end, and close it."""
     stream = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stream), FileIO(pipe, "rb")

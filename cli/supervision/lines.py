@@ -4,6 +4,6 @@ import sys
 
 
 def write_line(text: str) -> None:
-    """Write a line at once to standard error; raise OSError if it is closed."""
+    """Write a line at once to standard error. Raises OSError if it is closed."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -1,8 +1,10 @@
 """A script that runs a command and ends it when its parent dies, even by SIGKILL.
 
-It is a script and not a hook between fork and exec, because such hooks are unsafe with threads.
+It is a script because hooks between fork and exec are unsafe with threads.
+
 usage: python parent_death.py PARENT_PID COMMAND [ARGUMENT ...]
-On systems without prctl the command outlives its parent.
+
+On systems without prctl, the command outlives its parent.
 """
 
 import ctypes
@@ -14,7 +16,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when `parent` dies; exit if it is dead already."""
+    """Have the kernel kill this process when `parent` dies. Exits if it is dead already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
@@ -22,7 +24,7 @@ def die_with(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Have this process die with its parent, also after it execs the command."""
+    """Have this process die with its parent, even after it execs the command."""
     parent, *command = arguments
     die_with(int(parent))
     os.execvp(command[0], command)

@@ -1,8 +1,7 @@
 """The supervisor's repeated probe of the gateway: which processes answer.
 
-Knows: the gateway's /readyz, which is read with the standard library: the command line's HTTP
-client would be a third of all that the supervisor loads. Does not know: what happens to a silent
-process (`supervisor.py`).
+The gateway's /readyz is read with the standard library. The command line's HTTP client would be a
+third of all that the supervisor loads.
 """
 
 import asyncio
@@ -17,11 +16,10 @@ from cli.supervision.serving_state import GATEWAY, ChildName
 from cli.supervision.watch import Probed
 
 _TIMEOUT_S = 2.0
-# Two states are left out: "stalled", since the engine recovers or the gateway gives it up; and a
-# damaged state, with which there is nothing to announce. With a full disk, or a Redis that evicts,
-# an engine is ready.
+# Two states are missing. A "stalled" engine recovers or is given up by the gateway. With a damaged
+# state there is nothing to announce. With a full disk, or a Redis that evicts, an engine is ready.
 _READINESS = {"ready": True, "state_evicts": True, "disk_full": True, "not_ready": False}
-# "stalled" is left out, as above, and "refused": a refused engine lives but is never ready.
+# "stalled" is missing as above, and "refused", since a refused engine lives but is never ready.
 _ANSWERS = {"ready": True, "draining": True, "absent": False}
 
 
@@ -36,13 +34,13 @@ class _Readiness(msgspec.Struct, frozen=True):
 
 
 async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
-    """Fetch the gateway's /readyz; return for each process whether it answers.
+    """Fetch the gateway's /readyz, and return for each process whether it answers.
 
-    True: the process answers (for an engine its id instead, if known). False: it does not answer.
-    None: unknown. A gateway that refuses or breaks the connection is unknown: it may
-    not listen yet, or be stopping, or have too many connections (503). A gateway that sends nothing
-    within the timeout does not answer. Engines are unknown if the gateway does not answer, or while
-    it reports them as stalled.
+    True means that the process answers, and for an engine its id is returned instead, if known.
+    False means that it does not answer, and None that this is unknown. A gateway that refuses or
+    breaks the connection is unknown. It may not listen yet, or be stopping, or have too many
+    connections (503). A gateway that sends nothing within the timeout does not answer. Engines are
+    unknown if the gateway does not answer, or while it reports them as stalled.
     """
     try:
         async with asyncio.timeout(_TIMEOUT_S):
@@ -56,7 +54,7 @@ async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
 
 
 def _body(url: str) -> bytes:
-    """Fetch the body of `url`, whatever the status; raise OSError if no server listens."""
+    """Fetch the body of `url`, whatever the status. Raises OSError if no server listens."""
     place = urlsplit(url)
     with closing(HTTPConnection(place.netloc, timeout=_TIMEOUT_S)) as connection:
         connection.request("GET", place.path)

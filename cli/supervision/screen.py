@@ -1,6 +1,6 @@
 """The output of `ratoon serve`, to a terminal or a log: lines and a greeting.
 
-Without a terminal the supervisor loads no library for its output, and waits for no reader.
+Without a terminal, the supervisor loads no library for its output and waits for no reader.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class StderrScreen:
     """Lines on standard error, and the greeting on standard output.
 
-    `console` is the terminal, if any: it shows a spinner below the lines while the model loads.
+    `console` is the terminal, if any. It shows a spinner below the lines while the model loads.
     """
 
     def __init__(self, loading: str, greeting: str, console: Console | None = None) -> None:
@@ -39,8 +39,8 @@ class StderrScreen:
     def child_says(self, name: ChildName, line: str) -> None:
         """Print a child's line, dimmed, beside the child's name.
 
-        Without a terminal, a line of the access log in JSON, which is for programs, goes to
-        standard output as it is.
+        Without a terminal, a line of the access log in JSON goes to standard output as it is, for
+        programs.
         """
         if line.startswith("{") and line.endswith("}") and self._console is None:
             self._out.put(harmless(line))
@@ -53,7 +53,7 @@ class StderrScreen:
         self._out.put(self._greeting)
 
     def close(self) -> None:
-        """Release the terminal; wait a moment for lines that are not written yet."""
+        """Release the terminal, and wait a moment for lines that are not written yet."""
         self._stop_spinner()
         for lines in (self._err, self._out):
             lines.drain()
@@ -71,7 +71,7 @@ class StderrScreen:
 
 
 def _terminal() -> Console | None:
-    """Return standard error's terminal; None if it is not a terminal."""
+    """Return standard error's terminal, if it is one."""
     if not sys.stderr.isatty():
         return None
     from rich.console import Console  # slow to load

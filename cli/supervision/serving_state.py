@@ -1,8 +1,4 @@
-"""The values of the supervisor's decisions: events, actions, and the state of each child.
-
-Knows: names and fields. Does not know: what follows from an event (`supervisor`), or how an action
-is carried out (`watch`).
-"""
+"""The values of the supervisor's decisions: events, actions, and the state of each child."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from gateway.processes.backoff import Backoff
 
-ChildName: TypeAlias = str  # name of a child: "gateway", or an engine's name
+ChildName: TypeAlias = str  # "gateway", or an engine's name
 ServingPhase = Literal["serving", "draining", "stopping", "done"]
 RestartStep = Literal["waits", "ends", "starts"]
 GATEWAY: ChildName = "gateway"
@@ -28,7 +24,7 @@ class OfChild:
 
 @dataclass(frozen=True)
 class Exited(OfChild):
-    """The event that a child has exited; a negative status is the signal that killed it."""
+    """The event that a child has exited. A negative status is the signal that killed it."""
 
     status: int
 
@@ -37,7 +33,7 @@ class Exited(OfChild):
 class Ready(OfChild):
     """The event that a child answers: the gateway by HTTP, an engine by the gateway's report.
 
-    `engine_id` is new for each process of an engine; None if the gateway does not report it.
+    `engine_id` is new for each process of an engine, or None if the gateway does not report it.
     """
 
     engine_id: str | None = None
@@ -49,12 +45,15 @@ class Silent(OfChild):
 
 @dataclass(frozen=True)
 class StopRequested:
-    """The event of SIGTERM or SIGINT; a second signal ends the wait for streams, a third kills."""
+    """The event of SIGTERM or SIGINT.
+
+    A second signal ends the wait for streams, and a third kills.
+    """
 
 
 @dataclass(frozen=True)
 class RestartRequested:
-    """The event of SIGUSR1, a request to restart the engines, one after another."""
+    """The event of SIGUSR1, a request to restart the engines one after another."""
 
 
 @dataclass(frozen=True)
@@ -96,17 +95,17 @@ Action = StartChild | Terminate | Drain | Kill | Announce | Say
 
 @dataclass(frozen=True, slots=True)
 class ChildPatience:
-    """The time limits of one child, in seconds."""
+    """The time limits of a child, in seconds."""
 
-    stop_s: float  # seconds until the child must have stopped: the child's own grace and a margin
-    silent_s: float  # seconds until a silent child must answer again
+    stop_s: float  # until the child must have stopped: its own grace and a margin
+    silent_s: float  # until a silent child must answer again
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The supervisor's limits, in seconds and counts."""
 
-    backoff: Backoff = Backoff()  # delays between restarts of a child that dies
+    backoff: Backoff = Backoff()  # between restarts of a child that dies
     max_unready_runs: int = 3  # maximum number of deaths of a child that was never ready
     hopeless_status: int = 2  # exit status of a child that cannot start
     refused_status: int = 3  # exit status of an engine that can never serve this model
@@ -130,17 +129,17 @@ class ChildState:
     silent: bool = False  # whether the child was ready, lives, and does not answer
     started_at: float = 0.0
     has_been_ready: bool = False  # whether the child was ready in any run
-    short_runs: int = 0  # number of short runs in a row
-    unready_runs: int = 0  # number of runs in a row in which the child was never ready
-    engine_id: str | None = None  # the engine's id in the present run
+    short_runs: int = 0  # number of consecutive short runs
+    unready_runs: int = 0  # number of consecutive runs in which the child was never ready
+    engine_id: str | None = None  # in the present run
     gone_id: str | None = None  # the engine's id in the run before
-    # time at which a living child is killed, or an ended child is started; None: neither
+    # time at which a living child is killed, or an ended child is started
     due: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ServingState:
-    """The state that the supervisor's decisions depend on."""
+    """The state on which the supervisor's decisions depend."""
 
     phase: ServingPhase = "serving"
     gateway: ChildState = ChildState()
@@ -151,7 +150,7 @@ class ServingState:
     refused: bool = False
     # names of the engines still to be restarted, in this order
     restarting: tuple[ChildName, ...] = ()
-    restart_step: RestartStep = "waits"  # step of the first of the engines in `restarting`
+    restart_step: RestartStep = "waits"  # of the first engine in `restarting`
 
     @property
     def children(self) -> dict[ChildName, ChildState]:
@@ -169,7 +168,7 @@ class ServingState:
         return replace(self, engines={**self.engines, name: child})
 
     def is_restarting(self, name: ChildName, step: RestartStep) -> bool:
-        """Tell whether this engine is being restarted, and is at this step."""
+        """Return whether this engine is being restarted, and is at this step."""
         return self.restarting[:1] == (name,) and self.restart_step == step
 
     @property

@@ -1,12 +1,8 @@
 """`python -m cli.supervision.supervise DESCRIPTOR`: the process that `ratoon serve` becomes.
 
-`ratoon serve` executes this program in its place, so that memory, environment and arguments have
-none of the keys that `ratoon serve` has read or made: the operator's, the demo tenants', the
-link's. The program reads its orders (`Supervised`) from a file without a name, open under
-DESCRIPTOR.
-
-Knows: the commands to run, the URL of their readiness, and what to show. Does not know: flags,
-models, keys.
+`ratoon serve` executes this program in its place. So memory, environment and arguments have none of
+the keys that `ratoon serve` has read or made. The program reads its orders (`Supervised`) from a
+file without a name, open under DESCRIPTOR.
 """
 
 import asyncio
@@ -34,16 +30,16 @@ from engine.core_dumps import prevent_core_dumps
 
 
 class Supervised(msgspec.Struct, frozen=True, kw_only=True):
-    """The commands to run, and the way to watch them; without secrets."""
+    """The commands to run, and the way to watch them. Without secrets."""
 
-    commands: Mapping[ChildName, Sequence[str]]  # command lines of the gateway and the engines
+    commands: Mapping[ChildName, Sequence[str]]  # of the gateway and the engines
     readiness_url: str
     policy: Policy
     loading: str  # the text shown while loading
     greeting: str
     data_dir: str
     address: ServerAddress
-    directory: str  # the sockets' directory; locked by this process, and removed at the end
+    directory: str  # the sockets' directory, locked by this process and removed at the end
 
 
 def become_supervisor(supervised: Supervised) -> NoReturn:
@@ -57,7 +53,7 @@ def become_supervisor(supervised: Supervised) -> NoReturn:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Supervise until a signal ends it; return the exit status."""
+    """Supervise until a signal ends it, and return the exit status."""
     prevent_core_dumps()
     supervised = _told(int(arguments[0]))
     with _removed_at_end(supervised.directory):

@@ -1,17 +1,16 @@
-"""The decisions after a child's exit, a signal or a time; `watch` carries them out.
+"""The decisions after a child's exit, a signal or a time, which `watch` carries out.
 
 Gateway and engines follow the same rules. A child that dies is started again, with a longer delay
-after each short run. A child that stops answering is ended, and so started again. A child that was
-never ready is given up after a few runs, and the server with it, unless another engine serves. At a
-stop the gateway ends first (it drains its streams), then the engines.
+after each short run. A child that stops answering is ended, and so started again. If a child was
+never ready in a few runs, it is given up, and the server with it. The server goes on if another
+engine serves. At a stop the gateway ends first, after draining its streams, and then the engines.
 
     SERVING --stop, give up--> DRAINING --gateway gone--> STOPPING --engines gone--> DONE
 
-The engines are restarted one after the other: each finishes its requests, and is started again
-once it has ended; the next engine follows when all are ready.
+The engines are restarted one after another. Each finishes its requests and is started again once it
+has ended. The next engine follows when all are ready.
 
-Knows: which child lives, how often it died and when an action is due. Does not know: processes,
-signals, sockets, or a clock: every event comes with its time in seconds.
+This module knows no processes, signals or clock. Every event comes with its time in seconds.
 """
 
 from dataclasses import replace
@@ -59,7 +58,7 @@ def decide(state: ServingState, event: Event, at: float, policy: Policy) -> Deci
 
 
 def the(name: ChildName) -> str:
-    """Name a child in a sentence; an engine that is one of several has its name alone."""
+    """Name a child in a sentence. An engine that is one of several has no article."""
     return name if name.startswith(f"{ENGINE}-") else f"the {name}"
 
 
@@ -89,7 +88,6 @@ def _exited(
 
 
 def _counted(child: ChildState, at: float, policy: Policy) -> ChildState:
-    """Update a child's counts after its run has ended."""
     ran_s = at - child.started_at
     return replace(
         child,
@@ -109,7 +107,7 @@ def _not_silent(child: ChildState) -> ChildState:
 
 
 def _hopeless(state: ServingState, name: ChildName, status: int, policy: Policy) -> str | None:
-    """Return why the child is not started again; None if it is started again.
+    """Return why the child is not started again, or None if it is.
 
     A child that was ready in an earlier run is always started again, as its fault may pass. So is
     an engine if any engine has been ready.
@@ -185,9 +183,7 @@ def _restart_requested(state: ServingState) -> Decision:
 
 
 def _go_on_restarting(state: ServingState) -> Decision:
-    """Drain the next engine if all engines are ready: the other engines serve its requests
-    meanwhile.
-    """
+    """Drain the next engine if all engines are ready to serve its requests meanwhile."""
     name = state.restarting[0]
     away = [other for other, one in state.engines.items() if not one.ready or one.silent]
     if away:
@@ -242,7 +238,7 @@ def _tick(state: ServingState, at: float) -> Decision:
 
 
 def _stop(state: ServingState, at: float, policy: Policy) -> Decision:
-    """Begin a stop: from now on no child is started, or waited for to answer."""
+    """Begin a stop. From now on no child is started or waited for to answer."""
     due = at + policy.gateway.stop_s if state.gateway.alive else None
     gateway = replace(state.gateway, due=due)
     engines = {name: replace(engine, due=None) for name, engine in state.engines.items()}
@@ -253,7 +249,7 @@ def _stop(state: ServingState, at: float, policy: Policy) -> Decision:
 
 
 def _go_on_stopping(state: ServingState, at: float, policy: Policy) -> Decision:
-    """Continue a stop: end the gateway first, then the engines."""
+    """Continue a stop: end the gateway first, and then the engines."""
     if state.gateway.alive:
         return state, []
     if not any(engine.alive for engine in state.engines.values()):

@@ -1,4 +1,4 @@
-"""The runner of gateway and engines: passes events to `supervisor.decide`, runs its actions."""
+"""The runner of gateway and engines: it passes events to `supervisor.decide`, and runs actions."""
 
 import asyncio
 import signal
@@ -61,7 +61,7 @@ Probed = Mapping[ChildName, bool | str | None]
 class WatchedChild:
     """The commands to run, and the way to watch their processes."""
 
-    commands: Mapping[ChildName, Sequence[str]]  # command lines of the gateway and the engines
+    commands: Mapping[ChildName, Sequence[str]]  # of the gateway and the engines
     probe: Callable[[], Awaitable[Probed]]  # returns which children answer; must not raise an error
     policy: Policy = field(default_factory=Policy)
     poll_s: float = 0.2  # seconds between two probes
@@ -80,10 +80,10 @@ class Watch:
         self._probing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Serve until asked to stop; raise ServingFailed if serving ends for another reason.
+        """Serve until asked to stop. Raises ServingFailed if serving ends for another reason.
 
-        Raises ModelRefused with an empty message if the model is the reason: the engine has printed
-        why.
+        Raises ModelRefused with an empty message if the model is the reason, which the engine has
+        printed.
         """
         with self._signals_as_events():
             try:
@@ -156,7 +156,8 @@ class Watch:
         self._events.put_nowait(Exited(name, await child.wait()))
 
     async def _report_answers(self) -> None:
-        """Probe the children for ever; queue an event when a child begins or ceases to answer."""
+        """Probe the children for ever, and queue an event when a child begins or ceases to
+        answer."""
         watched, known = self._watched, dict[ChildName, bool | str]()
         while True:
             probed = await watched.probe()

@@ -1,7 +1,4 @@
-"""Tables of an engine's rates between two readings of its counters.
-
-Pure. Does not know: where readings come from, or when the next reading is taken.
-"""
+"""Tables of an engine's rates between two readings of its counters. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,13 +10,13 @@ Stats = Mapping[str, Any]
 TIER_COLUMNS = ("tier", "used", "total", "full")
 _TENANT_COUNTS = ("requests", "prompt_tokens", "hit_tokens", "generated_tokens")
 _DRAFT_COUNTS = ("drafts", "drafted_tokens", "accepted_tokens")
-_MAX_TENANTS = 20  # maximum rows of tenants, since more would exceed a screen
+_MAX_TENANTS = 20  # maximum number of rows of tenants, since more would exceed a screen
 
 
 def tables(now: Stats, before: Stats | None) -> list[TableText]:
-    """Make tables of the changes between two answers of GET /admin/cache/stats.
+    """Write tables of the changes between two answers of GET /admin/cache/stats.
 
-    If `before` is None, or of another engine, the changes are those since the engine's start.
+    If `before` is None or of another engine, the changes are counted from the engine's start.
     """
     if before is not None and before["engine_id"] != now["engine_id"]:
         before = None
@@ -59,7 +56,7 @@ def _engine_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple
 
 
 def _alarms(sentinel: Stats) -> list[TableText]:
-    """Make a red table if cached answers differed from answers computed without the cache."""
+    """Write a red table if cached answers differed from answers computed without the cache."""
     wrong, damaged = sentinel["differed"], sentinel["damaged_blocks"]
     if not (wrong or damaged):
         return []
@@ -69,7 +66,7 @@ def _alarms(sentinel: Stats) -> list[TableText]:
 
 
 def _draft_tables(now: Stats, before: Stats | None) -> list[TableText]:
-    """Make a table of the drafts by source if any were verified."""
+    """Write a table of the drafts by source if any were verified."""
     rows = []
     for source, drafts in sorted(now["drafts"].items()):
         earlier = before and before["drafts"].get(source)
@@ -82,7 +79,7 @@ def _draft_tables(now: Stats, before: Stats | None) -> list[TableText]:
 
 
 def _state_tables(now: Stats, before: Stats | None) -> list[TableText]:
-    """Make a table of the cached states if the model has recurrent layers."""
+    """Write a table of the state checkpoints if the model has recurrent layers."""
     if not now["total"]:
         return []
     lower = (f"{tier} {one['used']} of {one['total']}" for tier, one in now["lower"].items())
@@ -105,7 +102,7 @@ def ranks_of(engine: Stats) -> str:
 
 
 def _replica_tables(now: Stats, before: Stats | None) -> list[TableText]:
-    """Make a table of the engines if there are several."""
+    """Write a table of the engines if there are several."""
     if not now["replicas"]:
         return []
     earlier = {one["name"]: one["counted"] for one in before["replicas"]} if before else {}
@@ -125,7 +122,7 @@ def _replica_tables(now: Stats, before: Stats | None) -> list[TableText]:
 
 
 def _replica_row(replica: Stats, before: Stats | None) -> tuple[object, ...]:
-    """Make an engine's row: its work since the reading before, or since its start."""
+    """Write an engine's row: its work since the last reading, or since its start."""
     now = replica["counted"]
     if now is None:
         return (replica["name"], replica["role"], "-", replica["state"], *"-----")
@@ -147,7 +144,7 @@ def _replica_row(replica: Stats, before: Stats | None) -> tuple[object, ...]:
 
 
 def _tier_rows(now: Stats, before: Stats | None) -> list[tuple[object, ...]]:
-    """Make a row for each tier: its use, and its share of the prompt tokens."""
+    """Write a row for each tier: its use, and its share of the prompt tokens."""
     window, earlier = now["windows"].get("all", {}), before and before["windows"].get("all", {})
     queried = _grown("queried_tokens", window, earlier)
     hits, hits_before = now["tiers"]["hit_tokens"], before and before["tiers"]["hit_tokens"]
@@ -157,7 +154,7 @@ def _tier_rows(now: Stats, before: Stats | None) -> list[tuple[object, ...]]:
 
 
 def _tenant_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple[object, ...]]:
-    """Make rows of the busiest tenants, busiest first; deleted tenants share a row."""
+    """Write rows of the busiest tenants, busiest first. Deleted tenants share a row."""
     earlier = {one["id"]: one for one in before["tenants"]} if before else {}
     grown = [_grown_tenant(tenant, earlier.get(tenant["id"])) for tenant in now["tenants"]]
     rows = sorted(
@@ -194,7 +191,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def tier_rows(stats: Stats) -> list[tuple[object, ...]]:
-    """Make a row for each tier in the answer of GET /admin/cache/stats, in blocks."""
+    """Write a row for each tier in the answer of GET /admin/cache/stats, in blocks."""
     pool = stats["pool"]["blocks"]
     lower = stats["tiers"]["lower"].items()
     return [

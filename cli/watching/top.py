@@ -57,7 +57,7 @@ def top(
 
 
 async def readings(client: AdminClient, interval_s: float) -> AsyncIterator[dict[str, Any]]:
-    """Yield the engine's counters every `interval_s` s; raise the errors of `AdminClient.call`."""
+    """Yield the engine's counters every `interval_s` s. Raises the errors of `AdminClient.call`."""
     while True:
         yield await client.call("GET", STATS)
         await asyncio.sleep(interval_s)

@@ -174,7 +174,7 @@ Reply = Opened | WriteRefused | DiskEnded | ScannedSlots | Forgot | FileStats
 
 
 class WireBroken(StorageError):
-    """The other side of the socket is gone or has sent an invalid message."""
+    """A socket whose other side is gone or has sent an invalid message."""
 
 
 class Channel:

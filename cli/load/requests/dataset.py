@@ -7,8 +7,8 @@
     trace      a line {"timestamp": ms, "input_length": ..., "output_length": ..., "hash_ids":
                [...]}: both lengths; prompts with equal ids begin with equal blocks
 
-Conversations and questions are drawn at random, all of them once before any is drawn again;
-requests of a trace are taken in their order.
+Conversations and questions are drawn at random, all of them before any is drawn again. Requests of
+a trace are taken in their order.
 """
 
 import random
@@ -30,8 +30,9 @@ CountTokens = Callable[[Sequence[str]], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class RequestSize:
-    """The numbers of tokens of a prompt and its answer; `blocks`: a trace's ids, each of which
-    stands for `block_size` tokens.
+    """The numbers of tokens of a prompt and its answer.
+
+    `blocks` are a trace's ids, each of which stands for `block_size` tokens.
     """
 
     prompt: int
@@ -47,13 +48,13 @@ class DatasetTurn(msgspec.Struct):
 
 
 class Conversation(msgspec.Struct):
-    """An entry of ShareGPT's list; other fields are ignored."""
+    """An entry of ShareGPT's list. Other fields are ignored."""
 
     conversations: list[DatasetTurn]
 
 
 class Questions(msgspec.Struct):
-    """A line of MT-bench's questions; other fields are ignored."""
+    """A line of MT-bench's questions. Other fields are ignored."""
 
     turns: list[str]
 
@@ -74,7 +75,7 @@ class Texts:
 def read_sizes(
     path: Path, count: int, seed: int, *, block_size: int, output: int, count_tokens: CountTokens
 ) -> list[RequestSize]:
-    """Read `count` sizes from a file; `output` replaces missing answer lengths.
+    """Read `count` sizes from a file. `output` replaces missing answer lengths.
 
     Raises BadSetting, and the errors of `count_tokens`.
     """
@@ -91,7 +92,7 @@ def read_sizes(
 
 
 def _read(path: Path) -> Texts | None:
-    """Read the file's texts; None if the file is a trace."""
+    """Read the file's texts. Returns None if the file is a trace."""
     try:
         content = path.read_bytes()
     except OSError as error:

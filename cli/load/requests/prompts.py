@@ -19,7 +19,7 @@ WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a prompt: equal seeds and lengths give equal pieces."""
+    """A piece of a prompt. Equal seeds and lengths give equal pieces."""
 
     seed: str
     tokens: int
@@ -33,10 +33,10 @@ def flag_sizes(load: LoadFlags) -> list[RequestSize]:
 def draw_bodies(
     load: LoadFlags, model: str, seed: int | str, sizes: Sequence[RequestSize] | None = None
 ) -> list[Body]:
-    """Draw one body per request; equal arguments give equal bodies.
+    """Draw a body for each request. Equal arguments give equal bodies.
 
-    If `sizes` is None, the flags give the sizes, and all prompts begin with the same
-    --shared-tokens. Raises BadSetting.
+    Without `sizes`, the flags give the sizes, and all prompts begin with the same --shared-tokens.
+    Raises BadSetting.
     """
     if sizes is None and load.shared_tokens > load.prompt_tokens:
         raise BadSetting(

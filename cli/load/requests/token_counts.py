@@ -12,7 +12,7 @@ from gateway.prompts.tokens.tokenizer import ModelFileBroken, Tokenizer
 
 
 def token_counter(server: LoadTarget, directory: Path | None) -> CountTokens:
-    """Return a counter that asks a tokenizer.json or the server's /tokenize; raise BadSetting."""
+    """Return a counter that asks a tokenizer.json or the server's /tokenize. Raises BadSetting."""
     if directory is None:
         return lambda texts: asyncio.run(_counted_by(server, texts))
     try:

@@ -1,6 +1,6 @@
-"""A request trace: one JSON object a line, with a request's time, sizes and block ids, no text.
+"""A request trace: a JSON object a line, with a request's time, sizes and block ids, no text.
 
-{"timestamp": 3000, "input_length": 2012, "output_length": 354, "hash_ids": [0, 427, 428, 429]}
+    {"timestamp": 3000, "input_length": 2012, "output_length": 354, "hash_ids": [0, 427, 428, 429]}
 
     timestamp       ms since the trace began; lines are in this order
     input_length    tokens of the prompt
@@ -10,7 +10,7 @@
     tenant          optional; equal ids of different tenants mean different tokens
 
 A trace that names no tenants can be divided among tenants by session. All requests of a trace may
-begin with some common blocks; a session is the requests with the same id after these blocks. Each
+begin with some common blocks. A session is the requests with the same id after these blocks. Each
 session gets one tenant, drawn with a fixed seed.
 """
 
@@ -35,7 +35,7 @@ Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class BadTrace(CliError):
-    """The error of a trace that cannot be read; the message names the line."""
+    """A trace that cannot be read. The message names the line."""
 
     exit_code = 2
 
@@ -80,7 +80,7 @@ class BlockTrace:
 
 
 def read_trace(path: Path, block_size: int) -> BlockTrace:
-    """Read a trace with one id for each block of `block_size` tokens; raise BadTrace."""
+    """Read a trace with one id for each block of `block_size` tokens. Raises BadTrace."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:

@@ -15,7 +15,7 @@ POISSON, CONSTANT = "poisson", "constant"
 
 
 class RecordedArrival(msgspec.Struct):
-    """A line of a trace; other fields are ignored."""
+    """A line of a trace. Other fields are ignored."""
 
     timestamp: Annotated[float, msgspec.Meta(ge=0)]  # milliseconds since the trace began
 
@@ -24,8 +24,8 @@ def arrival_times(kind: str, rate: float | None, count: int, seed: int) -> list[
     """Return the seconds from the first of `count` arrivals to each arrival.
 
     `kind` is "poisson", "constant" or a file whose lines are JSON objects with a `timestamp` in ms.
-    `rate` is arrivals a second; infinite: all at once. A file's times are stretched to this mean
-    rate, or kept if it is None. Raises BadSetting.
+    `rate` is arrivals a second. An infinite rate means all at once. A file's times are stretched to
+    this mean rate, or kept without a rate. Raises BadSetting.
     """
     if kind in (POISSON, CONSTANT):
         if rate is None:

@@ -5,7 +5,7 @@
     static:32        a batch is sent when the batch before has ended and 32 requests wait, or no
                      more will arrive
 
-This module decides how many waiting requests are sent now, and when to ask again; it does no I/O.
+This module decides how many waiting requests are sent now, and when to ask again. It does no I/O.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ ALL = "static:32,dynamic:32:50ms,continuous"
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The queue in front of the server. Times in seconds of one clock."""
+    """The queue in front of the server. Times are seconds of one clock."""
 
     count: int
     oldest_at: float  # time at which the oldest waiting request arrived
@@ -36,7 +36,7 @@ class Batching(Protocol):
         ...
 
     def deadline(self, queue: Waiting) -> float | None:
-        """Return when a batch is due if no request arrives or ends before; None: never."""
+        """Return when a batch is due if no request arrives or ends before, if ever."""
         ...
 
 
@@ -45,11 +45,9 @@ class ContinuousBatching:
     """A way of batching that holds no request back."""
 
     def due(self, queue: Waiting, now: float) -> int:  # noqa: ARG002 (of the protocol)
-        """Return the number of all waiting requests."""
         return queue.count
 
     def deadline(self, queue: Waiting) -> float | None:  # noqa: ARG002 (of the protocol)
-        """Return None: no request waits."""
         return None
 
 
@@ -73,22 +71,22 @@ class DynamicBatching:
 
 @dataclass(frozen=True, slots=True)
 class StaticBatching:
-    """Static batching: batches of `size`, one after another; the last may be smaller."""
+    """Static batching: batches of `size`, one after another. The last may be smaller."""
 
     size: int
 
     def due(self, queue: Waiting, now: float) -> int:  # noqa: ARG002 (of the protocol)
-        """Return the size of the batch to send; 0 while a batch runs or is not yet formed."""
+        """Return the size of the batch to send, or 0 while a batch runs or is not yet formed."""
         is_formed = queue.count >= self.size or not queue.more_will_come
         return min(queue.count, self.size) if is_formed and not queue.running else 0
 
     def deadline(self, queue: Waiting) -> float | None:  # noqa: ARG002 (of the protocol)
-        """Return None: only an arrival or an end makes a batch due."""
+        """Return None, because only an arrival or an end makes a batch due."""
         return None
 
 
 def parse_batchings(text: str) -> dict[str, Batching]:
-    """Read the ways of batching in `text`, by name; 'all' means `ALL`. Raises BadSetting."""
+    """Read the ways of batching in `text`, by name. 'all' means `ALL`. Raises BadSetting."""
     names = [name.strip() for name in (ALL if text == "all" else text).split(",")]
     return {name: _parse(name) for name in names}
 

@@ -1,8 +1,8 @@
 """Open-loop load: requests arrive at their times, whether or not others still run.
 
-A late client sends every request, only later: a request's times begin at its arrival, and
-`waited_s` says how long after that it was sent. If a way of batching holds requests back,
-`waited_s` includes the wait for the batch.
+A late client sends every request, only later. A request's times begin at its arrival, and
+`waited_s` is the time until it was sent. If a way of batching holds requests back, `waited_s`
+includes the wait for the batch.
 """
 
 import asyncio
@@ -63,8 +63,9 @@ class OpenLoop:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, arrivals: Sequence[Arrival]) -> list[RequestOutcome]:
-        """Send all requests; return the outcomes in the order in which the requests ended; if the
-        run was given up, some are missing.
+        """Send all requests, and return the outcomes in the order in which they ended.
+
+        Some are missing if the run was given up.
         """
         began, coming = self.clock(), deque(arrivals)
         async with asyncio.TaskGroup() as group:
@@ -106,9 +107,7 @@ class OpenLoop:
         )
 
     def _next_time(self, began: float, coming: Sequence[Arrival]) -> float | None:
-        """Return when the next arrival, batch or time limit is due; None: nothing is due before a
-        request ends.
-        """
+        """Return when the next arrival, batch or time limit is due, if any."""
         times = [self.batching.deadline(self._queue(more_will_come=bool(coming)))]
         times += [began + coming[0].at] if coming else []
         times += [began + self.give_up.after_s] if self.give_up is not None else []
@@ -126,7 +125,7 @@ class OpenLoop:
 
 
 def drive_open(load: OpenLoad, processes: LoadProcesses) -> list[RequestOutcome]:
-    """Run a load in these processes; batched loads run in one process.
+    """Run a load in these processes. Batched loads run in one process.
 
     Each of several processes gives up when it alone has missed more than `most_missed`.
     """

@@ -85,7 +85,7 @@ def revoke(admin: AdminFlags, tenant: TenantArgument, key_id: KeyArgument) -> No
 
 
 def parse_duration(flag: str, text: str) -> float:
-    """Read a duration such as 30d, 12h, 45m or 90s, in seconds; raise BadSetting for others."""
+    """Read a duration such as 30d, 12h, 45m or 90s, in seconds. Raises BadSetting for others."""
     found = re.fullmatch(r"(\d{1,9})([smhd])", text)
     if found is None or int(found[1]) == 0:
         raise BadSetting(flag, f"'{text}' is not a duration such as 30d, 12h, 45m or 90s")
@@ -101,7 +101,7 @@ def _show_issued(admin: AdminFlags, issued: dict[str, Any]) -> None:
 
 
 def key_row(key: dict[str, Any], now: float) -> tuple[str, ...]:
-    """Make a key's row under `KEY_COLUMNS`; `now` in seconds since the epoch."""
+    """Write a key's row under `KEY_COLUMNS`. `now` is in seconds since the epoch."""
     return (
         key["id"],
         key.get("hint", ""),

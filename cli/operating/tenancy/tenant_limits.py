@@ -22,7 +22,7 @@ _share = partial(typer.Option, min=0, max=1, show_default=False)
 
 @dataclass(frozen=True, slots=True)
 class LimitFlags:
-    """The limits to set; 0 removes a limit, an omitted limit stays."""
+    """The limits to set. 0 removes a limit, and an omitted limit stays."""
 
     requests_per_minute: int | None = _limit_field(None, help="Requests a minute.")
     tokens_per_minute: int | None = _limit_field(
@@ -163,7 +163,7 @@ def quota_of(record: dict[str, Any]) -> str:
 def _changed(
     admin: AdminFlags, tenant: str, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Change a tenant by `change`, applied to its record; return the new record."""
+    """Change a tenant by `change`, applied to its record, and return the new record."""
 
     async def use(client: AdminClient) -> dict[str, Any]:
         path = TENANTS.path_of(await TENANTS.find(client, tenant))

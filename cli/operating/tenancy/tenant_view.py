@@ -1,4 +1,4 @@
-"""`ratoon tenants show`: one tenant's record, keys, cache and usage in one view."""
+"""`ratoon tenants show`: a tenant's record, keys, cache and usage in one view."""
 
 import time
 from typing import Any
