@@ -1,1 +1,1 @@
-"""Weights that stay in host memory: choice of layers, their memory, copies to the device."""
+"""The weights that stay in host memory: choice of layers, their memory, copies to the device."""

@@ -5,8 +5,6 @@
 
 Each such layer is built twice (`LayerHomes`): in host memory, which loading fills, and on its
 buffer, which steps read. Each time the layer's tensors lie in one run of bytes (`memory`).
-
-Knows: bytes. Does not know: which tensors a layer has, or when it is copied (`prefetch`).
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ from storage.pools.host_pool import HostPool
 
 
 class HostLayers:
-    """The memory of the layers of a placement; implements `LayerHomes`.
+    """The memory of the layers of a placement.
 
-    `runs` has each layer's bytes in host memory, by the layer's index; `buffers` are on the device.
-
-    Concurrency: one owner thread fills the memory; it is only read once steps are computed.
+    Implements `LayerHomes`. `runs` has each layer's bytes in host memory, by the layer's index.
+    `buffers` are on the device. One owner thread fills the memory, which is only read once steps
+    are computed.
     """
 
     def __init__(
@@ -41,19 +39,20 @@ class HostLayers:
         runs = self._pool.tensor.view(-1).split(sizes)  # type: ignore[no-untyped-call]
         self.runs: dict[int, Tensor] = dict(zip(placement.layers, runs, strict=True))
         self.buffers = [
-            # Zeros: warm-up computes with the buffers before any layer is copied to them.
+            # Zeros, because the warm-up computes with the buffers before any layer is copied to
+            # them.
             torch.zeros(placement.buffer_bytes, dtype=torch.uint8, device=device)
             for _ in range(NUM_BUFFERS)
         ]
 
     @property
     def num_bytes(self) -> int:
-        """Bytes allocated on the device."""
+        """The bytes allocated on the device."""
         return NUM_BUFFERS * self.placement.buffer_bytes
 
     @property
     def seconds(self) -> float:
-        """Seconds that allocating and pinning the host memory took."""
+        """The seconds that allocating and pinning the host memory took."""
         return self._pool.seconds
 
     def host(self, index: int) -> RunMemory | None:
@@ -80,7 +79,7 @@ class HostLayers:
 
 
 def _pinned(num_bytes: int, device: torch.device) -> HostPool:
-    """Allocate memory with all pages present; pin it if there is a GPU."""
+    """Allocate memory with all pages present, and pin it if there is a GPU."""
     try:
         return HostPool(num_bytes // ALIGNMENT, ALIGNMENT, device)
     except PoolDoesNotFit as error:

@@ -1,10 +1,8 @@
-"""A layer's tensors as one run of bytes, so that one copy moves them all.
+"""The tensors of a layer as one run of bytes, so one copy moves them all.
 
 A layer's tensors are taken from the run one after the other. A layer that is built on two runs has
-each tensor at the same place in both. So a copy of the run's bytes is a copy of the layer, in any
-weight format.
-
-Knows: sizes and alignment. Does not know: layers, or which memory the run lies in.
+each tensor at the same place in both. A copy of the run's bytes is therefore a copy of the layer,
+in any weight format.
 """
 
 from __future__ import annotations
@@ -14,12 +12,12 @@ from math import prod
 import torch
 from torch import Tensor
 
-# The alignment of torch's GPU allocator: kernels may be compiled and chosen by alignment.
+# The alignment of torch's GPU allocator, which kernels may rely on.
 ALIGNMENT = 512
 
 
 class RunMemory:
-    """Tensors in the bytes `run` (bytes,) uint8; implements `Memory`."""
+    """The tensors in the bytes `run` (bytes,) uint8. Implements `Memory`."""
 
     def __init__(self, run: Tensor) -> None:
         self._run = run
@@ -33,7 +31,7 @@ class RunMemory:
 
 
 class CountingMemory:
-    """Tensors without values, whose bytes are counted; implements `Memory`."""
+    """Tensors without values, whose bytes are counted. Implements `Memory`."""
 
     def __init__(self) -> None:
         self.num_bytes = 0  # bytes of a run with all its tensors

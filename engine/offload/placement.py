@@ -1,13 +1,11 @@
-"""The choice of layers with weights in host memory, and a step's time with them. Pure arithmetic.
+"""The choice of layers with weights in host memory, and a step's time with them.
 
     layers    0  1  2  3  4  5  6  7  8  9 10 11      three of twelve: 3, 7 and 11
     bus       |--- 3 ---|--- 7 ---|      |-- 11 --|   two buffers on the device, filled by turns
     compute   0  1  2   | 3  4  5  6 | 7  8 ...       the next copy begins when its buffer is free
 
-The chosen layers are evenly spaced, so that each copy runs while the layers before it are computed.
-The last layer is always chosen, so that the bus is idle as little as possible.
-
-Knows: bytes and seconds. Does not know: tensors or streams (`prefetch`). Imports no torch.
+The chosen layers are evenly spaced, so each copy runs while the layers before it are computed. The
+last layer is always chosen, which keeps the bus busy. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _SHORT = 0.9994  # this part of a size, rounded to four digits, is below the siz
 class Placement:
     """The layers whose weights stay in host memory, in order, and their bytes.
 
-    `buffer_bytes` is the size of one buffer: the bytes of the largest of these layers.
+    `buffer_bytes` is the size of one buffer, the bytes of the largest of these layers.
     """
 
     layers: tuple[int, ...]
@@ -35,12 +33,12 @@ class Placement:
 
     @property
     def freed_bytes(self) -> int:
-        """Bytes freed on the device minus the buffers' bytes; may be negative."""
+        """The bytes freed on the device minus the buffers' bytes, which may be negative."""
         return self.host_bytes - NUM_BUFFERS * self.buffer_bytes
 
 
 def evenly_spaced(num_layers: int, count: int) -> tuple[int, ...]:
-    """Choose `count` of the layers, evenly spaced; the last layer is always chosen."""
+    """Choose `count` of the layers, evenly spaced. The last layer is always chosen."""
     return tuple((place + 1) * num_layers // count - 1 for place in range(count))
 
 
@@ -77,7 +75,6 @@ def least_placement(layer_bytes: Sequence[int], room: float) -> Placement | None
 
 
 def _placements(layer_bytes: Sequence[int]) -> Iterator[Placement]:
-    """Yield placements with one layer on the host, with two, and so on."""
     for count in range(1, len(layer_bytes) + 1):
         layers = evenly_spaced(len(layer_bytes), count)
         sizes = [layer_bytes[index] for index in layers]
@@ -85,7 +82,7 @@ def _placements(layer_bytes: Sequence[int]) -> Iterator[Placement]:
 
 
 def as_gib(num_bytes: int) -> str:
-    """Format a placement's bytes as four digits of GiB: a `cpu_offload_gb` that selects it."""
+    """Format a placement's bytes as four digits of GiB, a `cpu_offload_gb` that selects it."""
     return f"{num_bytes / GIB * _SHORT:.4g}"
 
 
@@ -93,8 +90,8 @@ def step_seconds(layer_seconds: Sequence[float], copy_seconds: Mapping[int, floa
     """Return the seconds that a step's layers take, with waits for copies.
 
     `layer_seconds` are the computation of each layer, `copy_seconds` the copies by layer. The first
-    copies begin with the step. Each later copy begins once the bus is free and the layer that lies
-    in its buffer has been computed.
+    copies begin with the step. Each later copy begins once the bus is free and the layer in its
+    buffer has been computed.
     """
     order = sorted(copy_seconds)
     arrived = dict[int, float]()

@@ -5,17 +5,13 @@
                                   ^ layer 3's buffer is free: layer 11 may be copied
 
 The first layers are copied when a step begins. Each later layer is copied as soon as the layer
-before it in the same buffer has been computed. A step waits for every copy that it began, so no
-copy crosses from one step to the next: a CUDA graph captures copies and kernels together, and
-replays and eager steps follow each other in any order. Copies for the next step would save only the
-time of the head and the sampling, which is short beside the copies.
+before it in the same buffer has been computed. A step waits for every copy that it began, so a CUDA
+graph captures copies and kernels together.
 
 Kernels that are launched early (`kernels.launch.dependent_launch`) read weights before they wait
-for the kernel before them. This is safe: the first kernel of a layer begins after the copy, and the
-layer's other kernels are launched after the first has begun, so the weights are there. Each kernel
-ends after the kernel before it, so after the end of a layer's last kernel nothing reads the buffer.
-
-Knows: the order of copies and kernels. Does not know: what a layer computes.
+for the kernel before them. This is safe, because the first kernel of a layer begins after the copy.
+The layer's other kernels are launched after the first has begun. After the end of a layer's last
+kernel, nothing reads the buffer.
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ from engine.offload.placement import NUM_BUFFERS
 
 
 class Copies(Protocol):
-    """Copies of bytes to the device. Used by one thread only."""
+    """An interface to copies of bytes to the device. Used by one thread only."""
 
     def start(self, index: int, target: Tensor, source: Tensor) -> None:
         """Copy the weights of a layer, after all earlier launches."""
@@ -48,7 +44,7 @@ class PlainLayerCopies:
         target.copy_(source)
 
     def wait(self, index: int) -> None:
-        """Return at once: all copies have ended."""
+        """Return at once, because all copies have ended."""
 
 
 class StreamLayerCopies:
@@ -72,7 +68,7 @@ class StreamLayerCopies:
 
 
 class LayerPrefetch:
-    """Prefetch of each layer's weights into its buffer; implements `WeightPrefetch`."""
+    """The prefetch of each layer's weights into its buffer. Implements `WeightPrefetch`."""
 
     def __init__(self, layers: HostLayers, copies: Copies) -> None:
         order = layers.placement.layers

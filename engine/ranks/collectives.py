@@ -1,4 +1,4 @@
-"""Collectives between computing ranks: over gloo on a CPU, over NCCL on GPUs.
+"""The collectives between computing ranks: over gloo on a CPU, over NCCL on GPUs.
 
     total    all-gather of the ranks' products, which the next reader adds in rank order
              of many numbers on more than two ranks: each rank adds up a part, then all-gather
@@ -6,17 +6,10 @@
     share    broadcast of rank 0
     least    the smallest of the ranks' numbers; before steps are computed
 
-If GPUs have peer memory, our own kernels exchange the tensors that fit there (`peer_memory`): all
-products that a norm reads next, logits and tokens, which are all that a step of few tokens
-exchanges. NCCL takes several times as long for few rows.
-
-Libraries only copy bytes, of any dtype, and every sum is computed here in one order, so all ranks
-have the same bits.
-
-The group's ranks meet at a file. Only gloo and NCCL listen to the network: gloo on the
-loopback interface, and NCCL between GPUs.
-
-Knows: torch's process groups. Does not know: models, steps or processes.
+If GPUs have peer memory, kernels of this project exchange the tensors that fit there
+(`peer_memory`). NCCL takes several times as long for few rows. Libraries only copy bytes. Every sum
+is computed here in one order, so all ranks have the same bits. The group's ranks meet at a file.
+Only gloo and NCCL listen to the network: gloo on the loopback interface, and NCCL between GPUs.
 """
 
 from __future__ import annotations
@@ -46,7 +39,7 @@ from kernels.linear import split_k as parts
 c10d: Any = torch.distributed  # torch's types do not cover its groups
 
 LOOPBACK = "127.0.0.1"
-# Longest wait for another rank, which may be loading weights and compiling kernels.
+# The maximum wait for another rank, which may be loading weights and compiling kernels.
 PATIENCE = timedelta(minutes=10)
 # The maximum number of bytes that a library gathers whole. Larger sums are two-shot, which sends
 # less.
@@ -59,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """Rendezvous of the ranks of a group: a file, empty when it was made.
+    """The rendezvous of the ranks of a group: a file, empty when it was made.
 
     Several groups may meet at one file, each group under its own `name`.
     """
@@ -72,11 +65,14 @@ class Rendezvous:
 
 
 class RankLeft(AnotherRankIsGone, RuntimeError):
-    """Another rank is gone, or did not come, so no data will come from it."""
+    """An error: another rank is gone, or did not come, so it will send no data."""
 
 
 class Peers(Protocol):
-    """The exchange of ranks over peer memory. None or False: the tensor does not fit."""
+    """An interface to the exchange of ranks over peer memory.
+
+    A result of None or False means that the tensor does not fit.
+    """
 
     def product(self, part: Tensor, dtype: torch.dtype) -> PeerProduct | None:
         """Return the ranks' sum (T, H) of `dtype`, or the parts that the sum's reader adds."""
@@ -96,15 +92,15 @@ class Peers(Protocol):
 
 
 class Collectives:
-    """The ranks of one model, seen from one of them; implements `RankGroup`.
+    """The ranks of one model, seen from one of them.
 
-    Used by one thread only. Methods that wait raise RankLeft if another rank is gone. On CUDA no
-    method waits for the device, and launches can be captured in a graph, which all ranks must
-    capture and replay alike.
+    Implements `RankGroup`. Used by one thread only. Methods that wait raise RankLeft if another
+    rank is gone. On CUDA no method waits for the device. Launches can be captured in a graph, which
+    all ranks must capture and replay alike.
     """
 
     def __init__(self, rendezvous: Rendezvous, device: torch.device) -> None:
-        """Wait for all ranks. Raises RankLeft where a rank does not come or is gone."""
+        """Wait for all ranks. Raises RankLeft if a rank does not come or is gone."""
         self.rank = rendezvous.rank
         self.num_ranks = rendezvous.num_ranks
         self._device = device
@@ -121,7 +117,7 @@ class Collectives:
 
     @property
     def devices(self) -> Any:
-        """Torch's group for tensors on the device."""
+        """The group of torch for tensors on the device."""
         return self._group
 
     def open_peer_memory(self, shape: RowShape) -> None:
@@ -179,13 +175,13 @@ class Collectives:
             wait_for(self._group.broadcast([_bytes(x)], _from_first()))
 
     def least(self, number: int) -> int:
-        """Return the smallest of the ranks' numbers. Waits for all ranks."""
+        """Return the minimum of the ranks' numbers. Waits for all ranks."""
         found = torch.empty(self.num_ranks, dtype=torch.int64)
         wait_for(self._hosts._allgather_base(found, torch.tensor([number])))
         return int(found.min())
 
     def of_first(self, value: bytes) -> bytes:
-        """Return rank 0's bytes; `value` has the same length on each rank. Waits for rank 0."""
+        """Return rank 0's bytes. `value` has the same length on each rank. Waits for rank 0."""
         content = torch.frombuffer(bytearray(value), dtype=torch.uint8)
         wait_for(self._hosts.broadcast([content], _from_first()))
         return content.numpy().tobytes()
@@ -232,7 +228,7 @@ class Collectives:
 
 
 def wait_for(work: Any) -> None:
-    """Wait for a collective's end; on CUDA, only for its launch. Raises RankLeft."""
+    """Wait for a collective's end, or on CUDA for its launch. Raises RankLeft."""
     try:
         work.wait()
     except RuntimeError as error:
@@ -240,7 +236,6 @@ def wait_for(work: Any) -> None:
 
 
 def _in_short(error: RuntimeError) -> str:
-    """Shorten an error of gloo to the event and the peer."""
     line = str(error).partition("\n")[0]
     return _OF_GLOO.sub("", line).partition(". This is typically caused by")[0]
 
@@ -264,7 +259,7 @@ def _nccl(store: Any, rendezvous: Rendezvous) -> Any:
 def _added(ranks: Tensor) -> Tensor:
     """Add (ranks, ...) in the order of ranks and round once, like the norms.
 
-    Each rank's numbers are added in turn: torch's sum of more than four ranks has another order.
+    Torch's sum of more than four ranks has another order.
     """
     total = ranks[0].to(torch.float32, copy=True)
     for other in ranks[1:]:

@@ -4,8 +4,7 @@
     tensor    the ranks that divide the layers of this rank's stage (`RankGroup`)
     pipe      the ranks with the same part of each stage (`Pipe`)
 
-Knows: the ranks of each group. Does not know: the exchanged data, or transports (`collectives`,
-`pipe`).
+`collectives` and `pipe` have the transports.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ class RankGroups:
 
     @property
     def rank(self) -> int:
-        """Number of this rank among all ranks."""
+        """The number of this rank among all ranks."""
         return self.every.rank
 
     def least(self, number: int) -> int:
-        """Return the smallest of all ranks' numbers. Waits for all ranks."""
+        """Return the minimum of all ranks' numbers. Waits for all ranks."""
         return self.every.least(number)
 
     def of_first(self, value: bytes) -> bytes:
-        """Return rank 0's bytes; `value` has the same length on each rank. Waits for rank 0."""
+        """Return rank 0's bytes. `value` has the same length on each rank. Waits for rank 0."""
         return self.every.of_first(value)
 
     def close(self) -> None:
@@ -52,9 +51,10 @@ class RankGroups:
 
 
 def meet(place: Rendezvous, grid: RankGrid, stage: Stage, device: torch.device) -> RankGroups:
-    """Wait for all ranks. Raises RankLeft where a rank does not come or is gone.
+    """Wait for all ranks.
 
-    `place`: the rendezvous of all ranks; `stage`: the stage that this rank computes.
+    Raises RankLeft if a rank does not come or is gone. `place` is the rendezvous of all ranks, and
+    `stage` the stage that this rank computes.
     """
     if grid.stages == 1:
         every = Collectives(place, device)

@@ -1,7 +1,4 @@
-"""Rank 0's end of the message ring and the sockets: its messages to other ranks, and their reports.
-
-Knows: messages, in their order. Does not know: steps or copies (`runner`, `tiers`), or processes.
-"""
+"""Rank 0's end of the message ring and the sockets to the other ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ R = TypeVar("R", bound=RankMessage)
 
 
 class RankGone(AnotherRankIsGone):
-    """Another rank has ended, or does not answer: no step can be computed any more."""
+    """An error: another rank has ended, or does not answer, so no step can be computed."""
 
 
 class OtherRanks:
@@ -45,7 +42,7 @@ class OtherRanks:
         self._ring.write(ENCODER.encode(message))
 
     def take(self, kind: type[R]) -> list[tuple[int, R]]:
-        """Remove the received reports of this kind, each with its rank's index; never waits."""
+        """Remove the received reports of this kind without waiting, each with its rank's index."""
         taken: list[tuple[int, R]] = []
         for place, reports in enumerate(self._reports):
             self._receive(place)
@@ -69,7 +66,7 @@ class OtherRanks:
             wait_for_any([self._channels[place].socket], left)
 
     def close(self) -> None:
-        """Close the ring and the sockets, so that living ranks end."""
+        """Close the ring and the sockets, which ends living ranks."""
         for channel in self._channels:
             channel.socket.close()
         self._ring.close()
@@ -83,11 +80,11 @@ class OtherRanks:
 
 
 class Ranks(Protocol):
-    """The ranks of an engine, seen from rank 0 (`engine.ranks.team`)."""
+    """An interface to the ranks of an engine, seen from rank 0 (`engine.ranks.team`)."""
 
     @property
     def groups(self) -> RankGroups:
-        """Groups that rank 0 is in."""
+        """The groups that rank 0 is in."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Messages of rank 0 to the other ranks, and their reports.
+"""The messages of rank 0 to the other ranks, and their reports.
 
     ring      Launch, LaunchForward, SampleRows, SkipRows | CopyBlocks
               ForgetOwner, NoteFlushes, ScanDisk | HoldAdapter, PlaceAdapter, ForgetAdapter
@@ -6,8 +6,8 @@
     socket    Start -->   <-- Started | NotStarted, MovesEnded, DiskReport, Scanned, FlushesDone,
               AdapterHeld, UnitShape, UnitBytes
 
-The ring's messages are carried out in their order. Every message is typed; a message that does not
-decode ends the process that received it.
+The ring's messages are carried out in their order. A message that does not decode ends the process
+that received it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DIGEST_BYTES = 16
 
 
 class RankMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Base of all messages."""
+    """The base of all messages."""
 
 
 class Start(RankMessage, frozen=True):
@@ -43,27 +43,33 @@ class Start(RankMessage, frozen=True):
 
 
 class Launch(RankMessage, frozen=True):
-    """Compute a step."""
+    """An order to compute a step."""
 
     step: Step
 
 
 class LaunchForward(RankMessage, frozen=True):
-    """Compute a step without its sampling. `SampleRows` or `SkipRows` follows."""
+    """An order to compute a step without its sampling. `SampleRows` or `SkipRows` follows."""
 
     step: Step
 
 
 class SampleRows(RankMessage, frozen=True):
-    """Sample the rows of the step that `LaunchForward` began."""
+    """An order to sample the rows of the step that `LaunchForward` began."""
 
 
 class SkipRows(RankMessage, frozen=True):
-    """Sample nothing in the step of `LaunchForward`; a drafting head computes its KV."""
+    """An order to sample nothing in the step of `LaunchForward`.
+
+    A drafting head computes its KV.
+    """
 
 
 class CopyBlocks(RankMessage, frozen=True):
-    """Carry out a plan (`storage.move.Plan`). `records` has a record or None for each move."""
+    """An order to carry out a plan (`storage.move.Plan`).
+
+    `records` has a record or None for each move.
+    """
 
     moves: tuple[Move, ...]
     records: tuple[BlockRecord | None, ...]
@@ -83,27 +89,30 @@ class CopyBlocks(RankMessage, frozen=True):
 
 
 class ForgetOwner(RankMessage, frozen=True):
-    """Make all records of an owner unreadable."""
+    """An order to make all records of an owner unreadable."""
 
     owner: str
 
 
 class NoteFlushes(RankMessage, frozen=True):
-    """Record flushes as done, once all earlier erasures have ended."""
+    """An order to record flushes as done, once all earlier erasures have ended."""
 
     flushes: tuple[str, ...]
 
 
 class ScanDisk(RankMessage, frozen=True):
-    """Request to list the records on disk."""
+    """A request to list the records on disk."""
 
 
 class ListFlushes(RankMessage, frozen=True):
-    """Request to list the flushes that are recorded on disk as done."""
+    """A request to list the flushes that are recorded on disk as done."""
 
 
 class HoldAdapter(RankMessage, frozen=True):
-    """Read this rank's part of an adapter into host memory, under a number that is never reused."""
+    """An order to read this rank's part of an adapter into host memory.
+
+    The adapter gets a number that is never reused.
+    """
 
     number: int
     digest: bytes
@@ -111,31 +120,31 @@ class HoldAdapter(RankMessage, frozen=True):
 
 
 class PlaceAdapter(RankMessage, frozen=True):
-    """Copy an adapter, which all ranks hold, to a slot of the device."""
+    """An order to copy an adapter, which all ranks hold, to a slot of the device."""
 
     slot: int
     number: int
 
 
 class ForgetAdapter(RankMessage, frozen=True):
-    """Drop an adapter from host memory, even while it is being read."""
+    """An order to drop an adapter from host memory, even while it is being read."""
 
     number: int
 
 
 class DescribeUnits(RankMessage, frozen=True):
-    """Request for the size of this rank's part of a unit (`engine.exchange.units`)."""
+    """A request for the size of this rank's part of a unit (`engine.exchange.units`)."""
 
 
 class ReadUnits(RankMessage, frozen=True):
-    """Request for this rank's parts of blocks, by slot, and of recurrent states' units, by row."""
+    """A request for this rank's parts of blocks by slot, and of recurrent states by row."""
 
     blocks: list[int]
     states: list[int]
 
 
 class WriteUnits(RankMessage, frozen=True):
-    """Write this rank's part of each unit, which begins at the rank's byte in `starts`."""
+    """An order to write this rank's part of each unit, from the rank's byte in `starts`."""
 
     blocks: list[int]
     states: list[int]
@@ -144,22 +153,25 @@ class WriteUnits(RankMessage, frozen=True):
 
 
 class Close(RankMessage, frozen=True):
-    """Write pending data to disk, and end."""
+    """An order to write pending data to disk, and end."""
 
 
 class Started(RankMessage, frozen=True):
-    """The rank is ready for steps."""
+    """A report: the rank is ready for steps."""
 
 
 class NotStarted(RankMessage, frozen=True):
-    """The start failed; `is_refused`: the model's files are the reason."""
+    """A report: the start failed. `is_refused` tells that the model's files are the reason."""
 
     text: str
     is_refused: bool
 
 
 class MovesEnded(RankMessage, frozen=True):
-    """Moves that have ended, by number: the moves of all plans are numbered 0, 1, 2, ..."""
+    """A report of the moves that have ended, by number.
+
+    The moves of all plans are numbered 0, 1, 2, ...
+    """
 
     done: list[int]
     failed: list[int]
@@ -176,7 +188,7 @@ class DiskReport(RankMessage, frozen=True):
 
 
 class Scanned(RankMessage, frozen=True):
-    """Slots that hold a record, with 16 bytes each that identify the record."""
+    """The slots that hold a record, with 16 bytes each that identify the record."""
 
     slots: list[int]
     digests: bytes
@@ -184,14 +196,14 @@ class Scanned(RankMessage, frozen=True):
 
 
 class FlushesDone(RankMessage, frozen=True):
-    """Flushes that are recorded on disk as done, the oldest first."""
+    """The flushes that are recorded on disk as done, the oldest first."""
 
     flushes: list[str]
     is_last: bool
 
 
 class AdapterHeld(RankMessage, frozen=True):
-    """An adapter is in host memory, or was refused; `refused`: the reason."""
+    """A report: an adapter is in host memory, or was refused for the reason `refused`."""
 
     number: int
     refused: str | None = None
@@ -227,7 +239,7 @@ STARTS: msgspec.msgpack.Decoder[Start] = msgspec.msgpack.Decoder(Start)
 
 
 def without_texts(step: Step) -> Step:
-    """Return the step without tokens that only the sampling reads: only rank 0 samples."""
+    """Return the step without tokens that only the sampling reads, since only rank 0 samples."""
     if not any(row.new is not None for row in step.rows):
         return step
     replace = msgspec.structs.replace

@@ -1,12 +1,9 @@
-"""Memory of each rank's GPU, mapped by all ranks through torch's symmetric memory.
+"""The memory of each rank's GPU, mapped by all ranks through torch's symmetric memory.
 
     buffer of a rank    (3 turns, rows, ranks, columns), as `kernels.collectives.peer_rows` has it
 
 Multicast is not used. While memory is mapped, the ranks' processes pass descriptors to each other
 through Unix sockets in the directory for temporary files.
-
-Knows: torch's symmetric memory, and that all ranks have to agree. Does not know: the buffers'
-contents (`kernels.collectives`), or other exchanges of ranks (`collectives`).
 """
 
 from __future__ import annotations
@@ -32,32 +29,32 @@ LEAST_COLUMNS = 128  # threads of the smallest program; each thread polls its ow
 LONGEST_SOCKET_PATH = 100  # torch overruns its buffer with longer paths
 GRACE_S, LOOK_S = 0.5, 0.002  # grace of a running step when a rank ends
 LONGEST_REASON = 200  # maximum characters of a torch error before its traceback
-# The maximum bytes of a product that one launch exchanges, 1,024 rows of 8,192 numbers of 16 bits;
-# a rank's buffers take three times as much for each rank. A launch should send for longer than its
-# last rows take from one rank to another and back.
+# The maximum bytes of a product that one launch exchanges, 1,024 rows of 8,192 numbers of 16 bits.
+# A rank's buffers take three times as much for each rank. A launch should send for longer than a
+# round trip between ranks.
 MOST_BYTES = 16 << 20
 
 
 class NoPeerMemory(Exception):
-    """The ranks' GPUs cannot all read and write each other's memory."""
+    """An error: the ranks' GPUs cannot all read and write each other's memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """Shape of an exchange: rows of `columns` numbers of `dtype`."""
+    """The shape of an exchange: rows of `columns` numbers of `dtype`."""
 
     columns: int
     dtype: torch.dtype
 
     @property
     def most_rows(self) -> int:
-        """Maximum number of rows that are exchanged at once."""
+        """The maximum number of rows that are exchanged at once."""
         return MOST_BYTES // (self.columns * self.dtype.itemsize)
 
 
 @dataclass(frozen=True, slots=True)
 class PeerMemory:
-    """The mapped buffers; implements `collectives.Peers`."""
+    """The mapped buffers. Implements `collectives.Peers`."""
 
     rows: PeerRows
     held: tuple[Any, ...]  # keeps the buffers mapped
@@ -76,10 +73,10 @@ class PeerMemory:
         return fits
 
     def abandon(self) -> None:
-        """Abandon collectives before waiting for the device, where another rank may be gone.
+        """Abandon collectives before waiting for the device, because another rank may be gone.
 
-        Running collectives get a moment to end by themselves: at an orderly end the other ranks
-        wait for the rows that this rank still sends. Raises RuntimeError if the device has failed.
+        Running collectives get a moment to end by themselves, since the other ranks may wait for
+        this rank's rows. Raises RuntimeError if the device has failed.
         """
         stream, give_up = torch.cuda.current_stream(), time.monotonic() + GRACE_S
         while not stream.query():
@@ -101,31 +98,34 @@ class PeerPlace:
     num_ranks: int
     device: torch.device
     store: Any  # torch's store, used only for peer memory
-    least: Callable[[int], int]  # returns the smallest of all ranks' numbers
+    least: Callable[[int], int]  # returns the minimum of all ranks' numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """Buffers of each rank, and the objects that keep them mapped."""
+    """The buffers of each rank, and the objects that keep them mapped."""
 
     buffers: Sequence[Tensor]
     held: tuple[Any, ...]
 
 
 class Mapping(Protocol):
-    """Method to map the buffers of all ranks in each rank."""
+    """An interface that maps the buffers of all ranks in each rank."""
 
     def why_not(self, place: PeerPlace) -> str:
-        """Return the known reason why buffers cannot be mapped, without trying; else empty."""
+        """Return the known reason why buffers cannot be mapped, without trying, or ""."""
         ...
 
     def map(self, place: PeerPlace, sizes: Sequence[int], ints: torch.dtype) -> Mapped:
-        """Allocate buffers of these sizes; map all ranks' buffers. Waits. Raises RuntimeError."""
+        """Allocate buffers of these sizes and map all ranks' buffers.
+
+        Waits. Raises RuntimeError.
+        """
         ...
 
 
 class SymmetricMemory:
-    """Mapping by torch's symmetric memory; implements `Mapping`."""
+    """The mapping by torch's symmetric memory. Implements `Mapping`."""
 
     def why_not(self, place: PeerPlace) -> str:
         if not hasattr(c10d, "_SymmetricMemory"):
@@ -133,7 +133,7 @@ class SymmetricMemory:
         directory = tempfile.gettempdir()
         if len(directory) + len("/symm_mem-") + len(str(os.getpid())) > LONGEST_SOCKET_PATH:
             return f"the path of the directory for temporary files is too long: {directory}"
-        # The GPUs of other ranks are unknown: every GPU that this process sees counts as one.
+        # The GPUs of other ranks are unknown, so every visible GPU counts as another rank's GPU.
         others = {*range(torch.cuda.device_count())} - {place.device.index}
         if not all(torch.cuda.can_device_access_peer(place.device, index) for index in others):
             return "the GPUs have no access to each other's memory"
@@ -156,9 +156,10 @@ class SymmetricMemory:
 
 
 def open_peer_memory(place: PeerPlace, shape: RowShape, mapping: Mapping) -> PeerMemory:
-    """Map the buffers of all ranks. All ranks call this function and wait for each other.
+    """Map the buffers of all ranks.
 
-    Raises NoPeerMemory on all ranks, or on none.
+    All ranks call this function and wait for each other. Raises NoPeerMemory on all ranks, or on
+    none.
     """
     _agree(place, _why_not(shape) or mapping.why_not(place))
     error = ""
@@ -171,7 +172,6 @@ def open_peer_memory(place: PeerPlace, shape: RowShape, mapping: Mapping) -> Pee
 
 
 def _agree(place: PeerPlace, error: str) -> None:
-    """Raise NoPeerMemory on all ranks if one rank has an error."""
     if place.least(0 if error else 1) == 0:
         raise NoPeerMemory(error or "another rank has none")
 

@@ -1,12 +1,9 @@
-"""Hidden states from stage to stage: over gloo on a CPU, over NCCL between GPUs.
+"""The hidden states from stage to stage: over gloo on a CPU, over NCCL between GPUs.
 
     stage    0 -> 1 -> 2      stage k is rank k of the pipe's group
 
-A stage sends its hidden states to the next stage, which receives them before it begins that
-step. Nothing is sent back, so that stages never wait for each other in a circle: sampled
-tokens come with a later step, as data.
-
-Knows: torch's process groups. Does not know: models, or steps.
+A stage sends its hidden states to the next stage. Nothing is sent back, so stages never wait for
+each other in a circle. Sampled tokens come with a later step, as data.
 """
 
 from __future__ import annotations
@@ -23,14 +20,17 @@ _TAG = 0
 
 
 class StagePipe:
-    """The stages of one model, seen from one of them; implements `Pipe`. Used by one thread only.
+    """The stages of one model, seen from one of them.
 
-    On a CPU `send` waits until the next stage receives. On CUDA the host does not wait: later
-    launches run after the exchange, in the stream's order.
+    Implements `Pipe`. Used by one thread only. On a CPU `send` waits until the next stage receives.
+    On CUDA the host does not wait, and later launches run after the exchange.
     """
 
     def __init__(self, stage: Stage, stages: Collectives, device: torch.device) -> None:
-        """Connect the processes of all `stages`; rank k computes stage k. Waits for all ranks."""
+        """Connect the processes of all `stages`, where rank k computes stage k.
+
+        Waits for all ranks.
+        """
         self.stage = stage
         self.is_queued = device.type == "cuda"  # the host waits for no other stage
         self._stages = stages

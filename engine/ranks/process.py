@@ -1,12 +1,9 @@
-"""The other ranks' processes, controlled by rank 0: started, watched, ended.
+"""The other ranks' processes, which rank 0 starts, watches and ends.
 
 A rank dies with rank 0: the kernel kills it (`PR_SET_PDEATHSIG`), and its socket closes. Rank 0
-also ends after any rank's death: a thread waits for the end of each process, kills all other
-processes, and gives the engine a moment to tell its clients, or to log why the rank could not
-start. Then the process ends, even if the engine still waits for the GPU or the rank; the supervisor
-starts another process.
-
-A rank that hangs holds up the engine's steps, and the heartbeat shows that the engine hangs.
+also ends after any rank's death. A thread waits for the end of each process and kills all other
+processes. After a moment to tell the clients, this process ends, even if the engine still waits for
+the GPU. A rank that hangs holds up the engine's steps, which the heartbeat shows.
 """
 
 from __future__ import annotations
@@ -25,9 +22,10 @@ import engine
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED
 from storage.waiting import wait_for_any
 
-# Seconds from a rank's death to this process's end: enough to tell all clients.
+# The seconds from a rank's death to this process's end, enough to tell all clients.
 GRACE_S = 2.0
-# Seconds after a failed start of another rank: this rank notices once it has loaded its weights.
+# The seconds after a failed start of another rank. This rank notices once it has loaded its
+# weights.
 START_GRACE_S = 60.0
 NOT_STARTED = (EXIT_CANNOT_START, EXIT_NOT_SERVED)
 END_S = 10.0  # seconds until ranks that were asked to end are killed
@@ -36,9 +34,9 @@ _log = logging.getLogger(__name__)
 
 
 class RankProcess:
-    """One rank's process, and a socket to it; watched and killed with other ranks.
+    """A rank's process, and a socket to it.
 
-    Used by one thread only.
+    Watched and killed with other ranks. Used by one thread only.
     """
 
     def __init__(self, rank: int, descriptors: Sequence[int]) -> None:
@@ -58,7 +56,7 @@ class RankProcess:
 
     @property
     def status(self) -> int | None:
-        """Exit status; None while the process runs."""
+        """The exit status, or None while the process runs."""
         return self._child.poll()
 
     def kill(self) -> None:
@@ -66,7 +64,7 @@ class RankProcess:
         self._child.kill()
 
     def finish(self, deadline: float) -> None:
-        """Wait for the process's end until `deadline` on the monotonic clock; then kill it."""
+        """Wait for the process's end until `deadline` on the monotonic clock, then kill it."""
         try:
             self._child.wait(max(deadline - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
@@ -78,12 +76,12 @@ class RankProcess:
 
 
 class RanksWatch:
-    """Watch that ends the engine after the death of a rank. A thread of its own."""
+    """A watch that ends the engine after the death of a rank, in a thread of its own."""
 
     def __init__(
         self, processes: Sequence[RankProcess], end: Callable[[int], None], grace_s: float = GRACE_S
     ) -> None:
-        """Watch processes; after a death, call `end` with a status, on the thread."""
+        """Watch processes. After a death, call `end` with a status, on the thread."""
         self._processes = processes
         self._end = end
         self._grace_s = grace_s

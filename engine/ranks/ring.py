@@ -6,10 +6,8 @@
     freed     another eventfd of each reader: the reader adds the bytes that it has read
 
 The counters are the kernel's, so on any machine a reader sees the bytes that were written before
-they were counted. A message longer than the ring is sent in several frames, and the writer waits
-for the slowest reader.
-
-Knows: bytes. Does not know: messages (`messages`), or the readers.
+they were counted. A message longer than the ring is sent in several frames. The writer waits for
+the slowest reader.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ from dataclasses import dataclass
 from storage.waiting import wait_for_any
 
 RING_BYTES = 8 << 20
-PATIENCE_S = 60.0  # longest wait for a reader to free space, in seconds
+PATIENCE_S = 60.0  # maximum seconds of waiting for a reader to free space
 LOOK_S = 0.5  # seconds between two checks for free space
 _HEADER = struct.Struct("<I")
 _GOES_ON = 1 << 31
 
 
 class RingStuck(Exception):
-    """A reader has stopped reading: there is no space for the message."""
+    """An error: a reader has stopped reading, so there is no space for the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +64,17 @@ class RingWriter:
 
     @property
     def ends(self) -> list[ReaderEnds]:
-        """Descriptors for each reader; open until the ring is closed."""
+        """The descriptors for each reader, open until the ring is closed."""
         return [
             ReaderEnds(self._descriptor, one.filled, one.freed, self._num_bytes)
             for one in self._readers
         ]
 
     def write(self, message: bytes, look: Callable[[], None] = lambda: None) -> None:
-        """Write a message for every reader. Raises RingStuck.
+        """Write a message for every reader.
 
-        While there is no room, `look` is called again and again; if it raises, the readers have got
-        at most a part of the message.
+        Raises RingStuck. While there is no room, `look` is called again and again. If `look`
+        raises, the readers have got at most a part of the message.
         """
         for frame in _frames(message, self._num_bytes // 2):
             self._wait_for_room(len(frame), look)
@@ -86,7 +84,7 @@ class RingWriter:
                 os.eventfd_write(reader.filled, len(frame))
 
     def close(self) -> None:
-        """Close all descriptors; readers keep their mappings."""
+        """Close all descriptors. Readers keep their mappings."""
         self._memory.close()
         os.close(self._descriptor)
         for reader in self._readers:
@@ -106,10 +104,10 @@ class RingWriter:
 
 
 class RingReader:
-    """One reading end of a ring. Used by one thread only."""
+    """A reading end of a ring. Used by one thread only."""
 
     def __init__(self, ends: ReaderEnds) -> None:
-        """Map the memory; the caller still closes the descriptors. Raises OSError."""
+        """Map the memory. The caller still closes the descriptors. Raises OSError."""
         self._ends = ends
         self._memory = mmap.mmap(ends.memory, ends.num_bytes, prot=mmap.PROT_READ)
         self._position = 0
@@ -117,11 +115,11 @@ class RingReader:
         self._begun = b""  # start of an incomplete message
 
     def fileno(self) -> int:
-        """Return the descriptor for `select`: readable after a write."""
+        """Return the descriptor for `select`, which is readable after a write."""
         return self._ends.filled
 
     def read(self) -> bytes | None:
-        """Read the next message; None while it is incomplete. Never waits."""
+        """Read the next message without waiting, or return None while it is incomplete."""
         if not self._filled:
             self._filled += _count(self._ends.filled)
         while self._filled:
@@ -160,7 +158,6 @@ def _eventfd() -> int:
 
 
 def _count(descriptor: int) -> int:
-    """Return the increase of a counter since it was last read."""
     try:
         return os.eventfd_read(descriptor)
     except BlockingIOError:

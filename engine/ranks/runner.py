@@ -1,14 +1,11 @@
 """The runner of several ranks: rank 0 sends each step to other ranks, then computes it too.
 
-A launch that fails on one rank leaves other ranks waiting for that rank, so the launch cannot be
-tried again: any failure ends the engine, also a lack of device memory.
+A launch that fails on one rank leaves other ranks waiting for that rank. It cannot be tried again,
+so any failure ends the engine, also a lack of device memory.
 
 If this rank puts its launches off, another rank may wait for it in a step, and read no messages
-meanwhile. So deferred steps must be small beside the ring, and before a large step is sent all
+meanwhile. Deferred steps must therefore be small beside the ring. Before a large step is sent, all
 deferred steps are launched.
-
-Knows: that every rank gets the same messages in the same order. Does not know: what a step
-computes.
 """
 
 from __future__ import annotations
@@ -24,17 +21,17 @@ from engine.ranks.stage_runners import DeferringRunner
 from engine.step import Bitmask, Forward, Launched, Runner, Step
 
 # A step with more bytes is large. At most as many steps as ranks are deferred, and a row takes some
-# tens of bytes, so deferred small steps fit the ring.
+# tens of bytes. Deferred small steps therefore fit the ring.
 LARGE_BYTES = RING_BYTES // (4 * MOST_RANKS)
 
 
 class NeverRaised(Exception):
-    """Error type of a runner that never recovers from lack of device memory."""
+    """The error type of a runner that never recovers from lack of device memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class RanksRunner:
-    """Runner of all ranks; implements `Runner`; `own` is this rank's runner."""
+    """The runner of all ranks. Implements `Runner`. `own` is this rank's runner."""
 
     own: Runner
     others: OtherRanks
@@ -63,7 +60,7 @@ class RanksRunner:
 
 @dataclass(frozen=True, slots=True)
 class RanksForward:
-    """Forward pass of all ranks; implements `Forward`."""
+    """The forward pass of all ranks. Implements `Forward`."""
 
     own: Forward
     others: OtherRanks

@@ -1,10 +1,9 @@
-"""Sampling on rank 0 alone, which sends the tokens to the other ranks.
+"""The sampling on rank 0 alone, which sends the tokens to the other ranks.
 
-All ranks have the same logits, but only rank 0 has the requests' sampling parameters, their noise
-and the masks of grammars. The other ranks need only the tokens, as inputs of the next step. A
-broadcast of a few bytes costs less than sampling on every rank, and leaves no room for differences.
-
-Steps that are replayed as graphs have the broadcast in them (`graphs.steps`).
+All ranks have the same logits, but only rank 0 has the requests' sampling parameters and masks. The
+other ranks need only the tokens, as inputs of the next step. A broadcast of a few bytes costs less
+than sampling on every rank, and leaves no room for differences. Steps that are replayed as graphs
+have the broadcast in them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from engine.transfers import HostArray, HostCopy
 
 @dataclass(frozen=True, slots=True)
 class RanksSampler(Sampler):
-    """Sampler that samples on rank 0, and receives the tokens on other ranks.
+    """A sampler that samples on rank 0, and receives the tokens on other ranks.
 
     On ranks other than 0, only the tokens of a result are valid.
     """
@@ -40,7 +39,7 @@ class RanksSampler(Sampler):
         inputs: Tensor,
         allowed: Sequence[Bitmask | None] = (),
     ) -> LaunchedSample:
-        """Launch sampling without masks on rank 0; other ranks receive the tokens."""
+        """Launch sampling without masks on rank 0. Other ranks receive the tokens."""
         if self.group.rank:
             return self._taken(logits.new_empty(len(rows), dtype=torch.int64))
         return self._given(self._alone.launch(logits, rows, inputs, allowed))
@@ -55,7 +54,7 @@ class RanksSampler(Sampler):
         tokens: Tensor,
         finite: Tensor,
     ) -> LaunchedSample:
-        """Launch sampling with masks on rank 0; other ranks receive the tokens."""
+        """Launch sampling with masks on rank 0. Other ranks receive the tokens."""
         if self.group.rank:
             return self._taken(tokens)
         return self._given(self._alone.launch_masked(logits, rows, draw, allowed, tokens, finite))
@@ -75,7 +74,7 @@ class RanksSampler(Sampler):
 
 
 def ranks_sampler(sampler: Sampler, group: RankGroup | None) -> Sampler:
-    """Return the sampler of this rank of a group; for a single rank, `sampler`."""
+    """Return the sampler of this rank of a group, or `sampler` for a single rank."""
     if group is None:
         return sampler
     return RanksSampler(sampler.planner, sampler.ops, sampler.tables, group)

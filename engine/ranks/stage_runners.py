@@ -3,15 +3,14 @@
     earlier stage    computes its layers of a step, and samples nothing
     last stage       on a CPU: computes a step when its result is asked for, or before copies
 
-Rank 0 launches several steps ahead, of different sequences, so that each stage has one. A GPU
-queues them. A CPU computes a step while it is launched, and its first launch would wait for the
-earlier stages. So on a CPU the launch is put off, and the other stages are told the next step
-meanwhile:
+Rank 0 launches several steps ahead, of different sequences, so each stage has a step. A GPU queues
+them. A CPU computes a step while it is launched, and its first launch would wait for the earlier
+stages. On a CPU the launch is therefore put off, and the other stages get the next step meanwhile:
 
     rank 0         | tell n | tell n+1 | compute n | settle n | tell n+2 | compute n+1 | ...
     first stage       | compute n | compute n+1 .............   | compute n+2 |
 
-Knows: the order of steps. Does not know: what a step computes.
+A deferred step is launched when its result is collected.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from engine.transfers import record_event
 
 @dataclass(frozen=True, slots=True)
 class EarlierStageRunner:
-    """Runner of a stage before the last; implements `Runner`, and `Forward` without sampling."""
+    """A runner of a stage before the last. Implements `Runner`, and `Forward` without sampling."""
 
     own: Runner
     device: torch.device
@@ -58,14 +57,14 @@ class EarlierStageRunner:
 
 
 def _check_known(rows: Sequence[Row]) -> None:
-    """Raise RuntimeError for pending tokens: an earlier stage does not sample them."""
+    """Raise RuntimeError for pending tokens, which an earlier stage does not sample."""
     if any(row.is_pending for row in rows):
         raise RuntimeError("a token that is pending has come to a stage that never sees it")
 
 
 @dataclass(slots=True)
 class DeferringRunner:
-    """Runner that launches steps in order, each as late as possible; implements `Runner`."""
+    """A runner that launches steps in order, each as late as possible. Implements `Runner`."""
 
     own: Runner
     _put_off: deque[_Deferred] = field(default_factory=deque)
@@ -77,7 +76,7 @@ class DeferringRunner:
         return _DeferredForward(self, partial(self.own.launch_forward, step))
 
     def put_off(self, launch: Callable[[], Launched]) -> Launched:
-        """Defer a launch; it runs after all launches deferred before."""
+        """Defer a launch, which runs after all launches deferred before."""
         deferred = _Deferred(self, launch)
         self._put_off.append(deferred)
         return deferred
@@ -93,7 +92,7 @@ class DeferringRunner:
 
 @dataclass(slots=True, eq=False)
 class _Deferred:
-    """A step that is launched when it is collected; implements `Launched`."""
+    """A step that is launched when it is collected. Implements `Launched`."""
 
     runner: DeferringRunner
     launch: Callable[[], Launched]
@@ -111,13 +110,13 @@ class _Deferred:
 
 @dataclass(frozen=True, slots=True)
 class _DeferredForward:
-    """A step whose forward pass and sampling are deferred; implements `Forward`."""
+    """A step whose forward pass and sampling are deferred. Implements `Forward`."""
 
     runner: DeferringRunner
     forward: Callable[[], Forward]
 
     def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
-        """Defer the sampling; keep copies of the masks until then."""
+        """Defer the sampling, and keep copies of the masks until then."""
         kept = [None if mask is None else mask.copy() for mask in allowed]
         return self.runner.put_off(lambda: self.forward().sample(kept))
 

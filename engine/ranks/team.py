@@ -4,7 +4,7 @@
              open pools and tiers, and agree on counts | each reports that it is ready
     end      `dismiss` lets the ranks write pending data to their disks; else they are killed
 
-Knows: the order in which ranks start and end. Does not know: what a rank loads (`engine.follower`).
+`engine.follower` loads a rank's part of the model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ START_PATIENCE_S = 600.0  # seconds to wait for a rank that is slower than this 
 
 
 class RankNotStarted(ModelError):
-    """Another rank could not start, for a reason other than the model's files."""
+    """An error: another rank could not start, for a reason other than the model's files."""
 
 
 class Team:
@@ -55,7 +55,7 @@ class Team:
 
     @property
     def groups(self) -> RankGroups:
-        """Groups that this rank is in, once all ranks have met."""
+        """The groups that this rank is in, once all ranks have met."""
         assert self._groups is not None, "the ranks have not met"
         return self._groups
 
@@ -76,7 +76,7 @@ class Team:
         self.others.tell(Close())
 
     def close(self) -> None:
-        """Wait for the ranks' ends; ranks that were not dismissed are killed."""
+        """Wait for the ranks' ends. Ranks that were not dismissed are killed."""
         if not self._is_dismissed:
             self._watch.close()
             for process in self._processes:
@@ -97,10 +97,10 @@ def started_ranks(
     device: torch.device,
     end: Callable[[int], None] = end_process,
 ) -> Iterator[Team | None]:
-    """Start all ranks except rank 0, and meet them; None for a single rank.
+    """Start all ranks except rank 0, and meet them.
 
-    This rank computes `stage` of `grid` on `device`. After a rank's death, `end` ends this process
-    with a status. Raises ModelError if a rank cannot start.
+    Yield None for a single rank. This rank computes `stage` of `grid` on `device`. After a rank's
+    death, `end` ends this process with a status. Raises ModelError if a rank cannot start.
     """
     if config.ranks.num_ranks == 1:
         yield None
@@ -114,7 +114,7 @@ def started_ranks(
 
 @contextmanager
 def _rendezvous_file() -> Iterator[int]:
-    """Open the ranks' rendezvous file. It has no name, so ranks inherit its descriptor."""
+    """Open the ranks' rendezvous file, which has no name, so ranks inherit its descriptor."""
     file = os.memfd_create("ratoon-rendezvous", os.MFD_CLOEXEC)
     try:
         yield file
@@ -140,7 +140,7 @@ def _started(config: EngineConfig, rendezvous_file: int, end: Callable[[int], No
 
 @contextmanager
 def why_not_started(team: Team | None) -> Iterator[None]:
-    """If another rank could not start, raise its reason in place of this rank's error.
+    """Raise the reason of another rank's failed start in place of this rank's error.
 
     Raises RankGone if a rank has left without a reason.
     """

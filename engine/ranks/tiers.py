@@ -1,15 +1,15 @@
 """The tiers of several ranks, seen as one by the tree of rank 0.
 
 Each rank has a slice of every block, in its own tiers, at the same slots. A plan is sent to all
-ranks, and all carry it out. A move has ended once it has ended on every rank: it is done if it is
-done on all, lost if one rank has lost the block, else failed.
+ranks, and all carry it out. A move has ended once it has ended on every rank. It is done if it is
+done on all ranks, and lost if one rank has lost the block. Otherwise it failed.
 
     disk     a record is found again if all ranks have it, else erased on the ranks that have it;
              if one rank's disk is new, records are kept, since its old disk may come back
     flush    done if it is done on all ranks, else repeated
     lost     all records of all ranks, once one rank has lost its records
 
-Knows: moves, and the reports of ranks. Does not know: bytes, or why blocks move.
+The tree knows only the joined results.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from storage.disk.stats import DiskProcessStats, DiskState
 from storage.move import BlockRecord, Completed, Copied, Move, Plan
 
 SCAN_PATIENCE_S = 60.0
-# States from good to bad: the ranks' disks together have the worst rank's state.
+# The disk's states from good to bad. The ranks' disks together have the worst rank's state.
 _STATES = (DiskState.UP, DiskState.STARTING, DiskState.DOWN, DiskState.OFF)
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class _Open:
 
 @dataclass(slots=True)
 class RanksMover:
-    """Mover of blocks on all ranks; implements `BlockMover`. `own` is this rank's mover."""
+    """A mover of blocks on all ranks. Implements `BlockMover`. `own` is this rank's mover."""
 
     own: BlockMover
     others: OtherRanks
@@ -72,7 +72,7 @@ class RanksMover:
 
     @property
     def pending(self) -> int:
-        """Count moves that were started and that `poll` has not returned."""
+        """Count the started moves that `poll` has not returned."""
         return len(self._open)
 
     def start(self, plan: Plan) -> None:
@@ -122,10 +122,10 @@ class RanksMover:
 
 
 class RanksDisk:
-    """The disks of all ranks; implements `Disk`. `own` is this rank's disk."""
+    """The disks of all ranks. Implements `Disk`. `own` is this rank's disk."""
 
     def __init__(self, own: Disk, others: OtherRanks, erase: Callable[[Plan], None]) -> None:
-        """Join the disks of all ranks; `erase` carries out plans on all ranks."""
+        """Join the disks of all ranks. `erase` carries out plans on all ranks."""
         self._own = own
         self._others = others
         self._erase = erase
@@ -148,23 +148,27 @@ class RanksDisk:
 
     @property
     def encrypts(self) -> bool:
-        """True if owners' records are encrypted: all ranks have the same settings."""
+        """True if owners' records are encrypted. All ranks have the same settings."""
         return self._own.encrypts
 
     @property
     def stats(self) -> DiskProcessStats:
-        """Counters of this rank's disk; owners count until all ranks have forgotten the owner."""
+        """The counters of this rank's disk.
+
+        Owners count until all ranks have forgotten the owner.
+        """
         self._take()
         stats = self._own.stats
         forgetting = max((one.forgetting for one in self._reports.values()), default=0)
         return replace(stats, forgetting=max(stats.forgetting, forgetting))
 
     def scan(self) -> Iterator[tuple[int, BlockRecord]]:
-        """List every slot with a record on all ranks, and the record. Raises RankGone.
+        """List every slot with a record on all ranks, and the record.
 
-        Other records are erased: they are in no tree. But a rank's disk with neither records nor
-        flushes may be a new one, and the rank's old disk may come back: then the other ranks keep
-        their records, until they are overwritten or `erase_unlisted` is called.
+        Raises RankGone. Other records are erased, because they are in no tree. But a rank's disk
+        with neither records nor flushes may be new, and the rank's old disk may come back. The
+        other ranks then keep their records until these are overwritten or `erase_unlisted` is
+        called.
         """
         self._others.tell(ScanDisk())
         own = list(self._own.scan())
@@ -179,7 +183,7 @@ class RanksDisk:
         self._leave(left, slots)
 
     def _leave(self, left: set[int], slots: Sequence[set[int]]) -> None:
-        """Erase or keep the records in `left`, which not all ranks have; each rank has `slots`."""
+        """Erase or keep the records in `left`, which not all ranks have. Each rank has `slots`."""
         if not left:
             return
         new = self._new(slots)
@@ -195,7 +199,6 @@ class RanksDisk:
         )
 
     def _new(self, slots: Sequence[set[int]]) -> list[int]:
-        """Return the ranks whose disks have neither records nor flushes."""
         empty = [rank for rank, held in enumerate(slots) if not held]
         if not empty:
             return []
@@ -217,7 +220,7 @@ class RanksDisk:
     def is_forgetting(self, owner: str) -> bool:
         """Return whether any rank may still have readable records of the forgotten owner.
 
-        Other ranks' reports name no owners, so an owner counts as forgotten on a rank once the rank
+        Other ranks' reports name no owners. An owner counts as forgotten on a rank once the rank
         has forgotten all owners that it was told to forget.
         """
         self._take()
@@ -250,7 +253,6 @@ class RanksDisk:
         return found
 
     def _flushes(self) -> list[dict[str, None]]:
-        """Return the flushes that each rank has done, the oldest first."""
         self._others.tell(ListFlushes())
         own = dict.fromkeys(self._own.done_flushes())
         return [own, *(self._flushes_of(place) for place in range(len(self._others)))]
@@ -270,9 +272,9 @@ class RanksDisk:
 
 
 def ranks_tiers(own: LowerTiers, others: OtherRanks, runner: Runner) -> LowerTiers:
-    """Join the tiers of all ranks to this rank's tiers; sizes are equal on all ranks.
+    """Join the tiers of all ranks to this rank's tiers, whose sizes are equal on all ranks.
 
-    `runner`: the runner of all ranks.
+    `runner` is the runner of all ranks.
     """
     assert isinstance(runner, RanksRunner), "one rank has tiers of its own"
     mover, disk = RanksMover(own.mover, others, runner.catch_up), None

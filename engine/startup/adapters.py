@@ -1,7 +1,4 @@
-"""The parts that serve adapters on one rank or several: reader, host memory and slots.
-
-Knows: settings. Does not know: which requests use an adapter (`engine.adapters`).
-"""
+"""The parts that serve adapters on one rank or several: reader, host memory and slots."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from engine.step import Runner
 def open_adapters(
     config: EngineConfig, slots: AdapterSlots | None, runner: Runner | None, team: Ranks | None
 ) -> AdapterParts | None:
-    """Open the adapters of all ranks, which compute with `runner`; None if there are no slots."""
+    """Open the adapters of all ranks, which compute with `runner`. Return None without slots."""
     reader, most_bytes = _reader(config, slots), int(config.model.adapter_host_gib * GIB)
     if slots is None or reader is None:
         return None
@@ -36,7 +33,7 @@ def open_adapters(
 
 
 def open_rank_adapters(config: EngineConfig, slots: AdapterSlots | None) -> RankAdapters | None:
-    """Open the adapters of a rank other than 0; None if there are no slots."""
+    """Open the adapters of a rank other than 0. Return None without slots."""
     reader = _reader(config, slots)
     return None if slots is None or reader is None else RankAdapters(reader, slots)
 

@@ -1,8 +1,4 @@
-"""The assembly of an engine around a runner.
-
-Knows: which parts each part needs. Does not know: models and devices (`main.py` passes a runner),
-or signals (`process.py`).
-"""
+"""The assembly of an engine around a runner."""
 
 from __future__ import annotations
 
@@ -52,22 +48,22 @@ from prefix_cache.eviction.eviction_policy import EvictionPolicy, LeastRecentlyU
 from prefix_cache.hashing import Digest, xxh3_128_digest
 from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 
-# Assumed seconds for which the device waits while a step with drafts is settled and the next step
-# is decided. The launch is not included: the measured time of a step without overlap includes it.
+# The assumed seconds for which the device waits while a step with drafts is settled. The launch is
+# not included, because the measured time of a step without overlap includes it.
 WAITS_S = 0.0006
-MODULES_IN_QUEUE = 1 / 16  # share of the queue that one flow's modules may take
+MODULES_IN_QUEUE = 1 / 16  # share of the queue that one flow's prompt modules may take
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Bounds of one engine."""
+    """The bounds of one engine."""
 
     step: StepLimits
     queue: QueueLimits
     single_flight_deadline_s: float
     overlap_scheduling: bool = False  # True: a step is decided while the step before is computed
     graph_tokens: int = MOST_NEW  # prompt tokens of steps that are padded to a captured size
-    drafts: bool = False  # True: tokens are drafted if that pays
+    drafts: bool = False  # True: tokens are drafted if that saves time
     sentinel_share: float = 0.0  # share of the answers from cached prompts that are computed again
 
 
@@ -83,15 +79,15 @@ class LoadedRunner:
     forget_grammars: ForgetGrammars = nothing_kept
     masks: MaskMaker = field(default_factory=MadeOnDemand)
     adapters: AdapterParts | None = None  # None: the engine serves no adapters
-    has_draft_head: bool = False  # True if samples include drafts of the checkpoint's draft head
-    states_in_place: bool = False  # True if states are rings, which decodes write in place
-    num_states: int = 0  # state slots of the device, unused slot 0 included; 0: no states
+    has_draft_head: bool = False  # True if samples include the draft head's drafts
+    states_in_place: bool = False  # True if the states are rings, which decodes write in place
+    num_states: int = 0  # state slots of the device, including the unused slot 0; 0: no states
     units: UnitMemory | None = None  # reads and writes blocks; None: no exchange
 
 
 @dataclass(frozen=True, slots=True)
 class CacheParts:
-    """Parts of the cache: the eviction order, the function of block keys, the lower tiers."""
+    """The parts of the cache: the eviction order, the function of block keys, the lower tiers."""
 
     policy: EvictionPolicy = field(default_factory=LeastRecentlyUsed)
     digest: Digest = xxh3_128_digest
@@ -109,11 +105,11 @@ def assemble(
     drafting: Drafting | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
-    """Assemble an engine that serves `link`; without `cache_parts` the cache is on the device only.
+    """Assemble an engine that serves `link`, by default with a cache on the device only.
 
     Without `exchange` the engine fetches no blocks from other engines and sends none. `patience`
     replaces the default patience with other engines. `drafting` replaces the drafting that `limits`
-    asks for.
+    selects.
     """
     parts, welcome = cache_parts or CacheParts(), _welcome(loaded_runner, exchange)
     times = StepTimes(limits.graph_tokens, CPU_WEIGHTS if welcome.device == "cpu" else WEIGHTS)

@@ -1,7 +1,6 @@
 """The loading of a decoder: weights on the device, or in host memory if the config says so.
 
-Knows: which layers stay in host memory, and whether the other weights fit the device, both checked
-before anything is allocated. Does not know: the pool, which gets the remaining memory.
+Both placements are checked before anything is allocated. The pool gets the remaining memory.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from engine.startup.origin import DUMMY_SEED
 from kernels.ops import ops_for
 from storage.layouts.stage import Stage, whole
 
-ROOM_PART = 0.8  # largest share of the device's memory that an error advises for weights
+ROOM_PART = 0.8  # maximum share of the device's memory that an error advises for weights
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSizes:
-    """Bytes of a rank's weights: of each layer, and of other weights, which stay on the device."""
+    """The bytes of a rank's weights: of each layer, and of the weights outside the layers."""
 
     layers: tuple[int, ...]
     others: int
@@ -58,7 +57,7 @@ def weight_sizes(
     group: RankGroup | None = None,
     stage: Stage | None = None,
 ) -> WeightSizes:
-    """Count the bytes of weights of a rank and stage, or of the whole model; allocates nothing."""
+    """Count the bytes of weights of a rank and stage, or of the whole model, without allocation."""
     device = torch.device("meta")
     stage = stage or whole(len(model.layers))
     parts = shard_layers(model.layers, 1 if group is None else group.num_ranks)
@@ -72,7 +71,7 @@ def weight_sizes(
 
 
 def chosen_placement(config: EngineConfig, sizes: WeightSizes) -> Placement | None:
-    """Choose the layers that stay in host memory; None: no layer does. Raises WrongSetting."""
+    """Choose the layers that stay in host memory, or return None. Raises WrongSetting."""
     return place(sizes.layers, config.model.cpu_offload_gb) if config.model.cpu_offload_gb else None
 
 
@@ -82,7 +81,7 @@ def load_decoder(
     groups: RankGroups | None,
     host_layers: HostLayers | None,
 ) -> Decoder:
-    """Load the decoder of one rank, or of the whole model; raises ModelError."""
+    """Load the decoder of one rank, or of the whole model. Raises ModelError."""
     group, pipe = (None, None) if groups is None else (groups.tensor, groups.pipe)
     parameters = _parameters(config, metadata, group, host_layers)
     decoder = build_decoder(
@@ -124,7 +123,7 @@ def adapted_decoder(
 def open_host_layers(
     config: EngineConfig, metadata: ModelMetadata, group: RankGroup | None
 ) -> HostLayers | None:
-    """Allocate memory for the layers that stay in host memory; None if there are none.
+    """Allocate memory for the layers that stay in host memory, or return None without any.
 
     Raises NotEnoughMemory if these layers do not fit host memory, or if the other layers do not fit
     the device.

@@ -16,7 +16,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 class CudaDevices(Protocol):
-    """CUDA devices that this process sees; interface of `torch.cuda`."""
+    """An interface to the CUDA devices that this process sees, as `torch.cuda`."""
 
     def is_available(self) -> bool:
         """Return whether there are CUDA devices."""
@@ -38,11 +38,11 @@ class CudaDevices(Protocol):
 def resolve_device(
     name: DeviceName, rank: int = 0, num_ranks: int = 1, cuda: CudaDevices = torch.cuda
 ) -> torch.device:
-    """Find the device of `name`; `auto` is the first CUDA device, else the CPU.
+    """Find the device of `name`, where `auto` is the first CUDA device, else the CPU.
 
-    Each of several ranks on a machine gets the CUDA device of its number, which becomes this
-    process's current device. Raises DeviceUnavailable if CUDA is asked for and absent, if there are
-    too few devices, or if the device cannot be used.
+    Each of several ranks on a machine gets the CUDA device of its number, which becomes the current
+    device. Raises DeviceUnavailable if CUDA is absent, if there are too few devices, or if the
+    device cannot be used.
     """
     has_cuda = cuda.is_available()
     if name == "cuda" and not has_cuda:
@@ -65,7 +65,7 @@ def resolve_device(
 def resolve_dtype(
     name: DtypeName, device: torch.device, checkpoint_dtype: str | None
 ) -> torch.dtype:
-    """Find the dtype of `name`; `auto`: float32 on the CPU, on CUDA the files' dtype."""
+    """Find the dtype of `name`. `auto` is float32 on the CPU, and the files' dtype on CUDA."""
     if name != "auto":
         return DTYPES[name]
     if device.type == "cpu":
@@ -76,7 +76,7 @@ def resolve_dtype(
 def check_fp8(chip: tuple[int, int], uses: Sequence[str]) -> None:
     """Raise DeviceUnavailable if settings use fp8 (`uses`) and the CUDA device has no fp8.
 
-    `chip` is the device's compute capability; (0, 0) is a CPU, which can compute fp8.
+    `chip` is the device's compute capability. (0, 0) is a CPU, which can compute fp8.
     """
     if uses and (0, 0) < chip < FP8_CHIP:
         have, need = (".".join(str(part) for part in one) for one in (chip, FP8_CHIP))
@@ -86,11 +86,11 @@ def check_fp8(chip: tuple[int, int], uses: Sequence[str]) -> None:
 
 
 def usual_threads(num_cores: int) -> int:
-    """Return the number of CPU threads: one core is left to the gateway and its clients.
+    """Return the number of CPU threads, which leaves a core to the gateway and its clients.
 
-    Threads wait for each other after every op, so a thread that shares its core delays all: on two
-    cores with other work, 2,048 tokens of the embedded model took 1.1 s with one thread and 4 to 20
-    s with two.
+    Threads wait for each other after every op, so a thread that shares its core delays all. On two
+    busy cores, 2,048 tokens of the embedded model took 1.1 s with one thread and 4 to 20 s with
+    two.
     """
     return max(1, num_cores - 1)
 
@@ -107,7 +107,7 @@ def host_bytes(most: int | None) -> int:
 
 
 def free_bytes(device: torch.device, most_of_host: int | None = None) -> int:
-    """Return the bytes of `device` that may be allocated now; `most_of_host`: bound on a CPU."""
+    """Return the bytes of `device` that may be allocated now. `most_of_host` bounds a CPU."""
     if device.type != "cuda":
         return host_bytes(most_of_host)
     free, _ = torch.cuda.mem_get_info(device)

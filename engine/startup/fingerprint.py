@@ -1,8 +1,8 @@
-"""The fingerprint of everything that a block's bits depend on, as 32 bytes.
+"""The fingerprint of everything that a KV block's bits depend on, as 32 bytes.
 
 A model never reads blocks with another fingerprint, since namespaces are derived from it. Weights
 are digested by xxh3, which is fast and shows accidental changes. It is no cryptographic hash, but
-somebody who can forge weights controls the machine anyway.
+an attacker who can forge weights controls the machine anyway.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from engine.models.config import ModelConfig
 from engine.models.model_files import opened
 from storage.layouts.kv_layout import KvLayout
 
-# Version of the order of bytes in a block; increased whenever that order changes.
+# The version of the order of bytes in a block, which increases whenever that order changes.
 LAYOUT_VERSION = 1
 DIGEST_BYTES = 16
 
-# Fields that do not change the bits of a block: stop tokens, the files' dtype and tensor names.
+# The fields that do not change the bits of a block: stop tokens, the files' dtype and tensor names.
 NOT_IN_BLOCKS = ("eos_token_ids", "dtype", "names", "possible_head")
 
 
 @dataclass(frozen=True, slots=True)
 class BlockOrigin:
-    """Everything that the bits of a block depend on.
+    """Everything that the bits of a KV block depend on.
 
-    `weights` and `tokenizer` are digests; `numerics` names the kernels and their version.
+    `weights` and `tokenizer` are digests. `numerics` names the kernels and their version.
     """
 
     weights: bytes
@@ -49,7 +49,7 @@ class BlockOrigin:
         fields = self._fields()
         for part in ("slice", "stage"):
             if fields["kv"][part] is None:
-                del fields["kv"][part]  # so blocks without such parts keep their old fingerprint
+                del fields["kv"][part]  # blocks without such parts keep their old fingerprint
         if fields["model"].get("draft_head") is None:
             fields["model"].pop("draft_head", None)
         return _digest(fields)
@@ -63,7 +63,7 @@ class BlockOrigin:
 
 
 def weights_digest(model_dir: Path) -> bytes:
-    """Digest the names and bytes of the model checkpoint's safetensors files; raises ModelError."""
+    """Digest the names and bytes of the model checkpoint's safetensors files. Raises ModelError."""
     files = weight_files(model_dir)
     with ThreadPoolExecutor() as pool:
         digests = list(pool.map(_file_digest, files))
@@ -77,7 +77,7 @@ def dummy_digest(seed: int) -> bytes:
 
 
 def tokenizer_digest(model_dir: Path) -> bytes:
-    """Digest tokenizer.json; without the file, return the digest of no bytes."""
+    """Digest tokenizer.json, or no bytes without the file."""
     path = model_dir / "tokenizer.json"
     return _file_digest(path) if path.exists() else xxhash.xxh3_128_digest(b"")
 

@@ -1,13 +1,11 @@
-"""Warm-up of kernels before the first step: our kernels by a dry run, cuBLAS's by GEMMs.
+"""The warm-up of kernels before the first step: a dry run for own kernels, GEMMs for cuBLAS.
 
-The dry run shows `kernels.launch.compile_ahead` which kernels the engine will launch, without
-waiting for compilation. The dry run computes only enough layers and graph buckets to launch every
-kernel.
+The dry run shows `kernels.launch.compile_ahead` which kernels the engine will launch. It computes
+only enough layers and graph buckets to launch every kernel.
 
 cuBLAS chooses one of many kernels by the number of rows, and loads a kernel at its first use.
-Loading waits until the device is idle: without a warm-up, the first step of a size would wait until
-all earlier steps have ended, 150 ms and more, and no step could be decided meanwhile. So products
-of all sizes are computed once:
+Loading waits until the device is idle. Without a warm-up, the first step of a size would wait 150
+ms and more. Products of all sizes are therefore computed once:
 
     every number of rows that may sample    all layers, and the head
     every 24th number beyond                all layers, as in steps of prompts
@@ -44,8 +42,8 @@ from kernels.experts.tiles import telling_tokens
 from kernels.linear import hopper_tile_configs, int4_linear, linear
 from storage.pools.device_pool import empty_blocks, layer_views
 
-# Step between sizes where there are too many to compute all. cuBLAS's tiles are a multiple of 8
-# wide; with steps of 3 x 8, most tiles are the best choice for some size.
+# The step between sizes where there are too many to compute all. cuBLAS's tiles are a multiple of 8
+# wide. With steps of 3 x 8, most tiles are the best choice for some size.
 EVERY = 24
 MOST_S = 3.0
 
@@ -60,7 +58,7 @@ def compute_each_once(
 ) -> None:
     """Compute all GEMMs of steps of up to `batch_tokens` tokens and `max_rows` sampled rows.
 
-    Drops the results. Waits for the device after each size, so that the elapsed time is known.
+    Waits for the device after each size, so the elapsed time is known.
     """
     device = decoder.head.device
     give_up = clock() + MOST_S
@@ -94,7 +92,6 @@ def row_counts(max_rows: int, batch_tokens: int) -> Iterator[int]:
 
 
 def _of_layers(decoder: Decoder) -> Iterator[Linear]:
-    """Yield the first matrix of each shape and kind in the layers."""
     seen = set()
     for one in walk(decoder.parameters.layers, Linear):  # type: ignore[type-abstract]
         matrix = one.base if isinstance(one, AdaptedLinear) else one
@@ -113,9 +110,9 @@ def _of_head(decoder: Decoder) -> Linear:
 
 
 def dry_run(decoder: Decoder, sampler: Sampler, bounds: StepBounds) -> None:
-    """Launch every kernel of an engine on a CUDA device once; results are dropped.
+    """Launch every kernel of an engine on a CUDA device once, and drop the results.
 
-    Works even if kernels do not run: no index comes from their results.
+    The kernels need not run, because no index comes from their results.
     """
     if bounds.batch_tokens:
         activation_bytes(shortened(decoder), bounds)
@@ -142,7 +139,7 @@ def dry_run_buckets(decoder: Decoder, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_gemms(decoder: Decoder, bounds: StepBounds) -> None:
-    """Compute products of the few rows for which our own GEMM kernels are compiled.
+    """Compute products of the few rows for which this project's GEMM kernels are compiled.
 
     Matrices in fp8 and int4 have kernels for more rows too, which are also launched.
     """
@@ -190,7 +187,6 @@ def dry_run_adapters(decoder: Decoder) -> None:
 
 
 def _mixtures(decoder: Decoder) -> dict[MixtureConfig, Mixture]:
-    """Return the first mixture of each kind."""
     found = list(walk(decoder.parameters.layers, Mixture))
     return {one.config: one for one in reversed(found)}
 
@@ -208,8 +204,8 @@ def dry_run_copies(decoder: Decoder, bounds: StepBounds) -> None:
 def telling(buckets: Sequence[GraphBucket]) -> list[GraphBucket]:
     """Choose the buckets with few decodes, which together launch all kernels.
 
-    More decodes, beside other rows or beyond a few decodes alone, launch the same kernels for more
-    rows. Buckets with the most new tokens come first: their attention takes longest to compile.
+    More decodes launch the same kernels for more rows. Buckets with the most new tokens come first,
+    since their attention takes longest to compile.
     """
     fewest: dict[int, int] = {}
     for bucket in buckets:

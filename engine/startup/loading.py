@@ -1,8 +1,4 @@
-"""The loading of a model on its device: config, weights, pool, runner, fingerprint.
-
-Knows: the order of loading, and what each part needs of earlier parts. Does not know: the scheduler
-or the link, which use the opened model.
-"""
+"""The loading of a model on its device: config, weights, pool, runner, fingerprint."""
 
 from __future__ import annotations
 
@@ -56,7 +52,7 @@ from storage.pools.state_pool import StatePool
 from storage.pools.window_pool import WindowPool
 
 SCRATCH_BLOCKS = 1  # one block after the cache's blocks, to which padding writes
-# A device reads its own memory about 80 times as fast as host memory over a bus: while a step reads
+# A device reads its own memory about 80 times as fast as host memory over a bus. While a step reads
 # three quarters of the weights, this fraction of the weights' bytes can be loaded.
 WEIGHTS_PER_LATE_BYTE = 100
 
@@ -67,7 +63,7 @@ _log = logging.getLogger(__name__)
 class OpenedPart:
     """The runner of this rank's steps, and its parts.
 
-    `fingerprint`: of this rank's blocks; the fingerprints of several ranks differ.
+    `fingerprint` is of this rank's blocks, and the fingerprints of several ranks differ.
     """
 
     runner: Runner
@@ -106,9 +102,10 @@ class OpenedModel(LoadedRunner):
 def open_model(
     config: EngineConfig, metadata: ModelMetadata | None = None, team: Ranks | None = None
 ) -> OpenedModel:
-    """Load the model of `config` and `metadata`, and allocate its pool; raises ModelError.
+    """Load the model of `config` and `metadata`, and allocate its pool.
 
-    With a `team` of ranks, this process is rank 0, and its runner sends steps to the other ranks.
+    Raises ModelError. With a `team` of ranks, this process is rank 0, and its runner sends steps to
+    the other ranks.
     """
     metadata = metadata or read_metadata(config)
     model = metadata.model
@@ -156,7 +153,6 @@ def open_model(
 
 
 def _units(part: OpenedPart, runner: RanksRunner | None) -> UnitMemory:
-    """Return the memory of blocks and states of this rank, or of all ranks of `runner`."""
     own = DeviceUnits(part.pool, part.states)
     return own if runner is None else RanksUnits(own, runner.others, runner.catch_up)
 
@@ -164,9 +160,9 @@ def _units(part: OpenedPart, runner: RanksRunner | None) -> UnitMemory:
 def open_part(
     config: EngineConfig, metadata: ModelMetadata, groups: RankGroups | None = None
 ) -> OpenedPart:
-    """Load the model, or this rank's part of it, and allocate its pool; raises ModelError.
+    """Load the model, or this rank's part of it, and allocate its pool.
 
-    All ranks call this at the same time, to agree on the number of blocks.
+    Raises ModelError. All ranks call this at the same time, to agree on the number of blocks.
     """
     torch.set_num_threads(config.process.num_threads or _usual_threads(config))
     device = metadata.device
@@ -216,7 +212,7 @@ def _usual_threads(config: EngineConfig) -> int:
 
 
 def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
-    """Return up to how many bytes of a load a step itself may wait for; 0 with several ranks."""
+    """Return up to how many bytes of a load a step itself may wait for, or 0 with several ranks."""
     return 0 if groups is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
 
 
@@ -234,7 +230,7 @@ def _make_kernels_ready(
     metadata: ModelMetadata,
     compiler_key: Future[str],
 ) -> None:
-    """Compile our kernels by a dry run, and load cuBLAS's kernels by using them."""
+    """Compile own kernels by a dry run, and load cuBLAS's kernels by using them."""
     dry_run_of_model = partial(dry_run, decoder, sampler, step_bounds(config, metadata))
     compile_ahead(dry_run_of_model, compiler_key)
     with timed("GEMM warm-up"):

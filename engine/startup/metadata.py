@@ -1,8 +1,6 @@
-"""Metadata of a model before loading: sizes, dtypes, this rank's part.
+"""The metadata of a model before loading: sizes, dtypes, this rank's part.
 
-Knows: the config, the device, the model's files except its weights. Does not know: loading
-(`loading.py`). A model that cannot be served on these ranks is refused here, before anything is
-allocated.
+A model that cannot be served on these ranks is refused here, before anything is allocated.
 """
 
 from __future__ import annotations
@@ -34,8 +32,8 @@ from storage.layouts.stage import Stage
 from storage.layouts.state_layout import StateLayout
 from storage.layouts.window_layout import SlotLayout, WindowLayout
 
-# Devices on which windows are freed by default. On a GPU that halved the tokens a second of short
-# sequences, which take two windows each (decision 253).
+# The devices on which windows are freed by default. On a GPU that halved the tokens a second of
+# short sequences, which take two windows each (decision 253).
 FREES_BY_ITSELF = ("cpu",)
 
 _log = logging.getLogger(__name__)
@@ -43,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """Metadata of a model before loading."""
+    """The metadata of a model before loading."""
 
     model: ModelConfig
     part: ModelConfig  # the model with each rank's sizes; with one rank, `model`
@@ -60,24 +58,24 @@ class ModelMetadata:
 
     @property
     def state_blocks(self) -> int:
-        """Number of blocks that take as much room as a state or ring; 0: there are no states."""
+        """The number of blocks that take as much room as a state or ring, or 0 without states."""
         return 0 if self.states is None else self.states.blocks(self.layout.block_bytes)
 
     @property
     def rings(self) -> WindowLayout | None:
-        """Layout of this rank's rings; None: blocks also have the layers with a window."""
+        """The layout of this rank's rings, or None if blocks also have the layers with a window."""
         return self.states if isinstance(self.states, WindowLayout) else None
 
 
 def read_metadata(
     config: EngineConfig, served: ServedModels = SERVED, rank: int = 0
 ) -> ModelMetadata:
-    """Read the metadata of `config`'s model without loading the model; raises ModelError."""
+    """Read the metadata of `config`'s model without loading the model. Raises ModelError."""
     grid = RankGrid(config.ranks.tensor_parallel, config.ranks.pipeline_parallel)
     model_dir = Path(config.model.model_dir)
     model = read_model_config(model_dir, served, config.model.quantization)
     has_head = model.tied or config.model.load_format == "dummy" or not lacks_head(model_dir)
-    if not has_head:  # the embedding replaces the missing head; its logits are never used
+    if not has_head:  # the embedding replaces the missing head, whose logits are never used
         model = replace(model, tied=True)
     model = _with_draft_head(config, model, grid)
     check_geometry(model, config.cache.block_size)
@@ -138,7 +136,7 @@ def _kept(
     device: torch.device,
     dtypes: tuple[str, str],
 ) -> MemoryLayouts:
-    """Choose the layouts of blocks and rings; `dtypes`: of KV and model. Raises WrongSetting."""
+    """Choose the layouts of blocks and rings. `dtypes` are of KV and model. Raises WrongSetting."""
     wish, size = config.cache.windows, config.cache.block_size
     kept_whole = whole(model.layers_with_memory, *dtypes, size)
     if wish == "whole":
@@ -156,7 +154,6 @@ def _kept(
 
 
 def _obstacle(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> str | None:
-    """Return why windows cannot be freed; None if they can."""
     if grid.stages > 1:
         return "stages of a pipeline keep windows whole"
     if config.process.role != "both":
@@ -165,7 +162,6 @@ def _obstacle(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> str |
 
 
 def _with_draft_head(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> ModelConfig:
-    """Return the model, with the draft head if it is used and the files have it."""
     if config.steps.drafts == "off" or config.model.load_format == "dummy":
         return model
     with_head = with_stored_head(model, Path(config.model.model_dir))
@@ -176,7 +172,6 @@ def _with_draft_head(config: EngineConfig, model: ModelConfig, grid: RankGrid) -
 
 
 def _check_adapters(config: EngineConfig) -> None:
-    """Raise WrongSetting for adapters that cannot be served."""
     model = config.model
     if model.adapters_dir is None:
         return

@@ -1,7 +1,4 @@
-"""The runner of a model: eager, and on CUDA with the graphs of small steps.
-
-Knows: the parts of a runner. Does not know: weights, or the size of the pool.
-"""
+"""The runner of a model: eager, and on CUDA with the graphs of small steps."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ from storage.pools.window_pool import WindowPool
 def sharing_rule(
     config: EngineConfig, model: ModelConfig, layout: KvLayout, device: torch.device
 ) -> SharingRule | None:
-    """Choose when decodes share the reads of a prefix; None: never, as on a CPU."""
+    """Choose when decodes share the reads of a prefix, or None for never, as on a CPU."""
     least = config.steps.least_shared_tokens
     if least is None:
         least = LEAST_SHARED_TOKENS
@@ -59,7 +56,7 @@ def open_runner(
 ) -> Runner:
     """Open a runner of `decoder` on `pool`, for sequences of at most `max_model_len` tokens.
 
-    `states`: states of recurrent layers, or rings; None: there are none.
+    `states` are the states of recurrent layers, or rings, if any.
     """
     num_blocks = -(-max_model_len // config.cache.block_size)
     runner = ModelRunner(
@@ -78,7 +75,6 @@ def open_runner(
 
 
 def _with_graphs(config: EngineConfig, runner: ModelRunner) -> Runner:
-    """Return a runner that replays graphs of small steps, if device and config allow it."""
     device = runner.pool.tensor.device
     if device.type != "cuda":
         return runner

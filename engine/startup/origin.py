@@ -1,8 +1,4 @@
-"""The origin of a model's KV blocks: everything that their bits depend on.
-
-Knows: the weights, the tokenizer, the settings and the device. Does not know: how the fingerprint
-is computed from the origin (`fingerprint`).
-"""
+"""Everything that a model's KV blocks depend on: weights, tokenizer, settings and device."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ NUMERICS_VERSION = 9
 def origin_of(
     config: EngineConfig, metadata: ModelMetadata, group: RankGroups | None
 ) -> BlockOrigin:
-    """Describe what KV blocks depend on; only rank 0 reads all weights to digest them."""
+    """Describe the inputs of KV blocks' bits. Only rank 0 reads all weights to digest them."""
     is_reader = group is None or group.rank == 0
     own = BlockOrigin(
         weights=_weights(config) if is_reader else bytes(DIGEST_BYTES),
@@ -45,7 +41,7 @@ def origin_of(
 
 
 def _beside_adapters(config: EngineConfig) -> str:
-    """Name what an engine with adapters computes otherwise: it quantises inputs in another kernel.
+    """Name the computation of an engine with adapters, which quantises inputs in another kernel.
 
     With adapters of experts, a step that uses an adapter rounds the experts' inner product.
     """

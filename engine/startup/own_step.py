@@ -1,7 +1,4 @@
-"""The seconds of a step of one sequence, measured at the start, and the target between tokens.
-
-Knows: a request of no tenant that decodes. Does not know: how steps are timed (`step_times.py`).
-"""
+"""The seconds of a step of one sequence, measured at the start, and the target between tokens."""
 
 from __future__ import annotations
 
@@ -17,10 +14,10 @@ _log = logging.getLogger(__name__)
 
 
 def measure_step(core: EngineCore) -> None:
-    """Decode a request of no tenant; log the seconds of a step of one sequence, and the target.
+    """Decode a request of no tenant, and log the seconds of a step and the target.
 
-    Log a warning if the target is shorter, since such a target cannot be met at any load. The
-    request neither reads nor writes the cache, and is not counted.
+    Log a warning if the target is shorter, since it cannot be met at any load. The request neither
+    reads nor writes the cache, and is not counted.
     """
     core.run_own(
         Generate(

@@ -55,7 +55,7 @@ def step_bounds(config: EngineConfig, metadata: ModelMetadata) -> StepBounds:
 def open_pool(
     layout: KvLayout, num_blocks: int, device: torch.device, layerwise_bytes: int
 ) -> DevicePool:
-    """Allocate the blocks; raise PoolTooSmall if the device has no room for them."""
+    """Allocate the blocks. Raises PoolTooSmall if the device has no room for them."""
     try:
         return DevicePool(layout, num_blocks, device, layerwise_bytes)
     except PoolDoesNotFit as error:
@@ -65,7 +65,7 @@ def open_pool(
 def open_state_pool(
     config: EngineConfig, metadata: ModelMetadata, num_slots: int
 ) -> StatePool | WindowPool | None:
-    """Allocate the slots of states or windows, if the model has any; raise PoolTooSmall."""
+    """Allocate the slots of states or windows, if the model has any. Raises PoolTooSmall."""
     layout = metadata.states
     if layout is None:
         return None

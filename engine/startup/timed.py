@@ -1,4 +1,4 @@
-"""A log of how many seconds each part of a start took."""
+"""The log of how many seconds each part of a start took."""
 
 from __future__ import annotations
 

@@ -1,14 +1,12 @@
 """The check that a model's files were not replaced during loading.
 
 The weights' digest is computed from the files after loading. If the files were replaced before,
-blocks of the old weights would get the fingerprint of the new weights, and the next start would use
-these blocks.
+blocks of the old weights would get the fingerprint of the new weights. The next start would then
+use these blocks.
 
-Files are compared as rsync does, by name, size and time. Links are followed to the files' names,
-which are digests in a hub's cache. Inode numbers are not compared: over a network, a file may get
-another number when the kernel has forgotten the file.
-
-Knows: names, sizes and times of files. Does not know: their content (`fingerprint`).
+Files are compared as rsync does, by name, size and time. Links are followed, since a hub's cache
+names files by digests. Inode numbers are not compared, because a network file system may change
+them.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ class FileState:
 
 
 def weight_states(config: EngineConfig) -> tuple[FileState, ...]:
-    """Return the states of the weights' files; empty for dummy weights. Raises ModelError."""
+    """Return the states of the weights' files, none for dummy weights. Raises ModelError."""
     if config.model.load_format == "dummy":
         return ()
     return tuple(map(_state, weight_files(Path(config.model.model_dir))))

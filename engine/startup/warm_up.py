@@ -1,19 +1,22 @@
-"""Warm-up before the first step: restore the tree from disk, and load its hottest blocks."""
+"""The warm-up before the first step, which restores the tree from disk and loads its hottest
+blocks.
+"""
 
 from __future__ import annotations
 
 from engine.components import Components
 from engine.copies import COPY_WAIT_S
 
-WARM_S = 1.0  # longest warm-up of the tree and its hottest blocks, in seconds
-WARM_AT_ONCE = 32  # blocks loaded at once; few, so that later requests wait little
+WARM_S = 1.0  # maximum seconds of the warm-up
+WARM_AT_ONCE = 32  # blocks loaded at once; few, so later requests wait little
 WARM_PART = 2  # blocks from disk may fill 1 / 2 of the device's free blocks
 
 
 def warm_up(components: Components) -> int:
-    """Restore the tree and load its hottest blocks; return the number of restored blocks.
+    """Restore the tree and load its hottest blocks.
 
-    Waits at most `WARM_S`. The engine's steps complete the copies that are unfinished then.
+    Return the number of restored blocks. Waits at most `WARM_S`. The engine's steps complete the
+    copies that are unfinished then.
     """
     cache, copies, now = components.cache, components.copies, components.clock()
     give_up = now + WARM_S

@@ -1,10 +1,7 @@
 """The memory that the largest step takes on a CUDA device beside weights and pool.
 
-The forward pass of a step of prompts is run and measured. The memory that decodes and sampling take
-on top is bounded by a formula, since it depends on shared prefixes and sampling options.
-
-Knows: how to make a step of the largest size without sequences. Does not know: the use of the
-result (`pool_size`).
+The forward pass of a step of prompts is run and measured. A formula bounds the additional memory of
+decodes and sampling, since it depends on shared prefixes and sampling options.
 """
 
 from __future__ import annotations
@@ -33,22 +30,22 @@ from storage.pools.device_pool import empty_blocks, layer_views
 from storage.pools.state_pool import LayerState, StepStates, empty_states, state_views
 from storage.pools.window_pool import StepWindows, WindowPool
 
-# Number of float32 copies of the sampled rows' logits that sampling may need at once:
-# sorted values, their ids (twice as wide), scores, probabilities, sums, noise, masks; and the
-# tables of requests' parameters (`sampler.tables`), which are allocated when first needed.
+# The number of float32 copies of the sampled rows' logits that sampling may need at once. The
+# copies are sorted values, their ids (twice as wide), scores, probabilities, sums, noise and masks.
+# The tables of requests' parameters are allocated when first needed (`sampler.tables`).
 SAMPLING_COPIES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class StepBounds:
-    """Bounds of future steps, in tokens and rows."""
+    """The bounds of future steps, in tokens and rows."""
 
     batch_tokens: int  # tokens of the largest step, whose memory is measured; 0: not measured
     max_running: int
     max_model_len: int
     layout: KvLayout
     graph_tokens: int  # tokens of the largest captured graph; 0: no graphs
-    group_rows: int  # largest number of decodes that share a prefix; 0: no sharing
+    group_rows: int  # maximum number of decodes that share a prefix; 0: no sharing
     states: SlotLayout | None = None  # None: there are no recurrent layers and no rings
 
 
@@ -88,7 +85,7 @@ def _step_memory(
 def small_rings(
     layout: SlotLayout | None, block_bytes: int, device: torch.device
 ) -> WindowPool | None:
-    """Allocate the ring that no sequence gets, and another ring; None if there are no rings."""
+    """Allocate the ring that no sequence gets, and another ring, or return None without rings."""
     if not isinstance(layout, WindowLayout):
         return None
     return WindowPool(layout, FIRST_SLOT + 1, device, block_bytes, 0)
@@ -126,7 +123,7 @@ def partial_bytes(
     """Bound the bytes of unmerged partial outputs of `max_rows` decode rows.
 
     Each split that the kernel may schedule (`kernels.attention.decode.decode_attention`) has a
-    float32 output and its log-sum-exp for every row. One layer is counted: the next layer
+    float32 output and its log-sum-exp for every row. One layer is counted, because the next layer
     overwrites them.
     """
     return max(_partial_bytes(one, dtype, max_rows, group_rows) for one in config.attentions)

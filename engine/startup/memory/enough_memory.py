@@ -17,7 +17,7 @@ from storage.free_memory import host_free_memory
 
 _log = logging.getLogger(__name__)
 
-# Messages of errors without a special type: torch's allocator and CPU threads, libraries.
+# The messages of errors without a special type: torch's allocator and CPU threads, libraries.
 _SIGNS = ("can't allocate memory", "Cannot allocate memory", "can't start new thread", "bad_alloc")
 
 
@@ -46,7 +46,7 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def warn_of_little_room(wanted: int) -> None:
-    """Warn if a pool exceeds free memory; pools take memory only as they fill, so it may fit."""
+    """Warn if a pool exceeds free memory. Pools take memory only as they fill, so it may fit."""
     room = host_free_memory()
     if wanted > room.bytes:
         _log.warning(

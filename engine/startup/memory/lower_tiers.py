@@ -1,9 +1,6 @@
-"""Opening of the tiers below the device: host memory, disk, and the mover between tiers.
+"""The opening of the tiers below the device: host memory, disk, and the mover between tiers.
 
-The engine serves without a tier that cannot be opened; the lack is logged and shown in the stats.
-
-Knows: sizes, and which tiers may be left out. Does not know: how a tier works (`storage`), or which
-blocks go where (`prefix_cache`).
+The engine serves without a tier that cannot be opened. The lack is logged and shown in the stats.
 """
 
 from __future__ import annotations
@@ -64,13 +61,13 @@ def host_ahead(
     share: Fraction = ALL,
     state_blocks: int = 0,
 ) -> Iterator[HostAhead | None]:
-    """Open the host tier of `config` in a thread; close the tier on leaving.
+    """Open the host tier of `config` in a thread, and close the tier on leaving.
 
-    Each of several ranks has its `share` of the tier. `state_blocks` as in `pool_size.below`.
+    Each of several ranks has its `share` of the tier. `state_blocks` is as in `pool_size.below`.
 
     Clearing and pinning 31 GiB takes about as long as loading a model and capturing its graphs, and
-    both can be done at once. Yields None on a CPU: weights and pool take the same memory there, so
-    the room for the tier is known only after both are allocated.
+    both can be done at once. On a CPU, weights and pool take the same memory, so the room for the
+    tier is known only later. Yields None there.
     """
     if device.type != "cuda":
         yield None
@@ -96,7 +93,7 @@ def _made(
 
 @dataclass(frozen=True, slots=True)
 class OpenTiers:
-    """Opened tiers, which are closed when the engine ends."""
+    """The opened tiers, which are closed when the engine ends."""
 
     lower: LowerTiers
     host: HostPool | None
@@ -123,9 +120,8 @@ def open_tiers(
 ) -> OpenTiers:
     """Open the tiers of `config` below `pool`, whose first `num_blocks` blocks are the cache's.
 
-    `ahead`: the host tier that a thread is opening; if None, it is opened now. Each rank of a
-    `group` has its `share` of every tier, and all ranks get the smallest number of slots that any
-    rank could have.
+    `ahead` is the host tier that a thread is opening, if any. Each rank of a `group` has its
+    `share` of every tier. All ranks get the minimum number of slots that any rank could have.
     """
     state_blocks = 0 if states is None else states.slot_blocks
     host = _open_host(config, pool, ahead, share, state_blocks)

@@ -1,7 +1,4 @@
-"""The number of blocks in the device pool. Pure: numbers in, numbers out.
-
-Knows: bytes. Does not know: how bytes were measured (`activation`), or how a pool is allocated.
-"""
+"""The number of blocks in the device pool, as pure arithmetic."""
 
 from __future__ import annotations
 
@@ -21,25 +18,25 @@ CPU_LIMIT = 4 * 1024**3
 HOST_SHARE = 0.25  # share of free memory for the host tier
 HOST_LIMIT = 64 * 1024**3  # host tier below a GPU: pinning takes about a second for a few GiB
 AHEAD_PART = 8  # at most one in 8 device blocks is kept free by copying down early
-# maximum number of tokens in the blocks kept free: as many as two large steps compute
+# The maximum number of tokens in the blocks kept free, which two large steps compute.
 AHEAD_TOKENS = 16_384
 # An allowance for opening a model on a GPU after the host tier has been sized: CUDA's context,
-# libraries, captured graphs. Weights are not included: they pass through memory that can be
-# reclaimed, and weights that stay in host memory are counted separately.
+# libraries, captured graphs. Weights are not included, because they pass through memory that can be
+# reclaimed.
 OPENING_BYTES = 2 * 1024**3
 TOKENS_PER_WINDOW = 2048  # minimum tokens of KV in the cache for each cached ring
-RUNNING_PART = 0.5  # largest share of the device tier for running sequences' states
+RUNNING_PART = 0.5  # maximum share of the device tier for running sequences' states
 CPU_HOST_BYTES = 256 * 1024**2  # small, since on a CPU the device's pool takes the same memory
 
 
 def blocks_for_tokens(cache_tokens: int, block_size: int) -> int:
-    """Count the whole blocks in `cache_tokens`; raises PoolTooSmall if there are none."""
+    """Count the whole blocks in `cache_tokens`. Raises PoolTooSmall if there are none."""
     return _at_least_one(cache_tokens // block_size, f"cache_tokens {cache_tokens}")
 
 
 @dataclass(frozen=True, slots=True)
 class PoolBudget:
-    """Bytes for the device tier. `given`: how they were computed, for an error's text."""
+    """The bytes for the device tier. `given` tells how they were computed, for an error's text."""
 
     num_bytes: int
     given: str
@@ -48,7 +45,7 @@ class PoolBudget:
 def budget_on_cuda(*, free: int, weights: int, activations: int, fraction: float) -> PoolBudget:
     """Return the pool's bytes if the engine takes `fraction` of the memory free at first.
 
-    Bytes: `free` at present, `weights` already loaded, `activations` for the largest step.
+    `free` is at present, `weights` are already loaded, `activations` are for the largest step.
     """
     return PoolBudget(
         int((free + weights) * fraction) - weights - activations,
@@ -64,7 +61,10 @@ def budget_on_cpu(free: int) -> PoolBudget:
 
 @dataclass(frozen=True, slots=True)
 class StateSizes:
-    """Sizes that decide the number of states. `cache_ratio`: as the setting `state_cache_ratio`."""
+    """The sizes that decide the number of recurrent states.
+
+    `cache_ratio` is as in the setting `state_cache_ratio`.
+    """
 
     state_bytes: int
     max_running: int
@@ -75,17 +75,19 @@ class StateSizes:
 
 @dataclass(frozen=True, slots=True)
 class PoolSizes:
-    """Numbers of blocks, and of state slots, unused slot 0 included; 0: no recurrent states."""
+    """The numbers of blocks, and of state slots, including the unused slot 0. 0 slots without
+    recurrent states.
+    """
 
     num_blocks: int
     num_states: int = 0
 
 
 def pool_sizes(budget: PoolBudget, bytes_per_block: int, states: StateSizes | None) -> PoolSizes:
-    """Divide a budget between blocks and recurrent states; raises PoolTooSmall if no block fits.
+    """Divide a budget between blocks and recurrent states.
 
-    States of running sequences come first, but take at most RUNNING_PART. The remaining bytes are
-    divided between KV and cached states by `cache_ratio`.
+    Raises PoolTooSmall if no block fits. States of running sequences come first, but take at most
+    RUNNING_PART. The remaining bytes are divided between KV and cached states by `cache_ratio`.
     """
     if states is None:
         blocks = budget.num_bytes // bytes_per_block
@@ -101,7 +103,7 @@ def pool_sizes(budget: PoolBudget, bytes_per_block: int, states: StateSizes | No
 
 
 def state_slots(budget: PoolBudget, kv_bytes: int, states: StateSizes | None) -> int:
-    """Count the state slots beside `kv_bytes` of KV; the operator chose the number of blocks."""
+    """Count the state slots beside `kv_bytes` of KV, for the operator's number of blocks."""
     if states is None:
         return 0
     return _fixed_states(states, budget) + int(kv_bytes * states.cache_ratio) // states.state_bytes
@@ -123,7 +125,6 @@ def scratch_blocks(batch_tokens: int, max_running: int, block_size: int) -> int:
 
 
 def _fixed_states(states: StateSizes, budget: PoolBudget) -> int:
-    """Count the slots for running sequences (at least one), and the unused slot 0."""
     most = int(budget.num_bytes * RUNNING_PART) // states.state_bytes
     running = min(states.max_running * states.of_sequence, most)
     return FIRST_SLOT + max(running, LEAST_SLOTS)
@@ -138,11 +139,11 @@ def host_blocks(
     share: Fraction = ALL,
     state_blocks: int = 0,
 ) -> int:
-    """Count the blocks of the host tier, states included. `free`: bytes of free memory.
+    """Count the blocks of the host tier, including states.
 
-    Each of several ranks has its part of every block, and the same `share` of the memory: of the
-    operator's number, or of the machine's free memory. `state_blocks` as in `below`; if the
-    operator gave a number of tokens, states are added to it.
+    `free` is in bytes. Each of several ranks has its part of every block, and the same `share` of
+    the memory. `state_blocks` is as in `below`. If the operator gave a number of tokens, states are
+    added to it.
     """
     if config.cache.host_cache_tokens is not None:
         blocks = config.cache.host_cache_tokens // config.cache.block_size
@@ -159,7 +160,7 @@ def host_blocks(
 def below(num_blocks: int, state_blocks: int, cache_ratio: float) -> PoolSizes:
     """Divide a lower tier between KV and cached recurrent states by the device's `cache_ratio`.
 
-    `state_blocks`: number of blocks that take as much room as a state; 0: there are no states.
+    `state_blocks` is the number of blocks that take as much room as a state, or 0 without states.
     """
     if not state_blocks:
         return PoolSizes(num_blocks)
@@ -170,7 +171,7 @@ def below(num_blocks: int, state_blocks: int, cache_ratio: float) -> PoolSizes:
 def host_free_beside_weights(config: EngineConfig, free: int) -> int:
     """Return the bytes of `free` host memory that the host tier may use beside a GPU's model.
 
-    Weights that stay in host memory come first: the engine can run without a host tier.
+    Weights that stay in host memory come first, because the engine can run without a host tier.
     """
     weights = int(config.model.cpu_offload_gb * 1024**3) * config.ranks.num_ranks
     return max(free - weights - OPENING_BYTES, 0)
@@ -179,7 +180,7 @@ def host_free_beside_weights(config: EngineConfig, free: int) -> int:
 def blocks_ahead(num_blocks: int, block_size: int) -> int:
     """Count the device blocks to keep free if there is a lower tier.
 
-    A request is admitted at once if blocks are free; it waits a step or more for blocks that must
+    A request is admitted at once if blocks are free. It waits a step or more for blocks that must
     be copied down first.
     """
     return min(num_blocks // AHEAD_PART, AHEAD_TOKENS // block_size)
