@@ -1,4 +1,4 @@
-"""Triton kernels, each with a plain PyTorch reference beside it.
+"""The Triton kernels, each with a plain PyTorch reference beside it.
 
     ops            all kernels, as a model calls them; `mxfp4`, a format of weights
     adapters       low-rank products of adapters beside a model's

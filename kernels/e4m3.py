@@ -1,4 +1,4 @@
-"""The numbers of fp8 e4m3: 3 mantissa bits, at most 448."""
+"""The numbers of fp8 e4m3, which have 3 mantissa bits and are at most 448."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rounded(x: Tensor) -> Tensor:
 
 def fits(largest: Tensor) -> Tensor:
     """Return the scale that maps `largest`, float32, to the largest e4m3 number."""
-    # A tensor: on a GPU division by a Python number becomes a product with its reciprocal.
+    # A tensor, because on a GPU division by a Python number becomes a product with its reciprocal.
     return largest / torch.full_like(largest, LARGEST)
 
 

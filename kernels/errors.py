@@ -1,7 +1,7 @@
-"""Errors of kernels."""
+"""The errors of kernels."""
 
 from __future__ import annotations
 
 
 class UnsupportedShape(Exception):
-    """A geometry that the kernels cannot compute. Raised before any launch."""
+    """An error: the kernels cannot compute a geometry. Raised before any launch."""

@@ -1,6 +1,6 @@
 """The geometries that kernels support, on the device and in the references.
 
-The engine checks once, before it loads a model; every op checks again, which takes a microsecond.
+The engine checks once, before it loads a model. Every op checks again, which takes a microsecond.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def check_attention(num_q_heads: int, num_kv_heads: int, *, block_size: int, hea
 def check_latents(*, rank: int, rope: int, head_dim: int, block_size: int) -> None:
     """Raise UnsupportedShape unless kernels can attend to latents of this geometry.
 
-    A latent has `rank` numbers and a rotated key of `rope`; a head of a query has `head_dim`.
+    A latent has `rank` numbers and a rotated key of `rope`. A head of a query has `head_dim`.
     """
     if rank not in LATENT_RANKS:
         raise UnsupportedShape(f"a latent of {rank} numbers is not one of {LATENT_RANKS}")
@@ -81,7 +81,7 @@ def check_conv(width: int) -> None:
 
 
 def check_state(*, heads: int, groups: int, columns: int, products: int) -> None:
-    """Raise UnsupportedShape unless kernels can keep a state of this geometry.
+    """Raise UnsupportedShape unless kernels can keep a recurrent state of this geometry.
 
     `heads` share `groups` of keys (or of B and C). A head's state is `products` x `columns`: the
     head has `columns` outputs, each a sum of `products` products.

@@ -1,10 +1,11 @@
-"""Matrices in mxfp4, a format of model files: groups of 32 four-bit floats share a power of two.
+"""The matrices in mxfp4, a format of model files.
 
     blocks (N, K / 32, 16) uint8    a byte has two numbers (e2m1), the first in its lower half
     scales (N, K / 32) uint8        2 ** (scale - 127) (e8m0)
 
-A number is one of 0, 0.5, 1, 1.5, 2, 3, 4 and 6, with its sign in the highest bit. The format is
-OCP's MX 1.0. In memory the numbers have another order (`experts.four_bit_matrices`).
+32 four-bit floats share a power of two. A number is one of 0, 0.5, 1, 1.5, 2, 3, 4 and 6, with its
+sign in the highest bit. The format is OCP's MX 1.0. In memory the numbers have another order
+(`experts.four_bit_matrices`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ GROUP = 32  # numbers that share a scale
 
 
 def shapes(experts: int, rows: int, columns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shapes of blocks and scales; `columns` is a multiple of GROUP."""
+    """Return the shapes of blocks and scales. `columns` is a multiple of GROUP."""
     scales = experts, rows, columns // GROUP
     return (*scales, GROUP // 2), scales
 

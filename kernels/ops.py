@@ -62,7 +62,7 @@ GateMulFp8 = Callable[[Tensor, Gate, Scaling], Fp8Rows]
 
 
 class RopeWriteKv(Protocol):
-    """The pass between QKV product and attention (`rope_write_kv`)."""
+    """An interface to the pass between QKV product and attention (`rope_write_kv`)."""
 
     def __call__(
         self,
@@ -78,7 +78,7 @@ class RopeWriteKv(Protocol):
         dtype: torch.dtype,
         norms_values: bool = ...,
     ) -> Tensor:
-        """Return q (T, Hq, D) of `dtype`; k and v of qkv, which may be in parts, go to `slots`."""
+        """Return q (T, Hq, D) of `dtype`. k and v of qkv, which may be in parts, go to `slots`."""
         ...
 
 
@@ -123,9 +123,9 @@ AddAdapters = Callable[[Tensor, Tensor, SlotMatrices, TokenSlots], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Ops:
-    """One implementation of each op, for tensors of one device.
+    """An implementation of each op, for tensors of one device.
 
-    `adapters`: the slots of the tokens that a step computes; None: no token has an adapter.
+    `adapters` are the adapter slots of the tokens that a step computes, if any.
     """
 
     linear: LinearOp
@@ -200,7 +200,7 @@ def torch_ops() -> Ops:
 
 
 def triton_ops() -> Ops:
-    """Return Triton ops, for CUDA; they never wait for the device, and compile at first use."""
+    """Return Triton ops, for CUDA. They never wait for the device, and compile at first use."""
     return Ops(
         linear=linear.launch,
         linear_split_k=linear.launch_split_k,

@@ -73,8 +73,9 @@ def this_host() -> bytes:
 
 
 def share(blocks: Tensor) -> PoolHandle | None:
-    """Return the IPC handle of the pool `blocks`, (num_blocks, block_bytes) uint8, or None without
-    IPC.
+    """Return the IPC handle of a pool, or None without IPC.
+
+    `blocks` (num_blocks, block_bytes) uint8 is the pool.
     """
     if blocks.device.type != "cuda":
         return None
@@ -92,8 +93,9 @@ class CudaPeerPools:
     """The opened GPU pools of this host, whose blocks are copied into a pool on a GPU."""
 
     def __init__(self, blocks: Tensor) -> None:
-        """Open neighbours' pools to copy into this engine's `blocks` (num_blocks, block_bytes)
-        uint8.
+        """Open neighbours' pools, whose blocks are copied to `blocks`.
+
+        `blocks` (num_blocks, block_bytes) uint8 is this engine's pool.
         """
         self._blocks = blocks
         self._host = this_host()

@@ -52,8 +52,9 @@ class BlockTables:
             self._send(runs)
 
     def of(self, batch_slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """Return the rows of `batch_slots` (R,), as wide as the longest, with 0 after the last
-        block.
+        """Return the rows of `batch_slots` (R,), as wide as the longest row.
+
+        A row has 0 after its last block.
         """
         lengths = self.num_blocks[batch_slots]
         tables = self.host[batch_slots, : lengths.max()]

@@ -19,8 +19,7 @@ class Unready:
         self._sequences.append(sequence)
 
     def take(self, is_alive: Callable[[Sequence], bool]) -> list[tuple[Sequence, EngineError]]:
-        """Unblock sequences whose constraint is ready, and return sequences whose constraint
-        failed.
+        """Unblock sequences whose constraint is ready, and return those whose constraint failed.
 
         Sequences that are no longer alive are dropped.
         """

@@ -34,8 +34,9 @@ class PrefixUnits(CarriedReply, frozen=True, kw_only=True, tag="prefix_units"):
 
 
 class ReadPrefix(Query[PrefixUnits], frozen=True, kw_only=True, tag="read_prefix"):
-    """A query to read `count` units of a pinned prefix, from unit `first`. 0 units return only its
-    shape.
+    """A query to read `count` units of a pinned prefix, from unit `first`.
+
+    A query for 0 units returns only the prefix's shape.
     """
 
     pin_id: str

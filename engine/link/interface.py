@@ -42,8 +42,9 @@ class Restarted:
 
 
 class Engine(Protocol):
-    """An interface to an engine, implemented by `EngineClient` and by several clients together
-    (`gateway.replicas`).
+    """An interface to an engine.
+
+    `EngineClient` implements it, and so do several clients together (`gateway.replicas`).
     """
 
     @property
@@ -71,9 +72,7 @@ class Engine(Protocol):
 
     @property
     def router_answers(self) -> bool | None:
-        """True if the process that routes among several engines answers, None without such a
-        process.
-        """
+        """True if the routing process of several engines answers. None without such a process."""
         ...
 
     def generate(

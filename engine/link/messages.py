@@ -65,11 +65,11 @@ def pack_logit_bias(bias: Mapping[int, float]) -> LogitBias:
 
 
 class Grammar(msgspec.Struct, frozen=True, array_like=True):
-    """A grammar of an answer, which the engine compiles and never shares between tenants. "Any JSON
-    object" is the JSON schema `{"type": "object"}`.
+    """A grammar of an answer, which the engine compiles and never shares between tenants.
 
-    A choice of texts is a regex or a Lark rule. Tool calls among text are Lark, with `%json {...}`
-    for the JSON schemas of their arguments.
+    "Any JSON object" is the JSON schema `{"type": "object"}`. A choice of texts is a regex or a
+    Lark rule. Tool calls among text are Lark, with `%json {...}` for the JSON schemas of their
+    arguments.
     """
 
     kind: GrammarKind

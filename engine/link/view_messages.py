@@ -80,8 +80,9 @@ class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
 
 
 class OverviewQuery(View[Overview], frozen=True, kw_only=True, tag="overview_query"):
-    """A query for counters, the last evictions, and up to `owners` flows: by tier, and in the
-    queue.
+    """A query for counters, the last evictions, and up to `owners` flows.
+
+    The flows are listed by tier, and in the queue.
     """
 
     owners: int = 0

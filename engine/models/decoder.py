@@ -147,10 +147,10 @@ class Decoder:
         states: StepMemory = None,
         adapters: Tensor | None = None,
     ) -> Tensor:
-        """Compute T tokens like `logits`, and return the hidden states after the final norm, (S,
-        H).
+        """Compute T tokens like `logits`, and return the hidden states (S, H).
 
-        Without `outputs`, return the hidden states of all tokens.
+        The states are taken after the final norm. Without `outputs`, return the hidden states of
+        all tokens.
         """
         memories = Memories(self.places, pool, states)
         computed = self._layers(token_ids, layout, memories, outputs, adapters)

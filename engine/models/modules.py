@@ -125,8 +125,9 @@ class Linear(Module):
 
     @abstractmethod
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
-        """Multiply x (T, size_in) -> (T, size_out), or in parts if `config` allows that. x may be
-        in fp8 only if `takes_fp8` is not None, and may be unquantised even then.
+        """Multiply x (T, size_in) -> (T, size_out), or in parts if `config` allows that.
+
+        x may be in fp8 only if `takes_fp8` is not None, and may be unquantised even then.
         """
 
     @abstractmethod
@@ -136,10 +137,10 @@ class Linear(Module):
 
 @dataclass(frozen=True, slots=True)
 class ExpertPart:
-    """A matrix of an expert in the model checkpoint, and the part of `gate_up` or `down` that it
-    fills.
+    """A matrix of an expert in the model checkpoint, and the part of a parameter that it fills.
 
-    Shards divide the rows of `gate_up` and the columns of `down`.
+    The parameter is `gate_up` or `down`. Shards divide the rows of `gate_up` and the columns of
+    `down`.
     """
 
     name: str

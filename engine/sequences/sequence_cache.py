@@ -297,8 +297,9 @@ class SequenceCache:
         self._cache.want_states(holder.lease, [min(same, sequence.num_tokens - 1)])
 
     def _loads(self, sequence: Sequence, match: PrefixMatch, before: int) -> int | None:
-        """Return the maximum number of blocks to load, or None to load all blocks and the recurrent
-        state.
+        """Return the maximum number of blocks to load.
+
+        None means all blocks and the recurrent state.
         """
         found = match.found
         if not sequence.use_cache or not _is_lower(found):

@@ -1,6 +1,4 @@
-"""The warm-up before the first step, which restores the tree from disk and loads its hottest
-blocks.
-"""
+"""The warm-up before the first step, which restores the tree and loads its hottest blocks."""
 
 from __future__ import annotations
 

@@ -4,11 +4,9 @@
     inner   x of each pair -> gate_up, + B A x -> gate
     outer   down, times the pair's weight, + B A of the weighted input -> sum over a token's pairs
 
-Each matrix of an expert has separate slots. So the low-rank products are computed as for other
+Each matrix of an expert has separate slots, so the low-rank products are computed as for other
 matrices (`low_rank`), with pairs in place of tokens. The inner product is written before its gate,
 which costs memory traffic that a mixture without adapters does not have.
-
-Knows: pairs and slots. Does not know: weight formats (`kernels.experts.mixture`).
 """
 
 from __future__ import annotations
@@ -31,7 +29,10 @@ from kernels.norms.gate import Gate
 
 @dataclass(frozen=True, slots=True)
 class ExpertSlots:
-    """Adapters' matrices beside `gate_up`, `down`; token slot s has E slots from 1 + (s - 1) E."""
+    """The adapters' matrices beside `gate_up` and `down`.
+
+    Token slot s has E slots from 1 + (s - 1) E.
+    """
 
     gate_up: SlotMatrices
     down: SlotMatrices

@@ -1,12 +1,11 @@
-"""Adapters' products added to the model's: product[t] += B[slot of t] (A[slot of t] x[t]).
+"""The adapters' products added to the model's: product[t] += B[slot of t] (A[slot of t] x[t]).
 
 Tokens are ordered by slot once a step (`kernels.experts.order`), in tiles of one slot each. The
 largest number of tiles follows from the sizes alone, so a captured graph serves any mix of slots.
-One kernel multiplies by A, for all parts of the matrix at once; a program takes a slice of A's
-columns, since few tokens would otherwise give few programs, each with long rows to load. A second
-kernel adds the slices' products and multiplies the sum by B, part by part. Programs of slot 0,
-which has no adapter, do nothing. As in Punica (Chen et al., 2023) and S-LoRA (Sheng et al., 2023),
-the model's own product is computed once for all tokens.
+One kernel multiplies slices of A's columns. A second kernel adds the slices' products and
+multiplies the sum by B, part by part. Programs of slot 0, which has no adapter, do nothing. As in
+Punica (Chen et al., 2023) and S-LoRA (Sheng et al., 2023), the model's own product is computed once
+for all tokens.
 """
 
 from __future__ import annotations
@@ -49,9 +48,10 @@ def rows_of_tile(tokens: int, num_slots: int) -> int:
 
 
 def reference(product: Tensor, x: Tensor, matrices: SlotMatrices, slots: TokenSlots) -> Tensor:
-    """Add adapters' products in place to `product`, (T, N) or the first of parts; return `product`.
+    """Add adapters' products in place to `product`, (T, N) or the first of parts.
 
-    x (T, K), parts (S, T, N). Plain PyTorch, float32 inside; waits for the device.
+    Return `product`. x is (T, K), parts are (S, T, N). Plain PyTorch, float32 inside, waits for the
+    device.
     """
     own = product if product.dim() == 2 else product[0]
     for slot in slots.slots.unique().tolist():

@@ -1,4 +1,4 @@
-"""Adapters' matrices beside a model's matrix, by slot, and the slot of each token.
+"""The adapters' matrices beside a model's matrix, by slot, and the slot of each token.
 
     a (slots, parts R, K)    b (slots, N, R)        K inputs, N outputs, R the largest rank
 
@@ -23,7 +23,7 @@ LEAST_RANK = 16  # minimum number of columns of a product on tensor cores
 
 @dataclass(frozen=True, slots=True)
 class SlotMatrices:
-    """`a` and `b` of all slots, and the first row of each part of `b`, with the end, on device."""
+    """The matrices `a` and `b` of all slots, and where the parts of `b` start and end."""
 
     a: Tensor
     b: Tensor
@@ -49,12 +49,12 @@ class SlotMatrices:
 
     @property
     def num_slots(self) -> int:
-        """Number of slots, with slot 0."""
+        """The number of slots, including slot 0."""
         return self.a.shape[0]
 
     @property
     def rank(self) -> int:
-        """The largest rank of an adapter, rounded up: R."""
+        """The maximum rank of an adapter, rounded up: R."""
         return self.b.shape[2]
 
     def clear(self, slot: int, count: int = 1) -> None:
@@ -69,7 +69,7 @@ class SlotMatrices:
         self.b[slot, first : first + self.rows[part], :rank].copy_(b)
 
     def load_several(self, slot: int, part: int, a: Tensor, b: Tensor) -> None:
-        """Copy A (count, rank, K) and B (count, rows, rank) to empty slots; the first is `slot`."""
+        """Copy A (count, rank, K) and B (count, rows, rank) to empty slots from `slot` on."""
         first, (count, rank, _) = sum(self.rows[:part]), a.shape
         own = slice(slot, slot + count)
         self.a[own, part * self.rank : part * self.rank + rank].copy_(a)

@@ -1,1 +1,1 @@
-"""Attention over paged KV: prefill, decode, shared prefixes, and writes and copies of KV."""
+"""The attention over paged KV: prefill, decode, shared prefixes, and writes and copies of KV."""

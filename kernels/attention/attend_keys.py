@@ -1,7 +1,4 @@
-"""Attention over contiguous keys in PyTorch: the references' computation for one row.
-
-Knows: one row's queries, keys and values. Does not know: blocks.
-"""
+"""The references' attention over contiguous keys in PyTorch, for one row."""
 
 from __future__ import annotations
 

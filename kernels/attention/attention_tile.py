@@ -11,11 +11,9 @@ can be used for exp, and all but the products in float32:
 With a soft cap, cap * tanh(s / cap) in base 2 replaces c s. A sink is one more score, without a
 value, which is added to the sum at the end (`average_with_sink`).
 
-Keys and values in fp8 are widened to the dtype of q; s and p are multiplied by their scales
+Keys and values in fp8 are widened to the dtype of q, and s and p are multiplied by their scales
 (`fp8_kv`). With pairs (`fp8_pairs`), q and acc are each two tensors, for even and odd columns.
-
-Device code only. Knows: how a block is found in the table, and where a context ends: no table
-entry and no slot at or after `end` is read. Does not know: which rows the queries belong to.
+Device code only. No table entry and no slot at or after `end` is read.
 """
 
 from __future__ import annotations
@@ -57,17 +55,16 @@ def attend_tile(
     """Fold keys [start, start + TILE) into (acc, m, total) and return their new values.
 
     `kv` points at this KV head in block 0, `scales` (if SCALED) at the head's scales in block 0,
-    `table` at this row's block ids. `start` is the start of a block or, where a block is longer
-    than a tile, of a tile. With MASKED, keys at or after `end` are not read, and row i of q sees
-    keys up to and including last_key[i], which may lie before the tile; without MASKED the whole
-    tile exists and every row sees it. With WINDOWED too, row i sees no key before first_key[i].
-    SOFTCAP applies to natural scores; None: no cap. With PAIRS `kv` points at pairs, so D, D_PADDED
-    and the strides count pairs.
+    `table` at this row's block ids. `start` is the start of a block, or of a tile where a block is
+    longer. With MASKED, keys at or after `end` are not read, and row i of q sees keys up to
+    last_key[i]. Without MASKED the whole tile exists and every row sees it. With WINDOWED too, row
+    i sees no key before first_key[i]. SOFTCAP applies to natural scores, or None for no cap. With
+    PAIRS `kv` points at pairs, so D, D_PADDED and the strides count pairs.
     """
     index = tl.arange(0, TILE)
     key = start + index
     column = tl.arange(0, D_PADDED)
-    # Only the block ids differ between tiles: all other addresses are computed before the loop.
+    # Only the block ids differ between tiles, so all other addresses are computed before the loop.
     slot = index % B + (start % B if TILE < B else 0)
     entry = table + start // B + index // B
     block = tl.load(entry, mask=key < end, other=0) if MASKED else tl.load(entry)
@@ -143,13 +140,13 @@ def _capped(scores: tl.tensor, SOFTCAP: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def average(acc: tl.tensor, total: tl.tensor) -> tl.tensor:
-    """Divide acc (M, D) by total (M,) for the rows' outputs; 0 for a row that saw no key."""
+    """Divide acc (M, D) by total (M,) for the rows' outputs, with 0 for a row that saw no key."""
     return acc / tl.where(total == 0.0, 1.0, total)[:, None]
 
 
 @triton.jit
 def average_with_sink(acc: tl.tensor, m: tl.tensor, total: tl.tensor, sink: tl.tensor) -> tl.tensor:
-    """Average like `average`; add the sink's score (M,), finite and natural, to the sum."""
+    """Average like `average`, with the sink's score (M,), finite and natural, added to the sum."""
     sink = sink.to(tl.float32) * 1.4426950408889634
     largest = tl.maximum(m, sink)
     shrink = tl.exp2(m - largest)

@@ -17,13 +17,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefix:
-    """G groups of decode rows; a group's rows share a prefix of keys, which is read once per group.
+    """The G groups of decode rows, of which each reads its shared prefix of keys once.
 
-    `group_starts` (G + 1,) int32: group g is the decode rows from group_starts[g] up to
-    group_starts[g + 1]. Every decode row is in exactly one group; a group may be empty.
-    `key_ends` (G,) int32: the number of tokens, in whole blocks, that a group's rows read together.
-    The rows' tables have equal ids for these blocks. 0 where nothing is shared.
-    `own_starts` (R,) int32: the `key_ends` of each row's group, at most the row's context.
+    `group_starts` (G + 1,) int32 has group g's decode rows from group_starts[g] up to
+    group_starts[g + 1]. Every decode row is in exactly one group, and a group may be empty.
+    `key_ends` (G,) int32 are the numbers of tokens, in whole blocks, that the groups read together.
+    The rows' tables have equal ids for these blocks. `own_starts` (R,) int32 are the `key_ends` of
+    each row's group, at most the row's context.
     """
 
     group_starts: Tensor
@@ -34,15 +34,16 @@ class SharedPrefix:
 
 @dataclass(frozen=True, slots=True)
 class BatchLayout:
-    """The layout of a step: rows R, tokens T, block size B. All tensors on the pool's device.
+    """The layout of a step: rows R, tokens T, block size B.
 
-    `query_starts` (R + 1,) int32: where each row's tokens start; the last is T.
-    `context_lens` (R,) int32: tokens with KV after this step, the row's new tokens included.
-    `block_tables` (R, max blocks) int32: block ids by position; entries after a row's context
-    are undefined.
-    A row whose context is 0 is padding: it has no keys, and its outputs are 0.
-    `positions` (T,) int64: position of each token in its sequence.
-    `slots` (T,) int64: block id * B + offset: where each token's KV is written.
+    All tensors are on the pool's device.
+
+    `query_starts` (R + 1,) int32 are where each row's tokens start, and at last T. `context_lens`
+    (R,) int32 are the tokens with KV after this step, the row's new tokens included. `block_tables`
+    (R, max blocks) int32 are block ids by position. Entries after a row's context are undefined. A
+    row whose context is 0 is padding, with no keys and outputs of 0. `positions` (T,) int64 are the
+    tokens' positions in their sequences. `slots` (T,) int64, block id * B + offset, are where the
+    tokens' KV is written.
     """
 
     query_starts: Tensor
@@ -54,16 +55,17 @@ class BatchLayout:
     max_context_len: int
     shared: SharedPrefix | None = None  # only for speed: results do not depend on it
     # (num_decodes * Hkv,) int32 zeros, in which a decode kernel counts the partials written for an
-    # output (`decode_attention`); zeros again after each launch. None: allocated at a launch.
+    # output (`decode_attention`). They are zeros again after each launch. None: allocated at a
+    # launch.
     arrivals: Tensor | None = None
-    # (1 or 2, 2) int32, for shared keys if there are any, then for the rows' own keys: the maximum
-    # number of keys in a split of decode attention, and the number of splits beyond one per item,
-    # chosen for this layout's lengths (`split_sizes`). None: no item is split.
+    # (1 or 2, 2) int32, for shared keys if there are any, then for the rows' own keys. The numbers
+    # are the maximum number of keys in a split of decode attention, and the number of splits beyond
+    # one per item (`split_sizes`). None: no item is split.
     splits: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
-        """Number of rows R."""
+        """The number of rows R."""
         return int(self.context_lens.shape[0])
 
 

@@ -2,10 +2,9 @@
 
     out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)      lse in base 2
 
-No partial has a sink's score: the score is added here, once, to the formula's divisor.
-
-There is a kernel for partials at equal distances (`merge_splits`), and device code for a program
-that merges other programs' partials (`merge_row`).
+No partial has a sink's score. The score is added here, once, to the formula's divisor. There is a
+kernel for partials at equal distances (`merge_splits`), and device code for a program that merges
+other programs' partials (`merge_row`).
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ def add_partials(
 
     Part i of member j lies at row `first` + i * `step` + `member`[j] of `partial` (rows, D).
     `member` is repeated AT_ONCE times, (AT_ONCE * MEMBERS,), and so is `inside`, which is true for
-    members that exist.
-    The loads bypass the L1 cache (.cg), since another program may have just written the parts.
+    members that exist. The loads bypass the L1 cache (.cg), since another program may have just
+    written the parts.
     """
     index = tl.arange(0, AT_ONCE * MEMBERS) // MEMBERS
     column = tl.arange(0, D_PADDED)
@@ -52,7 +51,7 @@ def add_partials(
         real = inside & (base + index < count)
         row = first.to(tl.int64) + (base + index).to(tl.int64) * step + member
         lse = tl.load(partial_lse + row, mask=real, other=float("-inf"), cache_modifier=".cg")
-        # Loaded even if the weight is 0, so that this load need not wait for the load before.
+        # Loaded even if the weight is 0, so this load need not wait for the load before.
         place = partial + row[:, None] * D + column[None, :]
         wanted = real[:, None] & (column < D)[None, :]
         parts = tl.load(place, mask=wanted, other=0.0, cache_modifier=".cg")
@@ -87,7 +86,7 @@ def merge_row(
     SHARED: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> None:
-    """Merge the partials of a row's own keys and of SHARED levels; write its heads of one KV head.
+    """Merge the partials of a row's own keys and of SHARED levels, for the heads of one KV head.
 
     `sinks` (Hq,), or None.
     """
@@ -155,7 +154,7 @@ def _merge_kernel(
 def merge_splits(partial: Tensor, lse: Tensor, out: Tensor, sinks: Tensor | None = None) -> None:
     """Merge `partial` (splits, rows, heads, D) by `lse` (splits, rows, heads), both float32.
 
-    `out` (rows, heads, D) is contiguous; `lse` is base 2. `sinks` (heads,), natural.
+    `out` (rows, heads, D) is contiguous. `lse` is base 2. `sinks` (heads,) are natural.
     """
     splits, head_dim = partial.shape[0], out.shape[2]
     rows = out.shape[0] * out.shape[1]

@@ -1,4 +1,4 @@
-"""Causal attention of each row's new tokens over the row's cached prefix and the new tokens.
+"""The causal attention of each row's new tokens over its cached prefix and the new tokens.
 
 For the token at position t of a row, over the keys at positions 0..t of that row:
 
@@ -6,13 +6,12 @@ For the token at position t of a row, over the keys at positions 0..t of that ro
 
 or its variants (`AttentionVariant`): over a window, with capped scores, with sinks.
 
-The KV of the new tokens is already in the pool (`rope_write_kv`). Numbers after a row's context, in
-the row's last block, in the block table or in other blocks, have no effect on the result: they may
-be NaN, or invalid block ids. A row's result does not depend on the other rows in the batch; in the
-reference this holds to the last bit.
+The KV of the new tokens is already in the pool (`rope_write_kv`). Numbers after a row's context
+have no effect on the result, even NaN or invalid block ids. A row's result does not depend on the
+other rows in the batch, in the reference to the last bit.
 
-On the device, `decode_attention` takes the leading rows with one token and
-`prefill_attention` the others; this module only divides the work between them.
+On the device, `decode_attention` takes the leading rows with one token and `prefill_attention` the
+others.
 """
 
 from __future__ import annotations
@@ -32,12 +31,11 @@ from kernels.limits import check_attention
 def reference(
     q: Tensor, kv: Tensor, layout: BatchLayout, variant: AttentionVariant, sinks: Tensor | None
 ) -> Tensor:
-    """Attend q (T, Hq, D) to kv (N, 2, Hkv, B, D), one layer of the pool, strided -> (T, Hq, D).
+    """Attend q (T, Hq, D) to one layer of the pool -> (T, Hq, D).
 
-    kv is of q's dtype, or fp8 with its scales (`fp8_kv`). sinks (Hq,) of any float dtype.
-
-    Plain PyTorch, float32 inside, one row after the other: CPU servers use this function.
-    Raises UnsupportedShape.
+    kv (N, 2, Hkv, B, D), strided, is of q's dtype, or fp8 with its scales (`fp8_kv`). sinks (Hq,)
+    are of any float dtype. Plain PyTorch, float32 inside, one row after the other. CPU servers use
+    this function. Raises UnsupportedShape.
     """
     _check(q, kv)
     out = torch.empty_like(q)
@@ -59,8 +57,8 @@ def _gather(kv: Tensor, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
     if is_fp8(kv):
         gathered = dequantised(kv, blocks).permute(1, 2, 0, 3, 4).contiguous()
     else:
-        # Permuting the heads to the front before the gather makes the result contiguous: twice as
-        # fast as transposing after it.
+        # Permuting the heads to the front before the gather makes the result contiguous, which is
+        # twice as fast as transposing after it.
         gathered = kv.permute(1, 2, 0, 3, 4).index_select(2, blocks)
     both = gathered.view(2, num_kv_heads, -1, head_dim)[:, :, :context].float()
     return both[0], both[1]

@@ -1,7 +1,7 @@
-"""Tile sizes of attention, measured once on an H200 and shipped.
+"""The tile sizes of attention, measured once on an H200 and shipped.
 
-Nothing is tuned while serving: the head dim and the dtype decide. docs/lab/performance-log.md has
-the measurements, also of sizes that were slower.
+Nothing is tuned while serving, because the head dim and the dtype decide.
+docs/lab/performance-log.md has the measurements.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 MAX_QUERIES = 64  # maximum number of query rows that fit a decode program's registers
 LEAST_SHARED_TOKENS = 1_024  # minimum: fewer tokens of a group are read again from the L2 cache
 _LEAST_SAVED_BYTES = 2**26  # minimum bytes of KV that sharing must save in one layer
-# Keys of prompts. In a smaller window a program of Hopper's kernel, which has a multiprocessor to
-# itself, would have too few tiles to be worth its start. Estimated, not measured (decision 156).
+# Keys of prompts. In a smaller window a program of Hopper's kernel would have too few tiles to be
+# worth its start. Estimated, not measured (decision 156).
 LEAST_HOPPER_WINDOW = 1_024
 SHORT_WINDOW = 128  # keys of gpt-oss's window, the only short window that was measured
 _PROGRAMS = 132  # multiprocessors of an H200
@@ -22,7 +22,7 @@ _PROGRAMS = 132  # multiprocessors of an H200
 
 @dataclass(frozen=True, slots=True)
 class DecodeTuning:
-    """Parameters of the schedule of keys to programs with few queries (`split_sizes`)."""
+    """The parameters of the schedule of keys to programs with few queries (`split_sizes`)."""
 
     tile: int  # keys per tile
     warps: int
@@ -40,7 +40,7 @@ class DecodeTuning:
 
 @dataclass(frozen=True, slots=True)
 class PrefillTuning:
-    """Tile sizes of queries and keys for rows with several new tokens."""
+    """The tile sizes of queries and keys for rows with several new tokens."""
 
     queries: int  # query rows of a program, counting each head of a group
     tile: int
@@ -54,23 +54,23 @@ class PrefillTuning:
 def rows_together(group: int) -> int:
     """Return the number of decode rows of one program, at `group` query heads per KV head.
 
-    The number is a power of two; it is 1 if two rows have too many heads.
+    The number is a power of two, and 1 if two rows have too many heads.
     """
     return 1 << max((MAX_QUERIES // group).bit_length() - 1, 0)
 
 
 def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
-    """Return whether a pass over shared prefixes (`SharedPrefix`) pays for its two launches.
+    """Return whether a pass over shared prefixes (`SharedPrefix`) is worth its two launches.
 
-    `saved_tokens`: tokens that need not be read again, the sum of (rows - 1) * shared tokens over
-    groups that share LEAST_SHARED_TOKENS or more. `token_bytes`: bytes of a token's keys and values
-    in one layer.
+    `saved_tokens` need not be read again: the sum of (rows - 1) * shared tokens over groups that
+    share LEAST_SHARED_TOKENS or more. `token_bytes` are the bytes of a token's keys and values in
+    one layer.
     """
     return saved_tokens * token_bytes >= _LEAST_SAVED_BYTES
 
 
 def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
-    """Choose the tuning for a head dim of up to 512; above 256 by the compiler's report."""
+    """Choose the tuning for a head dim of up to 512. Above 256 the compiler's report decides."""
     # Two warps take half the instructions, as measured for 16-bit numbers and 128 dims.
     warps = 4 if dtype == torch.float32 or head_dim > 128 else 2
     return DecodeTuning(
@@ -117,7 +117,7 @@ def prefill_tuning(head_dim: int, dtype: torch.dtype, window: int | None = None)
     """Choose the tuning for a head dim of up to 512: the largest tiles that fit the device.
 
     Over a short window the tiles are smaller, since most of a large tile would be masked. Above a
-    head dim of 256 there are twice the warps, with as many registers each by the compiler's report.
+    head dim of 256 there are twice the warps.
     """
     is_small = head_dim <= 128
     if window is not None and window <= SHORT_WINDOW and is_small and dtype != torch.float32:

@@ -1,4 +1,4 @@
-"""Variants of attention beyond softmax(q k^T) v, as data.
+"""The variants of attention beyond softmax(q k^T) v, as data.
 
     score = scale * q . k           for keys in the window alone, where there is a window
     score = softcap * tanh(score / softcap)                            where there is a softcap
@@ -17,9 +17,10 @@ from kernels.errors import UnsupportedShape
 
 @dataclass(frozen=True, slots=True)
 class AttentionVariant:
-    """A variant of attention. `window`: the keys that a token sees, including its own; None: all.
+    """A variant of attention.
 
-    Raises UnsupportedShape for a window below 1 or a cap that is not above 0.
+    `window` is the number of keys that a token sees, including its own, or None for all. Raises
+    UnsupportedShape for a window below 1 or a cap that is not above 0.
     """
 
     scale: float

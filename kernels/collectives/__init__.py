@@ -1,1 +1,1 @@
-"""Collectives of ranks over the memory of other GPUs (peer memory): sums, gathers, broadcasts."""
+"""The collectives of ranks over peer memory of other GPUs: sums, gathers, broadcasts."""

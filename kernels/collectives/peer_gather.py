@@ -1,12 +1,10 @@
-"""Gathers of all ranks' numbers over peer memory (`peer_rows`), and broadcasts from rank 0.
+"""The gathers of all ranks' numbers over peer memory (`peer_rows`), and broadcasts from rank 0.
 
     gather    x (R, C) of each rank -> (R, ranks * C), the ranks' columns side by side
     share     x gets rank 0's values of x; all ranks send, as a turn waits for all ranks
 
-A program takes a piece of a row of x, as wide as a row of the buffers.
-
-Knows: bits. A NaN with all bits set, the sentinel, arrives as another NaN; an integer with all bits
-set must not be exchanged.
+A program takes a piece of a row of x, as wide as a row of the buffers. A NaN with all bits set, the
+sentinel, arrives as another NaN. An integer with all bits set must not be exchanged.
 """
 
 from __future__ import annotations
@@ -92,7 +90,7 @@ def can_share(x: Tensor, peers: PeerRows) -> bool:
 
 
 def gather(x: Tensor, peers: PeerRows) -> Tensor:
-    """Gather x (R, C) of each rank -> (R, ranks * C) of its dtype; see `can_gather`."""
+    """Gather x (R, C) of each rank -> (R, ranks * C) of its dtype. See `can_gather`."""
     rows, columns = x.shape
     gathered = x.new_empty((rows, peers.num_ranks * columns))
     source, target = (one.view(peers.own.dtype) for one in (x.contiguous(), gathered))

@@ -1,4 +1,4 @@
-"""Rows of numbers that ranks write directly into each other's memory (peer memory).
+"""The rows of numbers that ranks write directly into each other's memory (peer memory).
 
     buffer of a rank    (3 turns, rows, ranks, columns), filled with a sentinel
     rank r, turn t      writes its row to [t % 3, row, r] of every other rank
@@ -11,28 +11,23 @@
 One-shot sends each of N ranks N - 1 times the rows, two-shot 2 (N - 1) / N times. Two-shot crosses
 the link once more, so it is used for many rows of more than two ranks.
 
-The sentinel is a number with all bits set: a NaN that no kernel computes (this NaN in the input is
-sent as another NaN), or an integer that is never sent. So a place without the sentinel has its
-number, in whatever order and pieces writes arrive, without flags or fences. NCCL's LL and
-TensorRT-LLM's Lamport kernels use this method too.
+The sentinel is a number with all bits set: a NaN that no kernel computes, or an integer that is
+never sent. A place without the sentinel has its number, in whatever order writes arrive, without
+flags or fences. NCCL's LL and TensorRT-LLM's Lamport kernels use this method too.
 
-Each row counts its own turns, on each rank. So a replayed graph continues from the last turn, and
-collectives may have different numbers of rows. The count repeats 0, 1, 2, since an unbounded count
-of turns would overflow after days.
+Each row counts its own turns, on each rank, so a replayed graph continues from the last turn. The
+count repeats 0, 1, 2, since an unbounded count would overflow after days.
 
-Why three turns: a rank fills, in turn t, the part that it read in turn t - 1. Another rank writes
-to this part in turn t + 2, after the other rank's turn t + 1 has ended. Turn t + 1 needs numbers
-that the first rank sends in turn t + 1, after its kernel of turn t has ended. So in every turn
-every rank waits for every other rank; in a two-shot turn it waits for the row's owner, whose sum
-needs every rank's row. A rank reads all numbers that are sent to it, so no number arrives after the
-rank has ended the turn. Turns have no other dependencies, so each turn may be one-shot or two-shot,
-if all ranks choose alike.
+There are three turns because a rank fills, in turn t, the part that it read in turn t - 1. Another
+rank writes to this part in turn t + 2, after its own turn t + 1 has ended. Turn t + 1 needs numbers
+that the first rank sends in turn t + 1, after its kernel of turn t has ended. In every turn every
+rank waits for every other rank, in a two-shot turn for the row's owner. Each turn may be one-shot
+or two-shot, if all ranks choose alike.
 
 A program keeps its place on the device while it polls, so the other ranks' programs of the same row
-must be able to begin. Programs begin in the order of their numbers (CUB's scans need that too), so
-on each rank the first row that is not done has begun. The first row that is not done on all ranks
-has begun or is done on each rank, and each rank sends the row before it waits; so the owner can
-compute the sum.
+must be able to begin. Programs begin in the order of their numbers (CUB's scans need that too). On
+each rank the first row that is not done has therefore begun. Each rank sends the row before it
+waits, so the owner can compute the sum.
 
 The other ranks wait for a lost rank until `PeerRows.abandon`, or until their processes end.
 """
@@ -48,7 +43,7 @@ import triton.language as tl
 from torch import Tensor
 
 TURNS = 3
-# Bytes per rank that a two-shot sum must save: on four H100s one-shot was faster at 384 KiB and
+# The bytes per rank that a two-shot sum must save. On four H100s one-shot was faster at 384 KiB and
 # two-shot at 576, because another trip over the link takes 1.3 to 1.7 us.
 LEAST_SAVED_BYTES = 512 << 10
 _SENTINEL = -1
@@ -60,9 +55,10 @@ _INTS = {2: torch.int16, 4: torch.int32}
 class PeerRows:
     """The exchange buffers of all ranks, mapped into one rank's address space.
 
-    `own` (3, rows, ranks, columns) int16 or int32: this rank's buffer; `addresses` (ranks,) int64:
-    the begin of each rank's buffer in this address space; `turns` (rows,) int32: the next turn of
-    each row, 0 to 2; `least_saved`: bytes that a two-shot sum must save, equal on all ranks.
+    `own` (3, rows, ranks, columns) int16 or int32 is this rank's buffer. `addresses` (ranks,) int64
+    are the beginnings of the ranks' buffers in this address space. `turns` (rows,) int32 are the
+    next turns of the rows, 0 to 2. `least_saved` are the bytes that a two-shot sum must save, equal
+    on all ranks.
     """
 
     rank: int
@@ -73,17 +69,17 @@ class PeerRows:
 
     @property
     def num_ranks(self) -> int:
-        """Number of ranks."""
+        """The number of ranks."""
         return self.own.shape[2]
 
     @property
     def num_rows(self) -> int:
-        """Maximum number of rows that are exchanged at once."""
+        """The maximum number of rows that are exchanged at once."""
         return self.own.shape[1]
 
     @property
     def columns(self) -> int:
-        """Number of columns of a row."""
+        """The number of columns of a row."""
         return self.own.shape[3]
 
     def fits(self, rows: int, columns: int, dtype: torch.dtype) -> bool:
@@ -106,9 +102,9 @@ class PeerRows:
 
 @dataclass(frozen=True, slots=True)
 class PeerProduct:
-    """A rank's part of a product; its reader sums the parts of all ranks.
+    """A rank's part of a product, whose reader sums the parts of all ranks.
 
-    `part` (T, H), or split-K parts (S, T, H). Each rank reads it once, all in the same kernel.
+    `part` is (T, H), or split-K parts (S, T, H). Each rank reads it once, all in the same kernel.
     """
 
     part: Tensor
@@ -116,28 +112,29 @@ class PeerProduct:
 
 
 def ints_of(dtype: torch.dtype) -> torch.dtype | None:
-    """Return the integer dtype as wide as `dtype`; None if `dtype` is not exchanged."""
+    """Return the integer dtype as wide as `dtype`, or None if `dtype` is not exchanged."""
     return _INTS.get(dtype.itemsize) if dtype.is_floating_point else None
 
 
 def open_rows(rank: int, buffers: Sequence[Tensor]) -> PeerRows:
-    """Open the mapped buffers of all ranks; fill this rank's buffer with the sentinel.
+    """Open the mapped buffers of all ranks, and fill this rank's buffer with the sentinel.
 
     All ranks must have filled their buffers, on the device too, before the first collective.
     """
     own = buffers[rank].fill_(_SENTINEL)
     addresses = torch.tensor([one.data_ptr() for one in buffers], dtype=torch.int64)
-    # Filled rather than zeroed: CUDA loads a kernel at its first launch and may then wait for the
-    # device, so `abandon` must not be the first to launch a 32-bit fill.
+    # CUDA loads a kernel at its first launch and may then wait for the device, so `abandon` must
+    # not be the first to launch a 32-bit fill.
     turns = torch.empty(own.shape[1], dtype=torch.int32, device=own.device).fill_(0)
     return PeerRows(rank, own, addresses.to(own.device), turns)
 
 
 @triton.jit
 def row_of_turn(turn: tl.tensor, row: tl.tensor, num_rows: tl.tensor, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the offset of this turn's row in a buffer, in numbers; SIZE: all ranks' columns.
+    """Return the offset of this turn's row in a buffer, in numbers.
 
-    A turn below 0, in which kernels wait for nobody, uses the first of the three parts.
+    SIZE counts all ranks' columns. A turn below 0, in which kernels wait for nobody, uses the first
+    of the three parts.
     """
     return (tl.maximum(turn, 0) % 3 * num_rows + row) * SIZE
 
@@ -218,7 +215,7 @@ def mark_again(
 def end_turn(turn: tl.tensor, row: tl.tensor, turns: tl.tensor) -> None:
     """Advance the row to the next turn, after all other ranks' numbers have arrived.
 
-    The new count is added, not stored, so that the count stays below 0 if `abandon` has set it
+    The new count is added, not stored, so the count stays below 0 if `abandon` has set it
     meanwhile. All threads load the count before they wait.
     """
     tl.atomic_add(turns + row, tl.where(turn == 2, -2, 1), sem="relaxed")
@@ -240,7 +237,7 @@ def summed_over_ranks(
 ) -> tl.tensor:
     """Sum all ranks' rows in rank order, like `load_summed` sums gathered rows.
 
-    Returns float32, which the caller rounds to the dtype of `mine`; a two-shot sum is rounded.
+    Returns float32, which the caller rounds to the dtype of `mine`. A two-shot sum is rounded.
     """
     inside = column < WIDTH
     turn = tl.load(turns + row)

@@ -1,1 +1,1 @@
-"""Mixtures of experts: the choice of experts for a token, their GEMMs, and the sum."""
+"""The mixtures of experts: the choice of experts for a token, their GEMMs, and the sum."""

@@ -1,8 +1,4 @@
-"""Device code of four-bit experts' products (`four_bit_matrices`).
-
-Knows: one tile, its expert's rows of the matrix, scales and bias. Does not know: how numbers are
-unpacked (`four_bit_numbers`), how tiles are made (`order`), or which sizes they have (`tiles`).
-"""
+"""The device code of four-bit experts' products (`four_bit_matrices`)."""
 
 from __future__ import annotations
 
@@ -45,7 +41,7 @@ def product_kernel(
 ) -> None:
     """Multiply a tile of pairs by FEATURES rows of the matrix, as `kernels.experts.product_kernel`.
 
-    The matrix is the first operand: the product takes its unpacked numbers from registers.
+    The matrix is the first operand, so the product takes its unpacked numbers from registers.
     """
     launch_dependents_and_wait(DEPENDENT)
     tile = tl.program_id(1)

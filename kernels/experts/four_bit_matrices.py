@@ -6,8 +6,8 @@
     int4      (q - zero) * scale, rounded once to `dtype`, in groups of 32, 64 or 128 columns
               scales (E, K / G, N) int32: a scale in float32, whose lowest 8 bits are the zero point
 
-Columns come in spans of 128; a row's last span is filled up with zeros. The rows of a span lie one
-after the other, so the rows that a program reads at a time are one run of memory.
+Columns come in spans of 128, and a row's last span is filled up with zeros. The rows of a span lie
+one after the other, so the rows that a program reads at a time are one run of memory.
 `four_bit_numbers` says where the bits of four e2m1 numbers are in a word.
 """
 
@@ -35,7 +35,7 @@ _E2M1_BITS = ((15, 8, 7, 6), (12, 5, 4, 3), (9, 2, 1, 0), (14, 13, 11, 10))
 
 @dataclass(frozen=True, slots=True)
 class FourBitMatrix:
-    """The experts' four-bit matrices, K `columns`, used as numbers of `dtype`; `bias` (E, N)."""
+    """The experts' four-bit matrices, K `columns`, used as numbers of `dtype`. `bias` (E, N)."""
 
     kind: Kind
     columns: int
@@ -47,12 +47,12 @@ class FourBitMatrix:
 
     @property
     def num_experts(self) -> int:
-        """Number of experts, E."""
+        """The number of experts, E."""
         return self.values.shape[0]
 
     @property
     def rows(self) -> int:
-        """Number of rows of a matrix, N."""
+        """The number of rows of a matrix, N."""
         return self.values.shape[2]
 
     def dequantised(self, expert: int) -> Tensor:
@@ -152,7 +152,7 @@ def mxfp4_scales(exponents: Tensor) -> Tensor:
 def int4_scales(scales: Tensor, zeros: Tensor | int) -> Tensor:
     """Pack scales of any float dtype with zeros from 0 to 255 -> words int32, of the same shape.
 
-    Scales of 16 bits are kept exactly; scales in float32 keep 16 significant bits.
+    Scales of 16 bits are kept exactly. Scales in float32 keep 16 significant bits.
     """
     bits = scales.float().view(torch.int32)
     return (bits + (ZERO_BITS + 1) // 2) & ~ZERO_BITS | zeros

@@ -1,20 +1,19 @@
-"""Device code that widens four-bit numbers (`four_bit_matrices`) by bit shifts.
+"""The device code that widens four-bit numbers (`four_bit_matrices`) by bit shifts.
 
 The bits of e2m1, moved to a wider type's sign, last exponent bits and first fraction bits, are the
-same number times a power of two, also for 0.5, which is subnormal. For bfloat16 the scale makes up
-for this power, 2^-126. Words are laid out so that unpacking takes few instructions. A word's bits,
-from the highest, by the place of the number, and sign s, exponent e or fraction f:
+same number times a power of two. This holds for the subnormal 0.5 too. For bfloat16 the scale makes
+up for this power, 2^-126. Words are laid out for unpacking in few instructions. A word's bits, from
+the highest, by the place of the number, and sign s, exponent e or fraction f:
 
     15 14 13 12 11 10  9  8  7  6  5  4  3  2  1  0
     0s 3s 3e 1s 3e 3f 2s 0e 0e 0f 1e 1e 1f 2e 2e 2f       bfloat16    s 000000ee f000000
 
-So the first number takes a mask, the second and third a shift and a mask each, the fourth six
-instructions, and each number a multiplication by its scale: 15 instructions for 4 numbers, or for
-8, since the words of two columns share a register. A shift and one logical instruction put an
-integer into the last bits of 128 (of 1024 in float16). The zero point is put into the last bits as
-well, and the difference of the two is exact.
-
-Both ways of unpacking give the numbers of `FourBitMatrix.dequantised` to the bit.
+The first number takes a mask, the second and third a shift and a mask each, the fourth six
+instructions. Each number takes a multiplication by its scale. These are 15 instructions for 4
+numbers, or for 8, since the words of two columns share a register. A shift and one logical
+instruction put an integer into the last bits of 128 (of 1024 in float16). The zero point is put
+into the last bits as well, and the difference of the two is exact. Both ways of unpacking give the
+numbers of `FourBitMatrix.dequantised` to the bit.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from kernels.experts.four_bit_matrices import FourBitMatrix
 BY_OPERATIONS, PACKED = 1, 2
 
 # Registers: $0 the numbers of two columns, $1 their words, $2 (and $3) the scale in both halves.
-# bfloat16 has a product by `fma` on devices before Hopper too; adding -0 keeps zeros' signs.
+# bfloat16 has a product by `fma` on devices before Hopper too. Adding -0 keeps zeros' signs.
 FIRST_E2M1 = tl.constexpr("""{ .reg .b32 n, z;
     mov.b32 z, 0x80008000;
     and.b32 n, $1, 0x81c081c0;
@@ -47,8 +46,8 @@ FOURTH_E2M1 = tl.constexpr("""{ .reg .b32 n, e, f, z;
     shr.u32 e, $1, 5; and.b32 e, e, 0x01000100; or.b32 n, n, e;
     shr.u32 f, $1, 4; and.b32 f, f, 0x00c000c0; or.b32 n, n, f;
     fma.rn.bf16x2 $0, n, $2, z; }""")
-# $4 is minus the lifted zero point in both halves, $6 the words' bit shift; 0xea:
-# (the first & the second) | the third.
+# Registers: $4 is minus the lifted zero point in both halves, $6 the words' bit shift. The
+# operation 0xea is (the first & the second) | the third.
 INTEGERS_BFLOAT16 = tl.constexpr("""{ .reg .b32 n, l, o, z;
     mov.b32 l, 0x43004300; mov.b32 o, 0x3f803f80; mov.b32 z, 0x80008000;
     shr.u32 n, $1, $6; lop3.b32 n, n, 0x000f000f, l, 0xea;
@@ -62,7 +61,7 @@ INTEGERS_FLOAT16 = tl.constexpr("""{ .reg .b32 n, l;
 
 
 def unpacking_of(matrix: FourBitMatrix) -> int:
-    """Choose the unpacking: PACKED, two numbers in a register; or BY_OPERATIONS, one by one."""
+    """Choose the unpacking: PACKED for two numbers in a register, or BY_OPERATIONS one by one."""
     packed = (torch.bfloat16, torch.float16) if matrix.kind == "int4" else (torch.bfloat16,)
     return PACKED if matrix.values.is_cuda and matrix.dtype in packed else BY_OPERATIONS
 
@@ -77,7 +76,8 @@ def scale_of_place(
 ) -> tuple[tl.tensor, tl.tensor]:
     """Return the factor for the numbers at a place, and the offset that `numbers` subtracts.
 
-    PACKED: int32, with the 16 bits of factor or offset in both halves. BY_OPERATIONS: float32.
+    PACKED gives int32, with the 16 bits of factor or offset in both halves. BY_OPERATIONS gives
+    float32.
     """
     if MXFP4:
         exponent = (words >> (8 * PLACE)) & 0xFF
@@ -111,7 +111,7 @@ def numbers(
     MXFP4: tl.constexpr,
     UNPACK: tl.constexpr,
 ) -> tl.tensor:
-    """Unpack the numbers at a place of words (features, columns); scale, zero (features,)."""
+    """Unpack the numbers at a place of words (features, columns) by scale, zero (features,)."""
     if UNPACK == 1:
         return _by_operations(words, scale, zero, PLACE, MXFP4).to(dtype)
     elif MXFP4:  # noqa: RET505  the compiler wants one type from all
@@ -140,7 +140,6 @@ def numbers(
 def _by_operations(
     words: tl.tensor, scale: tl.tensor, zero: tl.tensor, PLACE: tl.constexpr, MXFP4: tl.constexpr
 ) -> tl.tensor:
-    """Unpack numbers in float32, without rounding."""
     wide = words.to(tl.int32)
     if MXFP4:
         if PLACE == 3:

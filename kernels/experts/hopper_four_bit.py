@@ -1,19 +1,17 @@
-"""GEMMs of four-bit experts for many tokens, with Hopper's WGMMA.
+"""The GEMMs of four-bit experts for many tokens, with Hopper's WGMMA.
 
 The kernel computes the sums of `four_bit_kernel`, in the same order. `four_bit_kernel` waits for
-each product before the next numbers are unpacked, since Triton's compiler does not let a product
-run on while its registers change in a loop. Here products and unpacking overlap:
+each product before the next numbers are unpacked, because of Triton's compiler. Here products and
+unpacking overlap:
 
     copies      span s + 2: inputs of 128 pairs, words and scales
     registers   | unpack 0 | unpack 1 | unpack 2 | unpack 3 | unpack 0 of s + 1
     products         | gate 0, up 0   | gate 1, up 1   | gate 2, up 2 ...
 
 A program takes 128 pairs and 256 rows of the matrix: 128 each of gate and up, or 256 of one matrix.
-Each of two groups of four warps takes half of the rows, and unpacks its own numbers.
-
-For 16-bit numbers that are unpacked in pairs. Runs on compute capability 9.0 only, and not in the
-interpreter. Knows: one tile. Does not know: how tiles are made (`order`), or when the kernel is
-used.
+Each of two groups of four warps takes half of the rows, and unpacks its own numbers. The kernel
+serves 16-bit numbers that are unpacked in pairs. It runs on compute capability 9.0 only, and not in
+the interpreter.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ def _copy_span(
     STAGES: gl.constexpr,
     PLACES: gl.constexpr,
 ) -> None:
-    """Start to copy the operands of a span's GEMMs; PLACES: its runs of 32 columns, 1 to 4."""
+    """Start to copy the operands of a span's GEMMs. PLACES are its runs of 32 columns, 1 to 4."""
     stage = span % STAGES
     inputs, words, scales = memory
     from_inputs, from_words, from_scales = sources
@@ -79,7 +77,7 @@ def _multiply_span(
     EVERY: gl.constexpr,
     PLACES: gl.constexpr,
 ) -> gl.tensor:
-    """Add the products of a span to both sums; the last place's products may still be running."""
+    """Add the products of a span to both sums. The last place's products may still be running."""
     inputs, words, scales = memory
     dtype: gl.constexpr = inputs[0].dtype
     first_words, second_words = words[0].index(stage).load(A), words[1].index(stage).load(A)
@@ -162,7 +160,10 @@ def product_kernel(
     ROWS: gl.constexpr,
     STAGES: gl.constexpr,
 ) -> None:
-    """Multiply a tile of pairs by 256 rows of the matrix; FACTORS 2: 128 each of gate and up."""
+    """Multiply a tile of pairs by 256 rows of the matrix.
+
+    FACTORS 2 means 128 each of gate and up.
+    """
     tile = gl.program_id(1)
     expert = gl.load(owners + tile).to(gl.int64)
     if expert >= 0:
@@ -236,7 +237,7 @@ def product_kernel(
                 first, second, memory, span % STAGES, A, MXFP4, SCALES, EVERY, 4
             )
             # All warps have finished the products of span - 2, which used this memory. Copies that
-            # are never made do not compile: their alignment is unknown.
+            # are never made do not compile, because their alignment is unknown.
             if WHOLE > 2 and span + 2 < WHOLE:
                 _copy_span(memory, sources, span + 2, HEIGHT, SCALES, STAGES, 4)
             if LEFT > 0 and WHOLE > 1 and span + 2 == WHOLE:

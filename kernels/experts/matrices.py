@@ -21,7 +21,7 @@ Scales = Literal["none", "channel", "block"]
 
 @dataclass(frozen=True, slots=True)
 class ExpertMatrix:
-    """Matrices `values` (E, N, K), `scales` float32 or None, `bias` (E, N) or None."""
+    """The matrices `values` (E, N, K), `scales` float32 or None, `bias` (E, N) or None."""
 
     values: Tensor
     scales: Tensor | None = None
@@ -29,12 +29,12 @@ class ExpertMatrix:
 
     @property
     def num_experts(self) -> int:
-        """Number of experts, E."""
+        """The number of experts, E."""
         return self.values.shape[0]
 
     @property
     def rows(self) -> int:
-        """Number of rows of a matrix, N."""
+        """The number of rows of a matrix, N."""
         return self.values.shape[1]
 
     @property

@@ -26,7 +26,10 @@ MixtureOp = Callable[[Tensor, Routed, AnyMatrix, AnyMatrix, Gate], Tensor]
 
 
 def reference(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate: Gate) -> Tensor:
-    """Compute x (T, H) -> (T, H) of the same dtype. Plain PyTorch; sums in float32, in order."""
+    """Compute x (T, H) -> (T, H) of the same dtype.
+
+    Plain PyTorch. Sums are in float32, in order.
+    """
     by = scaling_of(gate_up)
     inputs = x if by is None else fp8_rows.reference(x, by)
     hidden = products.gated_reference(inputs, routed, gate_up, gate, x.dtype)
@@ -36,7 +39,7 @@ def reference(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, ga
 
 
 def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate: Gate) -> Tensor:
-    """Compute `reference` on the device; for few tokens return parts (k, T, H) float32."""
+    """Compute `reference` on the device. For few tokens return parts (k, T, H) float32."""
     tokens, by = x.shape[0], scaling_of(gate_up)
     of = tiles_of(gate_up, routed.experts.numel())
     tiles = order.launch(routed.experts, gate_up.num_experts, of.rows)
@@ -64,7 +67,7 @@ def tiles_of(matrix: AnyMatrix, pairs: int) -> MixtureTiles:
 
 
 def scaling_of(matrix: AnyMatrix) -> Scaling | None:
-    """Return how to quantise the inputs of matrices with these scales; None: not quantised."""
+    """Return how to quantise the inputs of matrices with these scales, or None."""
     if isinstance(matrix, FourBitMatrix):
         return None
     found: dict[Scales, Scaling | None] = {"none": None, "channel": "token", "block": "group"}

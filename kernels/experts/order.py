@@ -5,9 +5,9 @@ Pair t * k + j is the j-th expert of token t. Every expert's pairs, in order, fi
     tiles      [ 0 3 9 . ][ 1 4 5 6 ][ 8 . . . ]      a dot: no pair
     expert         2          5          5            -1: a tile that no expert needs
 
-The largest number of tiles follows from the sizes alone, so that the launch can be captured in a
-CUDA graph; device memory has which tiles are in use. Nothing is counted with atomics, so the order
-is always the same.
+The largest number of tiles follows from the sizes alone, so the launch can be captured in a CUDA
+graph. Device memory has which tiles are in use. Nothing is counted with atomics, so the order is
+always the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kernels.launch.rounding import cdiv, next_power_of_2
 
 _CHUNKS_AT_ONCE = 64  # chunks whose counts are added at once
 COUNTED_ALONE = 512  # maximum number of pairs that each program counts alone
-# (pairs, chunk): up to this many pairs, a program places `chunk` pairs.
+# The pairs (pairs, chunk). Up to this many pairs, a program places `chunk` pairs.
 CHUNKS = ((16, 16), (COUNTED_ALONE, 128), (8192, 128))
 _LARGEST_CHUNK = 512
 
@@ -38,7 +38,7 @@ class PairTiles:
 
 
 def most_tiles(pairs: int, num_experts: int, rows: int) -> int:
-    """Bound the number of tiles of `rows` pairs: each used expert's last tile may be partial."""
+    """Bound the number of tiles of `rows` pairs. Each used expert's last tile may be partial."""
     return min(cdiv(pairs, rows) + min(num_experts, pairs), pairs)
 
 
@@ -48,7 +48,7 @@ def chunk_for(num_pairs: int) -> int:
 
 
 def reference(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
-    """Order experts (T, k) int32 -> tiles of `rows` pairs. Plain PyTorch; waits for the device."""
+    """Order experts (T, k) int32 -> tiles of `rows` pairs. Plain PyTorch. Waits for the device."""
     flat = experts.flatten()
     tiles = most_tiles(flat.numel(), num_experts, rows)
     pairs = torch.full((tiles, rows), flat.numel(), dtype=torch.int32, device=experts.device)
@@ -160,7 +160,7 @@ def _place_kernel(
 
 
 def launch(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
-    """Compute `reference` on the device; unneeded tiles are not written."""
+    """Compute `reference` on the device. Unneeded tiles are not written."""
     num_pairs = experts.numel()
     tiles = most_tiles(num_pairs, num_experts, rows)
     pairs = torch.empty((tiles, rows), dtype=torch.int32, device=experts.device)

@@ -1,10 +1,7 @@
-"""Device code shared by all expert GEMMs: a tile's pairs, bias and output rows.
+"""The device code shared by all expert GEMMs: a tile's pairs, bias and output rows.
 
 Pair p = t * k + j is the j-th expert of token t. Gated products read the token's row and write the
-pair's row; `down` reads the pair's row and writes the token's row of part j.
-
-Knows: one tile. Does not know: the matrix, or how it is multiplied (`product_kernel`,
-`four_bit_kernel`).
+pair's row. `down` reads the pair's row and writes the token's row of part j.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ def rows_of_tile(
     GATED: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Load a tile's pairs, whether each pair exists, and the rows that pairs read; all (ROWS,)."""
+    """Load a tile's pairs, whether each pair exists, and the rows that pairs read, all (ROWS,)."""
     pair = tl.load(pairs + tile * ROWS + tl.arange(0, ROWS))
     real = pair < tokens * TOP_K
     row = (pair // TOP_K if GATED else pair).to(tl.int64)
@@ -67,7 +64,7 @@ def store_products(
     LIMITED: tl.constexpr,
     WEIGHT_FIRST: tl.constexpr,
 ) -> None:
-    """Gate `acc` with `up`, or multiply `acc` by the pairs' weights; write the result."""
+    """Gate `acc` with `up`, or multiply `acc` by the pairs' weights, and write the result."""
     if GATED:
         acc = gated(acc, up, limit, alpha, ACT, LIMITED)
         goal = pair.to(tl.int64) * N

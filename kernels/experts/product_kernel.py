@@ -1,8 +1,4 @@
-"""Device code of the experts' GEMMs (`products`): a tile of pairs by some outputs.
-
-Knows: one tile, its expert's rows of the matrix, scales and bias. Does not know: how tiles are made
-(`order`), or which sizes they have (`tiles`).
-"""
+"""The device code of the experts' GEMMs (`products`): a tile of pairs by some outputs."""
 
 from __future__ import annotations
 
@@ -62,7 +58,7 @@ def _finished(
     HAS_BIAS: tl.constexpr,
     WEIGHT_FIRST: tl.constexpr,
 ) -> tl.tensor:
-    """Multiply the sum by the scales of rows and channels; add the bias of these features."""
+    """Multiply the sum by the scales of rows and channels, and add the bias of these features."""
     if SCALES == 1:
         of_rows = tl.load(x_scales + row, mask=real, other=0.0)
         of_features = tl.load(scales + feature, mask=inside, other=0.0)
@@ -105,7 +101,8 @@ def product_kernel(
 ) -> None:
     """Multiply a tile of pairs by FEATURES of N outputs.
 
-    GATED: the first GEMM, which ends in a gate. FACTORS 2: by FEATURES rows of gate and of up each.
+    GATED is the first GEMM, which ends in a gate. FACTORS 2 multiplies by FEATURES rows of gate and
+    of up each.
     """
     launch_dependents_and_wait(DEPENDENT)
     tile = tl.program_id(1)

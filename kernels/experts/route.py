@@ -27,7 +27,7 @@ from kernels.limits import check_groups
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Choice of `experts` (T, k) int32, best first, with `weights` (T, k) float32."""
+    """The choice of `experts` (T, k) int32, best first, with `weights` (T, k) float32."""
 
     experts: Tensor
     weights: Tensor
@@ -49,7 +49,7 @@ def reference(
     bias: Tensor | None = None,
     factors: Tensor | None = None,
 ) -> Routed:
-    """Choose experts by logits (T, E) of any float dtype; k at most E. Plain PyTorch."""
+    """Choose experts by logits (T, E) of any float dtype, with k at most E. Plain PyTorch."""
     wide = logits.float()
     scores = wide.sigmoid() if scoring.sigmoid else torch.softmax(wide, -1)
     ranked = _within_groups(scores if bias is None else scores + bias, scoring)
@@ -64,7 +64,6 @@ def reference(
 
 
 def _within_groups(ranked: Tensor, scoring: Scoring) -> Tensor:
-    """Replace the scores of experts outside the best groups by -inf."""
     if scoring.groups == 1:
         return ranked
     grouped = ranked.view(len(ranked), scoring.groups, -1)

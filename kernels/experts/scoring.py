@@ -1,4 +1,7 @@
-"""The scores by which a router chooses experts. Without torch, since models' configs name them."""
+"""The scores by which a router chooses experts.
+
+Torch is not imported, since models' configs name them.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """Scores of experts: a softmax over all experts, or the sigmoid of each logit (DeepSeek V3).
+    """The scores of experts: a softmax over all experts, or the sigmoid of each logit.
 
-    Experts are divided into `groups` of equal size, and chosen from the `top_groups` groups with
-    the largest sum of their `group_best` (one or two) best scores. Weights are multiplied by
-    `factor` at the end.
+    DeepSeek V3 uses sigmoids. Experts are divided into `groups` of equal size. They are chosen from
+    the `top_groups` groups with the largest sum of their `group_best` (one or two) best scores.
+    Weights are multiplied by `factor` at the end.
     """
 
     sigmoid: bool = False

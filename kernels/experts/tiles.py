@@ -1,4 +1,4 @@
-"""Tile sizes of the experts' GEMMs, chosen by the number of tokens alone.
+"""The tile sizes of the experts' GEMMs, chosen by the number of tokens alone.
 
 As with other products, a row's result depends on the number of tokens in the step, not on the other
 tokens. Few rows are bound by reading the experts' matrices, so the matrices are the first operand,
@@ -15,7 +15,7 @@ from kernels.experts.order import CHUNKS
 
 @dataclass(frozen=True, slots=True)
 class ExpertTile:
-    """Tile of `rows` pairs by `features` of a matrix, and `depth` bytes of both at a time."""
+    """A tile of `rows` pairs by `features` of a matrix, and `depth` bytes of both at a time."""
 
     rows: int
     features: int
@@ -35,23 +35,23 @@ _UP_TO = ((8, FEW), (24, SOME), (96, MORE))  # pairs per expert, if evenly distr
 
 @dataclass(frozen=True, slots=True)
 class MixtureTiles:
-    """Tiles of both GEMMs, with equal rows."""
+    """The tiles of both GEMMs, with equal rows."""
 
     gated: ExpertTile
     down: ExpertTile
 
     @property
     def rows(self) -> int:
-        """Number of pairs in a tile."""
+        """The number of pairs in a tile."""
         return self.gated.rows
 
     def inner(self, factors: int) -> ExpertTile:
-        """Return the tile of the first GEMM; without a gate it is one product, like `down`."""
+        """Return the tile of the first GEMM. Without a gate it is one product, like `down`."""
         return self.gated if factors == 2 else self.down
 
 
 def _four_bit(rows: int, gated: tuple[int, int, int], down: tuple[int, int, int]) -> MixtureTiles:
-    """Make tiles of (features, warps, stages) for four-bit matrices; words fix the depth."""
+    """Make tiles of (features, warps, stages) for four-bit matrices, whose words fix the depth."""
     of_gated, of_down = (
         ExpertTile(rows, features, 64, weight_first=True, warps=warps, stages=stages)
         for features, warps, stages in (gated, down)
@@ -82,9 +82,10 @@ def tile_for(pairs: int, num_experts: int) -> ExpertTile:
 def four_bit_tiles_for(
     pairs: int, num_experts: int, *, is_float32: bool = False, can_overlap: bool = False
 ) -> MixtureTiles:
-    """Choose the tiles for four-bit matrices; in float32, tiles of more rows do not fit.
+    """Choose the tiles for four-bit matrices.
 
-    `can_overlap`: whether `hopper_four_bit` supports the device and the numbers.
+    In float32, tiles of more rows do not fit. `can_overlap` tells whether `hopper_four_bit`
+    supports the device and the numbers.
     """
     if is_float32:
         return FOUR_BIT_FEW

@@ -1,11 +1,10 @@
 """The kernel that attends to unchanged latents: a key is a latent, a value its first R numbers.
 
 One program takes a query block: BLOCK_Q new tokens of a row with GROUP of their heads. All heads
-read the same latents, tile by tile; a tile is loaded once for scores and sums. The softmax is
+read the same latents, tile by tile. A tile is loaded once for scores and sums. The softmax is
 computed as in `attention_tile`. If query blocks do not fill the device, each block's latents are
-split among several programs, whose partial outputs `merge_attention` adds.
-
-Decodes are query blocks of one token. Device code, and its launch; tile sizes are untuned.
+split among several programs, whose partial outputs `merge_attention` adds. Decodes are query blocks
+of one token. Tile sizes are untuned.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def _tile(
     TILE: tl.constexpr,
     SCALED: tl.constexpr,
 ) -> tl.tensor:
-    """Fold latents [start, start + TILE) into (acc, m, total); read no latent at or after `end`."""
+    """Fold latents [start, start + TILE) before `end` into (acc, m, total)."""
     index = tl.arange(0, TILE)
     key = start + index
     real = key < end
@@ -167,17 +166,17 @@ def _kernel(
 
 
 def heads_together(heads: int) -> int:
-    """Return the number of heads of one program: the largest that divides `heads`."""
+    """Return the number of heads of one program, the largest that divides `heads`."""
     return max(count for count in range(1, _MAX_HEADS + 1) if heads % count == 0)
 
 
 def launch(
     q: Tensor, kv: Tensor, layout: BatchLayout, shape: LatentShape, first: int, end: int
 ) -> Tensor:
-    """Attend rows `first` up to `end` of a step; rows before `first` have one token each.
+    """Attend rows `first` up to `end` of a step.
 
-    q (t, H, R + P), of these rows' tokens alone; kv (N, 1, 1, B, R + P), one layer of the pool, of
-    q's dtype or fp8 -> (t, H, R).
+    Rows before `first` have one token each. q (t, H, R + P) has only these rows' tokens. kv (N, 1,
+    1, B, R + P) is one layer of the pool, of q's dtype or fp8. The result is (t, H, R).
     """
     tokens, heads, _ = q.shape
     group, decodes = heads_together(heads), end == layout.num_decodes

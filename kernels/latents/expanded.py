@@ -1,8 +1,8 @@
-"""Attention to keys and values that are computed from a step's latents into a temporary pool.
+"""The attention to keys and values that are computed from a step's latents into a temporary pool.
 
-This pays for many new tokens (`LatentShape`). The kernels are those of attention with keys and
-values for each head, and blocks are placed as in `widen_kv`: block i of row r lies at
-(r - first) * blocks of a row + i. Keys or values, whichever are smaller, are filled up with zeros.
+This saves time for many new tokens (`LatentShape`). The kernels are those of attention with keys
+and values for each head. Blocks are placed as in `widen_kv`: block i of row r lies at (r - first) *
+blocks of a row + i. Keys or values, whichever are smaller, are filled up with zeros.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from kernels.latents.latent_shape import LatentShape
 from kernels.latents.scratch import MOST_EXPANDED
 
 # The minimum number of new tokens of a step. A step with fewer may be in a captured graph, whose
-# longest context is far above most contexts, and keys and values would be computed for all of it.
+# longest context is far above most contexts. Keys and values would be computed for all of it.
 LEAST_TOKENS = 1_025
 
 
 def pays(layout: BatchLayout, tokens: int, shape: LatentShape) -> bool:
-    """Return whether making keys and values pays for the `tokens` of rows after the decodes."""
+    """Return whether expanding saves time for the `tokens` of rows after the decodes."""
     rows, context = layout.num_rows - layout.num_decodes, layout.max_context_len
     if tokens < LEAST_TOKENS or rows * context > MOST_EXPANDED:
         return False
@@ -36,9 +36,9 @@ def pays(layout: BatchLayout, tokens: int, shape: LatentShape) -> bool:
 def launch(
     q: Tensor, kv: Tensor, weight: Tensor, layout: BatchLayout, shape: LatentShape
 ) -> Tensor:
-    """Attend the rows after the decodes of q (T, H, N + P) -> (T, H, V); leave decodes unwritten.
+    """Attend the rows after the decodes of q (T, H, N + P) -> (T, H, V).
 
-    Arguments have the meaning that they have in `latent_attention.launch`.
+    The rows of decodes are not written. The arguments are as in `latent_attention.launch`.
     """
     pool, own = _expand(kv, weight, layout, shape)
     size = pool.shape[4]
@@ -73,7 +73,7 @@ def _expand(
 
 
 def _block_ids(layout: BatchLayout, blocks: int, block_size: int) -> Tensor:
-    """Return the blocks of each row after the decodes, (rows * blocks,) int64; 0: no block."""
+    """Return the blocks of each row after the decodes, (rows * blocks,) int64, 0 for none."""
     tables = layout.block_tables[layout.num_decodes :, :blocks].long()
     starts = torch.arange(blocks, device=tables.device) * block_size
     used = starts < layout.context_lens[layout.num_decodes :, None]

@@ -1,4 +1,4 @@
-"""Causal attention of each row's new tokens over latents, in two equivalent ways.
+"""The causal attention of each row's new tokens over latents, in two equivalent ways.
 
     k_j = [c_j W_k | r_j],  v_j = c_j W_v     of a latent c_j and its rotated key r_j, for a head
     out = sum_j softmax_j(scale q . k_j) v_j                          expanded
@@ -34,10 +34,8 @@ def reference(
     """Attend q (T, H, N + P) to one layer of the pool, by weight (H, N + V, R) -> (T, H, V).
 
     kv is of q's dtype, or fp8 with its scales (`fp8_kv`). A head's first N rows in `weight` make
-    keys, the other V rows make values.
-
-    Plain PyTorch, float32 inside, one row after the other: CPU servers use this function.
-    Raises UnsupportedShape.
+    keys, the other V rows make values. Plain PyTorch, float32 inside, one row after the other. CPU
+    servers use this function. Raises UnsupportedShape.
     """
     _check(kv, shape)
     out = q.new_empty((*q.shape[:2], shape.values))
@@ -55,7 +53,6 @@ def reference(
 
 
 def _gather(kv: Tensor, table: Tensor, context: int) -> Tensor:
-    """Gather the latents (context, R + P) of one row, float32."""
     block_size, size = kv.shape[3:]
     blocks = table[: -(-context // block_size)].long()
     gathered = dequantised(kv, blocks) if is_fp8(kv) else kv.index_select(0, blocks)
@@ -74,7 +71,7 @@ def _absorbed(
 def _expanded(
     q: Tensor, latents: Tensor, of_keys: Tensor, of_values: Tensor, shape: LatentShape
 ) -> Tensor:
-    """Make keys and values of latents (context, R + P); attend q (n, H, N + P) to these keys."""
+    """Make keys and values of latents (context, R + P), and attend q (n, H, N + P) to them."""
     compressed, rotated = latents.split([shape.rank, shape.rope], dim=1)
     plain, values = compressed @ of_keys.mT, compressed @ of_values.mT
     keys = torch.cat((plain, rotated.expand(len(plain), -1, -1)), dim=2)

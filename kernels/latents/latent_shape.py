@@ -3,9 +3,8 @@
     absorbed    q W_k (a token), then scores over R + P and sums over R numbers (a pair)
     expanded    c W_k, c W_v (a key), then scores over N + P and sums over V numbers (a pair)
 
-A latent is expanded once and attended to by many tokens, so computing keys and values from latents
-pays if there are some hundred new tokens. Torch is not imported, since configs of models have a
-`LatentShape`.
+A latent is expanded once and attended to by many tokens, so expanding saves time for some hundred
+new tokens. Torch is not imported, since configs of models have a `LatentShape`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LatentShape:
-    """Sizes of a head, in numbers: N without position, P rotated, V of values; R of a latent."""
+    """The sizes in numbers: N without position, P rotated, V of values, R of a latent."""
 
     nope: int
     rope: int
@@ -25,17 +24,17 @@ class LatentShape:
 
     @property
     def head_dim(self) -> int:
-        """Numbers of a query's head, N + P."""
+        """The numbers of a query's head, N + P."""
         return self.nope + self.rope
 
     @property
     def latent(self) -> int:
-        """Numbers kept of a token, R + P."""
+        """The numbers kept of a token, R + P."""
         return self.rank + self.rope
 
     @property
     def padded_dim(self) -> int:
-        """Numbers of a head's key or value, once both are filled up to one size."""
+        """The numbers of a head's key or value, once both are filled up to one size."""
         return max(self.head_dim, self.values)
 
     def absorbs(self, tokens: int, context: int) -> bool:

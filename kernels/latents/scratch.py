@@ -12,7 +12,7 @@ MOST_EXPANDED = 32_768  # maximum number of latents whose keys and values exist 
 def most_scratch_bytes(shape: LatentShape, heads: int, dtype: torch.dtype) -> int:
     """Bound the bytes of one layer: keys and values of MOST_EXPANDED latents, and their product.
 
-    Decodes take less memory: partial outputs of some hundred programs.
+    Decodes take less memory.
     """
     numbers = shape.nope + shape.values + 2 * shape.padded_dim
     return MOST_EXPANDED * heads * numbers * max(dtype.itemsize, 2)

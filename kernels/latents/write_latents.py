@@ -5,9 +5,8 @@
 
 The rotation (a, b) -> (a cos - b sin, b cos + a sin) takes neighbouring numbers (a0, b0, a1, b1,
 ...) where `interleaved`, else halves (a0, a1, ..., b0, b1, ...). The result is written as halves in
-both cases, for queries and keys, so their products do not change.
-
-The norm rounds as `rms_norm` does; the rotation is float32 and rounds once.
+both cases, for queries and keys, so their products do not change. The norm rounds as `rms_norm`
+does. The rotation is float32 and rounds once.
 """
 
 from __future__ import annotations
@@ -47,10 +46,11 @@ def reference(
     num_heads: int,
     interleaved: bool,
 ) -> Tensor:
-    """Return the rotated q (T, H, N + P); write each token's latent to its slot. Plain PyTorch.
+    """Return the rotated q (T, H, N + P), and write each token's latent to its slot.
 
-    positions, slots (T,) int64, slots distinct; cos_sin (positions, P) float32, a row being P / 2
-    cosines then P / 2 sines; kv, one layer of the pool, strided, of q's dtype or fp8 (`fp8_kv`).
+    Plain PyTorch. positions, slots (T,) int64, slots distinct. cos_sin (positions, P) float32, a
+    row being P / 2 cosines then P / 2 sines. kv, one layer of the pool, strided, of q's dtype or
+    fp8 (`fp8_kv`).
     """
     block_size, size, rope = kv.shape[3], kv.shape[4], cos_sin.shape[1]
     cos, sin = cos_sin[positions].chunk(2, dim=-1)

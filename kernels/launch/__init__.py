@@ -1,1 +1,1 @@
-"""Compilation and launch of kernels."""
+"""The compilation and launch of kernels."""

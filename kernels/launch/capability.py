@@ -14,9 +14,9 @@ HOPPER = (9, 0)
 
 @cache
 def capability(device: torch.device) -> tuple[int, int]:
-    """Return CUDA's compute capability (major, minor); (0, 0) for a device without CUDA.
+    """Return CUDA's compute capability (major, minor), or (0, 0) for a device without CUDA.
 
-    A CUDA device must be named with its number, as tensors' devices are: "cuda" alone means the
+    A CUDA device must be named with its number, as tensors' devices are. "cuda" alone means the
     current device, which may change.
     """
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)

@@ -1,4 +1,4 @@
-"""Parallel compilation of kernels before their first use.
+"""The parallel compilation of kernels before their first use.
 
 Triton compiles a variant of a kernel at the variant's first launch, so a process compiles one
 variant after the other. Here a dry run first finds the variants that the process will launch:
@@ -29,14 +29,14 @@ from triton.runtime import KernelInterface, driver
 
 from kernels.launch.garbage import uncollected
 
-# Part of the work holds Python's lock: more threads would only delay the longest compilations.
+# Part of the work holds Python's lock, so more threads would only delay the longest compilations.
 MOST_AT_ONCE = 8
 
 _log = logging.getLogger(__name__)
 
 
 class Loadable(Protocol):
-    """A compiled kernel."""
+    """An interface to a compiled kernel."""
 
     @property
     def run(self) -> object:
@@ -45,7 +45,7 @@ class Loadable(Protocol):
 
 
 class Kernel(Protocol):
-    """A function compiled by `triton.jit`."""
+    """An interface to a function compiled by `triton.jit`."""
 
     def preload(self, specialization_data: str) -> Loadable | None:
         """Compile a variant, or load it from the cache on disk, and keep it in memory."""
@@ -54,7 +54,7 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A kernel variant: dtypes, alignments and constants; `data` is Triton's serialised form."""
+    """A kernel variant: dtypes, alignments and constants. `data` is Triton's serialised form."""
 
     kernel: Kernel
     name: str
@@ -74,7 +74,7 @@ class Notes:
         self._variants: dict[tuple[int, str], Variant] = {}
 
     def __call__(self, **what: Any) -> bool:
-        """Note a variant once; return True, so that Triton continues without this variant."""
+        """Note a variant once. Return True, so that Triton continues without this variant."""
         kernel, key = what["fn"].jit_function, str(what["key"])
         if (id(kernel), key) not in self._variants:
             data = what["compile"]["specialization_data"]
@@ -88,14 +88,12 @@ class Notes:
 
 
 def compile_ahead(dry_run: Callable[[], object], key: Future[str] | None = None) -> int:
-    """Compile all kernels that `dry_run` would launch; return how many were not in memory.
+    """Compile all kernels that `dry_run` would launch.
 
-    `key` is the compiler's key, if `compiler_key.begin_key` has begun it; if None, each thread
-    computes the key itself.
-
-    No kernel runs in `dry_run`, so the kernels' outputs are undefined: they may be used in
-    computations, but not as an index or a loop's bound. No other thread may launch kernels
-    meanwhile.
+    Return how many were not in memory. `key` is the compiler's key, if `compiler_key.begin_key` has
+    begun it. Otherwise each thread computes the key itself. No kernel runs in `dry_run`, so the
+    kernels' outputs are undefined and may not be used as an index or a loop's bound. No other
+    thread may launch kernels meanwhile.
     """
     if not _can_take_notes():
         return 0
@@ -126,8 +124,8 @@ def _can_take_notes() -> bool:
 def leaving_out_launches(hook: Callable[..., bool]) -> Iterator[None]:
     """Make each launch only look up its kernel, and call `hook` for missing kernels.
 
-    The hook alone is not enough: a kernel that is in memory already would run, on inputs that the
-    skipped kernels have not written.
+    The hook alone is not enough, because a kernel that is in memory already would run, on inputs
+    that the skipped kernels have not written.
     """
     usual = KernelInterface.__getitem__
     with triton.knobs.runtime.scope():

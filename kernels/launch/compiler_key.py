@@ -1,8 +1,8 @@
 """The key of Triton's compiler, hashed in a thread while the start waits for other work.
 
 Triton finds a compiled kernel on disk by a key that includes a hash of the compiler's 400 MB. The
-hash is computed when a process looks for its first kernel. Other threads that look for kernels
-meanwhile do not wait for the hash: each thread computes it again, and they slow each other down.
+hash is computed when a process looks for its first kernel. Other threads do not wait for the hash.
+Each thread computes it again, and they slow each other down.
 
     hashed by eight threads    load, dry run | hash x 8        | kernels
     hashed ahead               load, dry run | kernels
@@ -18,9 +18,9 @@ from triton.runtime import cache
 
 
 def begin_key(make: Callable[[], str] | None = None) -> Future[str]:
-    """Start to compute the key; all threads can use it once the returned future is done.
+    """Start to compute the key, which all threads can use once the returned future is done.
 
-    `make` computes the key: by default Triton's own function, which keeps its result.
+    `make` computes the key, by default Triton's own function, which keeps its result.
     """
     thread = ThreadPoolExecutor(1, thread_name_prefix="compiler-key")
     key = thread.submit(make or _triton_key())
@@ -29,6 +29,6 @@ def begin_key(make: Callable[[], str] | None = None) -> Future[str]:
 
 
 def _triton_key() -> Callable[[], str]:
-    """Return Triton's internal key function; None: Triton computes the key when needed."""
+    """Return Triton's internal key function, or None if Triton computes the key when needed."""
     make: Callable[[], str] = getattr(cache, "triton_key", str)
     return make

@@ -1,16 +1,15 @@
-"""CUDA's programmatic dependent launch (PDL): a kernel starts before the last kernel has ended.
+"""The programmatic dependent launch (PDL) of CUDA: a kernel starts before the last kernel ends.
 
     before    [ last programs ....]|                        [ last programs ....]
     after                          | launch | [ begins ]      launched [waits]   [ goes on ]
 
 The kernel's own code waits for the previous kernel, with `griddepcontrol.wait`. From compute
 capability 9.0 on this hides the latency of a launch, which is most of a small kernel's time. After
-the wait all earlier kernels have ended, and their results may be read. Kernels that are launched
-without PDL begin after earlier kernels have ended, as always.
+the wait all earlier kernels have ended, and their results may be read.
 
-Before its wait a kernel may run beside earlier kernels, back to the last kernel launched
-without PDL. So before its wait a kernel may read only data written before all these kernels: a
-model's tables and a step's inputs, since a step begins with copies that are launched without PDL.
+Before its wait a kernel may run beside earlier kernels, back to the last kernel launched without
+PDL. It may then read only data written before all these kernels: a model's tables and a step's
+inputs. A step begins with copies that are launched without PDL.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ def launch_dependents_and_wait(DEPENDENT: tl.constexpr) -> None:
 
 @triton.jit
 def launch_dependents(DEPENDENT: tl.constexpr) -> None:
-    """Allow the next kernel's launch; this kernel waits later. A kernel's first line."""
+    """Allow the next kernel's launch. This kernel waits later. A kernel's first line."""
     if DEPENDENT:
         tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit
 def wait_for_previous(DEPENDENT: tl.constexpr) -> None:
-    """Wait for the previous kernel; only after this call may its results be read or overwritten."""
+    """Wait for the previous kernel, whose results may be read or overwritten only afterwards."""
     if DEPENDENT:
         tl.extra.cuda.gdc_wait()
 

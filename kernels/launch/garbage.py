@@ -1,4 +1,4 @@
-"""A pause of Python's garbage collection."""
+"""The pause of Python's garbage collection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause garbage collection within the block; afterwards restore the collector's state."""
+    """Pause garbage collection within the block, and restore the collector's state afterwards."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,8 +1,7 @@
-"""Rounding of sizes on the host.
+"""The rounding of sizes on the host.
 
-Triton has functions of the same names, which kernels use while they are compiled. Called from the
-host, Triton's functions take microseconds to unwrap constants, and a launched step has some 290
-calls.
+Triton has functions of the same names, which take microseconds on the host to unwrap constants. A
+launched step has some 290 calls.
 """
 
 from __future__ import annotations

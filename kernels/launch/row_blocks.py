@@ -23,7 +23,7 @@ def count_row_blocks(tokens: int, rows: int, size: int) -> int:
 def first_row_block(
     row_starts: tl.tensor, row: tl.tensor, first: tl.tensor, SIZE: tl.constexpr
 ) -> tl.tensor:
-    """Return the first block of `row`; rows before `first` have one token each and no block."""
+    """Return the first block of `row`. Rows before `first` have one token each and no block."""
     return (tl.load(row_starts + row) - first) // SIZE + row - first
 
 

@@ -4,7 +4,7 @@
     up to 128    `hopper_linear`, where it has a tile config            dequantised
     more         torch's scaled product (cuBLASLt), by channel or block dequantised
 
-x is quantised at every number of rows (`fp8_rows`): otherwise a prompt's KV would differ between
+x is quantised at every number of rows (`fp8_rows`). Otherwise a prompt's KV would differ between
 large and small steps. Torch's scaled product returns bfloat16, which is cast to the model's dtype.
 """
 
@@ -28,7 +28,7 @@ _ROWS_AT_ONCE = 4  # cuBLASLt needs the rows of block scales in multiples of fou
 
 
 def reference(x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Multiply the dequantised numbers in float32; round the product once. Plain PyTorch."""
+    """Multiply the dequantised numbers in float32, and round the product once. Plain PyTorch."""
     product = x.dequantised() @ weight.dequantised().T
     return (product if bias is None else product + bias.float()).to(dtype)
 

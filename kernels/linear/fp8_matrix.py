@@ -18,7 +18,7 @@ LEAST_SCALE = 1e-12  # scale of a channel of zeros
 
 @dataclass(frozen=True, slots=True)
 class Fp8Matrix:
-    """Matrix `values` (N, K) e4m3, `scales` float32: (N, 1), or one per block of 128 x 128."""
+    """A matrix `values` (N, K) e4m3, `scales` float32: (N, 1), or one per block of 128 x 128."""
 
     values: Tensor
     scales: Tensor

@@ -1,4 +1,4 @@
-"""Activations in fp8 (e4m3): rows of numbers with scales computed row by row.
+"""The activations in fp8 (e4m3): rows of numbers with scales computed row by row.
 
     by "token"    one scale per row            scale = max(largest / 448, 1 / (448 * 512))
     by "group"    one scale per 128 columns    scale = max(largest, 1e-10) / 448
@@ -8,8 +8,8 @@
 
 Scales are computed as vLLM does (`dynamic_per_token_scaled_fp8_quant`,
 `per_token_group_quant_fp8`). x is multiplied by the scale's reciprocal, since divisions would take
-most of the kernel's time; so a few numbers near the middle of two e4m3 numbers round to the other
-of the two. A row's values depend on this row alone.
+most of the kernel's time. A few numbers near the middle of two e4m3 numbers therefore round to the
+other of the two. A row's values depend on this row alone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Scaling = Literal["token", "group"]
 
 @dataclass(frozen=True, slots=True)
 class Fp8Rows:
-    """Rows `values` (T, K) e4m3, `scales` float32: (T, 1), or (T, K / 128) of groups."""
+    """The rows `values` (T, K) e4m3, `scales` float32: (T, 1), or (T, K / 128) of groups."""
 
     values: Tensor
     scales: Tensor
@@ -51,9 +51,10 @@ class Fp8Rows:
 
 
 def reference(x: Tensor | Fp8Rows, by: Scaling, static: Tensor | None = None) -> Fp8Rows:
-    """Quantise x (T, K) -> values and scales; return x if it is fp8 already. Plain PyTorch.
+    """Quantise x (T, K) -> values and scales, or return x if it is fp8 already.
 
-    `static` (1,) float32: the scale of all rows. K is a multiple of 128 for groups.
+    Plain PyTorch. `static` (1,) float32 is the scale of all rows. K is a multiple of 128 for
+    groups.
     """
     if isinstance(x, Fp8Rows):
         return x
@@ -82,9 +83,9 @@ def store_scaled(
     PADDED: tl.constexpr,
     GROUP: tl.constexpr,
 ) -> None:
-    """Quantise columns of a row: x (1, PADDED) float32, begins at column `first`, 0 after WIDTH.
+    """Quantise columns of a row: x (1, PADDED) float32, from column `first` on, 0 after WIDTH.
 
-    GROUP 0: x is the whole row, and has one scale. Writes these columns' part of row `row` of
+    With GROUP 0, x is the whole row, and has one scale. Writes these columns' part of row `row` of
     `values` (T, WIDTH) and `scales` (T, WIDTH / GROUP or 1).
     """
     SIZE: tl.constexpr = GROUP if GROUP else PADDED
@@ -97,7 +98,7 @@ def store_scaled(
         scale = tl.maximum(tl.div_rn(largest, 448.0), 1.0 / (448.0 * 512.0))
     inverse = tl.div_rn(tl.full([NUM], 1.0, tl.float32), scale)[:, None]
     column = first + tl.arange(0, NUM)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
-    # A thread stores 8 numbers, as it loaded: with 16, numbers would move between GPU threads.
+    # A thread stores 8 numbers, as it loaded. With 16, numbers would move between GPU threads.
     goal = values + tl.max_contiguous(row * WIDTH + column, [1, 8])
     tl.store(goal, to_e4m3(grouped, inverse), mask=column < WIDTH)
     REAL: tl.constexpr = WIDTH // SIZE if GROUP else 1

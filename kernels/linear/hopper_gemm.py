@@ -1,13 +1,13 @@
-"""Device code of a GEMM of few rows for Hopper (`hopper_linear`): weight strips, shares of K.
+"""The device code of a GEMM of few rows for Hopper (`hopper_linear`): weight strips, shares of K.
 
 A program takes one or several strips of rows of the weight, some rows of x and a share of K. Two
 groups of four warps multiply half of a strip each. One warp copies tiles to shared memory ahead of
 these groups, and goes on with the next strip while they write the last strip's result.
 
-SCALES 0: no scales. 1: scales of rows of x and of rows of the weight, which multiply the final sum.
-2: scales of 128 x 128 blocks of the weight and of 128 columns of a row of x, which multiply each
-tile's sum. The matrix units add fp8 products in few bits, so the sums of tiles are added in float32
-registers.
+SCALES 0 means no scales. SCALES 1 means scales of rows of x and of rows of the weight, which
+multiply the final sum. SCALES 2 means scales of 128 x 128 blocks of the weight and of 128 columns
+of a row of x, which multiply each tile's sum. The matrix units add fp8 products in few bits, so the
+sums of tiles are added in float32 registers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _producer(
     STAGES: gl.constexpr,
     SEVERAL: gl.constexpr,
 ) -> None:
-    """Copy tile after tile as stages become free; the first weight tiles before x is written."""
+    """Copy tile after tile as stages become free, the first weight tiles before x is written."""
     BYTES: gl.constexpr = (STRIP + ROWS) * TILE * weight_boxes.dtype.primitive_bitwidth // 8
     copies = strips * tiles
     ahead = gl.minimum(copies, STAGES)
@@ -113,9 +113,9 @@ def _multiply_strip(
     SCALES: gl.constexpr,
     HAS_BIAS: gl.constexpr,
 ) -> None:
-    """Multiply the `which`-th M rows of a strip; write the result to `out` (rows, N).
+    """Multiply the `which`-th M rows of a strip, and write the result to `out` (rows, N).
 
-    `copied`: how many tiles were copied before the tiles of this strip.
+    `copied` tiles were copied before the tiles of this strip.
     """
     K: gl.constexpr = 256 // halves.dtype.primitive_bitwidth
     ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, ROWS, K])
@@ -221,7 +221,7 @@ def gemm_kernel(
     REGISTERS: gl.constexpr,
     SEVERAL: gl.constexpr,
 ) -> None:
-    """Run a program (strip, share of K, rows of x); `hopper_linear` checks the shapes."""
+    """Run a program (strip, share of K, rows of x). `hopper_linear` checks the shapes."""
     gl.inline_asm_elementwise(
         "griddepcontrol.launch_dependents; // dummy $0",
         "=r", [], dtype=gl.int32, is_pure=False, pack=1,

@@ -8,12 +8,9 @@ the weight does not wait:
     producer | weight tiles until shared memory is full ... | tiles of x | weight and x ...
     halves                         (wait)                   | multiply full tiles, free them ...
 
-With several shares of K the product is left as split-K partials (`split_k`).
-
-For 16-bit numbers of up to 8 rows, and for fp8 with scales of up to 128 rows. Runs on compute
-capability 9.0 only, and not in the interpreter. Knows: the launch of one GEMM. Does not know: the
-GEMM's device code (`hopper_gemm`), how the GEMM is cut among programs (`hopper_tile_configs`), or
-when it is faster than the alternatives (`linear`, `fp8_linear`).
+With several shares of K the product is left as split-K partials (`split_k`). The kernel serves
+16-bit numbers of up to 8 rows, and fp8 with scales of up to 128 rows. It runs on compute capability
+9.0 only, and not in the interpreter.
 """
 
 from __future__ import annotations
@@ -60,7 +57,7 @@ def serves(x: Tensor, weight: Tensor) -> bool:
 
 
 def fp8_config_for(x: Fp8Rows, weight: Fp8Matrix, *, in_parts: bool) -> TileConfig | None:
-    """Choose the config of `gemm_fp8` for x (T, K) by weight (N, K); None: not supported."""
+    """Choose the config of `gemm_fp8` for x (T, K) by weight (N, K), or None if unsupported."""
     (rows, width), tile = x.values.shape, tile_of(weight.values)
     if capability(x.values.device) != HOPPER or width % tile:
         return None

@@ -1,4 +1,4 @@
-"""Tile configs of `hopper_linear`'s GEMMs: arithmetic on shapes, without a device.
+"""The tile configs of `hopper_linear`'s GEMMs: arithmetic on shapes, without a device.
 
 A program has a strip of 128 rows of the weight, `rows` rows of x, and one of `shares` of K:
 
@@ -6,14 +6,12 @@ A program has a strip of 128 rows of the weight, `rows` rows of x, and one of `s
 
 With more rows in a program the weight is read fewer times. More shares use more multiprocessors,
 but leave more parts for the next kernel to add. One multiprocessor reads some 47 GB/s, so many must
-read a weight that does not fit into shared memory; for a weight that fits, few parts are best.
-Where there are more strips than multiprocessors, a program may compute several strips in turn: it
-goes on reading, while a new program would have to start first.
+read a weight that does not fit into shared memory. For a weight that fits, few parts are best. A
+program may compute several strips in turn, since a new program would have to start first.
 
-Registers are as few as the compiler allows, so that a program of this kernel fits beside a program
-of the previous kernel, and reads the weight while that kernel runs.
-
-Measurements chose the configs, and the shapes left to the library (decisions 163 and 182).
+Registers are as few as the compiler allows, so a program of this kernel fits beside a program of
+the previous kernel. Measurements chose the configs, and the shapes left to the library (decisions
+163 and 182).
 """
 
 from __future__ import annotations
@@ -23,8 +21,8 @@ from dataclasses import dataclass
 from kernels.launch.rounding import cdiv, next_power_of_2
 
 MIN_ROWS = 8  # N of the smallest WGMMA instruction
-MAX_FP8_ROWS = 128  # largest WGMMA N whose sums fit registers; the library serves more rows
-# Row counts that together launch all fp8 kernels, besides counts up to 32.
+MAX_FP8_ROWS = 128  # maximum WGMMA N whose sums fit registers; the library serves more rows
+# The row counts that together launch all fp8 kernels, besides counts up to 32.
 TELLING_ROWS = (64, MAX_FP8_ROWS)
 STRIP = 128  # weight rows of a program: twice WGMMA's M = 64
 PROCESSORS = 132  # multiprocessors of an H100 or H200
@@ -48,13 +46,14 @@ class TileConfig:
 
     @property
     def stages(self) -> int:
-        """Number of tiles in flight in a program."""
+        """The number of tiles in flight in a program."""
         return min(MOST_STAGES, _SHARED_BYTES // ((STRIP + self.rows) * _TILE_ROW_BYTES))
 
     def registers(self, *, by_block: bool) -> tuple[int, int]:
-        """Return registers per thread at launch and in multiplying warps; copying warps have 40.
+        """Return registers per thread at launch and in multiplying warps.
 
-        `by_block`: the loop multiplies by scales, which takes more registers.
+        Copying warps have 40. `by_block` means that the loop multiplies by scales, which takes more
+        registers.
         """
         if self.rows <= (32 if by_block else 64):
             return 80, 104
@@ -69,7 +68,7 @@ def strips_of(features: int) -> int:
 
 
 def programs_for(strips: int, rows: int, *, is_fp8: bool) -> int:
-    """Count the programs for the strips; a program computes one strip, or several in turn."""
+    """Count the programs for the strips. A program computes one strip, or several in turn."""
     rounds = 1 if is_fp8 and rows <= MIN_ROWS else _MOST_ROUNDS
     if strips <= rounds * PROCESSORS:
         return strips
@@ -77,7 +76,10 @@ def programs_for(strips: int, rows: int, *, is_fp8: bool) -> int:
 
 
 def plain_config(features: int, tiles: int) -> TileConfig:
-    """Choose the config for up to MIN_ROWS rows of 16 bits; `tiles` of 128 bytes per weight row."""
+    """Choose the config for up to MIN_ROWS rows of 16 bits.
+
+    A weight row has `tiles` of 128 bytes.
+    """
     most = min(_MAX_SHARES, tiles // _MIN_TILES)
     return TileConfig(MIN_ROWS, max(min(PROCESSORS // strips_of(features), most), 1))
 
@@ -85,7 +87,7 @@ def plain_config(features: int, tiles: int) -> TileConfig:
 def fp8_config(
     rows: int, features: int, tiles: int, *, by_block: bool, in_parts: bool
 ) -> TileConfig | None:
-    """Choose the config for fp8, with parts if `in_parts`; None: the library's GEMM is faster."""
+    """Choose the config for fp8, with parts if `in_parts`, or None if the library is faster."""
     at_once = _rows_at_once(rows, features, by_block=by_block, in_parts=in_parts)
     if at_once is None:
         return None

@@ -1,8 +1,8 @@
-"""Device code of GEMMs with 4-bit integer matrices (`int4_matrix`), in 16-bit dtypes.
+"""The device code of GEMMs with 4-bit integer matrices (`int4_matrix`), in 16-bit dtypes.
 
 GPUs convert integers to floats slowly. Instead an integer is put into the last bits of 1024 in
 float16, or of 128 in bfloat16. There the difference to a zero point is exact, and its product with
-the scale is rounded once, so the numbers are those of `Int4Matrix.dequantised` to the bit.
+the scale is rounded once. The numbers are those of `Int4Matrix.dequantised` to the bit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _numbers(
     MAGIC: tl.constexpr = 0x6400 if scale.dtype == tl.float16 else 0x4300
     EIGHT: tl.constexpr = 1032.0 if scale.dtype == tl.float16 else 136.0
     lifted = (((words >> (4 * PLACE)) & 15) | MAGIC).to(scale.dtype, bitcast=True)
-    # A constant, otherwise the compiler moves the numbers through shared memory.
+    # A constant, because the compiler would otherwise move the numbers through shared memory.
     difference = lifted - zero[:, None] if HAS_ZEROS else lifted - EIGHT
     return difference * scale[:, None]
 

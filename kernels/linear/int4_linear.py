@@ -6,10 +6,9 @@
                  bits, and the usual product
 
 Both multiply the numbers of `Int4Matrix.dequantised`, so only the order of sums depends on the
-number of rows, as with plain weights. With x in float32 the matrix is always written out.
-
-The kernel cuts K into shares, whose number depends on the matrix alone. Each share's sum is
-float32, and the reader adds the sums in order (`split_k`).
+number of rows. With x in float32 the matrix is always written out. The kernel cuts K into shares,
+whose number depends on the matrix alone. Each share's sum is float32, and the reader adds the sums
+in order (`split_k`).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Int4LinearOp = Callable[[Tensor, Int4Matrix, Tensor | None], Tensor]
 
 MAX_ROWS = 128
 _MOST_IN_PROGRAM = 64  # maximum number of rows of x in a program
-# Row counts at which the choice of kernel changes.
+# The row counts at which the choice of kernel changes.
 TELLING_ROWS = (16, 32, _MOST_IN_PROGRAM, MAX_ROWS + 1)
 _MIN_ROWS = 16  # rows of the smallest operand of the matrix units
 _STRIP, _STAGES = 64, 4  # rows of the matrix in a program
@@ -67,7 +66,10 @@ def _is_for_few_rows(x: Tensor, weight: Int4Matrix) -> bool:
 
 
 def shares_of(weight: Int4Matrix) -> int:
-    """Choose the number of shares of K: enough to fill the device, each of _MIN_SPANS or more."""
+    """Choose the number of shares of K that fills the device.
+
+    Each share has at least _MIN_SPANS spans.
+    """
     features, width = weight.shape
     most = min(_MAX_SHARES, width // (SPAN * _MIN_SPANS))
     return max(min(_PROGRAMS // cdiv(features, _STRIP), most), 1)

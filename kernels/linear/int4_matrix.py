@@ -3,14 +3,12 @@
     weight[n, k] = (q[n, k] - zeros[k // G, n]) * scales[k // G, n], rounded once to 16 bits
 
 Groups have 32, 64 or 128 columns. Without zero points, as in symmetric matrices, the zero point is
-8.
-
-Four integers of a row, from columns that are 32 apart, share a word of 16 bits:
+8. Four integers of a row, from columns that are 32 apart, share a word of 16 bits:
 
     columns    0 .. 31      32 .. 63     64 .. 95     96 .. 127     of each span of 128
     word       0 .. 31, by their lowest 4 bits, the next ...
 
-So a kernel gets 32 columns side by side from the same bits of 32 words, and nothing is interleaved.
+A kernel gets 32 columns side by side from the same bits of 32 words, and nothing is interleaved.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ SYMMETRIC_ZERO = 8
 
 @dataclass(frozen=True, slots=True)
 class Int4Matrix:
-    """Matrix `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8 or None."""
+    """A matrix `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8 or None."""
 
     values: Tensor
     scales: Tensor
@@ -44,7 +42,7 @@ class Int4Matrix:
 
     @property
     def group(self) -> int:
-        """Number of columns that share a scale."""
+        """The number of columns that share a scale."""
         return self.shape[1] // self.scales.shape[0]
 
     def dequantised(self, dtype: torch.dtype) -> Tensor:

@@ -7,16 +7,12 @@ For few rows, where reading the weight is all of the work, a kernel here compute
     [========]
 
 For these products cuBLAS splits K among programs and adds their sums in a second kernel, during
-which no weight is read. cuBLAS is still used for weights with too few strips to fill the device,
-since K must be split then, for weights with many more strips, where cuBLAS is as fast, and for
+which no weight is read. cuBLAS is still used for weights with too few or very many strips, and for
 other dtypes.
 
-On Hopper, `hopper_linear` computes up to 8 rows, and may leave the product as split-K partials for
-a reader that adds them.
-
-Torch computes all other products, by cuBLAS or cuBLASLt, which choose among equal kernels by
-different rules. For some numbers of rows cuBLASLt, which torch does not call by default, chooses a
-faster kernel.
+On Hopper, `hopper_linear` computes up to 8 rows, and may leave the product as split-K partials.
+Torch computes all other products, by cuBLAS or cuBLASLt. For some numbers of rows cuBLASLt, which
+torch does not call by default, chooses a faster kernel.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Split-K partials: partial sums of a product, before their addition.
+"""The split-K partials: partial sums of a product, before their addition.
 
     whole (T, N), of the model's dtype        parts (S, T, N) float32; whole = sum of parts over S
 
-The next kernel, which reads the product, adds the partials in order as it loads them. So no
-separate kernel adds them, and the partials are still in the L2 cache.
+The next kernel, which reads the product, adds the partials in order as it loads them. No separate
+kernel adds them, and the partials are still in the L2 cache.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def whole(product: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the product as (T, N) of `dtype`; a product without parts is returned unchanged."""
+    """Return the product as (T, N) of `dtype`. A product without parts is returned unchanged."""
     return product if product.dim() == 2 else product.sum(0).to(dtype)
 
 
@@ -32,7 +32,7 @@ def load_summed(
 ) -> tl.tensor:
     """Load the product's elements at `source`: one part in its dtype, several summed in float32.
 
-    Parts of several ranks may have 16 bits; their sum is rounded once, like sums of float32 parts.
+    Parts of several ranks may have 16 bits, and their sum is rounded once.
     """
     total = tl.load(source, mask=inside, other=0.0)
     if PARTS > 1:

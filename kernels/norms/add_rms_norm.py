@@ -1,9 +1,9 @@
-"""Residual add and RMS norm in one pass: r' = x + residual, y = rms_norm(r', weight, eps).
+"""A residual add and RMS norm in one pass: r' = x + residual, y = rms_norm(r', weight, eps).
 
-The sum is rounded to the dtype of x before the norm, as by two separate kernels; x in parts
-(`split_k`) is rounded too. If an fp8 product reads y next, this kernel quantises y, after rounding
-y to the dtype of x. If x is one rank's part of a product, this kernel exchanges the parts with the
-other ranks (`peer_rows`) and adds them in the order of ranks, like gathered parts.
+The sum is rounded to the dtype of x before the norm, as by two separate kernels. If an fp8 product
+reads y next, this kernel quantises y, after rounding y to the dtype of x. If x is one rank's part
+of a product, this kernel exchanges the parts with the other ranks (`peer_rows`) and adds them in
+the order of ranks.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from kernels.norms.rms_norm import scaled_rows
 def reference(
     x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Add and norm x, residual (T, H) by weight (H,) like `rms_norm` -> (normed, residual), (T, H).
+    """Add and norm x, residual (T, H) by weight (H,) -> (normed, residual), (T, H).
 
-    x may come in parts (S, T, H) float32, or in the ranks' gathered parts, of the model's dtype. x
-    and residual are not changed. Raises UnsupportedShape.
+    The norm is as in `rms_norm`. x may come in parts (S, T, H) float32, or in the ranks' gathered
+    parts, of the model's dtype. x and residual are not changed. Raises UnsupportedShape.
     """
     assert isinstance(x, Tensor), "what is exchanged in a kernel is gathered for the reference"
     total = parts.whole(x, residual.dtype) + residual
@@ -101,7 +101,7 @@ def launch(
 ) -> tuple[Tensor, Tensor]:
     """Compute `reference` on the device, for contiguous rows with any row stride.
 
-    A product of ranks is exchanged: the result is `reference` of all parts (ranks, T, H).
+    A product of ranks is exchanged, and the result is `reference` of all parts (ranks, T, H).
     """
     normed = torch.empty(residual.shape, dtype=residual.dtype, device=residual.device)
     return normed, _launch(x, residual, weight, eps, normed, normed, None)
@@ -125,7 +125,7 @@ def _launch(
     scales: Tensor,
     by: Scaling | None,
 ) -> Tensor:
-    """Write `normed`, and its scales if `by` is given; return the sum."""
+    """Write `normed`, and its scales if `by` is given, and return the sum."""
     tokens, hidden = residual.shape
     check_hidden_size(hidden)
     total = torch.empty((tokens, hidden), dtype=residual.dtype, device=residual.device)
@@ -177,7 +177,10 @@ def _launch_rows(
 
 
 def _buffers(peers: PeerRows | None, unread: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Return the kernel's arguments for peers; without peers, tensors that the kernel ignores."""
+    """Return the kernel's arguments for peers.
+
+    Without peers, these are tensors that the kernel ignores.
+    """
     if peers is None:
         return unread, unread, unread, 0
     return peers.own, peers.addresses, peers.turns, peers.num_rows

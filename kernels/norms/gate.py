@@ -1,4 +1,7 @@
-"""The gate of an MLP, between its inner products. No torch: model configs import it."""
+"""The gate of an MLP, between its inner products.
+
+Torch is not imported, since model configs import the gate.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ Activation = Literal["silu", "gelu_tanh", "relu2"]
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The gate act(gate) * up; with a `limit`, gpt-oss's form.
+    """The gate act(gate) * up, or gpt-oss's form with a `limit`.
 
-    With a `limit`, gate is cut to at most `limit`, up to +- `limit`, and the result is
-    gate * sigmoid(alpha * gate) * (up + 1), for any `act`. "relu2" has no gate: relu(up)^2.
+    With a `limit`, gate is cut to at most `limit`, up to +- `limit`. The result is gate *
+    sigmoid(alpha * gate) * (up + 1), for any `act`. "relu2" has no gate: relu(up)^2.
     """
 
     limit: float | None = None
@@ -22,7 +25,7 @@ class Gate:
 
     @property
     def factors(self) -> int:
-        """Number of inner products that are combined: 1 without a gate, else 2."""
+        """The number of inner products that are combined: 1 without a gate, else 2."""
         return 1 if self.act == "relu2" else 2
 
 

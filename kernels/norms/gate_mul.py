@@ -4,9 +4,9 @@
     silu(z) = z / (1 + exp(-z))                                                 SwiGLU
     gelu_tanh(z) = z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3)))            GeGLU
 
-or with a limit, as `Gate` says; or relu(up)^2 of up (T, I) alone, without a gate.
+or with a limit, as `Gate` says, or relu(up)^2 of up (T, I) alone, without a gate.
 
-y is computed in float32 and rounded once; two separate steps would round twice in bf16 and fp16. If
+y is computed in float32 and rounded once. Two separate steps would round twice in bf16 and fp16. If
 an fp8 product reads y, this kernel quantises y, after rounding y to the dtype of its input.
 """
 
@@ -26,10 +26,10 @@ from kernels.linear import fp8_rows
 from kernels.linear.fp8_rows import Fp8Rows, Scaling, store_scaled
 from kernels.norms.gate import Gate
 
-FP8_WARPS = 16  # warps of a program for a row: few, so that more programs run at the same time
+FP8_WARPS = 16  # warps of a program for a row: few, so more programs run at the same time
 _COLUMNS = 1024
 
-# Multiply by the reciprocal; numbers that are negligible beside 1 may become 0.
+# Multiply by the reciprocal. Numbers that are negligible beside 1 may become 0.
 SILU = tl.constexpr("""{ .reg .f32 t;
     mul.f32 t, $1, 0fBFB8AA3B; ex2.approx.ftz.f32 t, t; add.f32 t, t, 0f3F800000;
     rcp.approx.ftz.f32 t, t; mul.f32 $0, $1, t; }""")
@@ -65,7 +65,7 @@ def gated(
     ACT: tl.constexpr,
     LIMITED: tl.constexpr,
 ) -> tl.tensor:
-    """Apply `Gate` to a gate in float32; `limit` and `alpha` may be constants."""
+    """Apply `Gate` to a gate in float32. `limit` and `alpha` may be constants."""
     if LIMITED:
         up = up.to(tl.float32)
         gate = tl.minimum(gate, limit)
@@ -143,7 +143,7 @@ def launch(gate_up: Tensor, gate: Gate) -> Tensor:
 
 
 def launch_fp8(gate_up: Tensor, gate: Gate, by: Scaling) -> Fp8Rows:
-    """Compute `reference_fp8` on the device; scales of whole rows need a program per row."""
+    """Compute `reference_fp8` on the device. Scales of whole rows need a program per row."""
     tokens, size = gate_up.shape[0], gate_up.shape[1] // gate.factors
     out = fp8_rows.empty_rows(tokens, size, by, gate_up.device)
     columns = _COLUMNS if by == "group" else next_power_of_2(size)

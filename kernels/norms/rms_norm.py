@@ -1,11 +1,8 @@
-"""Root-mean-square norm: y = weight * x / sqrt(mean(x^2) + eps), over the last dimension.
+"""The root-mean-square norm: y = weight * x / sqrt(mean(x^2) + eps), over the last dimension.
 
-The mean and the division are float32; the quotient is cast back to the dtype of x before it is
+The mean and the division are float32. The quotient is cast back to the dtype of x before it is
 multiplied by the weight, as in Llama's reference code. With a float32 weight the product is float32
-too, whatever the dtype of x, and is rounded once, as in the code of Gemma and gpt-oss.
-
-Knows: one tensor and one weight. Does not know: the residual stream (`add_rms_norm`), or heads
-(`rope_write_kv` norms heads).
+too, and is rounded once, as in the code of Gemma and gpt-oss.
 """
 
 from __future__ import annotations
@@ -21,9 +18,9 @@ from kernels.limits import check_hidden_size
 
 
 def reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Norm x (T, H) by weight (H,) of its dtype or float32 -> (T, H) of x's dtype. Plain PyTorch.
+    """Norm x (T, H) by weight (H,) of its dtype or float32 -> (T, H) of x's dtype.
 
-    Any leading dimensions will do. Raises UnsupportedShape.
+    Plain PyTorch. Any leading dimensions will do. Raises UnsupportedShape.
     """
     check_hidden_size(x.shape[-1])
     wide = x.float()
@@ -33,7 +30,7 @@ def reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 @triton.jit
 def scaled_rows(x: tl.tensor, weight: tl.tensor, eps: tl.tensor, size: tl.constexpr) -> tl.tensor:
-    """Norm the rows of x (rows, padded size) float32, zero after `size`; of the weight's dtype."""
+    """Norm the rows of x (rows, padded size) float32, zero after `size`, in the weight's dtype."""
     mean_square = tl.sum(x * x, axis=1) / size
     normed = (x * tl.rsqrt(mean_square + eps)[:, None]).to(weight.dtype)
     return (normed.to(tl.float32) * weight.to(tl.float32)).to(weight.dtype)

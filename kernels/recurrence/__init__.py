@@ -1,1 +1,1 @@
-"""Recurrent layers, whose state has a fixed size: Gated DeltaNet and Mamba-2."""
+"""The recurrent layers, whose state has a fixed size: Gated DeltaNet and Mamba-2."""

@@ -1,10 +1,10 @@
-"""Causal depthwise convolution of few taps and SiLU, with a state: the last inputs of a row.
+"""A causal depthwise convolution of few taps and SiLU, with a state: the last inputs of a row.
 
     y[t, c] = silu(bias[c] + sum_j weight[c, j] x[t - W + 1 + j, c])
 
 Inputs before a row's first token come from the row's state (W - 1 per channel, the oldest first),
-or zeros where the row starts. Computed in float32, rounded once. The state is of the inputs' dtype,
-so a row that is cut anywhere gives the same bits.
+or are zeros where the row starts. Computed in float32, rounded once. The state is of the inputs'
+dtype, so a row that is cut anywhere gives the same bits.
 
 Sources: the layers of Gated DeltaNet (Yang et al. 2024) and Mamba-2 (Dao and Gu 2024).
 """
@@ -30,9 +30,10 @@ _TOKENS = 16  # tokens of a program, at least as many as taps
 def reference(
     x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor, rows: StateRows
 ) -> Tensor:
-    """Convolve x (T, C) by weight (C, W), bias (C,) -> (T, C) of x's dtype. Plain PyTorch.
+    """Convolve x (T, C) by weight (C, W), bias (C,) -> (T, C) of x's dtype.
 
-    state (S, C, W - 1) of x's dtype, any slot stride, is updated in place. Raises UnsupportedShape.
+    Plain PyTorch. state (S, C, W - 1) of x's dtype, any slot stride, is updated in place. Raises
+    UnsupportedShape.
     """
     check_conv(weight.shape[1])
     out = torch.zeros(x.shape, dtype=x.dtype, device=x.device)
@@ -65,7 +66,7 @@ def _inputs(
 ) -> tl.tensor:
     """Load the inputs at places `local` of the row.
 
-    Negative places are read from the state; in a row that continues no state they have the value 0.
+    Negative places are read from the state. In a row that continues no state they have the value 0.
     """
     new = tl.load(
         x + local.to(tl.int64) * x_stride + channel, mask=inside & (local >= 0), other=0.0

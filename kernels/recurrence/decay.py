@@ -1,7 +1,8 @@
-"""Decay of a state by a token: exp(-rate * step), step = softplus(x); over tokens, a product.
+"""The decay of a recurrent state by a token: exp(-rate * step), step = softplus(x).
 
-The logarithms of decays are summed. LEAST_DECAY, and any lower logarithm, means a decay of 0 in
-float32. A lower logarithm in a sum would cost digits of the later logarithms, so it is raised.
+The logarithms of decays are summed over tokens. LEAST_DECAY, and any lower logarithm, means a decay
+of 0 in float32. A lower logarithm in a sum would cost digits of the later logarithms, so it is
+raised.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ def softplus(x: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def log_decay(rate: tl.tensor, step: tl.tensor) -> tl.tensor:
-    """Return the logarithm of a token's decay, float32, at least LEAST_DECAY; NaN stays NaN."""
+    """Return the logarithm of a token's decay, float32, at least LEAST_DECAY. NaN stays NaN."""
     log = -rate * step
     return tl.where(log < _LEAST_DECAY, _LEAST_DECAY, log)
 
 
 @triton.jit
 def time_step(x: tl.tensor, least: tl.tensor, most: tl.tensor) -> tl.tensor:
-    """Return softplus(x) within `least` and `most`, float32; NaN stays NaN."""
+    """Return softplus(x) within `least` and `most`, float32. NaN stays NaN."""
     step = softplus(x)
     step = tl.where(step < least, least, step)
     return tl.where(step > most, most, step)

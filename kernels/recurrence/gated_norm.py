@@ -3,7 +3,7 @@
     gate after    weight * rms_norm(x) * silu(gate)         Gated DeltaNet, by head
     gate first    weight * rms_norm(x * silu(gate))         Mamba-2, by group
 
-with rms_norm(x) = x / sqrt(mean of x^2 over the group + eps). Inside is float32; as in `rms_norm`
+with rms_norm(x) = x / sqrt(mean of x^2 over the group + eps). Inside is float32. As in `rms_norm`
 the quotient is rounded before the multiplication by the weight, here to the weight's dtype.
 """
 

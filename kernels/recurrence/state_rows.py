@@ -7,13 +7,15 @@
 A state is read before the row's first token and written after its last token. With two slots the
 old state stays, so a repeated launch reads the same state again.
 
-Successive decodes of one sequence make a run: the run's tokens are computed in order, from one
-state, and the state after its first `kept` tokens is written. Drafts are verified this way: the
+Successive decodes of one sequence make a run. The run's tokens are computed in order, from one
+state, and the state after its first `kept` tokens is written. Drafts are verified this way, so the
 written state includes no token that may be rejected.
 
     row    | 5 | 6 . . | 9 |      a decode; a run of three tokens; a decode
     runs   | 1 | 3 -1 -2 | 1 |
     kept   | 1 | 2       | 1 |    the state after the run's second token is written
+
+`StateRows` has these numbers as tensors.
 """
 
 from __future__ import annotations
@@ -26,16 +28,18 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class StateRows:
-    """Rows R of a step of T tokens, rows of one token first. All tensors on the states' device.
+    """The rows R of a step of T tokens, rows of one token first.
 
-    `row_starts` (R + 1,) int32: where each row's tokens start, as `BatchLayout.query_starts`.
-    `context_lens` (R,) int32: tokens of the row after this step, its new tokens included.
-    `read_slots`, `write_slots` (R,) int32: slots of the state before and after the step, equal for
-    all rows of a run. A row may read and write one slot, except in runs of several tokens. A slot
-    that a row writes is read or written by no other row; several rows may read a slot that no row
-    writes. `runs` (R,) int32, for decodes: for a run's first row, the run's number of tokens; for a
-    later row, minus the number of rows since the first. `kept` (R,) int32: for a run's first row,
-    the number of tokens after which the state is written.
+    All tensors are on the states' device.
+
+    `row_starts` (R + 1,) int32 are where each row's tokens start, as `BatchLayout.query_starts`.
+    `context_lens` (R,) int32 are the tokens of the row after this step, its new tokens included.
+    `read_slots`, `write_slots` (R,) int32 are slots of the state before and after the step, equal
+    for all rows of a run. A row may read and write one slot, except in runs of several tokens. A
+    slot that a row writes is read or written by no other row. Several rows may read a slot that no
+    row writes. `runs` (R,) int32, for decodes, are a run's number of tokens for its first row. For
+    a later row they are minus the number of rows since the first. `kept` (R,) int32 are, for a
+    run's first row, the number of tokens after which the state is written.
     """
 
     row_starts: Tensor
@@ -60,20 +64,21 @@ class StateRows:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows R."""
+        """The number of rows R."""
         return int(self.context_lens.shape[0])
 
     @property
     def num_prompts(self) -> int:
-        """Number of rows after the decodes."""
+        """The number of rows after the decodes."""
         return self.num_rows - self.num_decodes
 
 
 @dataclass(frozen=True, slots=True)
 class StateRow:
-    """One row or run on the host; without `read_slot` its state starts at zero.
+    """A row or run on the host.
 
-    The state after `kept` tokens is written. `by_token`: computed one token after the other.
+    Without `read_slot` its state starts at zero. The state after `kept` tokens is written.
+    `by_token` means that one token is computed after the other.
     """
 
     tokens: slice
@@ -93,7 +98,7 @@ class StateRow:
 
 
 def each_row(rows: StateRows) -> Iterator[StateRow]:
-    """Yield the rows that are not padding; a run counts as one row. Waits for the device."""
+    """Yield the rows that are not padding. A run counts as one row. Waits for the device."""
     starts, contexts = rows.row_starts.tolist(), rows.context_lens.tolist()
     slots = zip(rows.read_slots.tolist(), rows.write_slots.tolist(), strict=True)
     runs, kept = rows.runs.tolist(), rows.kept.tolist()

@@ -1,1 +1,1 @@
-"""Sampling of tokens from logits: filters, penalties, noise, draws."""
+"""The sampling of tokens from logits: filters, penalties, noise, draws."""

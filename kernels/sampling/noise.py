@@ -1,7 +1,7 @@
-"""Exponential noise from hashes of a row's key and a token id, in plain PyTorch.
+"""The exponential noise from hashes of a row's key and a token id, in plain PyTorch.
 
 With the logs of exponential variables subtracted from logits, the argmax is a sample of their
-softmax (the Gumbel-max trick): nothing has to be normalised, and a token with -inf cannot win. The
+softmax (the Gumbel-max trick). Nothing has to be normalised, and a token with -inf cannot win. The
 noise is a hash, not a generator's stream, so no state is kept. The hash is lowbias32 (Chris
 Wellons, "Prospecting for Hash Functions", 2018), with the key's second word mixed in half-way.
 """
@@ -15,11 +15,11 @@ from torch import Tensor
 def log_exponential(keys: Tensor, token_ids: Tensor) -> Tensor:
     """Draw logs of exponential variables of mean 1, one for each key and token id.
 
-    `keys` (R, 2) int32, `token_ids` (V,) or (R, V) int32; returns (R, V) float32, finite.
+    `keys` (R, 2) int32, `token_ids` (V,) or (R, V) int32. Returns (R, V) float32, finite.
     """
     bits = _mixed(keys, token_ids)
     uniform = bits.bitwise_and_(0x7FFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-31)
-    # log1p is exact for small variables, which win draws; the bound keeps large variables finite.
+    # log1p is exact for small variables, which win draws. The bound keeps large variables finite.
     return uniform.clamp_(max=1.0 - 2.0**-24).neg_().log1p_().neg_().log_()
 
 
@@ -37,5 +37,4 @@ def _mixed(keys: Tensor, token_ids: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
-    """Shift `x` to the right as an unsigned number."""
     return (x >> bits).bitwise_and_((1 << (32 - bits)) - 1)

@@ -1,7 +1,7 @@
-"""Penalties that lower the logits of tokens already in the row.
+"""The penalties that lower the logits of tokens already in the row.
 
-A table on the device, `seen` (S, V) int32, has a row's tokens: for each token twice the token's
-count in the output, plus 1 if the token is in the prompt.
+A table on the device, `seen` (S, V) int32, has a row's tokens. For each token it has twice the
+token's count in the output, plus 1 if the token is in the prompt.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def launch(
     frequency: Tensor,
     repetition: Tensor,
 ) -> None:
-    """Compute `reference` on the device; read and write only logits of tokens seen in the row."""
+    """Compute `reference` on the device, for the logits of tokens seen in the row."""
     vocabulary = logits.shape[1]
     if not len(rows):
         return

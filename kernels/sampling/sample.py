@@ -4,9 +4,9 @@
     token = argmax_v logit_v                                              where temperature is 0
 
 This is the Gumbel-max trick (`noise`). A second result tells whether all logits of a row are
-finite; if they are not, the row's token is some id of the vocabulary. Everything is float32 inside.
-There are two launches: the first finds the best token of each part of the vocabulary, the second
-the best of these tokens.
+finite. If they are not, the row's token is some id of the vocabulary. Everything is float32 inside.
+The first launch finds the best token of each part of the vocabulary, the second the best of these
+tokens.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _CHUNK = 1024  # tokens scanned at a time
 
 
 def reference(logits: Tensor, temperature: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Return tokens (R,) int64, and whether each row is finite (R,) bool. Plain PyTorch.
+    """Return tokens (R,) int64, and whether each row is finite (R,) bool.
 
-    logits (R, V) of any float dtype, contiguous; temperature (R,) float32; keys (R, 2) int32.
+    Plain PyTorch. logits (R, V) of any float dtype, contiguous. temperature (R,) float32. keys (R,
+    2) int32.
     """
     least, greatest = logits.aminmax(dim=-1)  # both are NaN if any logit is NaN
     finite = least.isfinite() & greatest.isfinite()
@@ -59,7 +60,7 @@ def _log_exponential(first: tl.tensor, second: tl.tensor, token: tl.tensor) -> t
 
 @triton.jit
 def _first_best(score: tl.tensor, token: tl.tensor) -> tl.tensor:
-    """Find the greatest score and the lowest token id that has it; no score may be NaN."""
+    """Find the greatest score and the lowest token id that has it. No score may be NaN."""
     best = tl.max(score, axis=0)
     return best, tl.min(tl.where(score == best, token, 2147483647), axis=0)
 

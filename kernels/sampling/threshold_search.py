@@ -1,13 +1,10 @@
 """The search for the score at which a row's likeliest tokens reach a count or a sum.
 
-A search in place of a sort. The score lies in a known range. Each pass over the row counts or
-weighs the tokens above each of eight cuts of the range, and narrows the range to the part between
-two cuts. The cuts divide the range evenly by value, since scores are usually spread smoothly. After
-eight passes without a result, they divide it evenly by key, so no row takes more than 19 passes.
-The range's ends move to scores that occur, so few distinct scores take few passes. All sums are of
-whole numbers, so the order of adding changes nothing.
-
-Knows: scores and their weights. Does not know: filters (`top_k_top_p`).
+The search replaces a sort. Each pass over the row counts or weighs the tokens above each of eight
+cuts of a range of scores. The range narrows to the part between two cuts. The cuts divide the range
+evenly by value, since scores are usually spread smoothly. After eight passes without a result, they
+divide it evenly by key, so no row takes more than 19 passes. All sums are of whole numbers, so the
+order of adding changes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ _BY_VALUE = tl.constexpr(8)  # number of passes whose cuts are even by value
 
 @triton.jit
 def weight_of(score: tl.tensor, greatest: tl.tensor) -> tl.tensor:
-    """Compute `top_k_top_p.weights`, int32; the kernel must not fuse additions."""
+    """Compute `top_k_top_p.weights`, int32. The kernel must not fuse additions."""
     steps = tl.maximum((score - greatest) * STEPS, LEAST).to(tl.int32)
     x = ((steps & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True) - 1.0
     power = ((((C5 * x + C4) * x + C3) * x + C2) * x + C1) * x + 1.0
@@ -59,7 +56,7 @@ def load_scores(
     LANES: tl.constexpr,
     EACH: tl.constexpr,
 ) -> tl.tensor:
-    """Load scores, tokens and logits of a row, (LANES, EACH), beginning at token `start`.
+    """Load scores, tokens and logits of a row, (LANES, EACH), from token `start` on.
 
     After the end of the row scores are -inf.
     """
@@ -70,7 +67,7 @@ def load_scores(
 
 @triton.jit
 def _cuts(low: tl.tensor, high: tl.tensor, by_key: tl.tensor) -> tl.tensor:
-    """Choose keys above `low` and at most `high`; the first key is `low` + 1."""
+    """Choose keys above `low` and at most `high`, the first key being `low` + 1."""
     first, last = score_of(low), score_of(high)
     width = high.to(tl.int64) - low
     cuts: tl.tensor = (low + 1,)
@@ -108,9 +105,9 @@ def find_threshold(
 ) -> tl.tensor:
     """Find the key of the token that reaches the sum, the sum above it, and the sum to reach.
 
-    All keys are from `low` to `high`. The sum counts tokens and is to reach `wanted`. If WEIGHED,
-    the sum adds weights and is to reach `share` of all weight, which is the weight above `low` plus
-    `mass_at_low`.
+    All keys are from `low` to `high`. The sum counts tokens and must reach `wanted`. If WEIGHED,
+    the sum adds weights and must reach `share` of all weight. All weight is the weight above `low`
+    plus `mass_at_low`.
     """
     number: tl.constexpr = tl.int64 if WEIGHED else tl.int32
     above = tl.full([], 0, number)

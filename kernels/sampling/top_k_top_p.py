@@ -1,17 +1,16 @@
-"""Top-k, top-p and min-p filters, which set the logits of excluded tokens to -inf.
+"""The top-k, top-p and min-p filters, which set the logits of excluded tokens to -inf.
 
     1. top-k keeps the k likeliest tokens,
     2. top-p keeps as few of these tokens, likeliest first, as have p of these tokens' probability,
     3. min-p keeps tokens with at least p times the likeliest token's probability.
 
 Among tokens with equal scores the lower id counts as likelier. Probabilities are compared as whole
-numbers: a token's weight is its probability divided by the likeliest token's probability, in units
+numbers. A token's weight is its probability divided by the likeliest token's probability, in units
 of 2^-27. A sum of whole numbers does not depend on their order, and a weight comes from operations
-that every device rounds alike. So the reference, which sorts, and the device, which searches for
-the score at which the sum is reached (`threshold_search`), keep equal sets of tokens, ties
-included.
+that every device rounds alike. The reference, which sorts, and the device, which searches
+(`threshold_search`), therefore keep equal sets of tokens.
 
-On the device one program filters a row: it reads the row once for its range, a few times for each
+On the device one program filters a row. It reads the row once for its range, a few times for each
 threshold, and once to apply the thresholds.
 """
 
@@ -34,7 +33,7 @@ from kernels.sampling.threshold_search import (
 RULED_OUT = float("-inf")
 _WEIGHTLESS = tl.constexpr(23.0)  # a score so far below the greatest weighs nothing
 _NUM_WARPS = 16
-_REGISTERS = 64  # registers per thread, so that a multiprocessor runs two programs at a time
+_REGISTERS = 64  # registers per thread, so a multiprocessor runs two programs at a time
 _BYTES_A_LANE = 16  # bytes of a row's logits per lane at a time
 
 
@@ -46,10 +45,11 @@ def reference(
     top_p: Tensor,
     log_min_p: Tensor,
 ) -> None:
-    """Set the excluded logits of `rows` (K,) int64 of `logits` (R, V) to -inf. Plain PyTorch.
+    """Set the excluded logits of `rows` (K,) int64 of `logits` (R, V) to -inf.
 
-    `logits` of any float dtype; `temperature` (K,) float32 above 0; `top_k` (K,) int64, V or more
-    to keep all; `top_p` (K,) float32, above 1 to keep all; `log_min_p` (K,) float32.
+    Plain PyTorch. `logits` of any float dtype. `temperature` (K,) float32 above 0. `top_k` (K,)
+    int64, V or more to keep all. `top_p` (K,) float32, above 1 to keep all. `log_min_p` (K,)
+    float32.
     """
     scores = logits[rows].float() * temperature.reciprocal()[:, None] + 0.0  # turns -0 into 0
     values, ids = scores.sort(dim=-1, descending=True, stable=True)
@@ -87,7 +87,7 @@ def launch(
     top_p: Tensor,
     log_min_p: Tensor,
 ) -> None:
-    """Compute `reference` on the device without sorting; `logits` is contiguous."""
+    """Compute `reference` on the device without sorting. `logits` is contiguous."""
     if not len(rows):
         return
     _kernel[(len(rows),)](
@@ -153,7 +153,7 @@ def _kernel(
 def _range(
     logits: tl.tensor, inverse: tl.tensor, V: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr
 ) -> tl.tensor:
-    """Find the smallest finite score, the greatest, and the counts above -inf and of NaN or inf."""
+    """Find the minimum finite score, the maximum, and the counts above -inf and of NaN or inf."""
     least = tl.full([LANES], float("inf"), tl.float32)
     greatest = tl.full([LANES], float("-inf"), tl.float32)
     count, broken = tl.zeros([LANES], tl.int32), tl.zeros([LANES], tl.int32)
@@ -179,7 +179,10 @@ def _apply(
     LANES: tl.constexpr,
     EACH: tl.constexpr,
 ) -> None:
-    """Keep tokens above key `there`, and the first `needed` with it; drop scores below `lowest`."""
+    """Keep tokens above key `there`, and the first `needed` tokens with that key.
+
+    Scores below `lowest` are dropped.
+    """
     seen = tl.full([], 0, tl.int32)
     for start in tl.range(0, V, LANES * EACH):
         score, token, logit = load_scores(logits, start, inverse, V, LANES, EACH)

@@ -70,13 +70,12 @@ class EngineClient(EngineQueries):
         on_cache_events: Listener | None = None,
         flushes: ReadFlushes | None = None,
     ) -> None:
-        """Connect to `engine`, whose step loop may stall for `silence_s`, by default as its device
-        allows.
+        """Connect to `engine`, whose step loop may stall for `silence_s`.
 
-        `on_cache_events` is called with the changes of the engine's cache, in order. After each
-        connection a snapshot comes first. `flushes` returns all recorded flushes, as
-        `flush_recorded` takes them. It is awaited after each welcome, and until it returns the
-        engine does not count as connected.
+        By default `silence_s` depends on the device. `on_cache_events` is called with the changes
+        of the engine's cache, in order. After each connection a snapshot comes first. `flushes`
+        returns all recorded flushes, as `flush_recorded` takes them. It is awaited after each
+        welcome, and until it returns the engine does not count as connected.
         """
         super().__init__()
         self._engine = engine

@@ -67,8 +67,9 @@ class Connection:
         heartbeat_s: float = HEARTBEAT_S,
         key: LinkKey | None = None,
     ) -> None:
-        """Connect to an engine whose step loop may stall for `silence_s`, by default as its device
-        allows.
+        """Connect to an engine whose step loop may stall for `silence_s`.
+
+        By default `silence_s` depends on the device.
         """
         self.state = ConnectionState.CONNECTING
         self.why_closed = ""
@@ -108,8 +109,9 @@ class Connection:
         return True
 
     async def run(self) -> None:
-        """Greet the engine and receive until the connection closes, with the reason in
-        `why_closed`.
+        """Greet the engine and receive until the connection closes.
+
+        `why_closed` then has the reason.
         """
         loop = asyncio.get_running_loop()
         try:

@@ -107,10 +107,9 @@ class GgufSlice:
 
 
 def unpaired(name: str, rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Reorder `rows` (heads x head size, ...): first numbers of a head's pairs, then second
-    numbers.
+    """Reorder `rows` (heads x head size, ...), which are ordered in pairs.
 
-    Raises CheckpointError.
+    The first numbers of a head's pairs come first, then the second numbers. Raises CheckpointError.
     """
     if len(rows) % (2 * heads):
         raise CheckpointError(f"{name} has {len(rows)} rows for {heads} heads")

@@ -55,12 +55,12 @@ class YarnScaling:
 
 @dataclass(frozen=True, slots=True)
 class LongRopeScaling:
-    """The LongRoPE scaling of Phi-3 (arXiv 2402.13753; `_compute_longrope_parameters` of
-    transformers).
+    """The LongRoPE scaling of Phi-3 (arXiv 2402.13753).
 
     Each pair's frequency is divided by the pair's number in `long` if sequences may outgrow the
     original context. Else it is divided by the pair's number in `short`. Cached keys cannot be
-    rotated again, so the choice is the same for all sequences (`for_positions`).
+    rotated again, so the choice is the same for all sequences (`for_positions`). See
+    `_compute_longrope_parameters` of transformers.
     """
 
     short: tuple[float, ...]

@@ -75,8 +75,9 @@ class StateSizes:
 
 @dataclass(frozen=True, slots=True)
 class PoolSizes:
-    """The numbers of blocks, and of state slots, including the unused slot 0. 0 slots without
-    recurrent states.
+    """The numbers of blocks, and of state slots with the unused slot 0.
+
+    There are 0 slots without recurrent states.
     """
 
     num_blocks: int

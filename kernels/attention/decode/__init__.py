@@ -1,1 +1,1 @@
-"""Decode attention: the keys of a row divided among programs, and the results merged."""
+"""The decode attention: the keys of a row divided among programs, and the results merged."""

@@ -5,8 +5,7 @@
     attend      tile after tile
     write       the output, where a row is one split; else a partial, and the last program merges
 
-Device code only. Knows: one split, its keys and its outputs. Does not know: how splits are chosen
-(`split_sizes`), or how many programs are launched (`decode_attention`).
+Device code only.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ def attend_split(
         size = tl.load(splits_of_level + 2 * level) // TILE
         more = tl.load(splits_of_level + 2 * level + 1)
         if more > 0:
-            # In a CUDA graph most programs have no split: they end at once, without waiting for the
+            # In a CUDA graph most programs have no split and end at once, without waiting for the
             # previous kernel. Programs with a split wait, so this kernel ends after the previous.
             item = count + 0
             if split < count + more:

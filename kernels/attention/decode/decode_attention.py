@@ -1,10 +1,9 @@
-"""Attention of rows with one new token: few queries, long contexts, bound by memory.
+"""The attention of rows with one new token: few queries, long contexts, bound by memory.
 
 This is split-KV attention ("flash-decoding"), with the keys of shared prefixes read once for all
-rows that share them. Work comes in items: a range of keys, and the decode rows that read it. A
-row's own keys are an item of one row; the keys that several rows share (`SharedPrefix`) are an item
-of all of them. The keys of all items, in tiles, are scheduled into splits of a size chosen once a
-step (`split_sizes`), so that a batch of mixed lengths fills the device as an even batch does:
+rows that share them. Work comes in items: a range of keys, and the decode rows that read it. The
+keys of all items, in tiles, are scheduled into splits of a size chosen once a step (`split_sizes`).
+A batch of mixed lengths then fills the device as an even batch does:
 
     lengths     ########################################   ####   ############   #
     splits       [    0    ][    1    ][    2    ][   3  ]  [4 ]   [ 5  ][ 6  ]   [7]
@@ -12,20 +11,16 @@ step (`split_sizes`), so that a batch of mixed lengths fills the device as an ev
     grid (KV heads, splits) -> the output, where a row is one split; else a partial output and its
     log-sum-exp, float32, which the row's last split to finish merges
 
-Shared keys are attended in a launch of their own, before the rows' own keys: so the last own split
+Shared keys are attended in a launch of their own, before the rows' own keys, so the last own split
 of a row finds all its partials written. Each split counts itself in `BatchLayout.arrivals` when it
 has written its partial, and finds from the count whether it is the last.
 
 The largest number of splits follows from the number of items alone, and each program finds its
-split's item from the lengths in device memory (`attend_split`). So the launch can be captured in a
-CUDA graph. The output of a row whose context is 0 is 0.
+split's item from the lengths in device memory (`attend_split`). The launch can therefore be
+captured in a CUDA graph. The output of a row whose context is 0 is 0.
 
-Over a window a row reads only the window's keys, and rows read no keys together: shared keys lie
-before the window of most rows, and a window's keys are few. Over a window all rows are cut into
-equal numbers of splits (`split_window`).
-
-Knows: decode rows, their groups and lengths. Does not know: rows with several new tokens
-(`prefill_attention`).
+Over a window a row reads only the window's keys, and rows read no keys together. All rows are then
+cut into equal numbers of splits (`split_window`).
 """
 
 from __future__ import annotations
@@ -55,7 +50,7 @@ from kernels.launch.rounding import next_power_of_2
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """The items of one launch: item i is the (i % passes)-th `rows` rows of group i // passes."""
+    """The items of one launch. Item i is the (i % passes)-th `rows` rows of group i // passes."""
 
     group_starts: Tensor
     key_starts: Tensor | None
@@ -67,12 +62,11 @@ class _Items:
 
     @property
     def constants(self) -> dict[str, int | bool]:
-        """The compile-time constants of the kernel that follow from the items."""
         has_starts = self.key_starts is not None
         return {"ROWS": self.rows, "HAS_STARTS": has_starts, "TILE": self.tuning.tile}
 
     def tensors(self, layout: BatchLayout) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the tensors for the kernel; a tensor that is not read may be any other tensor."""
+        """Return the tensors for the kernel. A tensor that is not read may be any other tensor."""
         ends = self.key_ends
         starts = ends if self.key_starts is None else self.key_starts
         return self.group_starts, starts, ends, ends if layout.splits is None else layout.splits
@@ -91,9 +85,9 @@ def launch(
     sinks: Tensor | None,
     out: Tensor,
 ) -> None:
-    """Attend the leading `layout.num_decodes` rows of q (T, Hq, D); write their part of `out`.
+    """Attend the leading `layout.num_decodes` rows of q (T, Hq, D), and write their part of `out`.
 
-    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8; `out` is like q. `sinks`
+    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8. `out` is like q. `sinks`
     (Hq,) or None.
     """
     rows = layout.num_decodes
@@ -122,7 +116,10 @@ def launch(
 def _launch_window(
     q: Tensor, kv: Tensor, layout: BatchLayout, how: _How, window: int, out: Tensor
 ) -> None:
-    """Launch for a window. One kernel suffices: the window alone decides whether rows split."""
+    """Launch for a window.
+
+    One kernel suffices, because the window alone decides whether rows split.
+    """
     rows, (kv_heads, block_size) = layout.num_decodes, kv.shape[2:4]
     tuning = window_tuning(q.shape[2], kv.dtype)
     part = _Items(layout.context_lens, None, layout.context_lens, rows, 1, 1, tuning)
@@ -153,8 +150,6 @@ def _memory(
 
 @dataclass(frozen=True, slots=True)
 class _How:
-    """Parameters of the attention variant."""
-
     variant: AttentionVariant
     sinks: Tensor | None
 
@@ -204,9 +199,10 @@ def _attend(
     merged: int = 0,
     window: WindowSplits | None = None,
 ) -> None:
-    """Launch the kernel for part number `level`; `merged` 1: merge the outputs of shared keys.
+    """Launch the kernel for part number `level`.
 
-    `window`: how rows are cut over a window; None without a window.
+    If `merged` is 1, merge the outputs of shared keys. `window` tells how rows are cut over a
+    window, if there is one.
     """
     grid = (kv.shape[2], part.count + room.target)
     tables = layout.block_tables

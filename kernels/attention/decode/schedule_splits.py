@@ -1,12 +1,10 @@
 """The schedule of keys to programs, computed from lengths in device memory.
 
-Item i is the (i % passes)-th run of ROWS rows of group i // passes, which read the group's keys;
-with ROWS 1 a group is a row. The keys of all items, in tiles, are scheduled into splits of a size
-that the host has chosen (`split_sizes`), each within one item; every item has at least one split,
-which writes the item's output. Over a window all rows have about as many keys: then all rows have
-equal numbers of splits, and some splits have no work.
-
-Device code only.
+Item i is the (i % passes)-th run of ROWS rows of group i // passes, which read the group's keys.
+With ROWS 1 a group is a row. The keys of all items, in tiles, are scheduled into splits of a size
+that the host has chosen (`split_sizes`). Every item has at least one split, which writes the item's
+output. Over a window all rows have equal numbers of splits, and some splits have no work. Device
+code only.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ def keys_of_items(
     ROWS: tl.constexpr,
     HAS_STARTS: tl.constexpr,
 ) -> tl.tensor:
-    """Load the first key and the end of each `item`; empty for items that do not exist."""
+    """Load the first key and the end of each `item`. Items that do not exist are empty."""
     real = item < items
     group = item // passes
     end = tl.load(key_ends + group, mask=real, other=0)

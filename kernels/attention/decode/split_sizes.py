@@ -1,17 +1,14 @@
 """The number of keys in a split of decode attention, chosen on the host once a step.
 
-Each KV head's keys are cut into splits (`decode_attention`); a fixed number of splits run at once.
+Each KV head's keys are cut into splits (`decode_attention`), of which a fixed number run at once.
 Splits of one size run in waves, the last of which may be partial:
 
     whole     [  split  ][  split  ]           1.5 waves: in the last wave each split runs faster,
               [  split  ]                     but half of the splits do not keep the memory busy
     in two    [ split ][ split ][ split ]       3 waves, but each split takes time to begin
 
-Splits of different sizes end one after the other; then only the time that the last splits run alone
-matters, not how full the last wave is.
-
-Knows: lengths, and how time follows from splits (measured, docs/lab/performance-log.md). Does
-not know: rows or the device.
+Splits of different sizes end one after the other. Then only the time that the last splits run alone
+matters. The times were measured (docs/lab/performance-log.md).
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ class SplitSizes:
     def cut(self, own: Ints, shared: Ints | None = None) -> Ints:
         """Choose `BatchLayout.splits` for items of these lengths (I,), in tokens.
 
-        `own`: lengths that each row reads alone; `shared`: lengths that each group reads together.
+        Each row reads `own` lengths alone, and each group reads `shared` lengths together.
         """
         cuts = [] if shared is None else [best_split(shared, self.shared, self.kv_heads)]
         return np.array([*cuts, best_split(own, self.own, self.kv_heads)], np.int32)
@@ -59,7 +56,7 @@ def split_sizes(kv: Tensor) -> SplitSizes:
 def best_split(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[int, int]:
     """Find the fastest (keys per split, splits beyond one per item) for items of `lengths` (I,).
 
-    Keys per split are a multiple of `tuning.tile`; splits are at most `tuning.most_splits`.
+    Keys per split are a multiple of `tuning.tile`. Splits are at most `tuning.most_splits`.
     """
     tiles: Ints = -(-lengths[lengths > 0] // tuning.tile)
     sizes, splits = possible_splits(tiles, tuning, kv_heads)
@@ -73,10 +70,10 @@ def best_split(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[int,
 
 
 def possible_splits(tiles: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[Numbers, Numbers]:
-    """Return the splits that fit into a launch, for `best_split`. `tiles` (I,): tiles per item.
+    """Return the splits that fit into a launch, for `best_split`.
 
-    Returns the tiles of a split and the number of splits, (C,) each: entry i cuts the longest item
-    into i + 1 splits of one size.
+    `tiles` (I,) are tiles per item. Returns the tiles of a split and the number of splits, (C,)
+    each. Entry i cuts the longest item into i + 1 splits of one size.
     """
     fewest = -(-int(tiles.sum()) // tuning.most_splits(kv_heads))
     least, longest = max(fewest, tuning.least_keys // tuning.tile), int(tiles.max(initial=0))
@@ -90,8 +87,8 @@ def possible_splits(tiles: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[N
 def _time(mean: Numbers, most: Numbers, waves: Numbers, alone: float) -> Numbers:
     """Estimate the time of each cut (C,), in the time of a tile on a fully used device.
 
-    `mean`, `most` (C,): tiles of a split, with its beginning; `waves` (C,) of splits;
-    `alone`: as in `DecodeTuning`.
+    `mean` and `most` (C,) are tiles of a split, with its beginning. `waves` (C,) are waves of
+    splits. `alone` is as in `DecodeTuning`.
     """
     rest = waves % 1
     in_waves = most * (waves - rest + np.where(rest > 0, alone + (1 - alone) * rest, 0))

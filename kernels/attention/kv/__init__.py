@@ -1,1 +1,1 @@
-"""Keys and values in their blocks: written, copied, and packed in fp8."""
+"""The keys and values in their blocks: written, copied, and packed in fp8."""

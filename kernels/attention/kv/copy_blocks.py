@@ -1,7 +1,7 @@
-"""Whole-block copies inside one pool: pool[target[i]] = pool[source[i]] for every i, at once.
+"""The copies of whole blocks inside one pool: pool[target[i]] = pool[source[i]] for every i.
 
-"At once" is the contract: the copies are made in no particular order, so a target may be neither
-a source nor another target. `DevicePool` splits a plan into calls that keep this contract.
+The copies are made in no particular order, so a target may be neither a source nor another target.
+`DevicePool` splits a plan into calls that keep this contract.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ _CHUNK = 8192  # elements copied by one program
 
 
 def reference(pool: Tensor, source: Tensor, target: Tensor) -> None:
-    """Copy blocks of pool (N, ...) in place; source, target (n,) int64 ids. Plain PyTorch.
+    """Copy blocks of pool (N, ...) in place, with `source` and `target` (n,) int64 ids.
 
-    Targets are distinct and no target is a source; otherwise the result is undefined.
+    Targets are distinct and no target is a source. Otherwise the result is undefined. Plain
+    PyTorch.
     """
     pool.index_copy_(0, target, pool.index_select(0, source))
 

@@ -1,4 +1,4 @@
-"""Keys and values in fp8 (e4m3), with a scale for each head of each token.
+"""The keys and values in fp8 (e4m3), with a scale for each head of each token.
 
     a layer in a block    | keys | values | scales of keys | scales of values |
                             (Hkv, B, D) e4m3, twice          (Hkv, B) bfloat16, twice
@@ -6,8 +6,8 @@
     scale = max(largest of the D numbers, 1e-10) / 448, rounded up to bfloat16
     values = round(x * (1 / scale)) to e4m3
 
-A layer's view of the pool has the numbers; the numbers' scales follow in the same block. A token's
-bytes depend on this token alone, so later tokens of the block do not change them.
+A layer's view of the pool has the numbers, and the numbers' scales follow in the same block. A
+token's bytes depend on this token alone, so later tokens of the block do not change them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Keys and values in fp8 (e4m3), loaded in pairs and widened by bit shifts.
+"""The keys and values in fp8 (e4m3), loaded in pairs and widened by bit shifts.
 
 Two neighbours of a row are read as one 16-bit number: the even column in its low byte, the odd
-column in its high byte. So a tile in shared memory has 16-bit numbers, for which there are
-instructions that load and transpose fragments, and even and odd columns have separate products.
+column in its high byte. A tile in shared memory then has 16-bit numbers, for which there are
+instructions that load and transpose fragments. Even and odd columns have separate products.
 
 The bits of e4m3, moved to a wider type's sign, last exponent bits and first fraction bits, are the
 same number times a power of two, also for subnormals. The scales make up for this power:
@@ -12,7 +12,7 @@ same number times a power of two, also for subnormals. The scales make up for th
     float16    s 0eeee fff0000000        value * 2^-8      bias 15
 
 The hardware converts e4m3 to float16, and float16 to bfloat16 one number at a time. The gain of
-pairs was not measured on a device yet. Device code only. NaN becomes a number; the scale of its
+pairs was not measured on a device yet. Device code only. NaN becomes a number, but the scale of its
 head stays NaN.
 """
 
@@ -43,7 +43,9 @@ HIGH_FLOAT16 = tl.constexpr("""{ .reg .b32 s, m;
 
 
 def pairs_of(q: Tensor, kv: Tensor) -> int:
-    """Choose how pairs are unpacked: PACKED in registers, BY_OPERATIONS on a CPU; 0: no pairs."""
+    """Choose how pairs are unpacked: PACKED in registers, or BY_OPERATIONS on a CPU. 0 means no
+    pairs.
+    """
     if not is_fp8(kv) or q.dtype not in (torch.bfloat16, torch.float16):
         return 0
     return PACKED if kv.is_cuda else BY_OPERATIONS

@@ -10,12 +10,8 @@
 A product of (Hq + Hkv) * D numbers has no v heads: v is k before the norm of k. A product of Hq * D
 numbers has queries alone, for a layer that reads another layer's keys, and nothing is written.
 
-The norm rounds as `rms_norm` does. The rotation is float32, from float32 tables, and rounds
-once at the end: in float32 models that is `transformers`' arithmetic, in bf16 and fp16 it is
-more exact than `transformers`, which rotates in the dtype of the model.
-
-Knows: tokens, heads and slots. Does not know: how the tables were scaled, which sequence a token
-belongs to, or who may read the slots.
+The norm rounds as `rms_norm` does. The rotation is float32, from float32 tables, and rounds once at
+the end. `transformers` rotates in the dtype of the model, which is less exact in bf16 and fp16.
 """
 
 from __future__ import annotations
@@ -52,12 +48,14 @@ def reference(
     dtype: torch.dtype,
     norms_values: bool = False,
 ) -> Tensor:
-    """Return the rotated q (T, Hq, D); write k and v of each token to its slot. Plain PyTorch.
+    """Return the rotated q (T, Hq, D), and write k and v of each token to its slot.
 
-    positions, slots (T,) int64, slots distinct; cos_sin (P, R) float32, a row being R/2 cosines
-    then R/2 sines, R at most D and even; q_norm, k_norm (D,), as of `rms_norm`, or None; kv
-    (N, 2, Hkv, B, D), one layer of the pool, strided, of `dtype` or fp8 (`fp8_kv`); qkv of
-    `dtype`, or in parts. Raises UnsupportedShape.
+    Plain PyTorch.
+
+    positions, slots (T,) int64, slots distinct. cos_sin (P, R) float32, a row being R/2 cosines
+    then R/2 sines, R at most D and even. q_norm, k_norm (D,), as of `rms_norm`, or None. kv (N, 2,
+    Hkv, B, D), one layer of the pool, strided, of `dtype` or fp8 (`fp8_kv`). qkv is of `dtype`, or
+    in parts. Raises UnsupportedShape.
     """
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
@@ -174,7 +172,7 @@ def _kernel(
     else:  # rotated pairs, then unrotated pairs, whose angle is zero
         first = tl.where(half < R // 2, half, half + R // 2)
         gap = tl.where(half < R // 2, R // 2, D // 2 - R // 2)
-    # A token's slot is a step input: it can be read while qkv is being written.
+    # A token's slot is a step input, which can be read while qkv is being written.
     table = cos_sin + tl.load(positions + token) * R + half
     cos = tl.load(table, mask=half < R // 2, other=0.0 if R == D else 1.0)
     sin = tl.load(table + R // 2, mask=half < R // 2, other=0.0)

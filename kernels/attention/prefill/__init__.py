@@ -1,1 +1,1 @@
-"""Prefill attention: kernels for rows of many new tokens, with a separate kernel for Hopper."""
+"""The prefill attention: kernels for rows of many new tokens, with a separate kernel for Hopper."""

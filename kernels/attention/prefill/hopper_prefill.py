@@ -1,12 +1,10 @@
-"""Attention of several new tokens over paged keys, for Hopper's TMA and WGMMA.
+"""The attention of several new tokens over paged keys, for Hopper's TMA and WGMMA.
 
 The kernel computes the partial outputs of `prefill_attention`, for equal query blocks and splits,
 with the warps of `hopper_warps`. TMA sees the pool as one matrix of slots, and copies a head's
-block as one box, found by the block's id.
-
-For 16-bit numbers and head dims 64 and 128, with windows and sinks, without caps. Runs on compute
-capability 9.0 only, and not in the interpreter. Knows: query blocks and boxes. Does not know: when
-the kernel is used (`prefill_attention`).
+block as one box, found by the block's id. The kernel serves 16-bit numbers and head dims 64 and
+128, with windows and sinks, without caps. It runs on compute capability 9.0 only, and not in the
+interpreter.
 """
 
 from __future__ import annotations
@@ -155,7 +153,7 @@ def attend(
     out: Tensor,
     lse: Tensor,
 ) -> None:
-    """Launch over `grid`, query blocks and splits; each split writes its part of out and lse."""
+    """Launch over `grid`, query blocks and splits. Each split writes its part of out and lse."""
     tokens, heads, head_dim = q.shape
     count, _, kv_heads, block_size, _ = kv.shape
     block_rows, value_rows, head_rows = (stride // head_dim for stride in kv.stride()[:3])

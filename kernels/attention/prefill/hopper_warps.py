@@ -1,17 +1,14 @@
-"""Three warp groups that compute 128 query rows and synchronise only at barriers.
+"""The three warp groups that compute 128 query rows and synchronise only at barriers.
 
     producer   copies a tile's blocks of keys, then of values, by the block ids from the table
     consumer   64 query rows: scores of a tile while the previous tile's values are multiplied
     consumer   64 more query rows
 
 A tile in shared memory is `full` when TMA has written it and `free` when both consumers have read
-it. Tiles are walked from the diagonal backwards, so that tiles that need a mask come first; over a
+it. Tiles are walked from the diagonal backwards, so tiles that need a mask come first. Over a
 window, the last tiles need a mask too. A slot after the context has a weight of 0 but may hold NaN,
-and 0 x NaN is NaN, so the slot's values are cleared in shared memory first. Sinks are added after
-the last tile.
-
-Device code only, for compute capability 9.0. Knows: tiles, barriers, online softmax (with the
-formula of `attention_tile`). Does not know: rows, or how a program finds its query block.
+and 0 x NaN is NaN, so the slot's values are cleared first. Sinks are added after the last tile.
+Device code only, for compute capability 9.0.
 """
 
 from __future__ import annotations
@@ -49,10 +46,10 @@ def producer(
     COLUMNS: gl.constexpr,
     STAGES: gl.constexpr,
 ) -> None:
-    """Copy tiles top - 1, top - 2, ... as stages become free; `keys`, `values` viewed as boxes.
+    """Copy tiles top - 1, top - 2, ... as stages become free.
 
-    A box is the part of a block that fits into a tile, COLUMNS wide. The last block of the
-    context is copied in place of blocks after it.
+    `keys` and `values` are viewed as boxes. A box is the part of a block that fits into a tile,
+    COLUMNS wide. The last block of the context is copied in place of blocks after it.
     """
     BOX: gl.constexpr = min(B, TILE)
     BOXES: gl.constexpr = TILE // BOX

@@ -1,4 +1,4 @@
-"""Attention of rows with several new tokens over their cached prefix and the new tokens.
+"""The attention of rows with several new tokens over their cached prefix and the new tokens.
 
 This is FlashAttention over paged keys. One program takes one query block: BLOCK_Q consecutive new
 tokens of one row with all the query heads of one KV head, BLOCK_M query rows in all. It walks the
@@ -8,16 +8,9 @@ row's keys tile by tile:
            |            no mask                       |         masked            |
 
 Over a window the program begins with the tile in which the first query's window begins, and masks
-the tiles that some query sees only in part.
-
-Where there are too few query blocks to fill the device, such as for a short suffix of a long
-prefix, the keys of each block are split among several programs, and their partial outputs are
-merged.
-
-The query blocks of all rows are numbered in one sequence (`row_blocks`).
-
-Knows: rows with new tokens; one token is allowed too. Does not know: the rows that
-`decode_attention` takes.
+the tiles that some query sees only in part. If there are too few query blocks to fill the device,
+the keys of each block are split among several programs. Their partial outputs are then merged. The
+query blocks of all rows are numbered in one sequence (`row_blocks`).
 """
 
 from __future__ import annotations
@@ -158,11 +151,11 @@ def launch(
     sinks: Tensor | None,
     out: Tensor,
 ) -> None:
-    """Attend the rows after `layout.num_decodes` of q (T, Hq, D); write their part of `out`.
+    """Attend the rows after `layout.num_decodes` of q (T, Hq, D), and write their part of `out`.
 
-    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8; `out` is like q. `sinks`
+    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8. `out` is like q. `sinks`
     (Hq,) or None. Fp8 keys of up to MAX_WIDENED tokens are first widened for Hopper's kernel,
-    except over a window, which reads few keys.
+    except over a window.
     """
     if layout.num_decodes == layout.num_rows:
         return
@@ -203,7 +196,7 @@ def launch_tuned(
     tuning: PrefillTuning,
     out: Tensor,
 ) -> None:
-    """Launch by `tuning` for rows of several new tokens; Hopper's kernel needs kv of q's dtype."""
+    """Launch by `tuning` for rows of several new tokens. Hopper's kernel needs kv of q's dtype."""
     first, (tokens, heads, head_dim) = layout.num_decodes, q.shape
     attend = hopper_prefill.attend if tuning.is_for_hopper else _attend
     block_q = tuning.queries // (heads // kv.shape[2])
@@ -225,9 +218,8 @@ def launch_tuned(
 def num_splits(programs: int, most_keys: int, tuning: PrefillTuning) -> int:
     """Choose the number of programs that share the keys of a query block, 1..64.
 
-    Returns as many programs as fill the device; `programs` is the number of programs without a
-    split. Each program gets at least `tuning.least_keys` of a query block's keys, which are at most
-    `most_keys`.
+    As many programs fill the device. `programs` is their number without a split. Each program gets
+    at least `tuning.least_keys` of a query block's keys, which are at most `most_keys`.
     """
     to_fill = tuning.programs // programs
     return max(min(to_fill, most_keys // tuning.least_keys, _MAX_SPLITS), 1)

@@ -1,8 +1,8 @@
 """A copy, from fp8 to 16 bits, of the KV that a step's prompts read, for Hopper's kernel.
 
-Hopper's kernel copies boxes of 16-bit numbers to shared memory. The kernel is so fast that a copy
-of the KV pays: the copy takes some 15 us a layer for 8,192 tokens, and their attention takes 600
-us. The copy is a small pool, in which block i of row r lies at (r - first) * blocks of a row + i.
+Hopper's kernel copies boxes of 16-bit numbers to shared memory. The copy takes some 15 us a layer
+for 8,192 tokens, whose attention takes 600 us, so the copy is worth its time. The copy is a small
+pool, in which block i of row r lies at (r - first) * blocks of a row + i.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ def _kernel(
     D: tl.constexpr,
     D_PADDED: tl.constexpr,
 ) -> None:
-    """Widen keys and values of one head in one block of a row."""
     index, kv_head, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     if index * B < tl.load(context_lens + num_decodes + row):
         table = block_tables + (num_decodes + row).to(tl.int64) * table_stride
@@ -61,7 +60,7 @@ def _kernel(
 def widen(kv: Tensor, layout: BatchLayout, dtype: torch.dtype) -> tuple[Tensor, BatchLayout]:
     """Copy the KV read by rows after the decodes to (n, 2, Hkv, B, D) of `dtype`, with its layout.
 
-    `kv` (N, 2, Hkv, B, D) fp8. The returned layout has only the rows after the decodes.
+    `kv` (N, 2, Hkv, B, D) is fp8. The returned layout has only the rows after the decodes.
     """
     _, _, heads, size, dim = kv.shape
     rows, blocks = layout.num_rows - layout.num_decodes, -(-layout.max_context_len // size)
@@ -79,7 +78,7 @@ def widen(kv: Tensor, layout: BatchLayout, dtype: torch.dtype) -> tuple[Tensor, 
         D=dim,
         D_PADDED=next_power_of_2(dim),
     )
-    # blocks of decodes have numbers below 0, which nothing reads
+    # Blocks of decodes have numbers below 0, which nothing reads.
     first = -layout.num_decodes * blocks
     ids = torch.arange(first, rows * blocks, dtype=torch.int32, device=kv.device)
     return out, replace(layout, block_tables=ids.view(layout.num_rows, blocks))

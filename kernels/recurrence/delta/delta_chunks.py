@@ -1,6 +1,6 @@
 """The parts of the gated delta rule that need no state, for all chunks of all prompts at once.
 
-A program takes one chunk and one value head. The names are those of `gated_delta`; here Q and K are
+A program takes one chunk and one value head. The names are those of `gated_delta`. Here Q and K are
 not yet normed, with r_q = 1 / (|q| sqrt(K)) and r_k = 1 / |k|.
 
     transform   inv(I + L) diag(beta)
@@ -29,8 +29,10 @@ from kernels.recurrence.state_rows import StateRows
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """The parts of N chunks: `transform`, `scores` (N, Hv, CHUNK, CHUNK) of the dtype of inputs,
-    `factors` (N, Hv, 4, CHUNK) float32. Chunks are numbered as `row_blocks`.
+    """The parts of N chunks, numbered as in `row_blocks`.
+
+    `transform` and `scores` (N, Hv, CHUNK, CHUNK) are of the dtype of inputs, `factors` (N, Hv, 4,
+    CHUNK) float32.
     """
 
     transform: Tensor
@@ -106,7 +108,7 @@ def _kernel(
 
 
 def prepare(inputs: DeltaInputs, shape: DeltaShape, rows: StateRows, num_chunks: int) -> Chunks:
-    """Compute the parts of `num_chunks` chunks; the parts of chunks of no row are undefined."""
+    """Compute the parts of `num_chunks` chunks. The parts of chunks of no row are undefined."""
     dtype, device = inputs.qkv.dtype, inputs.qkv.device
     square = (num_chunks, shape.heads, CHUNK, CHUNK)
     chunks = Chunks(

@@ -14,9 +14,9 @@ NORM_EPS = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class DeltaInputs:
-    """Inputs of T tokens, for Hv heads of values and Hk of queries and of keys.
+    """The inputs of T tokens, for Hv heads of values and Hk of queries and of keys.
 
-    `qkv` (T, 2 Hk K + Hv V): heads of queries, of keys, of values. `a`, `b` (T, Hv). `qkv`, `a`
+    `qkv` (T, 2 Hk K + Hv V) are heads of queries, of keys, of values. `a`, `b` (T, Hv). `qkv`, `a`
     and `b` may have any row stride. `a_log`, `dt_bias` (Hv,).
     """
 

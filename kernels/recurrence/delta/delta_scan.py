@@ -1,4 +1,4 @@
-"""Prompts by the gated delta rule: the chunks of a row one after the other.
+"""The scan of prompts by the gated delta rule: the chunks of a row one after the other.
 
 A program keeps some columns of the state of one value head of one row in registers, from the row's
 first token to its last. The parts that need no state are computed before (`delta_chunks`). No other
@@ -21,7 +21,7 @@ from kernels.recurrence.state_rows import StateRows
 
 @triton.jit
 def _rounded(x: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
-    """Round to DTYPE; numbers beyond the range of fp16 become its largest number."""
+    """Round to DTYPE. Numbers beyond the range of fp16 become its largest number."""
     if DTYPE.is_fp16():
         x = tl.where(x > 65504.0, 65504.0, tl.where(x < -65504.0, -65504.0, x))
     return x.to(DTYPE)
@@ -105,7 +105,7 @@ def _kernel(
 def launch(
     inputs: DeltaInputs, shape: DeltaShape, state: Tensor, rows: StateRows, out: Tensor
 ) -> None:
-    """Compute `gated_delta.reference` for the rows after the decodes; write their part of `out`."""
+    """Compute `gated_delta.reference` for the rows after the decodes, into their part of `out`."""
     tuning = scan_tuning(inputs.qkv.dtype)
     launch_tuned(inputs, shape, state, rows, tuning, out)
 
@@ -118,7 +118,7 @@ def launch_tuned(
     tuning: ScanTuning,
     out: Tensor,
 ) -> None:
-    """Launch by `tuning`; the state's columns are a multiple of the tuning's columns."""
+    """Launch by `tuning`. The state's columns are a multiple of the tuning's columns."""
     tokens = inputs.qkv.shape[0] - rows.num_decodes
     num_chunks = count_row_blocks(tokens, rows.num_prompts, CHUNK)
     chunks = delta_chunks.prepare(inputs, shape, rows, num_chunks)

@@ -1,4 +1,4 @@
-"""Decodes by the gated delta rule, alone or in runs: a state is read and written once.
+"""The decodes by the gated delta rule, alone or in runs: a state is read and written once.
 
 A program computes COLUMNS columns of the state of one value head of one run. No other program
 writes these columns, so the new state may go to the slot of the old state. The state is read before
@@ -88,7 +88,7 @@ def _kernel(
 def launch(
     inputs: DeltaInputs, shape: DeltaShape, state: Tensor, rows: StateRows, out: Tensor
 ) -> None:
-    """Compute `gated_delta.reference` for the decodes; write their part of `out`."""
+    """Compute `gated_delta.reference` for the decodes, and write their part of `out`."""
     columns = math.gcd(COLUMNS, shape.values)
     _kernel[(rows.num_decodes, shape.heads, shape.values // columns)](
         inputs.qkv,

@@ -9,8 +9,8 @@ For each value head, whose state S (K, V) is float32, and each token of a row in
 with q and k divided by their lengths, sqrt(sum of squares + 1e-6). Value head h has the query and
 key of head h // (Hv // Hk).
 
-Tokens of a prompt are computed CHUNK at a time: with G_i the sum of g up to token i of a chunk,
-D_ij = exp(G_i - G_j) for i >= j, 0 otherwise, and S the state before the chunk,
+Tokens of a prompt are computed CHUNK at a time. G_i is the sum of g up to token i of a chunk, S the
+state before the chunk, and D_ij = exp(G_i - G_j) for i >= j, 0 otherwise:
 
     (I + L) U = diag(beta) (V - diag(exp G) K S),    L_ij = beta_i (k_i . k_j) D_ij for i > j
     O = (diag(exp G) Q S + (Q K^T * D) U) / sqrt(K)
@@ -53,10 +53,10 @@ def reference(
     state: Tensor,
     rows: StateRows,
 ) -> Tensor:
-    """Compute the rule for qkv (T, 2 Hk K + Hv V) -> (T, Hv V) of its dtype. Plain PyTorch.
+    """Compute the rule for qkv (T, 2 Hk K + Hv V) -> (T, Hv V) of its dtype.
 
-    a, b (T, Hv); a_log, dt_bias (Hv,); state (S, Hv, K, V) float32, any slot stride, is updated in
-    place. Inside is float32. Raises UnsupportedShape.
+    Plain PyTorch. a, b (T, Hv). a_log, dt_bias (Hv,). state (S, Hv, K, V) float32, any slot stride,
+    is updated in place. Inside is float32. Raises UnsupportedShape.
     """
     inputs = DeltaInputs(qkv, a, b, a_log, dt_bias)
     shape = delta_shape(inputs, state)
@@ -79,7 +79,7 @@ def reference(
 
 @dataclass(frozen=True, slots=True)
 class _Tokens:
-    """Tokens n of a row: q, k (Hv, n, K), normed and scaled; v (Hv, n, V), g, beta (Hv, n)."""
+    """The tokens n of a row: q, k (Hv, n, K), normed and scaled, v (Hv, n, V), g, beta (Hv, n)."""
 
     q: Tensor
     k: Tensor
@@ -88,7 +88,6 @@ class _Tokens:
     beta: Tensor
 
     def part(self, at: slice) -> _Tokens:
-        """Return the tokens that the slice `at` selects."""
         return _Tokens(*(each[:, at] for each in (self.q, self.k, self.v, self.g, self.beta)))
 
 

@@ -1,9 +1,11 @@
-"""The inverse of a unit lower triangular matrix in registers. Device code only.
+"""The inverse of a unit lower triangular matrix in registers.
+
+Device code only.
 
     I + L, L strictly lower, 64 x 64 = 4 x 4 blocks of 16 x 16
 
-The blocks B of the diagonal are inverted by forward substitution, all in parallel. Then
-inv(B) (I + L) = I + M, where M has blocks below the diagonal only, so that M^4 = 0 and
+The blocks B of the diagonal are inverted by forward substitution, all in parallel. Then inv(B) (I +
+L) = I + M, where M has blocks below the diagonal only. M^4 is therefore 0:
 
     inv(I + M) = I - M + M^2 - M^3 = (I - M) (I + M^2)
 
@@ -19,7 +21,7 @@ import triton.language as tl
 
 @triton.jit
 def unit_inverse(lower: tl.tensor, SIZE: tl.constexpr, PRECISION: tl.constexpr) -> tl.tensor:
-    """Invert I + `lower` (SIZE, SIZE) float32; SIZE a multiple of 16, at most 64."""
+    """Invert I + `lower` (SIZE, SIZE) float32, with SIZE a multiple of 16, at most 64."""
     BLOCKS: tl.constexpr = SIZE // 16
     block = tl.arange(0, BLOCKS)
     diagonal = block[:, None, None, None] == block[None, None, :, None]

@@ -1,1 +1,1 @@
-"""Mamba-2's state-space duality: decodes, prompts in chunks, and its plain reference."""
+"""The state-space duality of Mamba-2: decodes, prompts in chunks, and its plain reference."""

@@ -1,4 +1,4 @@
-"""Mamba-2's state space model (SSD), over rows of any lengths, with their states.
+"""The state space model of Mamba-2 (SSD), over rows of any lengths, with their states.
 
 For each head, whose state S (P, N) is float32, and each token of a row in turn:
 
@@ -6,17 +6,15 @@ For each head, whose state S (P, N) is float32, and each token of a row in turn:
     S   <-  exp(-exp(a_log) dt) S + dt x B^T
     y    =  S C + skip x
 
-Head h has B and C of group h // (H // G). Tokens of a prompt are computed CHUNK at a time: with G_i
-the sum of -exp(a_log) dt up to token i of a chunk, D_ij = exp(G_i - G_j) for i >= j, 0 otherwise,
-and S the state before the chunk,
+Head h has B and C of group h // (H // G). Tokens of a prompt are computed CHUNK at a time. G_i is
+the sum of -exp(a_log) dt up to token i of a chunk, S the state before the chunk, and D_ij = exp(G_i
+- G_j) for i >= j, 0 otherwise:
 
     Y = (C B^T * D) diag(dt) X + diag(exp G) C S^T + skip X
     S <- exp(G_last) S + (diag(exp(G_last - G) dt) X)^T B
 
 The limits of dt hold for prompts and decodes alike, so where a row is cut changes only roundings.
-(`transformers` 5 has the limits for prompts only.)
-
-Source: Dao and Gu, Transformers are SSMs, 2024.
+`transformers` 5 has the limits for prompts only. Source: Dao and Gu, Transformers are SSMs, 2024.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ def reference(
 ) -> Tensor:
     """Compute the model for xbc (T, H P + 2 G N), dt (T, H) -> (T, H P) of xbc's dtype.
 
-    a_log, dt_bias, skip (H,); state (S, H, P, N) float32, any slot stride, is updated in place.
+    a_log, dt_bias, skip (H,). state (S, H, P, N) float32, any slot stride, is updated in place.
     Plain PyTorch, float32 inside. Raises UnsupportedShape.
     """
     inputs = SsdInputs(xbc, dt, a_log, dt_bias, skip, dt_limit)

@@ -13,10 +13,10 @@ CHUNK = 64  # tokens of a prompt that are computed together
 
 @dataclass(frozen=True, slots=True)
 class SsdInputs:
-    """Inputs of T tokens, for H heads of P numbers and G groups of B and C of N numbers.
+    """The inputs of T tokens, for H heads of P numbers and G groups of B and C of N numbers.
 
-    `xbc` (T, H P + 2 G N): heads of x, groups of B, groups of C. `dt` (T, H). `xbc` and `dt` may
-    have any row stride. `a_log`, `dt_bias`, `skip` (H,). `dt_limit`: the smallest and the largest
+    `xbc` (T, H P + 2 G N) are heads of x, groups of B, groups of C. `dt` (T, H). `xbc` and `dt` may
+    have any row stride. `a_log`, `dt_bias`, `skip` (H,). `dt_limit` are the minimum and maximum
     time step.
     """
 

@@ -1,4 +1,4 @@
-"""Prompts by Mamba-2: the chunks of a row one after the other.
+"""The scan of prompts by Mamba-2: the chunks of a row one after the other.
 
 A program keeps some lines of the state of one head of one row in registers, transposed (N x lines),
 from the row's first token to its last. No other program reads or writes these lines, so the new
@@ -94,7 +94,7 @@ def _kernel(
 
 
 def launch(inputs: SsdInputs, shape: SsdShape, state: Tensor, rows: StateRows, out: Tensor) -> None:
-    """Compute `ssd.reference` for the rows after the decodes; write their part of `out`."""
+    """Compute `ssd.reference` for the rows after the decodes, and write their part of `out`."""
     tuning = scan_tuning(inputs.xbc.dtype)
     launch_tuned(inputs, shape, state, rows, tuning, out)
 
@@ -107,7 +107,7 @@ def launch_tuned(
     tuning: ScanTuning,
     out: Tensor,
 ) -> None:
-    """Launch by `tuning`; the state's lines are a multiple of the tuning's columns."""
+    """Launch by `tuning`. The state's lines are a multiple of the tuning's columns."""
     _kernel[(rows.num_prompts, shape.heads, shape.head_dim // tuning.columns)](
         inputs.xbc,
         inputs.dt,

@@ -1,4 +1,4 @@
-"""Decodes by Mamba-2, alone or in runs: a state is read and written once.
+"""The decodes by Mamba-2, alone or in runs: a state is read and written once.
 
 A program computes some of the P lines of the state of one head of one run. No other program writes
 these lines, so the new state may go to the slot of the old state. The state is read before the
@@ -78,7 +78,7 @@ def _kernel(
 
 
 def launch(inputs: SsdInputs, shape: SsdShape, state: Tensor, rows: StateRows, out: Tensor) -> None:
-    """Compute `ssd.reference` for the decodes; write their part of `out`."""
+    """Compute `ssd.reference` for the decodes, and write their part of `out`."""
     _kernel[(rows.num_decodes, shape.heads, shape.head_dim // LINES)](
         inputs.xbc,
         inputs.dt,
