@@ -43,9 +43,7 @@ HIGH_FLOAT16 = tl.constexpr("""{ .reg .b32 s, m;
 
 
 def pairs_of(q: Tensor, kv: Tensor) -> int:
-    """Choose how pairs are unpacked: PACKED in registers, or BY_OPERATIONS on a CPU. 0 means no
-    pairs.
-    """
+    """Choose how pairs are unpacked: PACKED in registers, BY_OPERATIONS on a CPU, 0 for none."""
     if not is_fp8(kv) or q.dtype not in (torch.bfloat16, torch.float16):
         return 0
     return PACKED if kv.is_cuda else BY_OPERATIONS
