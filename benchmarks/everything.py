@@ -215,7 +215,6 @@ def write(out: Path, model: str, outcomes: list[PartOutcome]) -> None:
 
 
 def _commit() -> str:
-    """Return the commit's name, with "-dirty" for a modified tree, or "unknown"."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     described = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return described.stdout.strip() or "unknown"

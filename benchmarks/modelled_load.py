@@ -38,7 +38,6 @@ class WorkloadDrive:
             self._ask(prompts_of(chain))
 
     def _ask(self, prompts: Iterator[tuple[list[int], int]]) -> None:
-        """Send the next request of a chain, or start another chain at its end."""
         asked = next(prompts, None)
         if asked is None:
             self.running -= 1

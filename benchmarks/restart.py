@@ -79,7 +79,6 @@ def chains(num_blocks: int) -> Iterator[BlockRecord]:
 def _run(
     trunk: Trunk, length: int, hits: int, random: np.random.Generator
 ) -> Iterator[BlockRecord]:
-    """Yield `length` blocks that follow the trunk's blocks."""
     path, parent, first = trunk
     ids = random.integers(0, 128_000, length * BLOCK_SIZE).astype(np.int32)
     keys = block_keys(path, ids, BLOCK_SIZE, parent=parent, first_block=first)

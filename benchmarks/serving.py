@@ -64,7 +64,6 @@ def _run(server: Running, name: str, vocab: int, *, small: bool) -> None:
 
 
 def _numbers(report: dict[str, Any]) -> dict[str, Any]:
-    """Select the numbers that the tables in the docs compare."""
     numbers = {name: report[name] for name in COMPARED}
     for kind in ("ttft", "itl"):
         summary = report[f"{kind}_s"]

@@ -53,7 +53,6 @@ class HelpPage(TyperCommand):
             console.print()
 
     def _panels(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-        """Group names and meanings by panel: arguments, options without a panel, other panels."""
         panels = dict[str, list[tuple[str, str]]]()
         for kind, title in (("argument", "Arguments"), ("option", "Options")):
             own: list[Any] = [one for one in self.get_params(ctx) if one.param_type_name == kind]

@@ -28,7 +28,6 @@ def main() -> None:
 
 
 def _words() -> list[str]:
-    """Return the words after `ratoon`, or for shell completion the words typed so far."""
     if "_RATOON_COMPLETE" not in os.environ:
         return sys.argv[1:]
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
@@ -68,14 +67,12 @@ def build_app(words: Sequence[str] | None = None) -> typer.Typer:
 
 
 def _begun(commands: Commands, words: Sequence[str] | None) -> Commands:
-    """Select the commands that `words` begin with, or all commands if none matches."""
     return {words[0]: commands[words[0]]} if words and words[0] in commands else commands
 
 
 def _add(
     app: typer.Typer, commands: Commands, words: Sequence[str] | None, panel: str | None = None
 ) -> None:
-    """Add commands to `app`, listed under `panel` in its help (see `build_app`)."""
     for name, command in commands.items():
         below = _after(name, words)
         if isinstance(command, CommandGroup):

@@ -87,7 +87,6 @@ class TableText:
         return parts
 
     def _extents(self) -> list[tuple[int, int]]:
-        """Measure the longest word and the longest line of each column."""
         return [
             (
                 max(cell_len(word) for cell in cells for word in (*cell.split(), "")),

@@ -71,7 +71,6 @@ class Committer:
         self._ref_counts.touch(lease.node, now)
 
     def _keys(self, lease: Lease, tokens: TokenIds, prompt_keys: bytes) -> bytes:
-        """Return the keys of all blocks after the shared blocks."""
         size = self._tree.block_size
         known = prompt_keys[lease.num_shared * KEY_BYTES : len(tokens) // size * KEY_BYTES]
         first = lease.num_shared + len(known) // KEY_BYTES

@@ -130,7 +130,6 @@ class Restart:
         return blocks - left
 
     def _load_state(self, node: Node) -> None:
-        """Load the recurrent state at the end of a loaded node if a slot is free."""
         is_free = self._capacity.checkpoints.device.allocator.num_free > 0
         if is_free and node.checkpoint is not None and node.checkpoint.device_slot is None:
             self._capacity.state_copies.load(node, node.owner)
@@ -143,7 +142,6 @@ class Restart:
         return self._tiers.erased_with(slot)
 
     def _whole_states(self, parts: Iterable[Stored]) -> dict[Identity, int]:
-        """Return the state slots that have all their parts, by the block before the state."""
         found: defaultdict[int, dict[int, Identity]] = defaultdict(dict)
         for slot, record in parts:
             state, part = divmod(slot - self._tiers.disk_blocks, self._tiers.state_blocks)

@@ -40,8 +40,6 @@ class _OpenMove:
 
 @dataclass(slots=True, eq=False)
 class _Passage:
-    """A block's way to or from the disk."""
-
     of: _OpenMove
     disk_slot: int
     place: int  # slot of the block on the device or in the host

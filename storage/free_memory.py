@@ -101,7 +101,6 @@ def _paths_of(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _left_in(group: Path, version: _Version) -> FreeMemory | None:
-    """Return the memory left in a control group, or None if it is missing or has no bound."""
     limit, used = group / version.limit, group / version.used
     if not (limit.exists() and used.exists()):
         return None
@@ -123,7 +122,6 @@ def _reclaimable(stat: Path, wanted: str) -> int:
 
 
 def _own_limits(process: Path, limits: Mapping[str, int] | None) -> Iterator[FreeMemory]:
-    """Yield the memory that the process's own limits leave beyond its mapped memory."""
     statm = process / "statm"
     if not statm.exists():
         return

@@ -217,7 +217,6 @@ def block_bytes_of(pool: DevicePool) -> Tensor:
 
 
 def _flows(moves: Sequence[Move], states: StateSlots | None) -> list[_Direction]:
-    """Group the moves by source and target tier, with recurrent states apart."""
     groups: dict[tuple[Tier, Tier, bool], list[Move]] = {}
     for move in moves:
         groups.setdefault((move.source_tier, move.target_tier, move.is_state), []).append(move)

@@ -65,7 +65,6 @@ def flops_of(shape: BenchShape, opened: OpenedModel) -> float:
 
 
 def _burst(engine: LocalEngine, rng: np.random.Generator, size: Size) -> None:
-    """Time a burst until every prompt has its first token, after a warm-up round."""
     progress(f"burst of {size.requests} x {size.prompt}")
     seconds = []
     for _ in range(ROUNDS + 1):

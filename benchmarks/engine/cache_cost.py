@@ -39,7 +39,6 @@ def main(model: str = "handbook", quick: bool = False) -> None:
 def _seconds(
     engine: LocalEngine, rng: np.random.Generator, size: Size, *, use_cache: bool
 ) -> float:
-    """Return the seconds until all requests of a round have ended."""
     engine.ask(rng, size, use_cache=use_cache)
     return engine.run()
 

@@ -62,7 +62,6 @@ def measured_ceilings(device: str, *, small: bool) -> Ceilings:
 
 
 def _fp8_product_s(a: Tensor, device: str) -> float:
-    """Time an fp8 GEMM in seconds, with a scale for each row and column, as in models."""
     values, scales = a.to(E4M3), torch.ones((len(a), 1), device=device)
     x, weight = Fp8Rows(values, scales), Fp8Matrix(values, scales, by_block=False)
     return seconds_of(lambda: fp8_linear.by_library(x, weight, None, torch.bfloat16), device)

@@ -191,7 +191,6 @@ def _emit_prefill(rows: int, new: int, context: int, ceilings: Ceilings, device:
 
 
 def _beside(rows: int, new: int, context: int, device: str) -> dict[str, float | None]:
-    """Time torch's kernels for comparison, in us."""
     if device == "cpu":
         return {}
     times = {name: torch_seconds(rows, new, context, kind) for name, kind in BACKENDS.items()}
@@ -199,7 +198,6 @@ def _beside(rows: int, new: int, context: int, device: str) -> dict[str, float |
 
 
 def _emit_shared() -> None:
-    """Measure rows that each read a whole prefix, and rows whose group reads the prefix once."""
     forests = {"16 groups of 4, 1024 of all, 3072 of the group": GROUPS_OF_FOUR}
     forests |= {
         f"{rows} rows on {shared}": Forest(1, rows, 0, shared, 256)
@@ -220,7 +218,6 @@ def _emit_shared() -> None:
 
 
 def _emit_filters(device: str, *, small: bool) -> None:
-    """Measure top-p alone and top-k with top-p, each by search as in the engine and by sorting."""
     vocabulary = 500 if small else 128_256
     serving = ops_for(torch.device(device)).top_k_top_p
     for rows in (1, 4) if small else (1, 32, 256):

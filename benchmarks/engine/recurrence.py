@@ -220,7 +220,6 @@ def _emit_prompts(name: str, sizes: RecurrentSizes, rows: int, tokens: int, devi
 
 
 def _times(layers: Sequence[RecurrentLayer], device: str) -> dict[str, float]:
-    """Measure the parts of a layer and all of them together, in us."""
     ops = ops_for(torch.device(device))
     outputs = [layer.gate.clone() for layer in layers]
     parts: dict[str, Callable[[RecurrentLayer, Tensor], object]] = {

@@ -194,7 +194,6 @@ def measure(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> Step:
 
 
 def _emit_kernels(step: Step, opened: OpenedModel) -> None:
-    """Print the step's kernels that took most time."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         for _ in range(3):
             opened.runner.launch(step)

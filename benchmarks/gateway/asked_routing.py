@@ -50,8 +50,6 @@ def _emit_waits(case: str, taken: list[float], fleet: Fleet) -> None:
 
 
 def _answer(fleet: Fleet, socket: Path) -> None:
-    """Run the router process."""
-
     async def answer() -> None:
         service = RouterService(fleet.router, lambda: KnownBlocks({}))
         async with listening(service, socket):
@@ -63,7 +61,6 @@ def _answer(fleet: Fleet, socket: Path) -> None:
 async def _asked(
     fleet: Fleet, routing: RouterClient | OwnRouting, keys: bytes, requests: int
 ) -> list[float]:
-    """Measure the microseconds until each answer of the router."""
     taken, under_way = list[float](), list[tuple[str, str]]()
     async with routing.kept() if isinstance(routing, RouterClient) else nullcontext():
         for _ in range(requests):

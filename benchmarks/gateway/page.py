@@ -103,7 +103,6 @@ def _longest(turns: list[float]) -> dict[str, float]:
 
 
 async def _until_ready(port: int) -> None:
-    """Wait until the gateway on the port has its engine."""
     async with aiohttp.ClientSession() as session:
         while True:
             async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
@@ -114,7 +113,6 @@ async def _until_ready(port: int) -> None:
 
 @asynccontextmanager
 async def _turns() -> AsyncIterator[list[float]]:
-    """Collect the CPU seconds of each turn of the event loop."""
     turns: list[float] = []
 
     async def look() -> None:
@@ -131,8 +129,6 @@ async def _turns() -> AsyncIterator[list[float]]:
 
 
 def _get(target: str, admin_key: str, times: int) -> None:
-    """Send `times` GET requests from a separate event loop, in another thread."""
-
     async def ask() -> None:
         headers = {"authorization": f"Bearer {admin_key}"}
         async with aiohttp.ClientSession(headers=headers) as session:

@@ -149,7 +149,7 @@ def _scores(make: Callable[[], Any], way: Way, items: int) -> Scores:
 
 
 def _equal(found: Any, expected: Any) -> bool:
-    """Return whether two answers are the same text or have nearly the same log-probabilities.
+    """Return whether two answers are equal.
 
     Log-probabilities of choices may differ by 0.01, for rounding.
     """

@@ -148,6 +148,5 @@ def _role(settings: ClusterSettings, number: int) -> Role:
 
 
 def _blocks_of(settings: ClusterSettings, number: int) -> str:
-    """Return the directory of an engine's disk tier."""
     blocks = Path(settings.engine.cache.disk_cache_dir or Path(settings.data_dir) / BLOCKS_NAME)
     return str(blocks.with_name(f"{blocks.name}-{number}").absolute())

@@ -124,7 +124,6 @@ def end_here(ray: Any, grace_s: float, *, settle_s: float = LOOK_S) -> None:
 
 
 def _make_files(settings: ClusterSettings) -> None:
-    """Create the state, the API keys and the link key that a machine's processes share."""
     data_dir, given = Path(settings.data_dir), settings.link_key_file
     make_state(data_dir, settings.shared)
     link_key_file("tcp://any:1", None if given is None else Path(given), data_dir, make=True)

@@ -85,7 +85,6 @@ class _Gateway:
         self._process = self._started()
 
     def look(self) -> None:
-        """Restart the gateway if it has ended. Raises ServingFailed if it cannot start."""
         status = self._process.poll()
         if status is None:
             return
@@ -95,7 +94,6 @@ class _Gateway:
         self._process = self._started()
 
     def stop(self) -> None:
-        """Stop the gateway, and let open streams finish within its grace."""
         self._process.terminate()
         self._process.wait()
 

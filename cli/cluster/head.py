@@ -58,7 +58,7 @@ def _connected(address: str, answer_s: float) -> socket.socket | None:
 
 
 def _speaks(connection: socket.socket) -> bool:
-    """Return whether the server answers with a SETTINGS frame, as HTTP/2 servers begin."""
+    """Return whether the server speaks HTTP/2, whose answers begin with a SETTINGS frame."""
     answer = b""
     with suppress(OSError):  # also covers a timeout
         connection.sendall(_HELLO)

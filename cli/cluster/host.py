@@ -178,7 +178,6 @@ class EngineHost:
             await self._registry.forget_engine(self._address)
 
     async def _forget_the_dead(self) -> None:
-        """Unregister engines whose hosts ended without unregistering them."""
         with suppress(NotFound, Unavailable):
             for one in await self._registry.registered_engines():
                 if one.beat_at is not None and time.time() - one.beat_at > FORGOTTEN_S:

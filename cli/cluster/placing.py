@@ -134,7 +134,6 @@ _PREFIX = "engine-"
 
 
 def _options(ray: Ray, settings: ClusterSettings, number: int) -> Any:
-    """Return the actor's options for Ray, which restarts it wherever there is room."""
     return ray.remote(NodeActor).options(
         name=f"{_PREFIX}{number}",
         lifetime="detached",
@@ -148,7 +147,6 @@ def _options(ray: Ray, settings: ClusterSettings, number: int) -> Any:
 
 
 def _not_made(said: str) -> str:
-    """Return the last line of a Ray error's text, a traceback from the other machine."""
     errors = [line for line in said.splitlines() if _ERROR.match(line)]
     told = errors[-1] if errors else " ".join(said.split())
     return f"Ray cannot make it on its machine, which needs this version of ratoon: {told}"

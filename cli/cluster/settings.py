@@ -173,7 +173,6 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
 
 
 def _check_ports(cluster: ClusterFlags, most: int) -> None:
-    """Check that the ports of `most` engines, the maximum number, are valid."""
     last = cluster.engine_port + PORTS * (most - 1)
     if last + PORTS - 2 > MAX_PORT:  # an engine's further ports follow its first port
         raise BadSetting("engine_port", f"the last engine's would be {last}")
@@ -193,10 +192,6 @@ def _check_ranks(cluster: ClusterFlags, engine: EngineConfig) -> None:
 
 
 def _check_needs(cluster: ClusterFlags) -> None:
-    """Check the resource needs by the rules that Ray enforces at once.
-
-    Ray itself reports other faults.
-    """
     if cluster.num_gpus > 1 and cluster.num_gpus % 1:
         raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is no whole number")
     for resource, count in (cluster.resources or {}).items():
@@ -207,7 +202,6 @@ def _check_needs(cluster: ClusterFlags) -> None:
 
 
 def _check_roles(cluster: ClusterFlags, engine: EngineConfig, least: int) -> None:
-    """Check the roles against `least`, the minimum number of engines."""
     prefill = cluster.prefill_engines
     if engine.ranks.num_ranks > 1 and (prefill or engine.process.role == "prefill"):
         key = "prefill_engines" if prefill else "role"

@@ -64,11 +64,9 @@ class _Fields(msgspec.Struct, rename=lambda name: f"{_FIELD}{name}"):
     padding_token_id: _Id | None = None
 
     def token(self, number: int | None) -> str | None:
-        """Return the token of an id, or None if there is none."""
         return None if number is None or number >= len(self.tokens) else self.tokens[number]
 
     def of_kind(self, kind: int) -> list[str]:
-        """Return the tokens of a type."""
         return [
             text for text, one in zip(self.tokens, self.token_type, strict=False) if one == kind
         ]
@@ -227,7 +225,6 @@ def _scored_merges(fields: _Fields, vocabulary: Mapping[str, int]) -> list[tuple
 
 
 def _add_ends(fields: _Fields, tokenizer: Tokenizer) -> None:
-    """Add the tokens that begin and end a text, if the file says so."""
     adds_bos = fields.model == "llama" if fields.add_bos_token is None else fields.add_bos_token
     bos = fields.token(fields.bos_token_id) if adds_bos else None
     eos = fields.token(fields.eos_token_id) if fields.add_eos_token else None

@@ -93,12 +93,10 @@ class CacheControlTest:
         return await self._server.probe(key, IDS, self._prompt)
 
     async def _only(self) -> OwnPrefix | None:
-        """Return the first tenant's prefix, if it has exactly one prefix."""
         listed = await self._server.own_prefixes(self._first)
         return listed[0] if len(listed) == 1 else None
 
     def _finding(self, case: str, reused: int, own: Reading, missing: str = "") -> Finding:
-        """Write a finding. `missing` says why the control failed, if it did."""
         whole = (own.prompt_tokens - 1) // self._block_size * self._block_size
         full = own.is_full(self._block_size) and not missing
         return Finding(

@@ -118,7 +118,6 @@ class Fixtures:
         return made
 
     async def _module(self, tenant: TenantFixture, text: str) -> dict[str, Any]:
-        """Store a prompt module as a tenant, and return the field of requests that names it."""
         schema_id = await self._server.store_module(tenant.key, text)
         return {"ratoon": {"modules": {"schema": schema_id, "use": [MODULE]}}}
 

@@ -136,7 +136,6 @@ class PairedTest:
             return untested(cell, Outcome.INCONCLUSIVE, str(refusal))
 
     async def _prepared(self, cell: Cell, stack: AsyncExitStack) -> Fixture:
-        """Set up a cell's fixture, with the first tenant's blocks in the cell's tier."""
         ceiling, pushed = 1.0, None
         if cell.tier in (TierCase.HOST, TierCase.DISK):
             facts = self._server.facts

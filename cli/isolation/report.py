@@ -60,7 +60,6 @@ def markdown(record: Record) -> str:
 
 
 def _sections(record: Record) -> list[Section]:
-    """List the report's sections. Fields in its tables are named as in the JSON output."""
     bad = [f for f in record.findings if f.outcome in (Outcome.LEAKS, Outcome.INCONCLUSIVE)]
     facts = [{"": name, " ": value} for name, value in _facts(record).items()]
     return [
@@ -105,7 +104,6 @@ def _facts(record: Record) -> dict[str, object]:
 
 
 def _by_case(findings: Sequence[Finding]) -> list[Row]:
-    """Write a row for each dimension, case and tier, summed over entry points."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.dimension, finding.case, finding.tier), []).append(finding)

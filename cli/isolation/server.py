@@ -277,7 +277,6 @@ class ServerUnderTest:
 
 
 def _states(stats: dict[str, Any]) -> dict[str, int]:
-    """Return each tier's number of state slots, if any layer is recurrent."""
     if not stats["total"]:
         return {}
     return {TierCase.DEVICE: stats["total"]} | {n: at["total"] for n, at in stats["lower"].items()}

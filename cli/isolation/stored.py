@@ -158,7 +158,7 @@ class StoredTest:
         ]
 
     async def _told(self, kind: StoredKind, key: str, own_id: str, unknown: str) -> bool:
-        """Return whether the id can be used, or is refused unlike an unknown id."""
+        """Return whether the server treats the id differently from an unknown id."""
         answers = []
         for one in (own_id, unknown):
             path, body = kind.use(self._model, one)
@@ -176,7 +176,6 @@ class StoredTest:
         return own_id in str(listed)
 
     async def _cached(self, kind: StoredKind, key: str, own_id: str) -> int:
-        """Use the id, and return the cached tokens, or 0 if the use is refused."""
         path, body = kind.use(self._model, own_id)
         answer, _ = await self._server.answered("POST", path, key, body)
         return 0 if answer is None else kind.cached(answer)

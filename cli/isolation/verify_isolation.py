@@ -206,7 +206,6 @@ def _left_out(
     timing: TimingFindings | None,
     eviction: EvictionFinding | None,
 ) -> list[str]:
-    """List, a line each, the tests skipped for lack of time."""
     cut = [one for one in findings if one.outcome is Outcome.LEFT_OUT]
     cells = Counter(one.tier for one in cut if one.tier != "any")
     lines = [f"{count} cells of the paired test, {tier}" for tier, count in cells.items()]
@@ -262,13 +261,11 @@ def _record(
 
 
 def _timed_outcome(timing: TimingFinding | None, *, is_cut: bool) -> Outcome | None:
-    """Judge a part of the timing test. The result is LEFT_OUT if time ended too early."""
     outcome = None if timing is None else timing_outcome(timing)
     return Outcome.LEFT_OUT if is_cut and outcome is Outcome.INCONCLUSIVE else outcome
 
 
 async def _hand_in(client: AdminClient, record: Record, samples: int) -> None:
-    """Send the server the report for the operator's page, if the server can keep it."""
     sent = {"verdict": record.verdict, "samples": samples, "report": markdown(record)}
     try:
         await client.call("PUT", REPORT, sent)

@@ -86,7 +86,6 @@ def _volatile(part: RequestPart) -> Iterator[LintFinding]:
 
 
 def _tools(parts: Sequence[RequestPart], others: Sequence[RequestPart]) -> LintFinding | None:
-    """Find the first difference in tools: their set, order, or descriptions."""
     now, before = ([one for one in side if one.kind == "tools"] for side in (parts, others))
     names, earlier = ([one.tool or "" for one in side] for side in (now, before))
     if names != earlier:

@@ -66,7 +66,6 @@ def _make(directory: Path) -> None:
 
 
 def _named(runs: Runs, curve_of: CurveOf) -> dict[str, Curve]:
-    """Name a TTFT and a TPOT curve for each run, prefixed by the run's name if it has any."""
     return {
         f"{name} {kind}".strip(): curve_of(outcomes, time)
         for name, outcomes in runs.items()

@@ -198,7 +198,6 @@ def _only_ends(choice: dict[str, Any]) -> bool:
 
 
 def _generated(choice: dict[str, Any]) -> str:
-    """Join the text, reasoning and call fragments of a choice in a chunk."""
     delta = choice.get("delta") or {}
     reasoning = delta.get("reasoning") or delta.get("reasoning_content")  # servers use either name
     calls = [call.get("function") or {} for call in delta.get("tool_calls") or ()]

@@ -126,7 +126,6 @@ def _only_gguf(directory: Path) -> Path | None:
 
 
 def _described(path: Path) -> Path:
-    """Return the directory that describes a GGUF file. Raises ModelRefused."""
     # Imported here, since few models are GGUF files and the library takes 0.2 s to load.
     from cli.gguf.description import describe
 
@@ -152,7 +151,6 @@ def _complete(directory: Path, model: str) -> Path:
 
 
 def _refuse_what_it_is(directory: Path, model: str) -> None:
-    """Raise ModelRefused for weights without a config, naming their format if known."""
     try:
         refuse_other_weights(directory)
     except ModelError as error:

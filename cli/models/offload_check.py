@@ -60,7 +60,6 @@ def _host_bytes(sizes: list[int], gib: float) -> int:
 
 
 def _sizes_by_stage(model: ModelConfig, engine: EngineConfig, dtype: str) -> list[list[int]]:
-    """List the layer sizes of one rank in each stage, in bytes."""
     sizes = layer_bytes(
         shard_layers(model.layers, engine.ranks.tensor_parallel), model.weight_format, dtype
     )
@@ -72,7 +71,6 @@ def _sizes_by_stage(model: ModelConfig, engine: EngineConfig, dtype: str) -> lis
 
 
 def _dtype(model: ModelConfig, engine: EngineConfig, of: Machine | None) -> str:
-    """Return the dtype of plain weights, or the widest dtype if unknown."""
     if engine.model.dtype != "auto":
         return engine.model.dtype
     on_gpu = engine.process.device == "cuda" or (

@@ -76,10 +76,6 @@ class AdminClient:
     async def _exchange(
         self, method: str, path: str, body: dict[str, Any] | None, content: bytes | None = None
     ) -> tuple[int, bytes]:
-        """Send a request with a body, JSON or bytes; return the answer's status and body.
-
-        Raises ServerUnreachable.
-        """
         url = self._url + path
         try:
             async with self._session.request(method, url, json=body, data=content) as response:

@@ -78,7 +78,7 @@ def _rows(entries: Sequence[Entry], is_test: bool) -> Iterator[Cells]:
 def _tested(entries: Sequence[Entry]) -> set[str]:
     """Collect the ids that verify-isolation made.
 
-    Their names begin with MARK or are an id made by it.
+    Its names begin with MARK, or are an id that it made.
     """
     found = set[str]()
     for entry in reversed(entries):
@@ -89,7 +89,6 @@ def _tested(entries: Sequence[Entry]) -> set[str]:
 
 
 def _ids(entry: Entry) -> set[str]:
-    """Return the ids of the resources that the entry is about."""
     about = (entry["target"], entry["detail"].get("tenant"))
     return {one for one in about if isinstance(one, str)}
 
@@ -100,7 +99,6 @@ def _row(entry: Entry) -> Cells:
 
 
 def _plain(value: Any) -> str:
-    """Write a string as it is, a record as its id, and any other value as JSON."""
     if isinstance(value, dict) and isinstance(value.get("id"), str):
         value = value["id"]
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -138,7 +138,6 @@ def show_evictions(evictions: list[dict[str, Any]]) -> None:
 
 
 def _show_windows(windows: dict[str, dict[str, Any]]) -> None:
-    """Print prompt tokens, with tokens sent by other engines apart if there are any."""
     heads, names = ["looked up", "from the cache"], ["queried_tokens", "hit_tokens"]
     if any(window["fetched_tokens"] for window in windows.values()):
         heads.append("fetched")
@@ -178,7 +177,6 @@ def _share_row(tenant: dict[str, Any], tier: str, share: dict[str, Any]) -> Cell
 
 
 def _reasons(blocks: dict[str, int]) -> str:
-    """List evicted blocks by reason, most blocks first."""
     ordered = sorted(blocks.items(), key=lambda one: (-one[1], one[0]))
     return ", ".join(f"{count} {reason}" for reason, count in ordered) or "0"
 

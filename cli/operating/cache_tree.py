@@ -104,6 +104,5 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Shorten text to one line, without terminal control characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= _TEXT else line[: _TEXT - 3] + "..."

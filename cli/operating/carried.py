@@ -189,10 +189,6 @@ async def _imported(
 
 
 def _text(text: Any, name: str | None) -> dict[str, Any]:
-    """Check the opened text, and replace its name if `name` is given.
-
-    Raises PrefixFileRefused.
-    """
     is_text = isinstance(text, dict) and isinstance(text.get("name"), str)
     if not is_text or not isinstance(text.get("source"), dict):
         raise PrefixFileRefused("its text is none")

@@ -83,8 +83,6 @@ class FileHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class _Sealing:
-    """The cipher of a file."""
-
     def __init__(self, key: str, salt: bytes, covered: bytes) -> None:
         derived = HKDF(SHA256(), _KEY, salt, _INFO).derive(key.encode())
         self._box = AESGCM(derived)

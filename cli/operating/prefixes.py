@@ -21,7 +21,6 @@ PrefixArgument = Annotated[str, argument("PREFIX", "The prefix's name or id.")]
 
 
 def _file(help_text: str) -> Any:
-    """Return an option that takes a file's path."""
     return typer.Option(
         help=help_text, exists=True, dir_okay=False, readable=True, show_default=False
     )
@@ -96,7 +95,6 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _contents(source: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each part of the published prefix, with its kind."""
     for tool in source["tools"] or ():
         yield "tool", msgspec.json.encode(tool).decode()
     for message in source["messages"] or ():
@@ -118,7 +116,6 @@ def delete(admin: AdminFlags, prefix: PrefixArgument) -> None:
 
 
 def _source(files: dict[str, Path | None], tools: Path | None) -> dict[str, Any]:
-    """Compose the prefix to publish. Raises BadSetting unless one file, or only tools, is named."""
     named = [(flag, file) for flag, file in files.items() if file is not None]
     if len(named) > 1 or not (named or tools):
         raise BadSetting("--system", "name one file: --system, --messages or --text; or --tools")

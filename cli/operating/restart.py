@@ -75,7 +75,6 @@ class Absences:
 
 
 async def _until_all_are_new(client: AdminClient, before: dict[str, str]) -> list[str]:
-    """Wait until each engine differs from `before` and answers, and return their names."""
     known: set[str] = set()
     absences = Absences()
     while True:

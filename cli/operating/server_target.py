@@ -30,7 +30,6 @@ def load_target(flags: TargetFlags) -> tuple[str, str]:
 
 
 def _admin_url(flags: AdminFlags) -> str:
-    """Return the admin URL from a server's variables, or from a running server."""
     given = (flags.host, flags.port, flags.admin_host, flags.admin_port)
     if given == (None,) * 4 and (running := _found(flags.data_dir)):
         return running.admin_url
@@ -86,7 +85,6 @@ def _checked_key(flag: str, key: str) -> str:
 
 
 def _key_of(flag: str, name: str, data_dir: Path) -> str:
-    """Read the key named `name` in `keys.env`. Raises BadSetting if there is none."""
     path = data_dir / KEYS_FILE
     try:
         keys = read_keys(path)

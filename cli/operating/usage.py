@@ -128,10 +128,6 @@ def _usage(day: str, whose: str, counts: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _short(number: float) -> str:
-    """Write a number in about five characters.
-
-    Numbers up to 9999 are written in full, and larger numbers with three digits.
-    """
     if isinstance(number, int) and number < 10_000:
         return str(number)
     for unit in _UNITS:

@@ -107,7 +107,6 @@ def section_in(
 def _checked(
     path: Path, options: Options, values: Mapping[str, Any], section: str
 ) -> dict[str, Any]:
-    """Check values against a model of `options`: their types, and no other key."""
     from pydantic import ConfigDict, ValidationError, create_model
 
     config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -119,7 +118,6 @@ def _checked(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read the file's mapping. Raises BadConfigFile, also for a duplicate key."""
     import yaml  # type: ignore[import-untyped]
 
     try:
@@ -188,7 +186,6 @@ def _variables(options: Options) -> Iterator[str]:
 
 
 def _options_of(command: str) -> Options:
-    """List a command's options that have variables, and so may be in a file."""
     for panel in COMMANDS.values():
         found = panel.get(command)
         if isinstance(found, str):
@@ -216,7 +213,6 @@ def _of_function(command: str) -> Options:
 
 
 def _first(path: Path, error: ValidationError, names: Iterable[str], within: str = "") -> str:
-    """Describe the first mistake in one line: the key, its value, and the expected value."""
     [mistake, *_] = error.errors(include_url=False)
     key = str(mistake["loc"][0]) if mistake["loc"] else ""
     if mistake["type"] == "extra_forbidden":

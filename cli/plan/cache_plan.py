@@ -130,7 +130,6 @@ def _prefill_seconds(
 def _too_large(
     decoder: DecoderCounts, memory: MemoryFlags, weights: list[WeightsFit], needs: list[str]
 ) -> str:
-    """Describe the weights' size, the formats that would fit, and the part for host memory."""
     fitting = [f"in {one.format} {gib(one.weight_bytes)}" for one in weights if one.device_tokens]
     gpus = "one GPU" if memory.gpus == 1 else f"{memory.gpus} GPUs"
     taken = f"the weights take {gib(decoder.weight_bytes)} on {gpus}"

@@ -187,7 +187,6 @@ class DecoderCounts:
         )
 
     def _windows(self) -> Iterator[WindowShape]:
-        """Yield the layers with an attention window, grouped by window size."""
         windows = [one.window for one in attentions(self.layers)]
         for tokens in sorted({window for window in windows if window is not None}):
             own = [

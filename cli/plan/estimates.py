@@ -134,7 +134,6 @@ def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
 
 
 def _head_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
-    """Write the row of the draft head, if there is one."""
     if not costs.head_bytes:
         return []
     kib = f"{costs.head_kv_bytes / 1024:,.0f} KiB a token"
@@ -142,7 +141,6 @@ def _head_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
 
 
 def _active_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
-    """Write the row of a mixture's active parameters, if not all are active."""
     if costs.active_parameters == costs.parameters:
         return []
     return [("of them active", count(costs.active_parameters), "P of a token's FLOPs")]

@@ -77,7 +77,6 @@ def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
 
 
 def _freed_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> int:
-    """Count the bytes that weights kept in host memory free on each GPU."""
     placement = placement_of(decoder, memory)
     return 0 if placement is None else placement.freed_bytes
 
@@ -146,7 +145,6 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
 
 
 def _tokens_below(decoder: DecoderCounts, tier_gib: float) -> int:
-    """Count the tokens of KV that fit a tier below the device, beside kept recurrent states."""
     if decoder.states is None:
         return int(tier_gib * GIB / decoder.block_bytes_per_token)
     return divided_below(decoder, tier_gib * GIB).num_blocks * BLOCK_SIZE

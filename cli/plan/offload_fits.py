@@ -76,7 +76,6 @@ def least_fit(
 
 
 def _least(decoder: DecoderCounts, memory: MemoryFlags, requests: RequestFlags) -> Placement | None:
-    """Find the minimum number of layers to take off each GPU so that the requests' KV fits."""
     if memory.gpus != memory.tensor_parallel:
         return None
     part = decoder.of_rank(memory.tensor_parallel)

@@ -110,7 +110,6 @@ def check_offload(decoder: DecoderCounts, memory: MemoryFlags) -> None:
 
 
 def _given(context: typer.Context) -> frozenset[str]:
-    """List the flags whose values are not the defaults."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return frozenset(name for name, one in sources.items() if one and one.name != "DEFAULT")
 
@@ -152,7 +151,6 @@ def _show(made: CachePlan) -> None:
 
 
 def _not_served_line(why: str) -> str:
-    """Describe why a start would refuse the model, and what its plan assumes."""
     counted = "What is not known of it is counted as a Llama's, in plain weights."
     return f"Would not be served: {why}. {counted}"
 
@@ -165,7 +163,6 @@ def _too_long_line(asked: int, context: int) -> str:
 
 
 def _show_offload(made: CachePlan) -> None:
-    """Print the requested offload, and the offload that other formats would need."""
     columns = ("format", "--cpu-offload-gb", "layers", "copies of a step", "tokens that fit")
     if made.offload is not None:
         print_table("weights in host memory", columns, offload_rows([made.offload]))
@@ -175,7 +172,6 @@ def _show_offload(made: CachePlan) -> None:
 
 
 def _assumed(memory: MemoryFlags, machine: MachineModel) -> str:
-    """Describe the machine that the plan assumes, which may differ from this machine."""
     return (
         f"Assumed, and not looked for on this machine: {memory.gpus} x {memory.gpu_gib:g} GiB "
         f"(--gpus, --gpu-gib), {machine.tflops:,.4g} TFLOP/s (--tflops) and "

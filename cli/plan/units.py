@@ -37,7 +37,6 @@ def ms(milliseconds: float, digits: int = 1) -> str:
 
 
 def _in(units: Sequence[tuple[str, float]], amount: float, digits: int) -> str:
-    """Write a value in its largest unit not above it, else in the smallest unit."""
     name, size = next((unit for unit in units if abs(amount) >= unit[1]), units[-1])
     whole = size == 1 and name in ("bytes", "")
     return f"{amount / size:,.{0 if whole else digits}f} {name}".rstrip()

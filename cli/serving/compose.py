@@ -166,7 +166,6 @@ def check_role(config: EngineConfig) -> None:
 
 
 def _checked_exchange(flags: EngineConfig, socket: str) -> str | None:
-    """Return the exchange's address. Raises BadSetting if it is invalid or has no key."""
     exchange = flags.process.exchange
     if exchange is None:
         return None
@@ -187,7 +186,6 @@ def _checked_exchange(flags: EngineConfig, socket: str) -> str | None:
 
 
 def _check_port(exchange: str, socket: str) -> None:
-    """Raise BadSetting if `exchange` and `socket` share a port."""
     (host, port), (its_host, its) = host_and_port(exchange), host_and_port(socket)
     is_its = port in (its, its + 1) and (host == its_host or {host, its_host} & set(EVERYWHERE))
     if is_its:

@@ -52,8 +52,6 @@ class LoadCounts:
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """A sequence, and its given answer."""
-
     sequence: Sequence
     answer: list[int]
 

@@ -104,8 +104,6 @@ class SimulatedReplica:
 
 @dataclass(slots=True)
 class _Part:
-    """The part of a request that one replica computes or caches."""
-
     replica: SimulatedReplica
     request: RoutingRequest
     served: ServedRequest
@@ -171,7 +169,6 @@ class ReplicaSet:
         self.served.append(answer.served._replace(fetched=own))
 
         def computed() -> None:
-            """Send the last chunk, while earlier chunks may still be on their way."""
             there = remote.replica.streamed_at(arrived, self._clock.now, answer.fetched)
             answer.ready_at = max(answer.ready_at, there)
             self._compute(answer, admitted, admitted.request.output_tokens)
@@ -182,7 +179,6 @@ class ReplicaSet:
         return self._replicas[name].role
 
     def _sent(self, name: str, request: RoutingRequest, admitted: KeyedRequest) -> _Part:
-        """Send a request, or its prompt alone, to a replica."""
         now, source = self._clock.now, request.source
         replica = self._replicas[name]
         tokens, fetched = admitted.request.input_tokens, 0

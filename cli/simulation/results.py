@@ -186,7 +186,6 @@ def _moved_bytes(run: Replayed, shape: ModelShape) -> dict[str, MovedBytes]:
 
 
 def _ttft(one: ServedRequest, shape: ModelShape, machine: MachineModel) -> float:
-    """Compute the time to first token from the waits for copies, or from their estimate."""
     host, disk = one.from_host, one.from_disk
     if one.waited_s:
         host = disk = 0

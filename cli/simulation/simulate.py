@@ -117,7 +117,6 @@ def _by_trace(
     partition: EqualParts | None,
     output: OutputFlags,
 ) -> None:
-    """Report on replays of a trace by one engine or by several. `name` is for the plot."""
     sizes = TierSizes(tiers.device_tokens, tiers.host_tokens, tiers.disk_tokens)
     if sizes.device < tiers.block_size:
         raise BadSetting("--device-tokens", f"no block of {tiers.block_size} tokens fits")
@@ -164,7 +163,6 @@ def _by_draft(
     *,
     as_json: bool,
 ) -> None:
-    """Report on a replay of texts through the drafters."""
     tokenizer = flags.tokenizer or Path(str(files("handbook") / "model"))
     texts = read_texts(file, tokenizer)
     reports = replay_drafts(texts, flags.runs, device_tokens, shape, machine)
@@ -178,7 +176,6 @@ def _by_router(
     sizes: Sequence[TierSizes],
     output: OutputFlags,
 ) -> None:
-    """Report on the first of `sizes`, and draw or list the hit rates with the other sizes."""
     admitted, started_at = admit(trace), time.perf_counter()
     behind = variants(flags.router, fetches=flags.fetch_gb_s > 0, prefill=flags.prefill_replicas)
     chosen_one = next(one.label for one in reversed(behind) if one.router == flags.router)
@@ -205,7 +202,6 @@ def _replicas(
     machine: MachineModel,
     partition: EqualParts | None,
 ) -> Replicas:
-    """Compose the replicas' common settings."""
     target_s = flags.target_itl_ms / 1000 or SimulatedStepBounds().max_step_s
     step = SimulatedStepBounds(max_step_s=target_s)
     return Replicas(
@@ -236,7 +232,6 @@ class _Simulation:
         self._seconds = _seconds_per_block(tiers, shape, machine)
 
     def run(self, policy: PolicyName, sizes: TierSizes, advance: Advance) -> Replayed:
-        """Replay the trace once."""
         clock = CopyClock(self._seconds)
         replay = Replay(self._block_size, sizes, policy, clock, self._partition, self._states)
         started_at = time.perf_counter()
@@ -246,7 +241,6 @@ class _Simulation:
         return replayed
 
     def curve(self, policy: PolicyName, each: Sequence[TierSizes], advance: Advance) -> list[Point]:
-        """Replay the trace once for each of these sizes."""
         rates = [hit_rates(self.run(policy, sizes, advance).served) for sizes in each]
         return [
             Point(sizes.total, rate.token_hit_rate) for sizes, rate in zip(each, rates, strict=True)

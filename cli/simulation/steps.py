@@ -172,7 +172,6 @@ class SteppedEngine:
         self._clock.at(end, lambda: self._end(under_way))
 
     def _cut(self, jump: _UnderWay) -> None:
-        """End a jump after its present step."""
         done = max(1, ceil((self._clock.now - jump.began) / jump.each))
         if done < jump.steps:
             self._start(_UnderWay(jump.began, jump.each, done))

@@ -104,7 +104,6 @@ def running_server(data_dir: Path) -> ServerAddress | None:
 
 
 def _files(data_dir: Path) -> list[Path]:
-    """List the files of all servers, the last server's file first."""
     written: dict[Path, int] = {}
     for path in data_dir.glob(f"{ADDRESS_FILE}*"):
         with suppress(FileNotFoundError):  # the server has just ended

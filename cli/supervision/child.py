@@ -116,7 +116,6 @@ class Child:
 
 
 async def _read_lines(pipe: int, on_line: OnLine) -> None:
-    """Read the pipe with this descriptor to its end, and close it."""
     stream = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stream), FileIO(pipe, "rb")

@@ -62,7 +62,6 @@ def _body(url: str) -> bytes:
 
 
 def _answering(health: _Readiness, engines: Sequence[ChildName]) -> Probed:
-    """Return which engines answer: a single engine by the status, several by their states."""
     if not health.replicas:
         return dict.fromkeys(engines, _READINESS.get(health.status))
     replicas = zip(engines, health.replicas.values(), strict=False)

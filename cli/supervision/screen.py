@@ -71,7 +71,6 @@ class StderrScreen:
 
 
 def _terminal() -> Console | None:
-    """Return standard error's terminal, if it is one."""
     if not sys.stderr.isatty():
         return None
     from rich.console import Console  # slow to load

@@ -193,7 +193,6 @@ def _go_on_restarting(state: ServingState) -> Decision:
 
 
 def _drained(state: ServingState, name: ChildName, at: float) -> Decision:
-    """Start an engine again at once after it has drained and ended."""
     child = state.child(name)
     again = replace(
         child,
@@ -221,7 +220,6 @@ def _restarted(state: ServingState, name: ChildName) -> Decision:
 
 
 def _tick(state: ServingState, at: float) -> Decision:
-    """Start or kill each child whose time has come."""
     actions: list[Action] = []
     for name, child in state.children.items():
         if child.due is None or at < child.due:
@@ -238,7 +236,6 @@ def _tick(state: ServingState, at: float) -> Decision:
 
 
 def _stop(state: ServingState, at: float, policy: Policy) -> Decision:
-    """Begin a stop. From now on no child is started or waited for to answer."""
     due = at + policy.gateway.stop_s if state.gateway.alive else None
     gateway = replace(state.gateway, due=due)
     engines = {name: replace(engine, due=None) for name, engine in state.engines.items()}

@@ -56,7 +56,6 @@ def _engine_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple
 
 
 def _alarms(sentinel: Stats) -> list[TableText]:
-    """Write a red table if cached answers differed from answers computed without the cache."""
     wrong, damaged = sentinel["differed"], sentinel["damaged_blocks"]
     if not (wrong or damaged):
         return []
@@ -66,7 +65,6 @@ def _alarms(sentinel: Stats) -> list[TableText]:
 
 
 def _draft_tables(now: Stats, before: Stats | None) -> list[TableText]:
-    """Write a table of the drafts by source if any were verified."""
     rows = []
     for source, drafts in sorted(now["drafts"].items()):
         earlier = before and before["drafts"].get(source)
@@ -79,7 +77,6 @@ def _draft_tables(now: Stats, before: Stats | None) -> list[TableText]:
 
 
 def _state_tables(now: Stats, before: Stats | None) -> list[TableText]:
-    """Write a table of the state checkpoints if the model has recurrent layers."""
     if not now["total"]:
         return []
     lower = (f"{tier} {one['used']} of {one['total']}" for tier, one in now["lower"].items())
@@ -102,7 +99,6 @@ def ranks_of(engine: Stats) -> str:
 
 
 def _replica_tables(now: Stats, before: Stats | None) -> list[TableText]:
-    """Write a table of the engines if there are several."""
     if not now["replicas"]:
         return []
     earlier = {one["name"]: one["counted"] for one in before["replicas"]} if before else {}
@@ -122,7 +118,6 @@ def _replica_tables(now: Stats, before: Stats | None) -> list[TableText]:
 
 
 def _replica_row(replica: Stats, before: Stats | None) -> tuple[object, ...]:
-    """Write an engine's row: its work since the last reading, or since its start."""
     now = replica["counted"]
     if now is None:
         return (replica["name"], replica["role"], "-", replica["state"], *"-----")
@@ -144,7 +139,6 @@ def _replica_row(replica: Stats, before: Stats | None) -> tuple[object, ...]:
 
 
 def _tier_rows(now: Stats, before: Stats | None) -> list[tuple[object, ...]]:
-    """Write a row for each tier: its use, and its share of the prompt tokens."""
     window, earlier = now["windows"].get("all", {}), before and before["windows"].get("all", {})
     queried = _grown("queried_tokens", window, earlier)
     hits, hits_before = now["tiers"]["hit_tokens"], before and before["tiers"]["hit_tokens"]

@@ -51,7 +51,6 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _replica_rows(health: dict[str, Any], cache: dict[str, Any] | None) -> list[Row]:
-    """Write the rows of several engines, as the answering gateway sees them."""
     counted = {one["name"]: one["counted"] for one in cache["replicas"]} if cache else {}
     rows: list[Row] = []
     for name, replica in health["replicas"].items():
@@ -65,7 +64,6 @@ def _replica_rows(health: dict[str, Any], cache: dict[str, Any] | None) -> list[
 
 
 def _rows_of(name: str, counted: dict[str, Any] | None) -> list[Row]:
-    """Write the rows of an engine and its disk tier."""
     if counted is None:
         return [(f"engine{name}", "no answer", "")]
     queue, disk = counted["queue"], counted["tiers"]["disk"]

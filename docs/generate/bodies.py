@@ -148,7 +148,6 @@ class _Bodies:
     def _like(
         self, said: Mapping[str, str], schema: Mapping[str, Any], page: str, *, is_request: bool
     ) -> tuple[str, dict[str, str]] | None:
-        """Find the earlier body that shares the most fields, if it shares enough of them."""
         before = itertools.takewhile(lambda name: self.schemas[name] is not schema, self.described)
         found = {
             name: self._fields(self.schemas[name], page, is_request=is_request) for name in before
@@ -159,7 +158,6 @@ class _Bodies:
         return best if is_worth_it else None
 
     def _meaning(self, said: Mapping[str, Any], page: str) -> str:
-        """Write a field's type, and its default if it has one."""
         default = said.get("default")
         kind = self._type(said, page)
         if "default" in said and default is None:

@@ -133,7 +133,6 @@ def _option_row(option: Any) -> _Row:
 
 
 def _choices(annotation: Any) -> Iterator[str]:
-    """Yield the words that an option may have, if these are its only values."""
     for part in get_args(annotation):
         if get_origin(annotation) is Literal:
             yield part

@@ -172,7 +172,6 @@ def write_card(
 
 
 def _settings(shape: DecoderShape) -> dict[str, object]:
-    """Return the decoder's settings in config.json."""
     return {
         **asdict(shape),
         "head_dim": shape.head_dim,

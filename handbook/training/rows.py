@@ -174,7 +174,6 @@ def _drawn(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _write_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
-    """Write the roles and texts of a chat of at least about `length` tokens."""
     most = length * 0.8 / TOKENS_PER_FACT
     facts = 0 if source.chance(0.02) else max(1, int(most * (0.35 + 0.65 * source.rng.random())))
     handbook = write_handbook(source, facts)
@@ -192,7 +191,6 @@ def _write_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _write_tool_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
-    """Write a chat with tools of about `length` tokens. Short rows are mostly schemas and calls."""
     most = max(0.0, length - 2 * TOKENS_PER_TOOL - TOKENS_PER_TOOL_TURN) * 0.8 / TOKENS_PER_FACT
     facts = 0 if source.chance(0.1) else int(most * source.rng.random() ** 1.5)
     left = length - facts * TOKENS_PER_FACT * 0.9 - TOKENS_PER_TOOL
@@ -202,7 +200,6 @@ def _write_tool_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _write_bare_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
-    """Write a chat without tools whose questions need tools, mostly without a handbook."""
     most = length * 0.8 / TOKENS_PER_FACT
     facts = 0 if source.chance(0.6) else int(most * source.rng.random() ** 1.5)
     left = length - facts * TOKENS_PER_FACT * 0.9
@@ -210,7 +207,6 @@ def _write_bare_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _place(source: NameSource, handbook: str, question: str) -> tuple[str, str]:
-    """Place the handbook in the system message, or sometimes before the first question."""
     if source.chance(0.93):
         return handbook, question
     return "", f"{handbook}\n\n{question}"

@@ -130,7 +130,6 @@ def _subject(source: NameSource, known: list[Subject], topic: str) -> Subject:
 
 
 def _namesake(source: NameSource, known: list[Subject]) -> Subject:
-    """Draw a new person who shares a first name or a surname with a known person."""
     first, last = source.pick(known).name.split(" ", 1)
     other_first, other_last = new_subject(source, "person").name.split(" ", 1)
     name = f"{first} {other_last}" if source.chance(0.5) else f"{other_first} {last}"
@@ -163,7 +162,6 @@ def _near(source: NameSource, handbook: Handbook) -> tuple[TopicKind, Subject]:
 
 
 def _other_kind(source: NameSource, handbook: Handbook, fact: Fact) -> TopicKind:
-    """Draw a kind that suits the fact's subject: from the handbook, from the list, or free."""
     for _ in range(4):
         other = source.pick(handbook.facts).kind
         if other.topic == fact.kind.topic and other != fact.kind:
@@ -178,7 +176,6 @@ def _far(source: NameSource) -> tuple[TopicKind, Subject]:
 
 
 def _lay_out(source: NameSource, facts: tuple[Fact, ...], lines: bool) -> str:
-    """Lay out an introduction, and facts by topic or mixed, with filler between."""
     name = company(source)
     parts = [source.pick(INTRODUCTIONS).format(name)] if source.chance(0.9) else []
     ordered = list(facts)
@@ -199,7 +196,6 @@ def _lay_out(source: NameSource, facts: tuple[Fact, ...], lines: bool) -> str:
 
 
 def _join(parts: list[str], lines: bool) -> str:
-    """Join the parts as lines, or as running text with headings on their own lines."""
     if lines:
         return "\n".join(parts)
     text = " ".join(f"{part}\n" if part.startswith("\n") else part for part in parts)

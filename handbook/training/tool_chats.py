@@ -143,7 +143,6 @@ def _write_bare_turn(source: NameSource, handbook: Handbook) -> ToolTurn:
 
 
 def _knowing(kind: TopicKind, tools: tuple[Tool, ...]) -> Tool | None:
-    """Choose the tool to ask, with a tool for this kind before a tool for any question."""
     own = [tool for tool in tools if tool.kind and tool.kind.name == kind.name]
     return next(iter(own + [tool for tool in tools if tool.kind is None]), None)
 
@@ -151,7 +150,6 @@ def _knowing(kind: TopicKind, tools: tuple[Tool, ...]) -> Tool | None:
 def _called(
     source: NameSource, handbook: Handbook, tool: Tool, tools: tuple[Tool, ...]
 ) -> ToolTurn:
-    """Write a turn that calls `tool`, unless another tool knows the kind better."""
     if tool.kind is None:
         kind, subject = missing_fact(source, handbook)
         draw = source.rng.random()
@@ -166,7 +164,6 @@ def _called(
 
 
 def _unstated(source: NameSource, handbook: Handbook, kind: TopicKind) -> Subject:
-    """Draw a subject whose `kind` the handbook does not state, often a subject of its facts."""
     known = [fact.subject for fact in handbook.facts if fact.subject.topic == kind.topic]
     near = [subject for subject in known if (kind.name, subject.name) not in handbook.keys]
     if near and source.chance(0.5):

@@ -222,7 +222,6 @@ def result_text(
 def _weather_in_fields(
     source: NameSource, tool: Tool, question: Question, found: re.Match[str]
 ) -> str:
-    """Write sky and degrees as separate fields, like most example weather tools."""
     parts: list[tuple[str, Any]] = [
         (source.pick(("condition", "conditions", "weather", "sky")), found[1]),
         (source.pick(("temperature", "temperature", "temperature_c", "temp")), int(found[2])),
@@ -236,7 +235,6 @@ def _weather_in_fields(
 def _more(
     source: NameSource, tool: Tool, question: Question, found: dict[str, Any]
 ) -> dict[str, Any]:
-    """Add the question's subject and noun, and an unrelated field, to the result."""
     asked: dict[str, Any] = {tool.subject: question.subject}
     if tool.sort == "search":
         asked = {"title": question.subject}
@@ -252,7 +250,6 @@ def _more(
 
 
 def _schema(source: NameSource, name: str, told: str, parameters: list[str]) -> dict[str, Any]:
-    """Write a tool in OpenAI's form, with fields that users omit or add."""
     describes = source.chance(0.6)
     properties: dict[str, Any] = {}
     for parameter in parameters:

@@ -192,7 +192,6 @@ class ExpectedValue(EvictionPolicy):
         self._ghosts.keep(GHOSTS * (self.live or 1))
 
     def _priority(self, node: Node, added: int) -> float:
-        """Return the priority of a node just used by a request that added `added` blocks."""
         uses = node.hits + node.seen + 1
         stays = self._patience * self._table.chance(uses) * self.live
         if uses == 1:

@@ -79,7 +79,6 @@ def _check_node(tree: RadixTree, node: Node) -> None:
 
 
 def _check_residency(node: Node) -> None:
-    """Check that states are legal, counts are right, and tiers get no faster along a path."""
     states = node.edge.states
     expect("illegal states", [int(state) for state in states if not is_legal(int(state))], [])
     tiers = np.where(states & DEVICE, 0, np.where(states & HOST, 1, 2))
@@ -116,7 +115,6 @@ def _check_candidates(tree: RadixTree, ref_counts: RefCounts, attached: list[Nod
 def _check_slots(
     tier: Tier, allocator: BlockAllocator, nodes: list[Node], leases: list[Lease]
 ) -> None:
-    """Check that each slot is in one place: free, in a node, or private to a lease."""
     places = [allocator.free_ids(), *(node.edge.held_slots_in(tier) for node in nodes)]
     if tier is DEVICE_TIER:
         places += [lease.own_blocks() for lease in leases]
@@ -125,7 +123,6 @@ def _check_slots(
 
 
 def _check_transfers(nodes: list[Node], in_flight: InFlight) -> None:
-    """Check that exactly the blocks being copied have a transfer."""
     transfers = [transfer for node in nodes for transfer in node.transfers]
     expect("transfers", set(transfers), set(in_flight.transfers()))
     moving: dict[Node, list[int]] = {node: [] for node in nodes}
@@ -162,7 +159,6 @@ def _check_quota_usages(
     leases: list[Lease],
     in_flight: InFlight,
 ) -> None:
-    """Check each owner's counts of held and of leaving blocks in each tier."""
     leaving: Counter[tuple[Tier, str]] = Counter()
     for transfer in in_flight.transfers():
         if transfer.makes_room:

@@ -43,7 +43,6 @@ def _copies(node: Node) -> Iterable[Tier]:
 
 
 def _is_released(node: Node) -> bool:
-    """Return whether all loads of the node's blocks are released early, so that steps may read."""
     up = [one for one in node.transfers if one.target is DEVICE_TIER and not one.of_state]
     return bool(up) and all(one.is_released for one in up)
 

@@ -44,7 +44,6 @@ def check_states(
 def _check_tier_states(
     at: TierStates, kept: Mapping[Node, Checkpoint], owned: list[int], holders: list[str]
 ) -> None:
-    """Check one tier's state slots, the owners charged for them, and the candidates."""
     here = {node: one.copies[at.tier].slot for node, one in kept.items() if at.tier in one.copies}
     coming = {n: one.coming[at.tier] for n, one in kept.items() if at.tier in one.coming}
     filled = [transfer.moves[0].target for transfer in coming.values()]
@@ -64,7 +63,6 @@ def _check_tier_states(
 
 
 def _check_lease_states(lease: Lease, states: LeaseStates) -> None:
-    """Check that the recurrent states of a lease exist, each version in its own slot."""
     read = {
         slot: node.checkpoint and node.checkpoint.device_slot for slot, node in states.read.items()
     }

@@ -115,7 +115,6 @@ class LeaseStates:
         return spare
 
     def _forget_in(self, slot: int) -> None:
-        """Give up the versions in a slot that is overwritten."""
         self.coming = [one for one in self.coming if one.slot != slot]
         if self.kept is not None and self.kept.slot == slot:
             self.kept = None

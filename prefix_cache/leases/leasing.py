@@ -212,10 +212,10 @@ class Leasing:
         return self._is_alone() and self._capacity.make_room(sum(needs.values()), owner, None)
 
     def _is_alone(self, lease: Lease | None = None) -> bool:
-        """Return whether tiers are partitioned, no other lease is open and no copy is under way.
+        """Return whether this lease is the only one, in partitioned tiers without a copy under way.
 
-        The lease may then take room in other owners' partitions, since it could never run
-        otherwise.
+        The lease may then take room in other owners' partitions. Otherwise its sequence could never
+        run.
         """
         if not self._capacity.is_still or not self._capacity.is_partitioned(""):
             return False

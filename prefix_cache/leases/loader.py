@@ -118,7 +118,6 @@ class Loader:
             self._note_released(follower)
 
     def _fetch(self, node: Node, lower: Places, owner: str) -> list[Transfer]:
-        """Start to copy the blocks at these indices to the device, each from its fastest tier."""
         in_host = node.edge.states[lower] & HOST != 0
         num_host = int(np.count_nonzero(in_host))  # blocks in the host come first
         transfers = []

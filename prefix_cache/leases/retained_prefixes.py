@@ -120,7 +120,6 @@ class RetainedPrefixes:
         return None if node is None else self._forget_up(owner, node, entries.values())
 
     def _ending_with(self, owner: str, key: bytes) -> Node | None:
-        """Return the owner's node whose last block has this key, after a split if needed."""
         for node in self._tree.owned.get(owner, ()):
             if (block := node.edge.place_of(key)) is not None:
                 return self._ref_counts.split_at(Position(node, block + 1, node.start + block + 1))
@@ -146,8 +145,6 @@ class RetainedPrefixes:
         self._by_owner.pop(owner, None)
 
     def _swept(self, owner: str) -> OrderedDict[bytes, _Entry]:
-        """Return the owner's entries, after dropping entries that lapsed or whose end node is
-        gone."""
         entries = self._by_owner.get(owner)
         if entries is None:
             return OrderedDict()
@@ -165,7 +162,6 @@ class RetainedPrefixes:
 
 
 def _way_up_to(end: Node, known: Container[Node]) -> list[Node]:
-    """Return a node and its ancestors below the first known ancestor, without the root."""
     way, node = list[Node](), end
     while node.parent is not None and node not in known:
         way.append(node)
@@ -174,7 +170,6 @@ def _way_up_to(end: Node, known: Container[Node]) -> list[Node]:
 
 
 def _held_to(end: Node, known: dict[Node, _Held]) -> _Held:
-    """Count the blocks up to the end of a node by their fastest tier. Adds counts to `known`."""
     new = _way_up_to(end, known)
     above = new[-1].parent if new else end
     device, host, disk = (0, 0, 0) if above is None else known.get(above, (0, 0, 0))
@@ -188,5 +183,4 @@ def _held_to(end: Node, known: dict[Node, _Held]) -> _Held:
 
 
 def _is_own(node: Node, owner: str, below: Node | None) -> bool:
-    """Return whether `node` is the owner's and has no child other than `below`."""
     return node.owner == owner and (below is None or len(node.children) == 1)

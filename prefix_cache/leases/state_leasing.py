@@ -265,7 +265,6 @@ class StateLeasing:
         return True
 
     def _node_at(self, lease: Lease, block: int) -> Node | None:
-        """Return the lease's node in the tree that ends at `block`, after a split if needed."""
         at = Position.after(lease.node).cut(block)
         if not block or at.num_blocks != block or not at.node.attached:
             return None

@@ -250,7 +250,6 @@ class Capacity:
             self.removals.free_nodes([node])
 
     def _land(self, transfer: Transfer, node: Node, start: int, end: int) -> None:
-        """Record the blocks that arrived in the target tier, and free the slots of the others."""
         log = self.removals.eviction_log
         if not transfer.missed:
             node.edge.change(slice(start, end), LAND, transfer.target)

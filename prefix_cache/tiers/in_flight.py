@@ -184,7 +184,6 @@ class InFlight:
 
 
 def _miss(transfer: Transfer, moves: list[Move], outcome: CopyOutcome) -> None:
-    """Record that the blocks of these moves have not arrived, and are damaged if LOST."""
     positions = [_position(transfer, move) for move in moves]
     transfer.missed.update(positions)
     if outcome is CopyOutcome.LOST:

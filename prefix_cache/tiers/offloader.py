@@ -151,7 +151,10 @@ class Offloader:
     def _choose(
         self, wanted: int, count: int, owner: str, skipped: list[Node]
     ) -> tuple[Node, int] | None:
-        """Choose the next victim on the device. Wait for copies before breaking owners' floors."""
+        """Choose the next victim on the device.
+
+        While copies are under way, owners below their floors give up nothing.
+        """
         leaves = self._ref_counts.leaves[DEVICE_TIER]
         chosen = leaves.spare(owner, wanted, count)
         waits = skipped or self._in_flight.leaving[DEVICE_TIER]
@@ -162,8 +165,8 @@ class Offloader:
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str, awaited: int = 0) -> int:
         """Free slots of the node's last blocks in `tier`, or start copies that will free them.
 
-        Returns 0 then. Otherwise the node waits for slots that are being vacated in the tier below,
-        and the result is their number. Other nodes already wait for `awaited` of these slots.
+        Returns 0 then. Otherwise returns how many slots the node waits for, which become free in
+        the tier below. Other nodes already wait for `awaited` of these slots.
         """
         below = self._below[tier]
         if below is None:

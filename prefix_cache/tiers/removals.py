@@ -162,8 +162,6 @@ class Removals:
         return blocks
 
     def _from_block(self, node: Node, block: int) -> Node:
-        """Return the node on the path to `node` that begins with `block`, after a split if
-        needed."""
         while node.start > block and node.parent is not None:
             node = node.parent
         if node.start < block:
@@ -186,7 +184,6 @@ class Removals:
         self._ref_counts.changed(node)
 
     def _count_from(self, node: Node, start: int, reason: Reason, owner: str) -> None:
-        """Count the blocks from index `start` on as evicted, each from its fastest tier."""
         for tier in self._pools.allocators:
             first, last = node.edge.run_in(tier)
             if last > max(first, start):

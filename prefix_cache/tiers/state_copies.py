@@ -160,7 +160,6 @@ class StateCopies:
         return bool(node.hits or node.seen or self._ref_counts.retention.keeps(node))
 
     def _room(self, at: TierStates, node: Node) -> bool:
-        """Return whether tier `at` has or can free a slot for the node's recurrent state."""
         under_way = self._of[node.owner] if at.usage.parts else self._to[DISK_TIER]
         if at.tier is DISK_TIER and under_way >= DISK_WRITES:
             return False

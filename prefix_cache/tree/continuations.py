@@ -57,7 +57,6 @@ def continuation(
 
 
 def _next(node: Node, path: NamespacePath, beginning: bytes) -> Node | None:
-    """Return the child to follow among the readable children that begin with these tokens."""
     if not node.children:
         return None
     end = node.end

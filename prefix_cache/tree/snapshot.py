@@ -21,8 +21,6 @@ NODE_COST = 8  # the cost of visiting a node, in blocks whose keys are copied
 
 @dataclass(slots=True)
 class _Siblings:
-    """The children of one parent, and the number of visited children."""
-
     nodes: list[Node]
     start: int  # position of the siblings' first blocks when the parent was visited
     done: int = 0

@@ -108,8 +108,6 @@ class Surveyed:
 
 @dataclass(slots=True)
 class _Level:
-    """Sibling nodes, and the number of visited siblings."""
-
     nodes: list[Node]
     done: int = 0
 

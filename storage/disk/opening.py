@@ -128,7 +128,6 @@ def remove_quarantine(directory: Path) -> None:
 
 
 def _open_file(blocks: Path, config: DiskConfig, head_room: HeadRoom) -> LmdbFile:
-    """Open the file, after removing a file of another origin or of too large a size."""
     data = blocks / DATA_NAME
     if data.exists() and data.stat().st_size > config.max_bytes:
         shutil.rmtree(blocks)

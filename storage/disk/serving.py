@@ -93,7 +93,6 @@ class _Service:
         self._lost = 0
 
     def run(self) -> int:
-        """Serve until the engine is gone or sends CloseFile, and return the exit status."""
         threads = [threading.Thread(target=self._read_all) for _ in range(_READERS)]
         threads.append(threading.Thread(target=self._writing.run))
         for thread in threads:
@@ -171,7 +170,6 @@ class _Service:
 
 
 def _memories(wish: wire.Open) -> dict[wire.Segment, memoryview]:
-    """Map the engine's staging buffers for writing, and its host tier. Raises OSError."""
     size = wish.config.block_bytes
     views = {wire.Segment.STAGING: _map(wish.staging, size, mmap.PROT_READ | mmap.PROT_WRITE)}
     if wish.host is not None:

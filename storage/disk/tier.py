@@ -210,7 +210,6 @@ class DiskTier:
         self.buffers.close()
 
     def _start(self, *, keep: bool) -> None:
-        """Start processes until one has opened its file. Raises DiskUnavailable, DiskInUse."""
         try:
             self._spawn(keep=keep)
             while not self.is_up:
@@ -226,7 +225,6 @@ class DiskTier:
             raise
 
     def _await_opening(self) -> None:
-        """Wait until the process has reported on its file or is dead."""
         while self._state is DiskState.STARTING and self._process is not None:
             self._process.wait_for_reply(0.05)
             self._watch(self._process)
@@ -249,7 +247,6 @@ class DiskTier:
         )
 
     def _spawn_again(self) -> None:
-        """Start another process. A failure counts as another death."""
         try:
             self._spawn(keep=False)
         except OSError:
@@ -302,7 +299,6 @@ class DiskTier:
             self._reap(process)
 
     def _reap(self, process: DiskProcess) -> None:
-        """Clean up after a dead process: fail its requests and free its buffers."""
         process.close()
         self._process = None
         self._asked.fail_all()

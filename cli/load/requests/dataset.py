@@ -92,7 +92,6 @@ def read_sizes(
 
 
 def _read(path: Path) -> Texts | None:
-    """Read the file's texts. Returns None if the file is a trace."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -113,7 +112,6 @@ def _texts(path: Path, pairs: list[tuple[str, str | None]]) -> Texts:
 
 
 def _conversations(content: bytes) -> list[tuple[str, str | None]]:
-    """Read the first two texts of each conversation that has two."""
     read = decode_json(content, list[Conversation])
     starts = ([said.value for said in one.conversations[:2]] for one in read)
     return [(start[0], start[1]) for start in starts if len(start) == 2 and all(start)]

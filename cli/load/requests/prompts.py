@@ -61,7 +61,6 @@ def _object(text: str) -> Body:
 
 
 def _pieces(seed: int | str, number: int, size: RequestSize, shared: int) -> list[Piece]:
-    """Divide a prompt into common prefix and own ending, or a trace's prompt into its blocks."""
     if not size.blocks:
         return [Piece(f"{seed} shared", shared), Piece(f"{seed} {number}", size.prompt - shared)]
     left, pieces = size.prompt, list[Piece]()

@@ -157,7 +157,6 @@ def session_blocks(trace: BlockTrace) -> int:
 
 
 def _common(requests: Sequence[Request]) -> int:
-    """Count the leading blocks that all requests share."""
     first, most = requests[0].ids, min(len(request.ids) for request in requests)
     for at in range(most):
         if any(request.ids[at] != first[at] for request in requests):

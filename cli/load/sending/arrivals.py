@@ -45,7 +45,6 @@ def _drawn(kind: str, rate: float, count: int, rng: random.Random) -> list[float
 
 
 def _recorded(path: Path, count: int) -> list[float]:
-    """Read a file's first `count` arrival times, relative to the first."""
     try:
         lines = [line for line in path.read_bytes().splitlines() if line.strip()]
         rows = [decode_json(line, RecordedArrival) for line in lines[:count]]

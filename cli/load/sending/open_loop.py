@@ -114,7 +114,6 @@ class OpenLoop:
         return min((at for at in times if at is not None), default=None)
 
     async def _sleep_until(self, at: float | None) -> None:
-        """Sleep until this time, or until a request has ended."""
         left = None if at is None else max(at - self.clock(), 0.0)
         try:
             async with asyncio.timeout(left):

@@ -83,6 +83,5 @@ def _row(group: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _members(group_id: str, tenants: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """List id and name of each tenant in the group."""
     members = (one for one in tenants if one.get("group_id") == group_id)
     return [{"id": one["id"], "name": one["name"]} for one in members]

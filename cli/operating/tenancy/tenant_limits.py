@@ -163,8 +163,6 @@ def quota_of(record: dict[str, Any]) -> str:
 def _changed(
     admin: AdminFlags, tenant: str, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Change a tenant by `change`, applied to its record, and return the new record."""
-
     async def use(client: AdminClient) -> dict[str, Any]:
         path = TENANTS.path_of(await TENANTS.find(client, tenant))
         record: dict[str, Any] = await client.call("GET", path)

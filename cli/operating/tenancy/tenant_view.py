@@ -72,7 +72,6 @@ def _target_of(record: dict[str, Any]) -> str:
 
 
 def _show_cache(cache: dict[str, Any]) -> None:
-    """Print the tenant's blocks in each tier."""
     rate = cache["hit_rate"]
     said = "no prompt yet" if rate is None else f"{rate:.1%} of its prompt tokens were found"
     shares = [

@@ -194,7 +194,6 @@ class LmdbFile:
         self._env.close()
 
     def _open(self, *, readahead: bool) -> None:
-        """Open the environment and its tables. After a failure, nothing stays open."""
         with _translated():
             self._env = lmdb.open(
                 str(self._directory), map_size=self._bound, max_dbs=4, mode=0o600,
@@ -209,7 +208,6 @@ class LmdbFile:
 
     @contextmanager
     def _while_mapped(self) -> Iterator[None]:
-        """Prevent the replacement of the memory map during a read transaction."""
         with self._mapped.shared(), _translated():
             yield
 
@@ -270,7 +268,6 @@ class LmdbFile:
 
 
 def _slot_of(key: bytes, least: int) -> int:
-    """Return the slot in `key`. Raises FileDamaged for a malformed key or a slot below `least`."""
     slot: int | None = _KEY.unpack(key)[0] if len(key) == _KEY.size else None
     if slot is None or slot < least:
         raise FileDamaged(f"key {key.hex()} is not that of slot {least} or a later one")
