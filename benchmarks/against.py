@@ -15,7 +15,7 @@ from typing import Any
 LOST = 0.98  # ratio below which a number counts as a loss
 _RATES = ("per_s", "tflops", "gb_s", "hit_rate")
 _COSTS = ("_s", "_ms", "_us", "_ns", "_bytes", "_mib", "_gib")
-_UNITS = ("s", "ms", "us", "ns")  # names that are units alone
+_UNITS = ("s", "ms", "us", "ns")
 
 Key = tuple[str, ...]  # names of the part, the record and the number
 Records = Iterable[Mapping[str, Any]]
@@ -34,7 +34,7 @@ class NumberComparison:
     other: float
     ratio: float
     spread: float
-    overlaps: bool  # whether the ranges of both checkouts' values overlap
+    overlaps: bool
 
     @property
     def is_lost(self) -> bool:

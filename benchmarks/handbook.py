@@ -69,7 +69,7 @@ def main(
     warm: int = 4,
 ) -> None:
     """Print a JSON line with the medians."""
-    answers: list[list[TimedAnswer]] = []  # answers of each round, the cold answer first
+    answers: list[list[TimedAnswer]] = []
     right, seed = 0, time.time_ns()
     headers = {"Authorization": f"Bearer {key}"}
     with httpx.Client(base_url=url, headers=headers, timeout=120) as client:

@@ -49,7 +49,7 @@ READ_ONCE = {"tenants": 0.72}
 # Qwen3.5 27B in fp8 on one H200: a decode takes 8.2 ms, and 8,192 tokens of a prompt take 480 ms.
 HYBRID = StepModel(of_itself=8.0e-3, token=55e-6, pair=0.6e-9, decode_key=8e-9)
 WARM_UP_S = 2.0  # seconds of a flood's warm-up, as in `benchmarks.flood`
-EQUALS, EACH = 16, 4  # number of tenants with equal load, and of each tenant's streams
+EQUALS, EACH = 16, 4
 EQUAL_REQUESTS = 512
 
 
@@ -210,7 +210,7 @@ def predict_flood(replay: Replay, asked: FloodOptions, prompt: int) -> None:
         **times,
         all_tokens_per_s=sum(row.num_new for row in rows) / seconds,
         flood_tokens_per_s=tokens / seconds,
-        idle_share=(device.idle - idle) / seconds,  # share of the time in which the device was idle
+        idle_share=(device.idle - idle) / seconds,
     )
 
 

@@ -34,7 +34,7 @@ TOKENS_PER_FACT = 20
 class Measured:
     """The measurements of one way to send the requests."""
 
-    computed: int = 0  # number of computed prompt tokens
+    computed: int = 0
     right: int = 0
     # log-likelihoods (natural) of the right answers
     likelihoods: list[float] = field(default_factory=list)

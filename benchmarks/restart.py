@@ -48,11 +48,11 @@ from tests.doubles.layouts import alike_layers
 
 FINGERPRINT = bytes(32)
 CPU = torch.device("cpu")
-BLOCK_SIZE = 16  # tokens of a block
+BLOCK_SIZE = 16
 TENANTS = 20
-TRUNK_BLOCKS = 60  # number of blocks of a tenant's system prompt
+TRUNK_BLOCKS = 60
 CONVERSATION_BLOCKS = (10, 400)
-AT_ONCE = 32  # number of blocks written at once
+AT_ONCE = 32
 Trunk = tuple[NamespacePath, bytes, int]  # namespaces, the last block's key, number of blocks
 
 
@@ -143,17 +143,17 @@ def start(name: str, config: EngineConfig, pool: DevicePool) -> float:
     said.clear()
     blocks = warm_up(core.components)
     ready = time.monotonic()
-    restored = said[1] if len(said) > 1 else ready  # time at which loading began
+    restored = said[1] if len(said) > 1 else ready
     ways = core.components.copies.ways.values()
     emit(
         name,
-        cached_gib=cached,  # the part of the file in the page cache
+        cached_gib=cached,
         open_s=opened - began,  # opening shared memory, the disk's process, and its file
         restore_s=restored - opened,  # reading and checking all headers, and building the tree
         load_s=ready - restored,  # reading, checking and copying the hottest blocks
         ready_s=ready - began,
         blocks=blocks,
-        loaded=sum(way.moves for way in ways),  # number of moves until the engine was ready
+        loaded=sum(way.moves for way in ways),
         under_way=sum(way.under_way for way in ways),
         failed=sum(way.failed for way in ways),
     )

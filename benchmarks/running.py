@@ -32,7 +32,7 @@ class Running:
     key: str
     admin_key: str
     pid: int
-    ready_s: float  # from the server's start until it took requests
+    ready_s: float
 
     def model(self) -> str:
         """Return the name of the served model."""

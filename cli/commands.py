@@ -112,7 +112,6 @@ CACHE = CommandGroup(
         "flush": "cli.operating.cache:flush",
     },
 )
-# By the help panel that lists the commands.
 COMMANDS: Mapping[str, Commands] = {
     "Serve": {
         "serve": "cli.serving.serve:serve",

@@ -24,7 +24,6 @@ class HelpPage(TyperCommand):
         rest = super().parse_args(ctx, args)
         if ctx.args and not ctx.resilient_parsing:
             flags = {flag for one in self.get_params(ctx) for flag in one.opts}
-            # Users of other servers may give the model as an argument.
             hint = f"; a model is named by a flag: --model {ctx.args[0]}"
             surplus = f"Got unexpected extra argument(s) ({' '.join(map(str, ctx.args))})"
             ctx.fail(surplus + (hint if "--model" in flags else ""))

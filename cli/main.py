@@ -41,7 +41,7 @@ def version() -> None:
 
         ratoon version
     """
-    from importlib.metadata import version as distribution_version  # slow to load
+    from importlib.metadata import version as distribution_version
 
     echo(f"ratoon {distribution_version('ratoon')}")
 

@@ -146,7 +146,6 @@ class Committer:
         node, owner = lease.node, lease.owner
         alone = node.leases == 1 and not node.held_children and not node.children
         alike = (node.namespace, node.owner, node.writer) == (namespace, owner, writer)
-        # A retained node ends with its retained blocks. A node with a checkpoint ends at its state.
         may_end = not node.retained_until and node.checkpoint is None
         if alone and alike and may_end and self._ref_counts.policy_of(owner).may_grow(node):
             node.edge.append(run)

@@ -32,7 +32,7 @@ from prefix_cache.tree.node import Node, Position
 from prefix_cache.tree.residency import DISK, IN_FLIGHT
 from storage.move import BlockRecord, Tier
 
-Stored = tuple[int, BlockRecord]  # a slot on disk, and its record
+Stored = tuple[int, BlockRecord]
 # The fields that a block and the state after it share: key, parent, namespace, tokens, owner.
 Identity = tuple[bytes, bytes, bytes, bytes, str]
 
@@ -74,7 +74,7 @@ class Restart:
         for slot, record in sound:
             below[record.parent_key].append((slot, record))
         taken: list[int] = []
-        kept: list[int] = []  # disk slots of the restored states
+        kept: list[int] = []
         waiting = [(self._tree.root, first) for first in below[ROOT_KEY]]
         while waiting:
             parent, first = waiting.pop()

@@ -62,7 +62,7 @@ class BatchedCopies:
         if not len(pieces.sizes):
             return
         same = _Attributes(source_access_order=_IN_STREAM_ORDER)
-        first = ctypes.c_size_t(0)  # index of the first copy with these attributes
+        first = ctypes.c_size_t(0)
         code = self._call(
             pieces.targets.ctypes.data_as(ctypes.c_void_p),
             pieces.sources.ctypes.data_as(ctypes.c_void_p),

@@ -29,7 +29,7 @@ class _Version:
 
     limit: str
     used: str
-    reclaimable: str  # field of memory.stat: file pages not used lately
+    reclaimable: str
 
 
 _VERSION_1 = _Version("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")

@@ -37,7 +37,7 @@ class LayerwiseLoad:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._arrived = torch.cuda.Event(external=True)  # type: ignore[no-untyped-call]
-        self._arrived.record(self._stream)  # nothing to wait for yet
+        self._arrived.record(self._stream)
 
     def release_early(self, arrived: torch.cuda.Event) -> None:
         """Make later launches wait for `arrived` and for earlier loads released early."""

@@ -26,7 +26,6 @@ class Tier(Enum):
 # Until Python 3.12, looking up `Tier.DEVICE` takes ten times as long as these names.
 DEVICE_TIER, HOST_TIER, DISK_TIER = Tier
 
-# Slots of recurrent states on the device.
 NO_STATE = 0  # slot of padding, and of rows from a first token; neither read nor written
 FIRST_SLOT = 1  # the first slot for states of running sequences and cached states
 
@@ -62,8 +61,8 @@ class StateSlots:
     So states use the memory, the staging buffers and the records of blocks.
     """
 
-    blocks: int  # number of blocks that a state takes
-    first: Mapping[Tier, int]  # the block with which a tier's state slot 0 begins
+    blocks: int
+    first: Mapping[Tier, int]
 
     def of(self, tier: Tier, slot: int) -> range:
         """Return the blocks of state `slot` of a tier. On the device, they belong to the state
@@ -95,7 +94,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     moves: tuple[Move, ...] = ()
     records: Mapping[Move, BlockRecord] = {}  # a record for every move to or from disk
-    erase: tuple[int, ...] = ()  # disk slots to erase
+    erase: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

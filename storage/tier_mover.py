@@ -55,7 +55,7 @@ class _CopyBatch:
     moves: tuple[Move, ...]
     num_blocks: int
     copying: Copying
-    come_down: Slots | None  # host blocks that the copies fill, if they are copies down
+    come_down: Slots | None
     is_released: bool = False
 
 

@@ -61,7 +61,7 @@ PATH = NamespacePath.single(Namespace(b"benchmark of it."))
 FINGERPRINT = bytes(32)
 PATTERN = 251  # each byte of a block is its position modulo this number
 WAYS = ("socket", "tcp", "host", "device")
-LITTLE_KIB = 1  # KiB of a block if copies are skipped
+LITTLE_KIB = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from kernels.norms.gate import SILU, Gate
 FORMATS = ("none", "channel", "block", "mxfp4", "int4")
 FOUR_BITS = ("mxfp4", "int4")
 COMPARED = (1, 64, 256, 2048)  # numbers of tokens at which errors are measured
-LAYERS = 4  # number of layers measured in turn
+LAYERS = 4
 REP_MS = 15  # ms for which a graph is replayed, ten times
 MXFP4_GROUP, INT4_GROUP = 32, 128  # number of columns that share a scale
 PRODUCTS = ("gated_us", "down_us", "all_us")

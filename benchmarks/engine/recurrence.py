@@ -38,7 +38,7 @@ from kernels.recurrence.scan_tuning import ScanTuning
 from kernels.recurrence.state_rows import StateRows
 
 DTYPE = torch.bfloat16
-LAYERS = 8  # number of layers measured in turn
+LAYERS = 8
 DECODES = (1, 8, 32, 128)
 PROMPTS = ((1, 8192), (8, 1024), (1, 1024), (1, 64))  # numbers of rows, and of tokens of each row
 SMALL_DECODES, SMALL_PROMPTS = (1, 4), ((1, 130),)
@@ -83,13 +83,13 @@ class RecurrentLayer:
     """A layer's inputs, weights and recurrent states, and the parts of its computation."""
 
     sizes: RecurrentSizes
-    x: Tensor  # input of the convolution
+    x: Tensor
     steps: Tensor  # (2, T, heads): a and b, or dt twice
     gate: Tensor
     taps: Tensor
     by_head: Tensor  # (3, heads) float32
     norm: Tensor
-    kept: Tensor  # recurrent states of the convolution
+    kept: Tensor
     state: Tensor
     rows: StateRows
 

@@ -32,7 +32,7 @@ from prefix_cache.tree.match import PrefixMatch
 BLOCK_SIZE = 16
 EVICTIONS = 20
 WAITING, TURNS = 16, 64
-FILLING = 16  # number of requests that fill the tiers
+FILLING = 16
 PATH = NamespacePath(((0, Namespace(b"published.......")), (64, Namespace(b"tenant.........."))))
 Times = list[float]
 
@@ -47,7 +47,7 @@ class Bench:
         room = (WAITING + 4) * num_tokens // BLOCK_SIZE + repeats
         self.cache = PrefixCache(num_blocks=64 + 4 * prefixes + room, block_size=BLOCK_SIZE)
         self.now = 0.0
-        self.system = self.draw(64 * BLOCK_SIZE)  # the published prefix of half of the prompts
+        self.system = self.draw(64 * BLOCK_SIZE)
         for index in range(prefixes):
             tail = self.draw(4 * BLOCK_SIZE)
             self.put(np.concatenate([self.system, tail]) if index % 2 else tail, owner="others")

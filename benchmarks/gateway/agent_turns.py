@@ -86,7 +86,7 @@ def _compare(client: httpx.Client, model: str, rounds: int, repeats: int) -> Non
     for repeat in range(repeats + 1):
         for name, (path, body) in ways.items():
             took = _seconds(client, path, {**body, "max_tokens": 1, "temperature": 0})
-            if repeat:  # the first request fills the cache
+            if repeat:
                 seconds[name].append(took)
     found = {name: p50_and_p99(each) for name, each in seconds.items()}
     for name, times in found.items():

@@ -12,8 +12,8 @@ from gateway.routing.prompt import RoutingRequest
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.namespace import Namespace, NamespacePath
 
-PIECE = 4096  # maximum number of blocks that are added at once
-BLOCK_SIZE = 16  # tokens of a block
+PIECE = 4096
+BLOCK_SIZE = 16
 PATH = NamespacePath.single(Namespace(bytes(16)))
 UNDER_WAY = 16  # number of requests without a first token yet
 

@@ -40,7 +40,7 @@ CONTEXT = 131_072
 LIMITS = {"requests_per_minute": 600, "max_concurrent": 16}
 MEASURE = "health checks"
 SENTENCE = "the support code for Berlin is 4821. "
-FITS = SENTENCE * 7500  # a prompt of nearly the context's length
+FITS = SENTENCE * 7500
 LONG = SENTENCE * (5_000_000 // len(SENTENCE))
 
 OF_A_TENANT: dict[str, Attack] = {

@@ -22,7 +22,7 @@ from tests.doubles.gateway.gateway_process import gateways, until_up
 from tests.doubles.processes import resident_mib
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
-AT_ONCE = 64  # connections opened at once
+AT_ONCE = 64
 PROBES = 500
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -43,7 +43,7 @@ from gateway.startup.first_start import ADMIN_KEY, KEYS_FILE, read_keys
 from gateway.startup.process import freeze_startup_objects
 from tests.doubles.gateway.gateway_process import until_up
 
-FAST_S, SLOW_S = 2.0, 5.0  # seconds between the page's requests of each kind
+FAST_S, SLOW_S = 2.0, 5.0
 FAST = ("/admin/overview?since={since}", "/admin/requests", "/admin/refusals")
 SLOW = (
     "/admin/cache/tree",

@@ -96,7 +96,7 @@ def large_engine(link: SocketLink, tenants: int, blocks: int) -> EngineCore:
         keys = block_keys(path, ids, BLOCK_SIZE)
         cache.commit(lease, ids[:whole], whole, keys, now=time.monotonic())
         cache.release(lease, now=time.monotonic())
-        if number % 3 == 0:  # a cache hit
+        if number % 3 == 0:
             again = cache.acquire(path, ids, owner=f"tn_{tenant}", now=time.monotonic())
             assert again is not None
             cache.release(again, now=time.monotonic())

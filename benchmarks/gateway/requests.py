@@ -28,7 +28,7 @@ from cli.options.flags import flattened
 from tests.doubles.gateway.gateway_process import GAP_S, gateways, until_up
 from tests.doubles.processes import busy_seconds, resident_mib
 
-PROMPT_TOKENS = 500  # prompt tokens of one character each
+PROMPT_TOKENS = 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES, block_keys
 from prefix_cache.tree.changes import ChangeLog
 
-NODE_BLOCKS = 64  # blocks of a node of the engine's tree
+NODE_BLOCKS = 64
 GATEWAY = b"gateway"
 IN_TIERS = ("tiers", "alike")
 

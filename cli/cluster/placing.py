@@ -18,10 +18,10 @@ from cli.cluster.room import RayMachine
 from cli.cluster.settings import ClusterSettings
 
 NAMESPACE = "ratoon"
-_ERROR = re.compile(r"[A-Za-z_][\w.]*: ")  # the line that ends a traceback
+_ERROR = re.compile(r"[A-Za-z_][\w.]*: ")
 OBJECT_STORE_BYTES = 80 << 20  # Ray's minimum; the object store stays empty
 
-Ray: TypeAlias = Any  # the module, which has no types
+Ray: TypeAlias = Any
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def reports(ray: Ray, numbers: Sequence[int]) -> dict[int, EngineReport | None]:
 
 def drain(ray: Ray, number: int) -> None:
     """Ask an engine to unregister and to end. Its actor stays until `remove`."""
-    with suppress(ValueError):  # the actor has gone
+    with suppress(ValueError):
         ray.get_actor(f"{_PREFIX}{number}").drain.remote()
 
 

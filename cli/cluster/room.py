@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from cli.cluster.settings import ClusterSettings
 from cli.errors import BadSetting
 
-_RESOLUTION = 1e-4  # resolution of Ray's resource counts
-_KEYS = {"CPU": "num_cpus", "GPU": "num_gpus"}  # cluster.yaml's keys, by Ray's names
+_RESOLUTION = 1e-4
+_KEYS = {"CPU": "num_cpus", "GPU": "num_gpus"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class RayMachine:
     """A machine of a Ray cluster."""
 
     address: str
-    resources: Mapping[str, float]  # total resources, used or not
+    resources: Mapping[str, float]
 
 
 def needs(settings: ClusterSettings) -> dict[str, float]:

@@ -35,7 +35,7 @@ class Fleet:
     """The present state of the engines."""
 
     waits: Sequence[float]  # predicted waits of ready engines, in seconds
-    changing: int  # number of engines that are starting or ending
+    changing: int
     used: float = 0.0  # sum over ready engines; a fully used engine counts 1
 
     @property

@@ -98,7 +98,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: str
     engine: EngineConfig  # engine settings without the model, the address and the key
     shared: Shared
-    engines: int  # at the start
+    engines: int
     # number of engines, counted from the first, that only prefill; if above 0, the others only
     # decode
     prefill_engines: int
@@ -109,7 +109,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     engine_port: int
     link_key_file: str | None
     ray_address: str | None
-    gateway: dict[str, Any] | None  # the flags of the gateway to run, if any
+    gateway: dict[str, Any] | None
 
     @property
     def is_one_machine(self) -> bool:

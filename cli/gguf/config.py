@@ -20,7 +20,6 @@ _COMMON = {
     "rope.freq_base": "rope_theta",
 }
 _END_TOKENS = ("eos_token_id", "eot_token_id", "eom_token_id")
-# The sampling that the model's makers advise.
 _SAMPLING = {"temp": "temperature", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p"}
 _GEMMA3_27B_LAYERS = 62
 

@@ -49,7 +49,7 @@ def _publish(written: Path, place: Path) -> None:
     try:
         written.rename(place)
     except OSError:
-        if not place.is_dir():  # if the place exists, another process has written the directory
+        if not place.is_dir():
             raise
 
 

@@ -29,7 +29,7 @@ from engine.models.gguf.header import GgufHeader
 
 _FIELD = "tokenizer.ggml."
 _TEMPLATE = "tokenizer.chat_template"
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4  # types of tokens
+_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
 _SPACE = "▁"  # SentencePiece's character for a blank
 # maximum number of characters of a token; published vocabularies have up to some 130
 MAX_TOKEN = 1024

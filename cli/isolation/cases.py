@@ -20,7 +20,7 @@ class TierCase(StrEnum):
     DEVICE = "device"
     HOST = "host"
     DISK = "disk"
-    EVICTED = "evicted"  # evicted, then computed again by the first tenant
+    EVICTED = "evicted"
     RESTARTED = "restarted"
 
 
@@ -58,18 +58,18 @@ class Case:
     dimension: str
     name: str
     _: KW_ONLY
-    one_tenant: bool = False  # whether the first tenant sends both requests
+    one_tenant: bool = False
     salt: str | None = None  # `cache_salt` of the first request
     other_salt: str | None = None
-    user: str | None = None  # value of `user` and prompt_cache_key in both requests
+    user: str | None = None
     other_name: str | None = None  # name of the other tenant; None: a random name
-    groups: tuple[str | None, str | None] = (None, None)  # groups of the first and the other tenant
-    leaves: bool = False  # whether the other tenant has left its group before its request
+    groups: tuple[str | None, str | None] = (None, None)
+    leaves: bool = False
     # whether the tokens belong to a prompt module that both tenants have stored
     is_module: bool = False
     # the tenants for whom the prompt's beginning is published: EVERYONE or a group's id
     publishes: str | None = None
-    expected: Expected = "nothing"  # the tokens that the other request may get from the cache
+    expected: Expected = "nothing"
 
 
 @dataclass(frozen=True, slots=True)

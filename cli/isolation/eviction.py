@@ -27,8 +27,8 @@ from cli.isolation.server import ServerUnderTest
 from cli.progress import progress_lines
 
 LEVELS = (0, 160, 320, 640, 1280)  # numbers of new tokens of the victim
-_PIECES = 8  # minimum number of prompts among which the attacker's tokens are divided
-_PLAIN: Mapping[str, str] = {"cache_salt": "victim"}  # fields of the victim's requests
+_PIECES = 8
+_PLAIN: Mapping[str, str] = {"cache_salt": "victim"}
 _MARKED: Mapping[str, str] = {**_PLAIN, "prompt_cache_retention": "24h"}
 # number of shuffles of the levels that measure chance, and the seed of random numbers
 _SHUFFLES, _SEED = 500, 1
@@ -41,7 +41,7 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True):
     """The information about the victim's level in the attacker's readings."""
 
     trials: int
-    readings: int  # number of distinct readings
+    readings: int
     bits: float  # mutual information of level and reading per trial, corrected for bias
     chance: float  # probability of at least as many bits by chance
 

@@ -19,8 +19,8 @@ from cli.operating.cache import FLUSH
 from cli.operating.prefixes import EVERYONE
 
 _GONE = 404
-_LIGHT = 0.01  # weight of a tenant that need not keep KV blocks
-_OWN_TOKENS = 4  # number of tokens of a prompt after its prompt module
+_LIGHT = 0.01
+_OWN_TOKENS = 4
 _WARM_LOOKS, _WARM_LOOK_S = 200, 0.05
 
 
@@ -42,8 +42,8 @@ class Fixture:
     fields: dict[str, Any]
     other_fields: dict[str, Any]
     prompt: ProbePrompt
-    prefix_id: str | None  # of the published prefix
-    published: int  # number of published tokens at the prompt's beginning
+    prefix_id: str | None
+    published: int
 
 
 class Fixtures:

@@ -31,14 +31,14 @@ from cli.operating.admin_client import TENANTS
 from cli.progress import progress_lines
 
 _PROMPT_BLOCKS = 4.5
-_TEMPLATE_BLOCKS = 2  # number of KV blocks that a chat's template and the last words may add
+_TEMPLATE_BLOCKS = 2
 _TRIES = 3
 _OVER_S = 2.0  # seconds by which a cell may exceed its time limit
 _BAD_REQUEST, _CONFLICT = 400, 409
 # numbers of prompts that fit under the ceiling in the wanted tier, and in faster tiers
 _KEPT, _ON_THE_WAY = 3, 2
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
-_PIECES = 4  # number of prompts among which the filling tokens are divided
+_PIECES = 4
 _NO_MODULES = "the model serves no prompt modules"
 # The device's state slots for each state slot that tenants divide: the first guess, and the
 # maximum.

@@ -30,7 +30,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     ended: str
     server: ServerFacts
     tool_version: str
-    tiers: list[str]  # the requested tiers
+    tiers: list[str]
     findings: list[Finding]
     timing: TimingFinding | None
     timing_outcome: Outcome | None
@@ -39,7 +39,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     eviction: EvictionFinding | None
     eviction_outcome: Outcome | None
     verdict: Outcome
-    left_out: list[str] = []  # names of the cells skipped for lack of time
+    left_out: list[str] = []
     advice: list[str] = []  # sentences that say which flags to change for inconclusive parts
 
 

@@ -23,7 +23,7 @@ MODULE = "module"  # name of the prompt module in a module schema of the tests
 _VOCABULARY = 1000  # token ids from which prompts are drawn
 _LOOKS, _LOOK_S = 200, 0.05
 _OWN_PREFIXES = "/v1/cache/prefixes"
-_FROM_ANSWERS = "tree", "answers"  # sources of drafts that use earlier answers
+_FROM_ANSWERS = "tree", "answers"
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):

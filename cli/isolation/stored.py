@@ -21,7 +21,7 @@ from cli.isolation.verdict import Finding, Outcome, outcome_of
 from cli.progress import progress_bar
 
 _BLOCKS = 4  # number of whole KV blocks of a stored text
-STORED = "stored by name"  # dimension under which the findings are reported
+STORED = "stored by name"
 _MORE = "Go on."
 Body = dict[str, Any]
 
@@ -35,7 +35,7 @@ class StoredKind:
     stored: Callable[[str, str], Body]  # makes the storing request's body, from model and text
     id_of: Callable[[Body], str]
     use: Callable[[str, str], tuple[str, Body]]  # makes path and body of a use, from model and id
-    cached: Callable[[Body], int]  # returns the number of cached tokens of an answer
+    cached: Callable[[Body], int]
     # path of a stored text, if texts of this kind can be listed and deleted
     own: str | None = None
 

@@ -38,7 +38,7 @@ from cli.isolation.server import ProbePrompt, ServerUnderTest, reading_of
 from cli.progress import progress_lines
 
 _WARM_UP = 5
-_FEWEST = 20  # minimum number of samples for a result
+_FEWEST = 20
 _CONTROL_SHARE, _MIN_CONTROL = 5, 100
 _TIMEOUT_S = 120.0
 _RESAMPLES = 2000

@@ -24,7 +24,7 @@ CONTROL_AUC = 0.95
 MOST_BITS = 0.05  # maximum information, in bits per trial of the eviction test, that is no leak
 CONTROL_BITS = 0.5
 MOST_CHANCE = 0.05  # bits that are likelier than this by chance are no leak
-MOST_LEFT_OUT = 0.1  # maximum share of cells that a valid run may leave out
+MOST_LEFT_OUT = 0.1
 
 
 class Outcome(StrEnum):
@@ -48,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     reused: int | None = None
     may_reuse: int | None = None  # tokens that may be reused; None: any number
-    control: str = "-"  # tokens that the control found in the cache, for example "64 of 64"
+    control: str = "-"
     control_full: bool = False
     note: str = ""
 

@@ -36,7 +36,6 @@ from cli.output import print_result, utc_now
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
 _TIERS = [TierCase.DEVICE, TierCase.HOST, TierCase.DISK, TierCase.EVICTED]
 _test = partial(plain_field, rich_help_panel="Tests")
-# Properties in which two tenants of one server cannot differ.
 _ABSENT = {"model": "one server serves one model", "adapter": "its tenants have no adapters"}
 REPORT = "/admin/isolation/report"
 # The seconds after which all tests of --quick have ended, without the cleanup. Then the shares of a

@@ -18,7 +18,7 @@ from gateway.diagnosis.comparison import EXCERPT, first_difference
 from gateway.diagnosis.volatile import kind_at, volatile_in
 from gateway.prompts.pipeline.canonical import canonical_tool
 
-_CHARACTERS = 4  # approximate number of characters of a token
+_CHARACTERS = 4
 # maximum number of findings in a part, since only the text before the first is cached
 _PER_PART = 3
 _SORT = "Encode tools with sorted keys: as they are, they differ from the other request in order."
@@ -66,7 +66,7 @@ def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[L
             changed = _changed(part, before)
             is_question = part in new and changed.what == "messages_changed"
             return [] if is_question else [changed]
-    return []  # only messages were appended
+    return []
 
 
 def _first_new(parts: Sequence[RequestPart]) -> int:

@@ -24,7 +24,7 @@ WorkloadName = Literal[
     "mixed", "tenants", "multiturn", "agents", "ttft-cold", "ttft-hot", "itl", "reload"
 ]
 WORKLOADS: tuple[WorkloadName, ...] = get_args(WorkloadName)
-SPECIAL_IDS = 10  # number of ids at each end of a vocabulary that are never drawn
+SPECIAL_IDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class WorkloadSizes:
     mixed_least: int = 100
     mixed_most: int = 1024
     tenants: int = 16
-    per_tenant: int = 32  # number of requests of each tenant
+    per_tenant: int = 32
     of_all: int = 1024
     of_tenant: int = 3072
     own: int = 128
@@ -68,15 +68,15 @@ class WorkloadSizes:
     turn_output: int = 128
     agents: int = 48
     agent_turns: int = 10
-    agent_head: int = 1024  # tokens common to all agents
-    agent_least: int = 120  # minimum number of tokens that a turn adds
+    agent_head: int = 1024
+    agent_least: int = 120
     agent_most: int = 2500
     agent_output: int = 192
     prompts: tuple[int, ...] = (2048, 8192, 32000)
-    repeats: int = 4  # number of prompts of each length
+    repeats: int = 4
     ending: int = 64
     short_output: int = 2
-    batches: tuple[int, ...] = (1, 32, 128, 256)  # number of answers decoded at once, by batch
+    batches: tuple[int, ...] = (1, 32, 128, 256)
     batch_context: int = 1024
     batch_output: int = 256
     reload_prompt: int = 16000

@@ -12,7 +12,7 @@ import msgspec
 from cli.load.report import LoadReport
 
 CLOSE = 1.05  # the search ends when the bounds on the rate are within this factor
-LEAST_REQUESTS = 10  # minimum number of requests at each rate
+LEAST_REQUESTS = 10
 LOWEST, HIGHEST = 0.001, 1e6  # bounds on the rate, in requests a second
 
 
@@ -20,20 +20,20 @@ class RateProbe(msgspec.Struct, frozen=True, kw_only=True):
     """A rate that was tried. The probe ends once it can no longer meet the SLO."""
 
     rate: float  # arrivals a second
-    requests: int  # planned requests
+    requests: int
     ended: int
-    met: int  # ended requests that met the SLO
+    met: int
     attained: bool | None  # None: the time ended before a decision
-    report: LoadReport | None  # on ended requests, if any
+    report: LoadReport | None
 
 
 class FoundRate(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a rate search, with rates in requests a second."""
 
-    share: float  # share of requests that have to meet the SLO
-    highest: float | None  # the highest rate that met the SLO, if any
-    lowest_missed: float | None  # the lowest rate that missed the SLO, if any
-    seconds: float  # duration of the search
+    share: float
+    highest: float | None
+    lowest_missed: float | None
+    seconds: float
     probes: list[RateProbe]
 
 

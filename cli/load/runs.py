@@ -31,7 +31,6 @@ class SizedLoad:
     arrivals: ArrivalFlags
     seed: int
     slo: Slo | None
-    # sizes of a data set's requests, by the request's number
     sizes: Mapping[int, RequestSize] | None = None
 
     @property

@@ -129,7 +129,7 @@ class Sender:
     url: str
     key: str
     clock: Clock = time.perf_counter
-    every_chunk: bool = False  # see `Transcript`
+    every_chunk: bool = False
 
     async def ask(self, body: Body) -> RequestOutcome:
         """Send a body and read the answer's stream to its end. Server errors become outcomes."""

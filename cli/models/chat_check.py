@@ -30,7 +30,7 @@ class Chats:
     """A model's chat templates and formats. Chats are refused if no template is used."""
 
     templates: list[TemplateFound]
-    tools: str | None  # name of the format of calls, as in --tool-format
+    tools: str | None
     reasoning: str | None
 
 

@@ -18,7 +18,7 @@ class Machine:
     """The resources of a machine that its engines divide."""
 
     num_cores: int
-    free_bytes: int  # free host memory
+    free_bytes: int
     gpus: tuple[str, ...]  # names of the GPUs in CUDA_VISIBLE_DEVICES
 
     def shared_by(self, engines: int) -> Machine:

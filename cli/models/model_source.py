@@ -22,7 +22,6 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 DESCRIPTION_PATTERNS = ("*.json", "*.jinja", "*.model")
 WEIGHT_PATTERNS = ("*.safetensors",)
-# Copies of the weights in other formats.
 IGNORED_PATTERNS = ("original/*", "consolidated*", "onnx/*")
 
 Download = Callable[[str, LoadFormat], Path]

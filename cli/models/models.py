@@ -41,7 +41,6 @@ Asked = Annotated[
     ),
 ]
 
-# The defaults of 'ratoon serve'.
 Template = Annotated[str | None, GATEWAY_FLAGS["chat_template"].option("chat_template", None)]
 Variables = Annotated[
     str | None,
@@ -77,7 +76,7 @@ class WhatIsServed:
     compressed_tensors: list[str]
     dtypes: list[str]
     kv_dtypes: list[str]
-    ropes: list[str]  # values of `rope_type`
+    ropes: list[str]
     unserved: list[Unserved]  # the other causal models of transformers
 
 
@@ -85,7 +84,7 @@ class WhatIsServed:
 class HybridState:
     """The cost of a recurrent state of a hybrid, in the model's dtype."""
 
-    layers: int  # number of recurrent layers
+    layers: int
     state_bytes: int
     as_kv_tokens: int  # number of tokens whose KV takes as many bytes as a recurrent state
 
@@ -99,9 +98,9 @@ class Served:
     layers: int
     context: int  # in tokens
     weight_format: str
-    dtype: str | None  # dtype of the weights, if the files give it
-    chats: Chats | None  # None if only config.json was given
-    state: HybridState | None  # None without recurrent layers
+    dtype: str | None
+    chats: Chats | None
+    state: HybridState | None
 
 
 def models(
@@ -163,7 +162,7 @@ def _checked(model: str, settings: ChatSettings) -> Served:
         return _served(
             model, served_model(ModelSource(path.parent, model), ENGINE_DEFAULTS, has_weights=False)
         )
-    from cli.models.chat_check import chats_of  # loads the tokenizer's library
+    from cli.models.chat_check import chats_of
 
     source = resolve(model, "dummy")
     config = served_model(source, ENGINE_DEFAULTS, has_weights=path.is_dir())

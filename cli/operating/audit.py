@@ -13,7 +13,7 @@ from cli.output import moment, print_result, print_table
 
 # `ratoon verify-isolation` begins all names with this prefix, by which they are recognised here.
 MARK = "verify-isolation"
-_PAGE = 1000  # maximum number of entries that the server lists at once
+_PAGE = 1000
 _COLUMNS = ("time", "actor", "action", "target", "detail")
 Entry = dict[str, Any]
 Cells = tuple[str, ...]

@@ -13,7 +13,7 @@ from cli.output import print_result
 
 TREE = "/admin/cache/tree"
 MOST_LEVELS, MOST_CHILDREN, MOST_NODES = 20, 200, 2000
-_TEXT = 60  # maximum number of characters of text that are shown
+_TEXT = 60
 _INDENT = "  "
 
 

@@ -38,7 +38,7 @@ _MAX_HEADER = 64 << 10
 _MAX_TEXT = 64 << 20
 _MAX_UNIT = 16 << 20
 _TAG, _KEY, _SALT, _SIGNATURE = 16, 32, 32, 64
-_PIECE = 1 << 20  # number of bytes that are hashed at once
+_PIECE = 1 << 20
 _INFO = b"ratoon prefix file"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
@@ -137,7 +137,7 @@ class PrefixFile:
 
     file: BinaryIO
     header: FileHeader
-    start: bytes  # all bytes before the first sealed part
+    start: bytes
 
     @classmethod
     def of(cls, file: BinaryIO) -> PrefixFile:

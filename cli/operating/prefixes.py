@@ -99,7 +99,7 @@ def _contents(source: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "tool", msgspec.json.encode(tool).decode()
     for message in source["messages"] or ():
         content = message["content"] if set(message) == {"role", "content"} else None
-        whole = msgspec.json.encode(message).decode()  # if a message is more than a text
+        whole = msgspec.json.encode(message).decode()
         yield message["role"], content if isinstance(content, str) else whole
     if source["text"] is not None:
         yield "text", source["text"]

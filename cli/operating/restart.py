@@ -22,7 +22,7 @@ from cli.output import print_answer
 from cli.supervision.watch import RESTART_SIGNAL
 
 LOOK_S = 0.5
-LATE_LOOKS = 20  # number of polls after which an engine that is still away is named
+LATE_LOOKS = 20
 
 
 def restart(

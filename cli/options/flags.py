@@ -22,7 +22,7 @@ from cli.errors import CliError
 from engine.config import part_with, with_settings
 
 Value = TypeVar("Value")
-_OPTION = "option"  # key of a field's metadata under which its option is stored
+_OPTION = "option"
 
 
 @dataclass(frozen=True, slots=True)

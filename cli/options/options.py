@@ -13,11 +13,10 @@ import typer
 from cli.options.flags import field, flag
 
 DEFAULT_DATA_DIR = Path(".ratoon")
-EMBEDDED = "handbook"  # name of the model that comes with Ratoon
+EMBEDDED = "handbook"
 MODEL = "Model"
 SERVER = "Where the server is"
 
-# `make serve` calls the variable DATA_DIR.
 _data_dir = partial(flag, "Where keys, tenants and secrets are kept.", also="DATA_DIR")
 DataDir = Annotated[Path, _data_dir(panel=MODEL)]
 ServersDataDir = Annotated[Path, _data_dir(panel=SERVER)]

@@ -45,16 +45,16 @@ class CachePlan:
     disk_tokens_per_s: float
     costs: ModelCosts
     requests: BatchCosts
-    weights: list[WeightsFit]  # the fit of each served format
-    kv: list[KvFit]  # the fit of the requested type and of narrower types
-    states: StateFit | None = None  # None without recurrent layers
-    rank: RankFit | None = None  # with --tensor-parallel: each rank's part
-    pipeline: PipelineFit | None = None  # with --pipeline-parallel: the stages' parts
-    offload: OffloadFit | None = None  # with --cpu-offload-gb: the part in host memory
+    weights: list[WeightsFit]
+    kv: list[KvFit]
+    states: StateFit | None = None
+    rank: RankFit | None = None
+    pipeline: PipelineFit | None = None
+    offload: OffloadFit | None = None
     # Formats that fit only with some weights in host memory.
     with_offload: list[OffloadFit] = field(default_factory=list)
     not_served: str | None = None  # error with which a start would end
-    context_tokens: int | None = None  # of a served model, if known
+    context_tokens: int | None = None
 
 
 def make_plan(
@@ -104,7 +104,7 @@ def make_plan(
 
 
 def _of_all_gpus(machine: MachineModel, memory: MemoryFlags) -> MachineModel:
-    at_once = memory.gpus // memory.pipeline_parallel  # number of GPUs that compute a step together
+    at_once = memory.gpus // memory.pipeline_parallel
     return msgspec.structs.replace(
         machine,
         tflops=machine.tflops * at_once,

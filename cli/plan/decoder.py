@@ -33,7 +33,7 @@ from storage.layouts.stage import Stage
 from storage.layouts.window_layout import SlotLayout
 
 BLOCK_SIZE = 16  # arbitrary: the block size does not change a token's bytes
-DEFAULT_DTYPE = "bfloat16"  # dtype on a GPU of models whose config gives none
+DEFAULT_DTYPE = "bfloat16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class DecoderCounts:
     kv: KvLayout
     # weight format of the layers' matrices; tables stay unquantised
     weight_format: WeightFormat = PLAIN
-    num_ranks: int = 1  # number of ranks that divide the output table
+    num_ranks: int = 1
     layer_input_weights: int = 0  # number of weights of `layer_inputs`, which stay unquantised
-    has_input: bool = True  # the first stage has the input embeddings
-    has_output: bool = True  # the last stage has the output table
+    has_input: bool = True
+    has_output: bool = True
     head: DraftHeadConfig | None = None  # the draft head that the files may have
 
     @property

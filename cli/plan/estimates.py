@@ -27,13 +27,13 @@ class ModelCosts:
 
     parameters: int
     active_parameters: int  # used per token: fewer than all in mixtures of experts
-    layer_parameters: int  # of all layers
+    layer_parameters: int
     layers: int
     rule_of_thumb: int  # 12 L d^2, for all layers
     weight_bytes: int
     weight_format: str
     kv_bytes_per_token: int
-    flops_per_token: int  # 2 P of the active parameters
+    flops_per_token: int
     has_latents: bool = False  # the KV of a token is one latent per layer, without values
     head_bytes: int = 0  # bytes of the draft head's weights, included in `weight_bytes`
     # bytes of a token's KV in the draft head, included in `kv_bytes_per_token`
@@ -48,11 +48,11 @@ class BatchCosts:
     prompt_tokens: int
     output_tokens: int
     kv_bytes: int
-    prompt_flops: int  # FLOPs of one prompt
-    ttft_ms: float  # until all prompts are computed
+    prompt_flops: int
+    ttft_ms: float
     tpot_ms: float  # at half of the output length
     request_ms: float
-    output_tokens_per_s: float  # rate of all requests while they decode
+    output_tokens_per_s: float
     copy_ms: float = 0.0  # per step, to copy weights from host memory
 
 

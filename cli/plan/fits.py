@@ -22,7 +22,7 @@ class WeightsFit:
     weight_bytes: int
     # number of tokens whose KV fits beside the weights; 0 if not even the weights fit
     device_tokens: int
-    stage_layers: list[int]  # layers of each stage, divided by their bytes in this format
+    stage_layers: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def device_states(decoder: DecoderCounts, memory: MemoryFlags) -> StateFit | Non
 
 def _rooms(decoder: DecoderCounts, memory: MemoryFlags) -> Iterator[tuple[DecoderCounts, float]]:
     """Yield one rank's part of each stage, and its GPU's usable bytes beside its weights."""
-    gpus = memory.gpus if memory.num_ranks == 1 else 1  # the GPUs that share one rank's part
+    gpus = memory.gpus if memory.num_ranks == 1 else 1
     room = memory.gpu_gib * gpus * GIB + _freed_bytes(decoder, memory)
     for part in _parts(decoder, memory):
         yield part, (room - part.weight_bytes) * memory.memory_fraction

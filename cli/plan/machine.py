@@ -28,7 +28,6 @@ class WindowShape(msgspec.Struct, frozen=True):
 
     def positions(self, tokens: int, behind: int) -> float:
         """Count the query-key pairs of `tokens` tokens after `behind` earlier tokens."""
-        # number of tokens whose context fits the window
         whole = max(0, min(tokens, self.tokens - behind))
         return whole * behind + whole * whole / 2 + (tokens - whole) * self.tokens
 
@@ -36,7 +35,7 @@ class WindowShape(msgspec.Struct, frozen=True):
 class ModelShape(msgspec.Struct, frozen=True):
     """The cost of a decoder."""
 
-    parameters: float = 8.03e9  # used per token
+    parameters: float = 8.03e9
     kv_bytes_per_token: int = 131072
     attention_flops: float = 524288.0  # FLOPs of attention for one token and one earlier position
     step_bytes: float = 15.01e9  # bytes of weights read by a decode step of many rows

@@ -13,7 +13,7 @@ from cli.plan.machine import MachineModel
 from cli.plan.options import MemoryFlags
 from engine.offload.placement import Placement, place, step_seconds
 
-STEP_TOKENS = 8192  # number of tokens of a prefill step, an engine's default on a GPU
+STEP_TOKENS = 8192
 
 
 def placement_of(decoder: DecoderCounts, memory: MemoryFlags) -> Placement | None:

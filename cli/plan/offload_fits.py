@@ -20,12 +20,12 @@ class OffloadFit:
     """
 
     format: str
-    cpu_offload_gb: float  # value of --cpu-offload-gb that leads to this fit
+    cpu_offload_gb: float
     layers: int  # number of layers whose weights stay in host memory
     host_bytes: int
     freed_bytes: int
     copy_ms: float  # minimum milliseconds of each step, in which the weights are copied
-    device_tokens: int  # number of tokens whose KV fits beside the other weights
+    device_tokens: int
 
 
 def offload_fit(

@@ -23,7 +23,6 @@ from engine.models.stages import check_stages, layer_bytes, split_layers
 from storage.layouts.kv_layout import ITEM_BYTES
 from storage.layouts.stage import Stage
 
-# number of tokens of all steps under way together, an engine's default on a GPU
 CHUNK_TOKENS = 8192
 
 
@@ -47,7 +46,7 @@ class PipelineFit:
 
     stages: list[StageFit]
     balance: float
-    bytes_between: int  # sent for each token from one stage to the next
+    bytes_between: int
 
 
 def stages_of(decoder: DecoderCounts, num_stages: int) -> list[DecoderCounts]:

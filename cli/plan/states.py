@@ -31,10 +31,10 @@ class StateFit:
     serve`.
     """
 
-    layers: int  # number of recurrent layers, or of layers with a window
+    layers: int
     state_bytes: int
-    as_kv_tokens: int  # number of tokens whose KV takes as many bytes as a state
-    device_states: int  # number of states that fit the device, cached and of running sequences
+    as_kv_tokens: int
+    device_states: int
     host_states: int = 0
     disk_states: int = 0
     # number of tokens that fit if windows are not freed; None: no layer has a window

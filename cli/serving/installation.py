@@ -23,7 +23,7 @@ from gateway.state.sqlite.file import DatabaseFault
 from gateway.state.sqlite.schema import SchemaTooNew
 
 SOCKET_NAME = "engine.sock"
-_SOCKET_NAMES = "engine*.sock*"  # pattern of socket names, with replicas' and heartbeats'
+_SOCKET_NAMES = "engine*.sock*"
 _PREFIX = "ratoon-serve-"
 _REDIS_S = 5.0  # seconds that a start waits for Redis, longer than a request waits
 

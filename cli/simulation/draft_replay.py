@@ -41,11 +41,10 @@ class LoadCounts:
     """The counts of a replay with some number of texts at once."""
 
     rows: int
-    tokens: int = 0  # number of generated tokens
-    row_steps: int = 0  # number of steps, counted once for each row in them
-    seconds: float = 0.0  # predicted seconds of the steps
+    tokens: int = 0
+    row_steps: int = 0
+    seconds: float = 0.0
     plain_seconds: float = 0.0  # predicted seconds of the same tokens without drafts
-    # Processor seconds of drafting in each step in which all `rows` texts decode.
     drafting_seconds: list[float] = field(default_factory=list)
     sources: dict[DraftSource, SourceCounts] = field(default_factory=dict)
 

@@ -14,7 +14,7 @@ from cli.plan.machine import MachineModel, ModelShape
 from cli.simulation.draft_replay import DraftReplay, LoadCounts
 from cli.simulation.drafted_texts import DraftedText
 
-LOADS = (1, 8, 32)  # numbers of texts that are replayed at once
+LOADS = (1, 8, 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class SourceReport:
     drafted: int
     accepted: int
     acceptance_rate: float
-    accepted_length: float  # mean number of accepted tokens of a draft
+    accepted_length: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class DraftedLoad:
     rows: int
     run: int
     tokens: int
-    tokens_per_step: float  # mean number of tokens of a row in a step
+    tokens_per_step: float
     acceptance_rate: float
-    speed: float  # predicted speedup: the token rate with drafts, divided by the rate without
+    speed: float
     # Median processor time, in us, that drafting takes in a step of all rows, or 0 without such
     # steps.
     drafting_us: float

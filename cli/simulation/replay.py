@@ -63,8 +63,8 @@ class ServedRequest(NamedTuple):
     from_device: int
     from_host: int
     from_disk: int
-    waited_s: float  # seconds for which the request waited for copies
-    fetched: int = 0  # number of tokens fetched from another replica
+    waited_s: float
+    fetched: int = 0
 
     @property
     def cached(self) -> int:
@@ -183,8 +183,7 @@ class Replayed:
     too_long: int = 0  # number of prompts that did not fit the device tier
     written: dict[Tier, int] = field(default_factory=dict)
     loaded: dict[Tier, int] = field(default_factory=dict)
-    blocks_per_second: float = 0.0  # replayed blocks per second
-    # None without recurrent layers
+    blocks_per_second: float = 0.0
     states: StatesReport | None = None
 
 

@@ -128,9 +128,8 @@ class ReplicaSet:
         self._replicas = {one.name: one for one in replicas}
         self._sources: Sources = {n: n for n in self._replicas} if costs.fetch_gb_s else NO_SOURCES
         self._costs = costs
-        # served requests in order, without their fetched tokens
         self.served: list[ServedRequest] = []
-        self.ttft_s: list[float] = []  # TTFT of each request, with queues
+        self.ttft_s: list[float] = []
         self.remote_prefills = 0
 
     def run(self, admitted: Sequence[KeyedRequest], advance: Callable[[int], None]) -> None:

@@ -51,21 +51,20 @@ class SimulationReport:
 
     policy: str
     block_size: int
-    tokens: TierSizes  # capacity of each tier in tokens
+    tokens: TierSizes
     requests: int
     input_tokens: int
     token_hit_rate: float
-    compute_saved: float  # saved share of the FLOPs that prefill would take without a cache
+    compute_saved: float
     by_tier: dict[str, float]
     by_tenant: dict[str, HitRates]
     moved_bytes: dict[str, MovedBytes]
-    too_long: int  # number of prompts that did not fit the device tier
-    ttft_ms: Summary | None  # estimated milliseconds to the first token
-    # the same if there were no cache
+    too_long: int
+    ttft_ms: Summary | None
     ttft_without_cache_ms: Summary | None
-    blocks_per_second: float  # number of blocks replayed per second
+    blocks_per_second: float
     by_size: list[Point]
-    states: StatesReport | UnsetType = UNSET  # unset without recurrent layers
+    states: StatesReport | UnsetType = UNSET
 
 
 def make_report(

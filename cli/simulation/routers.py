@@ -50,10 +50,10 @@ class RoutedTrace:
     of_one_cache: float  # hit rate, divided by the hit rate of one cache as large as all caches
     # prompt tokens computed by the busiest replica, divided by the mean over replicas
     imbalance: float
-    ttft_ms: Summary | None  # estimated milliseconds to the first token
-    gaps_ms: Gaps | None = None  # estimated milliseconds between tokens
-    fetched: float = 0.0  # share of all prompt tokens that came from other replicas
-    remote_prefills: float = 0.0  # share of requests whose prompt another replica computed
+    ttft_ms: Summary | None
+    gaps_ms: Gaps | None = None
+    fetched: float = 0.0
+    remote_prefills: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class RoutedReport:
     router: str
     by_router: list[RoutedTrace]
     by_size: list[RoutedPoint]
-    together: SimulationReport  # full report of the chosen router
+    together: SimulationReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class RouterVariant:
     label: str
     router: RouterName
     fetches: bool = False
-    prefill: int = 0  # number of replicas that only prefill
+    prefill: int = 0
 
 
 def variants(chosen: RouterName, *, fetches: bool, prefill: int) -> list[RouterVariant]:
@@ -108,7 +108,7 @@ class Replicas:
     # seconds to copy a block, by direction; None: copies end at once
     seconds_per_block: Mapping[Way, float] | None
     partition: EqualParts | None
-    gateways: int = 1  # number of gateways, each with its own router
+    gateways: int = 1
 
     def behind(
         self,
@@ -159,7 +159,7 @@ class RouterComparison:
 
     sizes: TierSizes
     routed: list[RoutedTrace]
-    chosen: Replayed  # results of all replicas behind the chosen router
+    chosen: Replayed
 
     @property
     def points(self) -> list[RoutedPoint]:

@@ -23,7 +23,7 @@ class StateCosts:
 
     state_bytes: int
     kv_bytes_per_token: int
-    cache_ratio: float  # see `state_cache_ratio`
+    cache_ratio: float
 
     def slots(self, device_tokens: int) -> int:
         """Count the device's state slots, with the slots of one running sequence."""
@@ -44,12 +44,12 @@ class StatesReport:
     """The state checkpoints of a replay: recurrent states that the cache has kept."""
 
     state_bytes: int
-    slots: int  # number of the device's state slots, with the slots of one running sequence
-    held: int  # number of state checkpoints at the end
+    slots: int
+    held: int
     made: int
-    hits: int  # number of requests that began at a state checkpoint
+    hits: int
     evicted: int
-    refused: int  # number of states not kept for lack of a slot
+    refused: int
     # number of cached tokens that were computed again, since no state was kept at their end
     cut_tokens: int
 

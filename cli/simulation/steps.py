@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from cli.plan.machine import MachineModel, ModelShape
 
-_PROBED = 256  # number of tokens of the step from which the time of a chunk is estimated
+_PROBED = 256
 _LEAST_CHUNK = 128
 
 
@@ -74,17 +74,16 @@ class Job:
 
     tokens: int
     behind: int  # number of cached tokens before the tokens to compute
-    output: int  # number of tokens of the answer
+    output: int
     on_first: Callable[[], None]  # called at the first token
     on_end: Callable[[], None]
-    # time at which the job's first chunk started
     started_at: float | None = None
 
 
 @dataclass(slots=True, eq=False)
 class _Row:
     context: int
-    left: int  # number of tokens still to generate
+    left: int
     job: Job
 
 

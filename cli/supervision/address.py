@@ -30,7 +30,7 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     admin_url: str
     pid: int
-    has_supervisor: bool = False  # whether `pid` is the process id of the engines' supervisor
+    has_supervisor: bool = False
 
 
 class AnothersFile(PrivateFileError):
@@ -106,7 +106,7 @@ def running_server(data_dir: Path) -> ServerAddress | None:
 def _files(data_dir: Path) -> list[Path]:
     written: dict[Path, int] = {}
     for path in data_dir.glob(f"{ADDRESS_FILE}*"):
-        with suppress(FileNotFoundError):  # the server has just ended
+        with suppress(FileNotFoundError):
             written[path] = path.stat().st_mtime_ns
     return sorted(written, key=lambda path: written[path], reverse=True)
 

@@ -107,13 +107,13 @@ class Policy:
 
     backoff: Backoff = Backoff()  # between restarts of a child that dies
     max_unready_runs: int = 3  # maximum number of deaths of a child that was never ready
-    hopeless_status: int = 2  # exit status of a child that cannot start
-    refused_status: int = 3  # exit status of an engine that can never serve this model
+    hopeless_status: int = 2
+    refused_status: int = 3
     # A gateway busy with many clients may answer slowly, and its end cuts their streams.
     gateway: ChildPatience = ChildPatience(stop_s=35.0, silent_s=30.0)
     # The gateway waits for an engine before it reports that the engine does not answer.
     engine: ChildPatience = ChildPatience(stop_s=10.0, silent_s=5.0)
-    hurry_s: float = 5.0  # seconds that the gateway has to end its streams with an error
+    hurry_s: float = 5.0
 
     def patience(self, name: ChildName) -> ChildPatience:
         """Return the time limits of this child."""
@@ -128,9 +128,9 @@ class ChildState:
     ready: bool = False
     silent: bool = False  # whether the child was ready, lives, and does not answer
     started_at: float = 0.0
-    has_been_ready: bool = False  # whether the child was ready in any run
-    short_runs: int = 0  # number of consecutive short runs
-    unready_runs: int = 0  # number of consecutive runs in which the child was never ready
+    has_been_ready: bool = False
+    short_runs: int = 0
+    unready_runs: int = 0
     engine_id: str | None = None  # in the present run
     gone_id: str | None = None  # the engine's id in the run before
     # time at which a living child is killed, or an ended child is started
@@ -145,12 +145,11 @@ class ServingState:
     gateway: ChildState = ChildState()
     engines: Mapping[ChildName, ChildState] = field(default_factory=lambda: {ENGINE: ChildState()})
     hurried: bool = False  # whether the gateway waits for no stream, after a second signal
-    failure: str | None = None  # reason for an end without a signal
+    failure: str | None = None
     # whether serving ended because of the model, for a reason that the engine has printed
     refused: bool = False
-    # names of the engines still to be restarted, in this order
     restarting: tuple[ChildName, ...] = ()
-    restart_step: RestartStep = "waits"  # of the first engine in `restarting`
+    restart_step: RestartStep = "waits"
 
     @property
     def children(self) -> dict[ChildName, ChildState]:

@@ -32,10 +32,10 @@ from engine.core_dumps import prevent_core_dumps
 class Supervised(msgspec.Struct, frozen=True, kw_only=True):
     """The commands to run, and the way to watch them. Without secrets."""
 
-    commands: Mapping[ChildName, Sequence[str]]  # of the gateway and the engines
+    commands: Mapping[ChildName, Sequence[str]]
     readiness_url: str
     policy: Policy
-    loading: str  # the text shown while loading
+    loading: str
     greeting: str
     data_dir: str
     address: ServerAddress

@@ -48,7 +48,6 @@ def _engine_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple
         ("running", queue["running"]),
         ("waiting", queue["waiting"]),
     ]
-    # ranks are shown for a single engine only
     has_ranks = not now["replicas"] and num_ranks(now) > 1
     if now["router_answers"] is not None:
         rows.append(("router", "answers" if now["router_answers"] else "no answer"))

@@ -13,7 +13,7 @@ from cli.output import print_result, print_table
 from cli.watching.rates import TIER_COLUMNS, num_ranks, ranks_of, tier_rows
 
 Row: TypeAlias = tuple[str, str, str]
-_SERVES = ("ready", "state_evicts", "disk_full")  # states in which requests are served
+_SERVES = ("ready", "state_evicts", "disk_full")
 _ROUTER_IS_AWAY = "each worker chooses an engine by its own requests"
 
 

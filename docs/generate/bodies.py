@@ -20,7 +20,7 @@ _OF_A_ROUTE = re.compile(r"^(Answer|Body) of [^.,:;]*\.( |$)")
 _UNSUPPORTED: tuple[dict[str, Any], ...] = (
     {},
     {"default": None},
-)  # schemas of fields that only an error names
+)
 _WITHIN = 4  # maximum number of fields of a body that is described where it is used
 _ON_A_LINE = 6  # maximum number of fields without a list; fields of one type count once
 _WORTH_A_LINK = 6  # minimum number of fields that an answer shares with a linked body
@@ -55,7 +55,7 @@ class _Bodies:
     def page(self, name: str, routes: Sequence[tuple[str, Any]]) -> str:
         """Write a page with its routes, and the bodies that no earlier page has."""
         shown = list(dict.fromkeys(_names_in([operation for _, operation in routes])))
-        for body in shown:  # grows while it is read
+        for body in shown:
             inner = dict.fromkeys(_names_in(self.schemas[body]))
             shown += [one for one in inner if one not in shown]
         self.within.update(self._used_once(shown, [operation for _, operation in routes]))

@@ -16,7 +16,6 @@ from cli.options.options import AdminFlags, TargetFlags
 _SERVERS = ("ratoon serve", "ratoon gateway", "ratoon engine")
 _SHARED = {"Operators' options": AdminFlags, "Tenants' options": TargetFlags}
 _Row = tuple[str, str, str]  # how an option or argument is given, its default and its meaning
-# an argument of many commands, described beside the operators' options
 _TENANT = ("`TENANT`", "", "The tenant's name or id.")
 
 

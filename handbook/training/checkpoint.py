@@ -21,7 +21,7 @@ from handbook.training.tokenizer import BEGIN, END, PAD
 SHIPPED = Path(__file__).parents[1] / "model"
 """The directory of the model that comes with Ratoon."""
 
-_STD = 0.02  # standard deviation of weights before training
+_STD = 0.02
 
 CARD = """\
 ---

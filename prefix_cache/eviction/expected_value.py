@@ -56,7 +56,7 @@ class Ghost:
     """A ghost: a run of blocks that were evicted together, found by its first block's key."""
 
     keys: bytes
-    uses: int  # requests that had read or computed the run
+    uses: int
 
     def common_blocks(self, keys: bytes) -> int:
         """Count the leading blocks that this ghost has in common with a run."""
@@ -98,7 +98,7 @@ class Ghosts:
         """Count the leading blocks of a run that were used equally often. 0 means all blocks."""
         total, at = len(keys) // KEY_BYTES, 0
         if self._by_first.keys().isdisjoint(unpack(f"{KEY_BYTES}s" * total, keys)):
-            return 0  # usually no block of this run is remembered
+            return 0
         uses = self.uses(keys)
         while at < total:
             ghost = self._by_first.get(keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
@@ -135,8 +135,8 @@ class ExpectedValue(EvictionPolicy):
     """
 
     def __init__(self, patience: float = 4.0, insertion_penalty: float = 6.0) -> None:
-        self.clock = 0  # blocks that have entered the tree so far
-        self.live = 0  # blocks in the tree
+        self.clock = 0
+        self.live = 0
         self._patience = patience
         self._insertion_penalty = insertion_penalty
         self._table = ReuseTable()

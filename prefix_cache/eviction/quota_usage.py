@@ -69,7 +69,7 @@ class QuotaUsage:
         self.quotas: dict[str, Quota] = {}
         self.scale = 1.0  # factor of all floors, below 1 if they do not all fit
         self.parts: Mapping[str, float] = {}  # shares of partitions, if there are any
-        self.exceeding: set[str] = set()  # owners that may be over their ceilings
+        self.exceeding: set[str] = set()
         # Blocks of each owner's longest request, from which the working area is sized.
         self._longest: Mapping[str, int] = {}
         self._working = 0  # blocks outside all partitions and published prefixes
@@ -216,6 +216,6 @@ class OwnerUse:
     its own blocks counts as causing and as suffering these evictions.
     """
 
-    blocks_held: int  # now
+    blocks_held: int
     evictions_caused: int  # blocks of any owner evicted for this owner, since the start
     evictions_suffered: int  # blocks of this owner evicted for any owner, since the start

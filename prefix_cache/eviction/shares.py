@@ -26,7 +26,7 @@ class Quota:
     floor: float = 0.0  # share that other owners cannot take away
     # largest share that the owner keeps beyond blocks that its sequences use
     ceiling: float = 1.0
-    weight: float = 1.0  # weight in dividing the space above all floors
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.floor <= self.ceiling <= 1.0:

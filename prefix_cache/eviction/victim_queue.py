@@ -32,7 +32,7 @@ class VictimQueue(Candidates):
         self._retention = retention or Retention()
         self._policy_of = policy_of
         self._quota_usage = quota_usage
-        self._leaves: dict[str, Candidates] = {}  # by owner, for owners with leaves
+        self._leaves: dict[str, Candidates] = {}
         self._order: SortedList[Rank] = SortedList()
         self._places: dict[str, Rank] = {}
         for node in nodes:

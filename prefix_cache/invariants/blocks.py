@@ -137,7 +137,7 @@ def _check_transfers(nodes: list[Node], in_flight: InFlight) -> None:
         expect("moving", sorted(places), np.flatnonzero(node.edge.states & MOVING).tolist())
     for move, transfer, position in in_flight.open_moves():
         if transfer.of_state:
-            continue  # checked by `states.py`
+            continue
         node = transfer.node_at(position)
         froms = node.edge.slots(move.source_tier)[position - node.start]
         to = node.edge.slots(move.target_tier)[position - node.start]

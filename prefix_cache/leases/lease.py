@@ -47,11 +47,11 @@ class Lease:
 
     path: NamespacePath
     owner: str  # charged for the blocks that the lease adds
-    shares: bool  # whether blocks are read from and committed to the tree
+    shares: bool
     block_ids: BlockIds  # device slots; the first num_blocks are valid
     num_blocks: int
     num_shared: int
-    node: Node  # deepest held tree node, which ends at block num_shared
+    node: Node
     cached_tokens: int  # tokens whose KV was cached when the lease was taken
     moves: tuple[Move, ...]  # copies to make before the lease's first step
     writer: str = ""  # the request's label; blocks without a label are not counted
@@ -59,12 +59,12 @@ class Lease:
     first_reads: dict[str, int] = field(default_factory=dict)
     num_written: int = 0  # blocks that the lease put in the tree under its label
     released: bool = False
-    is_part: bool = False  # whether its sequence has another lease too
+    is_part: bool = False
     loads: int = 0  # runs of blocks that are still loading
-    failed: bool = False  # whether a block failed to load
-    first_added: int | None = None  # first position whose block this lease put in the tree
+    failed: bool = False
+    first_added: int | None = None
     duplicates: list[tuple[int, int]] = field(default_factory=list)  # [start, end) positions
-    states: LeaseStates | None = None  # None without recurrent layers
+    states: LeaseStates | None = None
 
     @property
     def blocks(self) -> BlockIds:

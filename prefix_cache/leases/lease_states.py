@@ -50,7 +50,7 @@ class LeaseStates:
     at: StateAt
     before: StateAt
     owned: list[int]
-    matched: int  # tokens whose blocks were in the tree when the lease was taken
+    matched: int
     block_size: int
     wanted: set[int] = field(default_factory=set)  # positions of states that the tree should keep
     kept: StateAt | None = None

@@ -49,7 +49,7 @@ class Leasing:
     ) -> None:
         self.leases: set[Lease] = set()
         self._states = states
-        self._running: Counter[str] = Counter()  # open leases by owner
+        self._running: Counter[str] = Counter()
         self._tree = ref_counts.tree
         self._ref_counts = ref_counts
         self._capacity = capacity

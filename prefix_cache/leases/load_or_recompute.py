@@ -25,7 +25,7 @@ from prefix_cache.names import Loads
 from prefix_cache.tree.match import Whereabouts
 from storage.move import Tier
 
-LOWER = (Tier.HOST, Tier.DISK)  # the order of tiers along a prefix
+LOWER = (Tier.HOST, Tier.DISK)
 # Initial bytes a second of a copy to the device. The host's is high, because otherwise nothing
 # would be loaded from the host and its rate never measured.
 FIRST_GUESS = {Tier.HOST: 2e10, Tier.DISK: 2e8}

@@ -38,8 +38,8 @@ class PlannedLoad:
     """A run of blocks being loaded to the device, in order of position."""
 
     transfers: list[Transfer] = field(default_factory=list)
-    open: int = 0  # transfers that have not ended
-    unsure: set[Transfer] = field(default_factory=set)  # transfers that are not released early
+    open: int = 0
+    unsure: set[Transfer] = field(default_factory=set)
     is_released: bool = False
     leases: list[Lease] = field(default_factory=list)
     after: PlannedLoad | None = None  # the open load of the blocks right before
@@ -119,7 +119,7 @@ class Loader:
 
     def _fetch(self, node: Node, lower: Places, owner: str) -> list[Transfer]:
         in_host = node.edge.states[lower] & HOST != 0
-        num_host = int(np.count_nonzero(in_host))  # blocks in the host come first
+        num_host = int(np.count_nonzero(in_host))
         transfers = []
         for source, places in ((HOST_TIER, lower[:num_host]), (DISK_TIER, lower[num_host:])):
             if len(places):

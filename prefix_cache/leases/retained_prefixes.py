@@ -23,7 +23,7 @@ from prefix_cache.tiers.removals import Removals
 from prefix_cache.tree.node import Node, Position
 from storage.move import Tier
 
-MOST = 256  # maximum number of listed prefixes of an owner
+MOST = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class RetainedPrefix:
     num_blocks: int
     held: dict[Tier, int]  # blocks, by their fastest tier
     retained_for: float  # retention in seconds, restarted at each use
-    left: float  # seconds until the mark lapses
+    left: float
 
 
 _Held = tuple[int, int, int]  # blocks on the device, in the host, on disk

@@ -45,7 +45,7 @@ class CheckpointCounts:
     made: int = 0
     hits: int = 0  # sequences that started from a checkpoint
     cut_tokens: int = 0  # matched tokens after the checkpoint from which a sequence started
-    evicted: int = 0  # checkpoints evicted from the device to free slots
+    evicted: int = 0
     refused: int = 0  # states that were not kept for lack of a slot
     copied_down: int = 0
     loaded: int = 0  # checkpoints copied back to the device
@@ -74,8 +74,8 @@ class Checkpoints:
         self.tiers = {tier: TierStates(tier, slots, retention) for tier, slots in sizes.items()}
         self.device = self.tiers[DEVICE_TIER]
         self.counts = CheckpointCounts()
-        self.num_pinned = 0  # checkpoints of pinned prefixes
-        self.grown: set[str] = set()  # owners with new copies since the last clearing
+        self.num_pinned = 0
+        self.grown: set[str] = set()
         self._sizes = tiers
         # Slots outside all owners' partitions, where tiers are partitioned.
         half = self.device.usage.total - self.device.usage.total // 2

@@ -39,10 +39,9 @@ class InFlight:
         self._moves: list[Move] = []
         self._records: dict[Move, BlockRecord] = {}
         self._erase: list[int] = []
-        # By tier: copies under way that free room in the tier, and copies into the tier.
         self.leaving = dict.fromkeys(Tier, 0)
         self.arriving = dict.fromkeys(Tier, 0)
-        self.disk_writes: Counter[str] = Counter()  # copies to disk under way, by owner
+        self.disk_writes: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return sum(self.arriving.values())

@@ -110,7 +110,7 @@ class Offloader:
         leaves, quota_usage = self._ref_counts.leaves[tier], self._quota_usages[tier]
         while over := quota_usage.excess(owner, more):
             node = leaves.own(owner)
-            if node is None:  # the other blocks are in use or being copied
+            if node is None:
                 return not (quota_usage.parts and quota_usage.is_leaving(owner))
             if self._push_down(tier, node, over, owner):
                 return False

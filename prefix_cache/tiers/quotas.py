@@ -54,8 +54,8 @@ class Quotas:
         self._traffic = capacity.removals.eviction_log
         self._quota_usages = {tier: capacity.quota_usages[tier] for tier in ref_counts.leaves}
         self._by_owner: dict[str, Quota] = {}
-        self._parts: dict[str, float] = {}  # by owner, if tiers are partitioned
-        self._longest: Mapping[str, int] = {}  # blocks of each owner's longest request
+        self._parts: dict[str, float] = {}
+        self._longest: Mapping[str, int] = {}
 
     @property
     def are_partitions(self) -> bool:

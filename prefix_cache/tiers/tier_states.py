@@ -34,7 +34,7 @@ class TierStates:
         self.allocator.reserve(np.arange(nobodys, dtype=np.int32))
         self.usage = QuotaUsage(num_slots - nobodys)
         self.num_kept = 0
-        self.num_coming = 0  # slots that copies under way fill
+        self.num_coming = 0
         self.num_held = 0  # slots of owners' partitions that sequences hold
         self._retention = retention
         self._policy = CheckpointWorth(tier)

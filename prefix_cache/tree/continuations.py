@@ -20,7 +20,7 @@ from prefix_cache.tree.edge import TOKEN_BYTES
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.tree import RadixTree
 
-MOST_CHILDREN = 32  # maximum number of a node's children that are compared
+MOST_CHILDREN = 32
 
 
 def continuation(

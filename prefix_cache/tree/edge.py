@@ -150,7 +150,7 @@ class Edge:
         A slot that is being filled counts as held.
         """
         states, end = self._states[start:], self.num_blocks
-        if states.count(states[:1]) == len(states):  # the usual case
+        if states.count(states[:1]) == len(states):
             return [(tier, self._slots[ROW[tier], start:end]) for tier in TAKEN[states[0]]]
         held = [(tier, self.held_slots_in(tier, start)) for tier in Tier]
         return [(tier, some) for tier, some in held if len(some)]
@@ -194,7 +194,7 @@ class Edge:
         """Count the leading whole blocks that are equal to `tokens`, given as bytes."""
         mine = self._tokens
         if len(tokens) >= len(mine) and mine.startswith(tokens[: len(mine)]):
-            return self.num_blocks  # the usual case, without an array
+            return self.num_blocks
         length = min(len(mine), len(tokens)) // TOKEN_BYTES
         left, right = (np.frombuffer(one, np.int32, length) for one in (mine, tokens))
         return common_prefix(left, right) // self._block_size

@@ -63,9 +63,9 @@ class PrefixMatch:
     """A prompt's leading whole blocks in the tree, at the time of the match."""
 
     at: Position  # end of the usable blocks
-    found: Whereabouts  # tiers of the blocks up to `at`
-    known: Position  # end of all matched blocks
-    trims: int  # `Node.trims` of the last matched node
+    found: Whereabouts
+    known: Position
+    trims: int
     needs_state: bool
 
     @classmethod

@@ -84,7 +84,7 @@ class Transfer:
     end: int
     # Nodes of the blocks, in order of position. A split adds a node.
     nodes: list[Node] = field(repr=False)
-    for_owner: str  # owner that needs the freed slots or the blocks
+    for_owner: str
     makes_room: bool  # whether the blocks leave `source` once they lie in `target`
     moves: list[Move]  # in order of position
     open: int  # copies that have not ended
@@ -115,7 +115,7 @@ class StateCopy:
 
     slot: int
     since: float = 0.0  # the policy's clock at the last use (`eviction.checkpoint_worth`)
-    priority: float = 0.0  # eviction priority, set when the copy becomes a candidate
+    priority: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -124,7 +124,7 @@ class Checkpoint:
 
     copies: dict[Tier, StateCopy] = field(default_factory=dict)
     coming: dict[Tier, Transfer] = field(default_factory=dict)
-    readers: int = 0  # leases that may still read the copy on the device
+    readers: int = 0
     kept: bool = True  # False after a failed copy down, until the next use
     # leases that began at this checkpoint, or that made it where two sequences diverged
     starts: int = 0
@@ -151,11 +151,11 @@ class Node:
     edge: Edge
     owner: str  # computed these blocks
     start: int
-    parent: Node | None = field(repr=False)  # None for the root
+    parent: Node | None = field(repr=False)
     last_used: float
     children: Children = field(default_factory=Children, repr=False)
     leases: int = 0
-    held_children: int = 0  # held children, with detached children
+    held_children: int = 0
     attached: bool = True  # False once flushed or discarded: no match finds it
     hits: int = 0  # requests that found the node since it was added
     trims: int = 0
@@ -168,12 +168,12 @@ class Node:
     retained_until: float = 0.0  # time until which other nodes are evicted first; 0: never marked
     retained_for: float = 0.0  # retention in seconds from each use on
     transfers: list[Transfer] = field(default_factory=list)
-    device_children: int = 0  # children whose first block is on the device
-    upper_children: int = 0  # children whose first block is on the device or in the host
+    device_children: int = 0
+    upper_children: int = 0
     # Whether the parent counts this node in `device_children` and in `upper_children`. None if the
     # node is not among its parent's children.
     counted_in_parent: tuple[bool, bool] | None = None
-    candidate_tiers: tuple[Tier, ...] = NO_TIERS  # in which the node is a candidate for eviction
+    candidate_tiers: tuple[Tier, ...] = NO_TIERS
     first_key: bytes = b""  # namespace and tokens of the first block
     checkpoint: Checkpoint | None = None  # the recurrent state after the last block
 
@@ -214,7 +214,7 @@ class Position:
     """A point in the tree that a walk reached."""
 
     node: Node  # the deepest node that was reached
-    inside: int  # matched blocks of the node's edge
+    inside: int
     num_blocks: int  # blocks matched from position 0
 
     @classmethod

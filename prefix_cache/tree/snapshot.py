@@ -22,7 +22,7 @@ NODE_COST = 8  # the cost of visiting a node, in blocks whose keys are copied
 @dataclass(slots=True)
 class _Siblings:
     nodes: list[Node]
-    start: int  # position of the siblings' first blocks when the parent was visited
+    start: int
     done: int = 0
 
 

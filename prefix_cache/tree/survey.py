@@ -33,7 +33,7 @@ class NamespaceUse:
     device: int = 0
     host: int = 0
     disk: int = 0
-    hits: int = 0  # requests that found the namespace's first blocks
+    hits: int = 0
     last_used: float = 0.0
 
     @property
@@ -78,7 +78,7 @@ class Surveyed:
     """The counts of one survey so far."""
 
     nodes: int = 0
-    depth: int = 0  # nodes on the longest path
+    depth: int = 0
     hot: Largest = field(default_factory=lambda: Largest(hit_blocks))
     wasteful: Largest = field(default_factory=lambda: Largest(waste))
     namespaces: dict[Namespace, NamespaceUse] = field(default_factory=dict)

@@ -50,7 +50,7 @@ class RadixTree:
             parent=None,
             last_used=0.0,
         )
-        self.num_nodes = 0  # without the root
+        self.num_nodes = 0
         # The log of changes to the tree, or None until somebody reads it.
         self.changes: ChangeLog | None = None
         # The first nodes of each namespace. Their parents are the root or in another namespace.
@@ -169,7 +169,7 @@ class RadixTree:
         The lower part stays the same object, so references to `node` stay valid.
         """
         parent = node.parent
-        upper = copy(node)  # copies hits, writer and priority
+        upper = copy(node)
         upper.edge, upper.children, upper.transfers = node.edge.split(at), Children(), []
         upper.num_read, upper.candidate_tiers = min(node.num_read, at), NO_TIERS
         upper.leases, upper.held_children = 0, int(node.is_held)

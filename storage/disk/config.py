@@ -7,7 +7,7 @@ from pathlib import Path
 
 from storage.disk.file.head_room import slots_in
 
-PAGE_BYTES = 4096  # bytes of a page of an LMDB file
+PAGE_BYTES = 4096
 HEADER_ROOM = 1024  # bytes of a block's header in the file, if pages are half empty
 MIB = 1 << 20
 

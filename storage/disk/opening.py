@@ -29,7 +29,7 @@ from storage.disk.file.private_file import sync_directory
 from storage.disk.wire import Open
 from storage.errors import DiskInUse, FileDamaged
 
-_LAYOUT = 2  # version of tables and records, raised whenever either changes
+_LAYOUT = 2
 _LOCK_PAUSE_S = 0.05
 
 

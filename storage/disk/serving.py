@@ -30,7 +30,7 @@ from storage.disk.opening import OpenedFile, make_room, open_directory, remove_q
 from storage.disk.writing import Writing
 from storage.errors import DiskInUse, FileTrouble, is_disk_full
 
-DAMAGED = 3  # exit status for a damaged file
+DAMAGED = 3
 _READERS = 2
 _SWITCH_S = 0.0005  # seconds after which Python switches threads, about the time for one block
 _BATCH_BYTES = 16 << 20  # maximum bytes of blocks in one transaction
@@ -58,7 +58,7 @@ def serve(channel: wire.Channel) -> int:
 
 
 def _refuse(channel: wire.Channel, refusal: wire.OpenRefusal, error: Exception) -> int:
-    with suppress(wire.WireBroken):  # the engine may have ended
+    with suppress(wire.WireBroken):
         channel.send(channel.encode(wire.WriteRefused(refusal, str(error))))
     return 1
 

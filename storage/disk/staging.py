@@ -18,8 +18,8 @@ class Staging:
         """Allocate the buffers, pinned for copies to and from `device`. Raises PoolDoesNotFit."""
         self.pool = HostPool(num_buffers, block_bytes, device)
         self._free = list(range(num_buffers))
-        self._owed: dict[int, int] = {}  # buffer by ticket of a read that was given up
-        self._given_back: set[int] = set()  # owed buffers that the engine has given back
+        self._owed: dict[int, int] = {}
+        self._given_back: set[int] = set()
 
     @property
     def num_free(self) -> int:

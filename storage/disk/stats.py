@@ -25,14 +25,14 @@ class DiskState(Enum):
 class DiskProcessStats:
     """The use of the disk tier, and its failures since the start."""
 
-    bytes: int = 0  # size of the open file
+    bytes: int = 0
     records: int = 0
     lost: int = 0  # records found damaged or wrong, or lost with their file
     refused: int = 0  # writes refused because the file or its disk was full
     late: int = 0  # reads that missed their deadline
-    quarantines: int = 0  # files set aside
-    failures: int = 0  # deaths of the disk's process
-    disk_full: bool = False  # whether writes have stopped for lack of free space
+    quarantines: int = 0
+    failures: int = 0
+    disk_full: bool = False
     given_up: int = 0  # times the file was removed because others needed its disk space
     forgetting: int = 0  # forgotten owners whose records may still be readable
 
@@ -43,7 +43,7 @@ class DiskCounters:
     def __init__(self, directory: Path) -> None:
         self.stats = DiskProcessStats()
         self._directory = directory
-        self._lost = 0  # lost records counted by earlier processes
+        self._lost = 0
         self._refused = 0
 
     def take(self, file: FileStats) -> None:

@@ -64,11 +64,10 @@ class DiskTier:
         self._forgetting: dict[str, None] = {}
         self._restarts = Restarts(config)
         self._counters = DiskCounters(config.directory)
-        # Rises by one whenever all records are lost.
         self.generation = 0
         self._state = DiskState.DOWN
-        self._started = 0.0  # when the process was started
-        self._num_blocks: int | None = None  # None until a file has been opened
+        self._started = 0.0
+        self._num_blocks: int | None = None
         self._met_full_disk = False  # whether the process that is ending met a full disk
         self._process: DiskProcess | None = None
         self._start(keep=True)

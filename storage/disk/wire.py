@@ -21,8 +21,8 @@ from storage.errors import StorageError
 from storage.move import BlockRecord
 
 MAX_MESSAGE_BYTES = 128 << 10
-ERASE_SLOTS = 8192  # maximum number of slots in one message
-NOTED_AT_ONCE = 1024  # maximum number of flushes in one message
+ERASE_SLOTS = 8192
+NOTED_AT_ONCE = 1024
 _SOCKET_BYTES = 1 << 20
 
 
@@ -183,7 +183,7 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
         self.socket = end
-        self._encoder = msgspec.msgpack.Encoder(enc_hook=str)  # encodes a Path
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=str)
         self._buffer = bytearray(MAX_MESSAGE_BYTES + 1)
 
     def encode(self, message: DiskMessage) -> bytes:

@@ -27,8 +27,8 @@ from storage.disk.wire import (
 from storage.errors import FileFull, is_disk_full
 
 _ERASED_AT_ONCE = 256  # maximum number of slots in one transaction
-_ERASED_IN_NEED = 8  # maximum number of slots after a larger transaction had no room
-_IDLE_S = 5.0  # seconds without work after which `tend` is called
+_ERASED_IN_NEED = 8
+_IDLE_S = 5.0
 
 
 Job = Write | Erase | Forget | Note | CloseFile  # CloseFile ends the thread
@@ -59,7 +59,7 @@ class Writing:
         raise OSError.
         """
         self.queue: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self.refused = 0  # writes refused for lack of space
+        self.refused = 0
         self.met_full_disk = False  # whether the last attempt to write met a full disk
         self._records = records
         self._block_at = block_at
@@ -67,9 +67,9 @@ class Writing:
         self._tend = tend
         self._blocks_at_once = blocks_at_once
         self._note_done = note_done
-        self._unforgotten: dict[str, None] = {}  # owners whose keys could not be erased yet
+        self._unforgotten: dict[str, None] = {}
         self._unerased: dict[int, None] = {}  # slots that could not be erased yet, for lack of room
-        self._forgotten: dict[str, None] = {}  # owners to report once all slots are erased
+        self._forgotten: dict[str, None] = {}
         self._unnoted: list[str] = []  # flushes to note once all slots are erased
 
     def run(self) -> None:

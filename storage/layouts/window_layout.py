@@ -70,4 +70,4 @@ class WindowLayout:
         return -(-scratch_blocks // self.places)
 
 
-SlotLayout = StateLayout | WindowLayout  # what a sequence keeps beside KV blocks
+SlotLayout = StateLayout | WindowLayout

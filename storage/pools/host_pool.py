@@ -64,7 +64,7 @@ class HostPool:
         self.is_pinned = False
         if device.type == "cuda":
             self.pin()
-        self.seconds = time.perf_counter() - started  # time spent on allocating and pinning
+        self.seconds = time.perf_counter() - started
 
     @property
     def descriptor(self) -> int:

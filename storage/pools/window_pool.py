@@ -28,7 +28,7 @@ class RingShape(NamedTuple):
     places: int  # number of blocks of a ring
     block_size: int
     scratch: int  # number of the first scratch block
-    num_blocks: int  # number of blocks of all rings, with scratch blocks
+    num_blocks: int
 
 
 class StepWindows(NamedTuple):

@@ -66,7 +66,7 @@ class BlockTrace:
     """Requests in the order of their arrival times."""
 
     requests: tuple[Request, ...]
-    block_size: int  # number of tokens that an id stands for
+    block_size: int
 
     @property
     def num_blocks(self) -> int:

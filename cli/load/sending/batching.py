@@ -24,7 +24,7 @@ class Waiting:
 
     count: int
     oldest_at: float  # time at which the oldest waiting request arrived
-    running: int  # number of requests that were sent and have not ended
+    running: int
     more_will_come: bool
 
 

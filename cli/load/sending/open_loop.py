@@ -43,7 +43,7 @@ class OpenLoad:
     server: LoadTarget
     path: str
     arrivals: tuple[Arrival, ...]
-    every_chunk: bool = False  # see `Transcript`
+    every_chunk: bool = False
     batching: Batching = ContinuousBatching()
     give_up: GiveUp | None = None
 

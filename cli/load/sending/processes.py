@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from cli.load.sender import RequestOutcome
 
-START_S = 60.0  # seconds within which all processes have to start
+START_S = 60.0
 Part = TypeVar("Part")
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from storage.disk.file.private_file import read_private, write_private
 
-MOST = 65_536  # maximum number of ids that are kept
+MOST = 65_536
 _NAME = "flushes"
 
 
