@@ -1,7 +1,4 @@
-"""`/admin/tenants/{id}/adapters`: load, list and drop the LoRA adapters of a tenant.
-
-Does not know: how an adapter is loaded (`gateway.sharing.adapters`).
-"""
+"""`/admin/tenants/{id}/adapters`: load, list and drop the LoRA adapters of a tenant."""
 
 from typing import Annotated
 
@@ -19,9 +16,7 @@ from gateway.tenant_adapters import NAME_PATTERN, TenantAdapter
 
 
 class NewAdapter(AdminBody):
-    """Body of POST /admin/tenants/{id}/adapters; `path` is below the engines' adapter
-    folder.
-    """
+    """Body of POST /admin/tenants/{id}/adapters. `path` is below the engines' adapter folder."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     path: Annotated[str, Field(min_length=1, max_length=1024)]
@@ -34,14 +29,14 @@ class AdapterList(msgspec.Struct, frozen=True):
 
 
 class DroppedAdapter(msgspec.Struct, frozen=True):
-    """The adapter that was dropped. `flushed_blocks` is None when no engine answered."""
+    """The adapter that was dropped. `flushed_blocks` is None if no engine answered."""
 
     name: str
     flushed_blocks: int | None
 
 
 def adapters_router(store: Records, adapters: TenantAdapters, audit: AuditTrail) -> APIRouter:
-    """Serve the routes of adapters; `admin_router` guards them with the operator's key."""
+    """Serve the routes of adapters. `admin_router` guards them with the operator's key."""
     router = APIRouter(prefix="/admin/tenants/{tenant_id}/adapters")
 
     @router.post(

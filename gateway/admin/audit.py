@@ -1,4 +1,4 @@
-"""The audit log: every admin route that changes something adds an entry; `/admin/audit` lists them.
+"""The audit log of changes by admin routes, and `/admin/audit`, which lists its entries.
 
 An entry is written after its change is made, so the log has no change that did not happen. If the
 store cannot take the entry, the change stands, and the gateway's own log reports the missing entry.
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class AuditTrail:
-    """The operator's entries in the audit log. `clock`: seconds since the epoch."""
+    """The operator's entries in the audit log. `clock` returns seconds since the epoch."""
 
     def __init__(self, log: AuditLog, clock: Callable[[], float]) -> None:
         self._log = log
@@ -49,7 +49,7 @@ class AuditEntries(msgspec.Struct, frozen=True):
 
 
 def audit_router(log: AuditLog) -> APIRouter:
-    """Serve `GET /admin/audit`; `admin_router` guards the route."""
+    """Serve `GET /admin/audit`. `admin_router` guards the route."""
     router = APIRouter()
 
     @router.get("/admin/audit", openapi_extra=described(AuditEntries))

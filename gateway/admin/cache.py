@@ -23,9 +23,7 @@ MAX_EVICTIONS = 1000  # the number of evictions that the engine remembers
 
 
 class FlushOrder(AdminBody):
-    """Body of POST /admin/cache/flush: the tenant to flush; if left out, all tenants
-    are flushed.
-    """
+    """Body of POST /admin/cache/flush: the tenant to flush, or by default all tenants."""
 
     tenant: str | None = None
 
@@ -33,8 +31,8 @@ class FlushOrder(AdminBody):
 class FlushDone(msgspec.Struct, frozen=True):
     """Answer of POST /admin/cache/flush.
 
-    `awaited` names engines that did not answer: they flush later, before they serve anything.
-    `flushed_blocks` counts the other engines' blocks; None if no engine answered.
+    `awaited` names engines that did not answer. They flush later, before they serve anything.
+    `flushed_blocks` counts the other engines' blocks; it is None if no engine answered.
     """
 
     flushed_blocks: int | None
@@ -49,10 +47,10 @@ def cache_router(
     memories: Sequence[TenantMemory[Any]],
     clock: Callable[[], float],
 ) -> APIRouter:
-    """Serve the routes below `/admin/cache`; `admin_router` guards the routes.
+    """Serve the routes below `/admin/cache`. `admin_router` guards the routes.
 
     A flush also empties the `memories` of this worker. Other workers keep their memories for
-    minutes, without harm: memories hold only tokens, whose blocks are flushed.
+    minutes, without harm, since memories hold only tokens, whose blocks are flushed.
     """
     router = APIRouter(prefix="/admin/cache")
 
@@ -90,9 +88,7 @@ def cache_router(
 
 
 async def _names(store: Store) -> dict[str, str]:
-    """Map tenants' ids to names; an empty mapping while the state is unavailable, since counts are
-    useful without names.
-    """
+    """Map tenants' ids to names; return {} while the state is unavailable."""
     try:
         tenants = await store.every(Tenant)
     except Unavailable:

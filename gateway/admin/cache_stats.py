@@ -135,8 +135,9 @@ def _extent(pool: PoolStats, unit: int) -> Extent:
 
 
 def _tenant(flow: str, name: str | None, stats: EngineStats) -> TenantView:
-    """Convert a tenant's counters to the operator's view; without reflection, which would be too
-    slow for thousands of tenants.
+    """Convert a tenant's counters to the operator's view.
+
+    This works without reflection, which would be too slow for thousands of tenants.
     """
     used, shares = stats.flows[flow], stats.shares.get(flow, _NO_SHARES)
     return TenantView(

@@ -1,4 +1,4 @@
-"""The operator's views of the cache's counters; each flow of the engine is shown as a tenant."""
+"""The operator's views of the cache's counters. Each flow of the engine is shown as a tenant."""
 
 import msgspec
 
@@ -18,15 +18,13 @@ from engine.link.stats_messages import (
 
 
 class WindowView(WindowStats, frozen=True, kw_only=True):
-    """The prompt tokens within a time window. `hit_rate` is None for an empty
-    window.
-    """
+    """The prompt tokens within a time window. `hit_rate` is None for an empty window."""
 
     hit_rate: float | None
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True):
-    """The sizes of the block pool's parts, in blocks or in tokens; used = evictable + leased."""
+    """The sizes of the block pool's parts in blocks or tokens, where used = evictable + leased."""
 
     total: int
     free: int
@@ -73,7 +71,7 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     evictions_caused: int
     evictions_suffered: int
     written_blocks: int
-    unread_blocks: int  # number of blocks that were written and that no request has reused so far
+    unread_blocks: int  # number of written blocks that no request has reused so far
     # number of tokens of prefixes with a breakpoint whose retention time has not passed
     retained_tokens: int
     tiers: dict[str, ShareStats]  # the tenant's share of each tier's blocks, by tier
@@ -132,29 +130,27 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     tree: TreeView
     queue: QueueView
     tiers: TiersView
-    drafts: dict[str, DraftStats]  # counts of drafted tokens, by source of the draft
+    drafts: dict[str, DraftStats]  # counts of draft tokens, by source of the draft
     states: StateStats
-    # counts of answers from the cache that were computed again without the cache, to compare both
+    # counts of answers from the cache that were recomputed without the cache, to compare both
     sentinel: SentinelStats
     gaps: GapStats  # measured times between an answer's tokens, with the target times
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
-    """The view of one of several engines; `counted` is None while the engine does not
-    answer.
-    """
+    """The view of one of several engines. `counted` is None while the engine does not answer."""
 
     name: str
     state: ReplicaState
-    reason: str  # why the engine takes no requests; empty if it takes requests
+    reason: str  # why the engine takes no requests, or ""
     role: Role  # whether the engine computes prompts (prefill), generates answers (decode) or both
     counted: EngineView | None
 
 
 class CacheStats(EngineView, frozen=True, kw_only=True):
-    """Answer of GET /admin/cache/stats: with several engines, their sums and each engine."""
+    """Answer of GET /admin/cache/stats: each engine, and the sums over several engines."""
 
-    fingerprint: str  # hex digest of all that decides the bits of a block
+    fingerprint: str  # hex digest of all settings that decide the bits of a block
     tenants: list[TenantView]
     # factor on the tenants' floors, by tier; below 1 if all floors together exceed the tier
     floors_scale: dict[str, float]

@@ -40,8 +40,8 @@ class FileSignature(msgspec.Struct, frozen=True):
 
 
 def carried_router(out: CarriedOut, into: CarriedIn, clock: Callable[[], float]) -> APIRouter:
-    """Serve the routes of exports and imports; `admin_router` guards the routes."""
-    # left out of the OpenAPI description: only the command line uses these routes
+    """Serve the routes of exports and imports. `admin_router` guards the routes."""
+    # left out of the OpenAPI description, since only the command line uses these routes
     router = APIRouter(include_in_schema=False)
     _add_exports(router, out)
     _add_imports(router, into, clock)
@@ -101,7 +101,6 @@ def _add_imports(router: APIRouter, into: CarriedIn, clock: Callable[[], float])
 
 
 def _check(**places: int) -> None:
-    """Raise BadRequest for a place or a number that no unit can have."""
     for name, place in places.items():
         if not 0 <= place <= MOST_UNITS:
             raise BadRequest(f"`{name}` must be from 0 to {MOST_UNITS}", param=name)

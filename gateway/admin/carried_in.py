@@ -2,10 +2,8 @@
 
     begin (compare with the model here, make room) -> write units -> end (publish the prefix)
 
-Before the end nothing is published and no block is in the cache. The engines drop an import that is
-not ended after a minute.
-
-Knows: records, tokens, the engine's units. Does not know: the file, which the command line opens.
+Before the end nothing is published and no block is in the cache. After a minute without an end, the
+engines drop the import. The command line opens the file.
 """
 
 import asyncio
@@ -50,7 +48,7 @@ class NewImport(AdminBody):
 
 
 class EndedImport(AdminBody):
-    """Body of POST /admin/imports/{id}/end: the name that the prefix is published under."""
+    """Body of POST /admin/imports/{id}/end: the name under which the prefix is published."""
 
     name: Name
     source: SentSource
@@ -64,7 +62,7 @@ class BegunImport(msgspec.Struct, frozen=True):
 
 
 class CarriedIn:
-    """The running imports of one gateway process. To be used in one event loop."""
+    """The running imports of one gateway process. Used in one event loop."""
 
     def __init__(
         self,
@@ -83,9 +81,9 @@ class CarriedIn:
     async def begin(self, body: NewImport) -> BegunImport:
         """Compare the prefix with the model here, and make room for it.
 
-        Raises Conflict if the prefix was computed by another model, with other settings, or if the
-        prefix has other tokens with the tokenizer here; NotFound for an unknown group; BadRequest
-        for a source that the model refuses; Unavailable if there is no room.
+        Raises Conflict if the prefix comes from another model or other settings, or has other
+        tokens here. Raises NotFound for an unknown group, BadRequest for a source that the model
+        refuses, and Unavailable if there is no room.
         """
         welcome = welcome_of(self._engine)
         if body.fingerprint != welcome.fingerprint.hex():
@@ -120,8 +118,9 @@ class CarriedIn:
         return BegunImport(import_id)
 
     async def end(self, import_id: str, body: EndedImport, now: float) -> PublishedPrefix:
-        """Put the blocks in the cache and publish the prefix; raise the errors of `write` and
-        `publish`.
+        """Put the blocks in the cache and publish the prefix.
+
+        Raises the errors of `write` and `publish`.
         """
         with refusing():
             await self._engine.ask(EndImport(import_id=import_id))

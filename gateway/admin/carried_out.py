@@ -1,6 +1,6 @@
 """The export of a published prefix: its source, shape and units, and a signature of its file.
 
-Knows: records, tokens, the engine's units. Does not know: the file, which the command line seals.
+The command line seals the file.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ DIGEST_BYTES = 32
 class ExportedPrefix(msgspec.Struct, frozen=True):
     """Answer of GET /admin/prefixes/{id}/export.
 
-    The units are `blocks`, then `state_units`, of `unit_bytes` each; digests are in hex.
+    The units are `blocks`, then `state_units`, of `unit_bytes` each. Digests are in hex.
     """
 
     id: str
@@ -56,8 +56,9 @@ class CarriedOut:
         self._audit = audit
 
     async def described(self, prefix_id: str) -> ExportedPrefix:
-        """Describe a published prefix; raise NotFound, Conflict if the engine has not all its
-        blocks, or GatewayError.
+        """Describe a published prefix.
+
+        Raises NotFound, Conflict if the engine lacks some of its blocks, or GatewayError.
         """
         record, welcome = await self._record(prefix_id), welcome_of(self._engine)
         tokens = await self._published.tokens_of(record.source)
@@ -83,8 +84,9 @@ class CarriedOut:
             return (await self._engine.ask(read)).payload
 
     async def signature(self, prefix_id: str, digest: str) -> bytes:
-        """Sign the digest of a prefix's file; raise NotFound, or BadRequest for a digest of another
-        length.
+        """Sign the digest of a prefix's file.
+
+        Raises NotFound, or BadRequest for a digest of another length.
         """
         record = await self._record(prefix_id)
         try:

@@ -1,7 +1,7 @@
 """`/admin/engines`: list, add and remove the engines registered in the state.
 
-Engines that register themselves leave the list when they end; an operator adds and removes other
-engines by hand.
+Engines that register themselves leave the list when they end. An operator adds and removes other
+engines.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,10 @@ from gateway.state.records import RegisteredEngine
 from gateway.state.store import EngineRegistry
 
 MAX_ADDRESS = 256
-SILENT_S = 60.0  # seconds of silence after which a self-registered engine may be removed by hand
+SILENT_S = 60.0  # seconds of silence after which an operator may remove a self-registered engine
 
 
 def _checked(text: str) -> str:
-    """Check that `address` can be the address of an engine."""
     try:
         path = address(text).path
     except ValueError as error:
@@ -43,7 +42,10 @@ def _checked(text: str) -> str:
 
 
 class NewEngine(AdminBody):
-    """Body of POST /admin/engines: an engine's address, the absolute path of a Unix socket or tcp://HOST:PORT."""
+    """Body of POST /admin/engines, with an engine's address.
+
+    The address is the absolute path of a Unix socket, or tcp://HOST:PORT.
+    """
 
     address: Annotated[
         str,
@@ -55,8 +57,8 @@ class NewEngine(AdminBody):
 class FoundEngineView(msgspec.Struct, frozen=True, kw_only=True):
     """A registered engine. Times are seconds since the epoch; `beat_at` is null if added by hand.
 
-    `state` is the engine's state in this gateway's `/readyz`; null if the gateway does not drive
-    it.
+    `state` is the engine's state in this gateway's `/readyz`, or null if the gateway does not use
+    the engine.
     """
 
     address: str
@@ -73,17 +75,16 @@ class FoundEngineList(msgspec.Struct, frozen=True):
 
 
 class RemovedEngine(msgspec.Struct, frozen=True):
-    """The engine that was removed. Running requests go on; gateways send the engine no new
-    requests.
-    """
+    """The engine that was removed. Its requests continue; gateways send it no new requests."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Engines:
-    """The parts of the gateway to update when an engine is added or removed. `finds`: whether the
-    gateway uses registered engines.
+    """The parts of the gateway to update when an engine is added or removed.
+
+    `finds`: whether the gateway uses registered engines.
     """
 
     registry: EngineRegistry
@@ -135,8 +136,9 @@ def engines_router(
     *,
     finds: bool,
 ) -> APIRouter:
-    """Serve the routes below `/admin/engines`. `finds`: whether the gateway uses the engines
-    registered in the state.
+    """Serve the routes below `/admin/engines`.
+
+    `finds`: whether the gateway uses the engines registered in the state.
     """
     router = APIRouter(prefix="/admin/engines")
     engines = _Engines(registry, engine, audit, clock, finds)

@@ -1,4 +1,4 @@
-"""`PUT /admin/isolation/report`: takes the report of `ratoon verify-isolation`."""
+"""`PUT /admin/isolation/report`, which stores the report of `ratoon verify-isolation`."""
 
 from collections.abc import Callable
 from typing import Annotated

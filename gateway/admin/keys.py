@@ -1,6 +1,6 @@
 """`/admin/tenants/{id}/keys`: issue, list, rotate and revoke a tenant's keys.
 
-A key itself is only in the answer that issued it; it is stored nowhere.
+A key itself is only in the answer that issued it, and is stored nowhere.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class KeyList(msgspec.Struct, frozen=True):
 def keys_router(
     store: Store, keyring: Keyring, audit: AuditTrail, clock: Callable[[], float]
 ) -> APIRouter:
-    """Serve the routes below `/admin/tenants/{id}/keys`; `admin_router` guards the routes."""
+    """Serve the routes below `/admin/tenants/{id}/keys`. `admin_router` guards the routes."""
     router = APIRouter(prefix="/admin/tenants/{tenant_id}/keys")
 
     def shown(issued: IssuedKey) -> Response:
@@ -115,6 +115,5 @@ def keys_router(
 
 
 async def _require_owner(store: Store, tenant_id: str, key_id: str) -> None:
-    """Raise NotFound unless the key exists and belongs to the tenant."""
     if (await store.get(ApiKey, key_id)).tenant_id != tenant_id:
         raise NotFound("no such key")

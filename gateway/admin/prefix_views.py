@@ -21,10 +21,10 @@ State = Literal["warm", "warming", "refused", "no engine"]
 
 
 class NewPrefix(AdminBody):
-    """Body of POST /admin/prefixes: messages, tools or both, or else a text; for all tenants or one
-    group.
+    """Body of POST /admin/prefixes: messages, tools or both, or else a text.
 
-    Tools alone are the beginning of all conversations with these tools.
+    The prefix is for all tenants or for one group. Tools alone are the beginning of all
+    conversations with these tools.
     """
 
     BEYOND_TYPES: ClassVar[dict[str, Any]] = {
@@ -43,9 +43,7 @@ class NewPrefix(AdminBody):
 
 
 class PrefixView(msgspec.Struct, frozen=True, kw_only=True):
-    """A published prefix. `blocks` KV blocks are pinned; the last may be partly
-    filled.
-    """
+    """A published prefix. `blocks` KV blocks are pinned; the last may be partly filled."""
 
     id: str
     name: str
@@ -77,8 +75,9 @@ class DeletedPrefix(msgspec.Struct, frozen=True):
 
 
 def source_of(body: NewPrefix) -> PrefixSource:
-    """Read the content to publish; raise BadRequest if the body has no content, or both a chat and
-    a text.
+    """Read the content to publish.
+
+    Raises BadRequest if the body has no content, or both a chat and a text.
     """
     tools = _tools_of(body)
     if body.text is not None:
@@ -96,7 +95,6 @@ def source_of(body: NewPrefix) -> PrefixSource:
 
 
 def _tools_of(body: NewPrefix) -> list[dict[str, Any]] | None:
-    """Read the tools to publish; raise BadRequest for a tool that prompts never show."""
     sent = SentTools.of(body.tools)
     for one in sent.passed_over:
         raise BadRequest(one.reason, code="unsupported_parameter", param=f"{one.param}.type")

@@ -1,10 +1,7 @@
 """`/admin/prefixes`: publish a prefix for all tenants or for a group, show or withdraw it.
 
-A prefix is published under a name; publishing the name again makes a new version, which replaces
-the old one for all later requests.
-
-Does not know: how a prefix becomes tokens (`gateway.sharing.published`) or what the engine does
-with it.
+A prefix is published under a name. Publishing the name again makes a new version, which replaces
+the old version for all later requests. `gateway.sharing.published` makes the tokens of prefixes.
 """
 
 import asyncio
@@ -45,7 +42,7 @@ SentPrefix = Annotated[NewPrefix, Depends(sent(NewPrefix, max_bytes=MAX_BYTES))]
 
 
 class Publishing:
-    """Publishes and withdraws prefixes; this process makes one change at a time."""
+    """Publishes and withdraws prefixes. This process makes one change at a time."""
 
     def __init__(
         self, store: Store, published: Published, engine: Engine, audit: AuditTrail
@@ -94,9 +91,7 @@ class Publishing:
             return new, True
 
     async def delete(self, prefix_id: str, now: float) -> None:
-        """Withdraw a prefix and all older versions of its name; raise NotFound for an unknown
-        prefix.
-        """
+        """Withdraw a prefix and all older versions of its name; raise NotFound."""
         async with self._turn:
             record = await self._store.get(PublishedPrefix, prefix_id)
             if record.deleted_at is not None:
@@ -114,7 +109,7 @@ class Publishing:
         return [self._view(record, pins, block_size) for record in records]
 
     async def _check(self, name: str, tokens: int, records: list[PublishedPrefix]) -> None:
-        """Refuse a prefix that cannot be published; later refusals by the engine are in `state`."""
+        """Refuse a prefix that cannot be published. Later refusals by the engine are in `state`."""
         welcome = self._welcome()
         if tokens < welcome.block_size:
             raise BadRequest(
@@ -200,7 +195,7 @@ class Publishing:
 
 
 def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], float]) -> APIRouter:
-    """Serve the routes below `/admin/prefixes`; `admin_router` guards the routes."""
+    """Serve the routes below `/admin/prefixes`. `admin_router` guards the routes."""
     router = APIRouter(prefix="/admin/prefixes")
 
     @router.post(

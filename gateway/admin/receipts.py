@@ -36,7 +36,7 @@ class ReceiptKeyView(msgspec.Struct, frozen=True):
 
 
 def receipts_router(erasing: Erasing, audit: AuditTrail) -> APIRouter:
-    """Serve the routes below `/admin/receipts`; `admin_router` guards the routes."""
+    """Serve the routes below `/admin/receipts`. `admin_router` guards the routes."""
     router = APIRouter(prefix="/admin/receipts")
 
     @router.post("", openapi_extra=described(SignedReceipt, ReceiptOrder))

@@ -63,7 +63,7 @@ def admin_router(
 ) -> APIRouter:
     """Serve the admin routes and `/metrics`.
 
-    `metrics_auth` admits readers of `/metrics` other than the operator; `open_metrics` serves
+    `metrics_auth` admits readers of `/metrics` other than the operator. `open_metrics` serves
     `/metrics` without a key, on an address that tenants cannot reach. `finds_engines`: whether the
     gateway uses the engines registered in the state.
     """
@@ -101,8 +101,6 @@ def admin_router(
 
 
 def _with_room(bodies: BodyMemory) -> Callable[[Request], AsyncIterator[None]]:
-    """Make a dependency that reserves memory for a request's body until the request's end."""
-
     async def room(request: Request) -> AsyncIterator[None]:
         with bodies.lease(OPERATOR) as lease:
             request.state.body = lease
@@ -127,7 +125,7 @@ def _metrics_router(engine: Engine, metrics: GatewayMetrics) -> APIRouter:
 
 
 async def _stats_if_any(engine: Engine) -> EngineStats | None:
-    """Return the engine's counters; None (`ratoon_engine_up 0`) while the engine is away."""
+    """Return the engine's counters, or None (`ratoon_engine_up 0`) while the engine is away."""
     try:
         return (await engine.ask(StatsQuery())).stats
     except EngineError:

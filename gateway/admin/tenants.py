@@ -1,12 +1,12 @@
 """`/admin/tenants` and `/admin/groups`: create, list, change, disable, delete tenants and groups.
 
-A group consists of tenants that trust each other; membership is a field of the tenant, which is in
+A group consists of tenants that trust each other. Membership is a field of the tenant, which is in
 one group at most. When a tenant is disabled or deleted, or its group changes, its cached prefixes
-are dropped before the answer is sent: otherwise the tenant could watch who later uses the blocks
+are dropped before the answer is sent. Otherwise the tenant could watch who later uses the blocks
 that it wrote for its group. Other gateways learn of the change later. Blocks of requests that they
-admit until then are dropped after GROUP_KNOWN_S, by a flush that is recorded before the change, so
-that any gateway can make the flush. A change is applied to the record as it is stored at that
-moment, so two changes at once, by any gateways, do not undo each other.
+admit until then are dropped after GROUP_KNOWN_S. This flush is recorded before the change, so any
+gateway can make it. A change is applied to the record as it is stored at that moment. Two
+simultaneous changes therefore do not undo each other.
 """
 
 from collections.abc import Callable
@@ -60,7 +60,7 @@ class NewTenant(AdminBody):
 
 
 class TenantChange(AdminBody):
-    """Body of PATCH /admin/tenants/{id}; fields that are left out stay as they are."""
+    """Body of PATCH /admin/tenants/{id}. Absent fields stay as they are."""
 
     name: Name = left_out()
     disabled: bool = left_out()
@@ -68,7 +68,7 @@ class TenantChange(AdminBody):
     group_id: str | None = left_out()  # None: the tenant leaves its group
     priority: Priority = left_out()
     target_itl_ms: TargetMs = left_out()
-    # replaces all limits of the tenant: a limit that is left out is removed
+    # replaces all limits of the tenant; an absent limit is removed
     limits: SentLimits = left_out()
     cache: SentQuota = left_out()  # replaces both floor and ceiling
     usage_tiers: bool = left_out()
@@ -87,9 +87,9 @@ class TenantList(msgspec.Struct, frozen=True):
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """The tenant that was deleted. `flushed_blocks` is None when no engine answered.
+    """The tenant that was deleted. `flushed_blocks` is None if no engine answered.
 
-    `awaited` names engines that did not answer; they forget the tenant later.
+    `awaited` names engines that did not answer. They forget the tenant later.
     """
 
     id: str
@@ -103,8 +103,6 @@ class TenantState(Records, ResponseStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Tenants:
-    """The parts of the gateway to update when a tenant is changed."""
-
     store: TenantState
     keyring: Keyring
     flushing: Flushing
@@ -139,7 +137,6 @@ class _Tenants:
         return Deleted(tenant_id, flushed.blocks, list(flushed.awaited))
 
     async def _erased(self, tenant_id: str) -> ErasedTenant:
-        """Count the records that are deleted from the state together with a tenant."""
         return ErasedTenant(
             id=tenant_id,
             name=(await self.store.get(Tenant, tenant_id)).name,
@@ -157,7 +154,7 @@ def tenants_router(
     partitions: Partitions,
     clock: Callable[[], float],
 ) -> APIRouter:
-    """Serve the routes below `/admin/tenants`; `admin_router` guards the routes."""
+    """Serve the routes below `/admin/tenants`. `admin_router` guards the routes."""
     router = APIRouter(prefix="/admin/tenants")
     tenants = _Tenants(store, keyring, flushing, erasing, audit, partitions)
 
@@ -221,7 +218,7 @@ class DeletedGroup(msgspec.Struct, frozen=True):
 
 
 def groups_router(store: Records, audit: AuditTrail, clock: Callable[[], float]) -> APIRouter:
-    """Serve the routes below `/admin/groups`; `admin_router` guards the routes."""
+    """Serve the routes below `/admin/groups`. `admin_router` guards the routes."""
     router = APIRouter(prefix="/admin/groups")
 
     @router.post("", openapi_extra=described(Group, NamedGroup, statuses=(201,)), status_code=201)

@@ -1,20 +1,20 @@
 """FastAPI dependencies that authenticate a request: as a tenant, or as the operator.
 
-A credential is `Authorization: Bearer KEY`, `x-api-key: KEY` or, as Azure's and Google's clients
-send it, `api-key: KEY` and `x-goog-api-key: KEY`. A request with two different credentials is
-refused: the credential that counts must not depend on which code reads first. The operator's page
-has a cookie in place of its key.
+A credential is `Authorization: Bearer KEY`, `x-api-key: KEY`, or Azure's and Google's `api-key:
+KEY` and `x-goog-api-key: KEY`. A request with two different credentials is refused. Otherwise the
+order in which code reads the headers would decide. The operator's page has a cookie in place of its
+key.
 
-The operator's key is valid on the admin routes only; on tenants' routes it gets 401. A tenant's
-key on an admin route gets 401 too, not 403: the answer must not reveal whether a stolen string
-is anybody's key. On a tenant's route the operator may add `X-Ratoon-Operator: KEY` to a tenant's
-key, for what only the operator may ask for.
+The operator's key is valid only on the admin routes, and gets 401 on tenants' routes. A tenant's
+key on an admin route gets 401 too, not 403. The answer must not reveal whether a stolen string is
+anybody's key. On a tenant's route the operator may add `X-Ratoon-Operator: KEY` to a tenant's key.
+This allows requests that only the operator may make.
 
 A route is guarded if it depends on one of these classes, whatever its path. FastAPI also reads this
 dependency to describe which key the route takes.
 """
-# No `from __future__ import annotations`: FastAPI reads the annotations of the authenticators'
-# __call__ and cannot resolve strings on an object that is not a function.
+# `from __future__ import annotations` would break FastAPI: it reads the annotations of the
+# authenticators' __call__, and resolves strings only on functions.
 
 import hmac
 from typing import Protocol
@@ -40,7 +40,7 @@ class CookieSessions(Protocol):
     """The signed-in browsers of a page (`gateway.page.sessions`)."""
 
     def is_given(self, request: Request) -> bool:
-        """Tell whether the request has a session cookie, valid or not."""
+        """Return whether the request has a session cookie, valid or not."""
         ...
 
     def of(self, request: Request) -> object:
@@ -49,7 +49,7 @@ class CookieSessions(Protocol):
 
 
 class Authenticator(SecurityBase):
-    """A dependency that authenticates a request and gives its `Caller`."""
+    """A dependency that authenticates a request and returns its `Caller`."""
 
     scheme_name = "tenant"
     model = HTTPBearer(description="A tenant's key.")
@@ -60,9 +60,9 @@ class Authenticator(SecurityBase):
         operator: "AdminAuthenticator | None" = None,
         running: RunningRequests | None = None,
     ) -> None:
-        """Authenticate tenants; if `operator` is None, no request has the operator's rights.
+        """Authenticate tenants; without `operator`, no request has the operator's rights.
 
-        `running`, if given, lists each authenticated request until the request is over.
+        `running` lists each authenticated request until the request is over.
         """
         self._keyring = keyring
         self._operator = operator
@@ -92,9 +92,7 @@ class AdminAuthenticator(SecurityBase):
     def __init__(
         self, pepper: bytes, admin_digest: bytes, sessions: "CookieSessions | None" = None
     ) -> None:
-        """Admit the operator's key, and browsers without a key that have one of the `sessions` (if
-        given).
-        """
+        """Admit the operator's key, and browsers without a key that have one of the `sessions`."""
         self._pepper = pepper
         self._admin_digest = admin_digest
         self._sessions = sessions
@@ -113,8 +111,9 @@ class AdminAuthenticator(SecurityBase):
         tell_owner(request.scope, OPERATOR)
 
     def vouches_for(self, request: Request) -> bool:
-        """Tell whether a request has the operator's key beside its own; raise Unauthenticated for a
-        wrong operator's key.
+        """Return whether a request also has the operator's key.
+
+        Raises Unauthenticated for a wrong operator's key.
         """
         given = request.headers.getlist(OPERATOR_HEADER)
         if not given:
@@ -152,8 +151,9 @@ class MetricsAuthenticator(SecurityBase):
 
 
 def credential(request: Request) -> str:
-    """Read the request's credential; raise Unauthenticated if the request has no credential, or two
-    different keys.
+    """Read the request's credential.
+
+    Raises Unauthenticated if the request has no credential, or two different credentials.
     """
     given = {key for name in _PLAIN_HEADERS for key in request.headers.getlist(name)}
     given.update(_bearer(value) for value in request.headers.getlist("authorization"))

@@ -1,20 +1,20 @@
 """API keys: issued, shown once, stored as digests, rotated, revoked, and turned into callers.
 
 A key is `sk-` and 256 bits in url-safe base64: 192 random bits and their tag, which is made with
-the pepper. With that much entropy one fast keyed hash is enough: the store holds
+the pepper. With that much entropy one fast keyed hash is enough. The store holds
 HMAC-SHA256(pepper, key). The time of a lookup by that digest tells an attacker nothing, because
 digests cannot be chosen without the pepper.
 
-A key with a valid tag (`is_marked`) cannot be made up. Keys without a tag (issued before there were
-tags) that were never found here are looked up a few at a time, so a flood of made-up keys takes
-little of the store's time and delays no other key.
+A key with a valid tag (`is_marked`) cannot be made up. Older keys have no tag. If they were never
+found here, only a few are looked up at a time. A flood of made-up keys therefore takes little of
+the store's time and delays no other key.
 
 Looked-up keys are remembered for a few seconds, so that authentication costs microseconds. A change
-made through this keyring takes effect at once, and so does a change that the keyring is notified of
-(`forget`); any other change after IDENTITY_TTL_S at the latest. Running requests are checked again
-(`running_requests`). While the store is unavailable, and only then, keys that were valid within the
-last OUTAGE_TTL_S are still accepted; any other key gets Unavailable, not Unauthenticated. If the
-state is damaged or gone, all remembered keys are forgotten.
+made through this keyring takes effect at once. So does a change that the keyring is notified of
+(`forget`). Any other change takes effect after IDENTITY_TTL_S at the latest. Running requests are
+checked again (`running_requests`). While the store is unavailable, and only then, keys that were
+valid within the last OUTAGE_TTL_S are still accepted. Any other key gets Unavailable, not
+Unauthenticated. If the state is damaged or gone, all remembered keys are forgotten.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _WELL_FORMED = re.compile(r"sk-[A-Za-z0-9_-]{43}")
 
 
 class TtlCache(Generic[K, V]):
-    """A cache of at most `max_entries` entries, each kept `ttl_s` seconds. For one task."""
+    """A cache of at most `max_entries` entries, each for `ttl_s` seconds. For one task."""
 
     def __init__(
         self, ttl_s: float, monotonic: Callable[[], float], max_entries: int = MAX_IDENTITIES
@@ -71,7 +71,7 @@ class TtlCache(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return the value of `key`; None for an unknown or expired key."""
+        """Return the value of `key`, or None for an unknown or expired key."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -82,7 +82,7 @@ class TtlCache(Generic[K, V]):
         return None
 
     def put(self, key: K, value: V) -> None:
-        """Store `value` under `key`; a full cache removes its oldest entries."""
+        """Store `value` under `key`. A full cache removes its oldest entries."""
         self._entries.pop(key, None)
         while len(self._entries) >= self._max_entries:
             self._entries.popitem(last=False)
@@ -127,8 +127,9 @@ def key_digest(pepper: bytes, key: str) -> bytes:
 
 
 class Keyring:
-    """The API keys of one store. `clock` returns seconds since the epoch. To be used in one event
-    loop.
+    """The API keys of one store. Used in one event loop.
+
+    `clock` returns seconds since the epoch.
     """
 
     def __init__(
@@ -142,7 +143,8 @@ class Keyring:
         self._store = store
         self._pepper = pepper
         self._clock = clock
-        # Valid and invalid keys are remembered apart: a flood of wrong keys evicts no good keys.
+        # Valid and invalid keys have separate caches, so that a flood of wrong keys evicts no good
+        # keys.
         self._known: TtlCache[bytes, Identity] = TtlCache(IDENTITY_TTL_S, monotonic)
         self._unknown: TtlCache[bytes, bool] = TtlCache(IDENTITY_TTL_S, monotonic)
         self._while_away: TtlCache[bytes, Identity] = TtlCache(OUTAGE_TTL_S, monotonic)
@@ -152,11 +154,11 @@ class Keyring:
         self._changes = 0
 
     def digest(self, key: str) -> bytes:
-        """Compute the digest under which the store keeps `key`, 32 bytes."""
+        """Compute the digest under which the store has `key`, 32 bytes."""
         return key_digest(self._pepper, key)
 
     def key_with_mark(self, bits: bytes) -> str:
-        """Spell the key made of these RANDOM_BYTES and their tag, an HMAC-SHA256 cut to 64 bits."""
+        """Make the key of these RANDOM_BYTES and their tag, an HMAC-SHA256 cut to 64 bits."""
         mark = self.digest(f"mark\0{bits.hex()}")
         return key_of(bits + mark[: KEY_BYTES - RANDOM_BYTES])
 
@@ -182,12 +184,11 @@ class Keyring:
         return IssuedKey(secret, record)
 
     async def rotate(self, key_id: str, *, overlap_s: float) -> IssuedKey:
-        """Issue a key's successor and let the old key expire after `overlap_s` seconds (0: at
-        once).
+        """Issue a key's successor; the old key expires after `overlap_s` seconds (0: at once).
 
-        The successor lives as long as the old key was issued for, even if the old key was rotated
-        before and is about to expire. The old key is shortened last, so a crash in between leaves
-        two keys rather than none. Raises NotFound, or Conflict if the key is no longer valid.
+        The successor has the old key's original lifetime, even if a rotation has shortened the old
+        key's life. The old key is shortened last, so a crash in between leaves two keys. Raises
+        NotFound, or Conflict if the key is no longer valid.
         """
         old = await self._store.get(ApiKey, key_id)
         now = self._clock()
@@ -199,7 +200,7 @@ class Keyring:
         return issued
 
     async def revoke(self, key_id: str) -> None:
-        """Revoke a key at once; revoking a revoked key changes nothing."""
+        """Revoke a key at once. Revoking a revoked key changes nothing."""
         now = self._clock()
         key = await self._store.update(ApiKey, key_id, lambda key: replace(key, revoked_at=now))
         self.forget(key.tenant_id)
@@ -207,16 +208,17 @@ class Keyring:
     async def identify(self, key: str) -> Caller:
         """Return the caller whose key is `key`.
 
-        Raises Unauthenticated, always with the same message, for a key that is malformed
-        (checked before any I/O), unknown, revoked or expired; Forbidden for a valid key of a
-        disabled tenant; Unavailable if the store does not answer and the key is not remembered.
+        Raises Unauthenticated, always with the same message, for a malformed (checked before any
+        I/O), unknown, revoked or expired key. Raises Forbidden for a valid key of a disabled
+        tenant. Raises Unavailable if the store does not answer and the key is not remembered.
         """
         presented = self.read(key)
         return await self.check(presented.digest, may_be_made_up=not presented.is_marked)
 
     def read(self, key: str) -> PresentedKey:
-        """Return the digest of a key that this server may have issued; raise Unauthenticated for a
-        malformed key.
+        """Return the digest of a key that this server may have issued.
+
+        Raises Unauthenticated for a malformed key.
         """
         if not _WELL_FORMED.fullmatch(key):
             raise Unauthenticated(REFUSED)
@@ -235,13 +237,13 @@ class Keyring:
         return view_of(Caller, tenant, tenant_id=tenant.id, key_id=record.id)
 
     def forget(self, changed_id: str) -> None:
-        """Forget the remembered lookups of a tenant's keys; called when the tenant has changed."""
+        """Forget the remembered lookups of a tenant's keys, since the tenant has changed."""
         self._known.discard(lambda identity: identity[1].id == changed_id)
         self._while_away.discard(lambda identity: identity[1].id == changed_id)
         self._forget_unknown()
 
     def reload(self) -> None:
-        """Forget all remembered lookups; called when notices of changes may have been lost."""
+        """Forget all remembered lookups, since notices of changes may have been lost."""
         self._known.clear()
         self._forget_unknown()
 
@@ -293,10 +295,10 @@ class Keyring:
 
 
 def key_of(bits: bytes) -> str:
-    """Spell an API key from these KEY_BYTES."""
+    """Write an API key from these KEY_BYTES."""
     return KEY_PREFIX + base64.urlsafe_b64encode(bits).rstrip(b"=").decode()
 
 
 def _same_life(old: ApiKey, now: float) -> float | None:
-    """Return when a key issued at `now` expires if it lives as long as `old` was meant to."""
+    """Return when a key issued at `now` expires if it has the original lifetime of `old`."""
     return None if old.expires_at is None else now + (old.expires_at - old.created_at)

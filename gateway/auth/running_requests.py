@@ -1,17 +1,16 @@
-"""The running requests by their API keys: a request is cut off when its key ends.
+"""The running requests by their API keys. A request is cut off when its key ends.
 
 A running request is cut off if a new request with its key would be refused now, with the same
-error: the key was revoked or has expired, or its tenant was disabled or deleted. Each key with
-running requests is checked once a second, however many requests it has, and the keyring remembers a
-key for IDENTITY_TTL_S. So a request ends within CHECK_EVERY_S of the key's end if this gateway made
-the change or was notified of the change, and otherwise at most IDENTITY_TTL_S later. While the
-state does not answer, requests go on for as long as new requests are admitted
-(`keyring.OUTAGE_TTL_S`). A spent budget ends no request: the maximum cost of a request was reserved
-when the request began.
+error. The reason may be a revoked or expired key, or a disabled or deleted tenant. Each key with
+running requests is checked once a second, however many requests it has. The keyring remembers a key
+for IDENTITY_TTL_S. If this gateway knows of the change, a request ends within CHECK_EVERY_S of its
+key's end. Otherwise it ends at most IDENTITY_TTL_S later. While the state does not answer, requests
+continue for as long as new requests are admitted (`keyring.OUTAGE_TTL_S`). A spent budget ends no
+request, since the maximum cost of a request was reserved when the request began.
 
 A request of a tenant that has left its group is cut off as well, because the blocks that it
-computes may be shared with that group. So GROUP_KNOWN_S after the change no gateway runs such a
-request.
+computes may be shared with that group. Therefore no gateway runs such a request longer than
+GROUP_KNOWN_S after the change.
 """
 
 import asyncio
@@ -33,18 +32,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class RunningRequests:
-    """The running requests of one gateway process. To be used in one event loop."""
+    """The running requests of one gateway process. Used in one event loop."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
         self._by_key: dict[bytes, set[RunningRequest]] = {}
 
     def __len__(self) -> int:
-        """Count the running requests."""
         return sum(map(len, self._by_key.values()))
 
     def __iter__(self) -> Iterator[RunningRequest]:
-        """Iterate over the running requests."""
         return chain.from_iterable(list(self._by_key.values()))
 
     def add(self, digest: bytes, request: RunningRequest) -> None:

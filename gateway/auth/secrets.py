@@ -1,11 +1,11 @@
 """The installation's two secrets: the server secret, for namespaces, and the pepper of keys.
 
 A single gateway creates the secrets itself, in a file of its data directory. Several gateways must
-have the same secrets, so the deployment provides files of one directory (`/run/secrets` in Docker):
-SERVER_SECRET and PEPPER, each a line of at least 32 characters (`openssl rand -hex 32`), and
-ADMIN_KEY.
+have the same secrets, so the deployment provides files of one directory (`/run/secrets` in Docker).
+SERVER_SECRET and PEPPER are a line of at least 32 characters each (`openssl rand -hex 32`).
+ADMIN_KEY is the operator's key.
 
-Without the secrets every key is invalid and no cached KV block can be found; secrets are never
+Without the secrets every key is invalid and no cached KV block can be found. Secrets are never
 created anew for an old installation (`first_start`).
 """
 
@@ -44,7 +44,7 @@ class Secrets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_secrets(data_dir: Path) -> Secrets:
-    """Read the secrets; raises FileMissing, FileExposed or PrivateFileDamaged."""
+    """Read the secrets; raise FileMissing, FileExposed or PrivateFileDamaged."""
     path = data_dir / SECRETS_FILE
     try:
         content = read_private(path)
@@ -62,7 +62,7 @@ def load_secrets(data_dir: Path) -> Secrets:
 def load_or_create_secrets(data_dir: Path) -> Secrets:
     """Load the secrets of `data_dir`, or create random secrets if there are none yet.
 
-    Several processes that start at once agree on one pair. Raises FileExposed or PrivateFileDamaged
+    Several processes that start at once get the same pair. Raises FileExposed or PrivateFileDamaged
     for an unusable file, which is never overwritten.
     """
     path = data_dir / SECRETS_FILE

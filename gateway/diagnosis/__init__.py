@@ -1,5 +1,4 @@
-"""The diagnosis of cache misses: the earlier prompt, and its difference from the new one.
+"""The diagnosis of cache misses: the earlier prompt, and its difference from the new prompt.
 
-Knows: a tenant's own recent prompts as tokens, and the text of volatile things. Does not know: any
-dialect, other tenants, or for which tenant the engine evicts blocks.
+Only the tenant's own recent prompts are compared.
 """

@@ -1,8 +1,8 @@
 """The reason why a prompt missed the cache, the cost of the miss, and advice.
 
-A tenant is told about its own prompts only. About blocks that left the cache it learns whether its
-own requested retention had passed (`expired`) or not (`evicted`). Only the operator can see which
-tenant caused an eviction.
+A tenant is told only about its own prompts. If blocks left the cache, the tenant learns only
+whether its requested retention had passed (`expired`) or not (`evicted`). Only the operator can see
+which tenant caused an eviction.
 """
 
 from typing import Literal
@@ -39,11 +39,12 @@ _OF_KIND: dict[PartKind | None, Reason] = {
 
 
 class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
-    """A cache miss: its reason (the change that lost most tokens), its place and its cost. None:
-    unknown. `matched_tokens` is set if more tokens were cached than could be used, since a
-    recurrent state was missing. `reusable_tokens` of the earlier prompt could have been reused
-    without the change; of these `lost_tokens` were computed again, in `lost_ms` by this prompt's
-    speed. `token` is the first lost token, `part` the request's field that holds the token;
+    """A cache miss: its reason (the change that lost most tokens), its place and its cost.
+
+    None means unknown. `matched_tokens` is set if a recurrent state was missing, so that fewer
+    tokens could be used than were cached. Without the change, `reusable_tokens` of the earlier
+    prompt could have been reused. Of these, `lost_tokens` were computed again, in `lost_ms` at this
+    prompt's speed. `token` is the first lost token, and `part` the request's field that holds it.
     `before` and `after` are the texts of the two prompts around the token.
     """
 
@@ -67,8 +68,8 @@ def cache_miss(
 ) -> CacheMiss:
     """Return why no more than `cached` tokens of a prompt came from the cache.
 
-    `matched` counts the cached tokens; more than `cached` if a recurrent state at their end was
-    missing. `s_per_token`: the seconds to compute an uncached token; None if not known.
+    `matched` counts the tokens that were cached. It exceeds `cached` if a recurrent state at their
+    end was missing. `s_per_token`: the seconds to compute an uncached token, or None if unknown.
     """
     seen = compared.seen
     unknown = _without_costs(compared, cached)
@@ -98,7 +99,7 @@ def cache_miss(
 
 
 def _placed(told: CacheMiss, at: Divergence | None) -> CacheMiss:
-    """Add to a reason the place of the first lost token, if a change or an eviction lost tokens."""
+    """Add the place of the first lost token, if a change or an eviction lost tokens."""
     if told.reason in ("evicted", "expired", "no_state"):
         return msgspec.structs.replace(told, token=told.cached_tokens)
     if at is None or told.reason != _OF_KIND[at.kind]:
@@ -115,8 +116,9 @@ def _placed(told: CacheMiss, at: Divergence | None) -> CacheMiss:
 
 
 def _without_costs(compared: Comparison, cached: int) -> Reason | None:
-    """Return a reason for which no costs are shown, if any applies: even a prompt's length is not
-    shown to a caller with another salt.
+    """Return a reason whose costs are not shown, if any applies.
+
+    A caller with another salt must not even see a prompt's length.
     """
     new, seen = compared.new, compared.seen
     if not compared.is_known:
@@ -134,8 +136,9 @@ def _without_costs(compared: Comparison, cached: int) -> Reason | None:
 
 
 def _reusable(compared: Comparison) -> int:
-    """Count the reusable tokens: the earlier prompt's whole KV blocks, except the last token of the
-    new prompt, which is always computed.
+    """Count the reusable tokens: the earlier prompt's whole KV blocks.
+
+    The last token of the new prompt is excluded, since it is always computed.
     """
     assert compared.seen is not None
     kept = len(compared.seen.token_ids) // compared.block_size * compared.block_size
@@ -143,7 +146,7 @@ def _reusable(compared: Comparison) -> int:
 
 
 def _reason(compared: Comparison, cached: int, reusable: int, lost: int) -> Reason:
-    """Find the reason that lost most tokens; "none" if less than a KV block was lost."""
+    """Find the reason that lost most tokens, or "none" if less than a KV block was lost."""
     new, seen, block = compared.new, compared.seen, compared.block_size
     assert seen is not None
     if lost < block:
@@ -160,7 +163,7 @@ def _reason(compared: Comparison, cached: int, reusable: int, lost: int) -> Reas
 
 
 def _has_lapsed(compared: Comparison, cached: int) -> bool:
-    """Tell whether the retention time of the first lost KV block has passed."""
+    """Return whether the retention time of the first lost KV block has passed."""
     assert compared.seen is not None
     asked = [mark.seconds for mark in compared.seen.marks if mark.num_tokens > cached]
     return bool(asked) and compared.age_s >= max(asked)

@@ -1,11 +1,9 @@
 """The comparison of a prompt with an earlier prompt of its tenant: their first difference.
 
-The earlier prompt is the prompt that the request names, or else the prompt with the longest common
-prefix; if no common prefix has a whole KV block, the latest prompt with mostly the same tokens.
-Prompts under another salt are compared only if the request names them, and nothing about them is
-shown.
-
-Knows: tokens, parts and texts of one tenant. Does not know: which of the tokens were cached.
+The earlier prompt is the prompt that the request names. By default it is the prompt with the
+longest common prefix. If no common prefix has a whole KV block, it is the latest prompt with mostly
+the same tokens. Prompts under another salt are compared only if the request names them, and nothing
+about them is shown.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -46,9 +44,7 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first difference of two prompts, with the characters around the difference in each
-    prompt.
-    """
+    """The first difference of two prompts, and the characters around it in each prompt."""
 
     token: int
     kind: PartKind | None  # None: text of the template itself
@@ -60,7 +56,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A prompt beside an earlier prompt; `seen` is None if no earlier prompt is comparable."""
+    """A prompt and an earlier prompt; `seen` is None if no earlier prompt is comparable."""
 
     new: SeenPrompt
     block_size: int
@@ -80,7 +76,7 @@ def compare(
     block_size: int,
     decode: Decode,
 ) -> Reading[Comparison]:
-    """Compare `new` with the earlier prompt that is named, or else with the most similar prompt.
+    """Compare `new` with the named earlier prompt, or else with the most similar prompt.
 
     Each step of this generator reads one earlier prompt, or all of `new`.
     """
@@ -115,9 +111,7 @@ def common_tokens(one: TokenIds, other: TokenIds) -> int:
 def _most_alike(
     latest: Sequence[SeenPrompt], ids: TokenIds, block_size: int
 ) -> Reading[SeenPrompt | None]:
-    """Find the prompt with most KV blocks in common, or else the latest prompt with
-    similar tokens.
-    """
+    """Find the prompt with most KV blocks in common, or else the latest similar prompt."""
     best, most = None, 0
     for one in latest:
         yield 0  # at most the tokens of `ids` are read
@@ -152,8 +146,9 @@ def _divergence(
     parts: Sequence[PromptPart] | None,
     decode: Decode,
 ) -> Reading[Divergence]:
-    """Describe the difference at `token`, in characters, since different tokens may begin with the
-    same characters.
+    """Describe the difference at `token` in characters.
+
+    Different tokens may begin with the same characters.
     """
     ids = new.token_ids
     start = max(0, token - _WINDOW)
@@ -192,9 +187,7 @@ def first_difference(one: str, other: str) -> int:
 
 
 def _kind(within: Within, seen: SeenPrompt, new: SeenPrompt) -> PartKind | None:
-    """Find the kind of part that caused a change in the part or in the template's text around the
-    part.
-    """
+    """Find the kind of part that caused a change in the part or in the text around it."""
     part, side = within
     if part is not None and (side == "inside" or part.kind == "tools"):
         return part.kind
@@ -208,9 +201,7 @@ def _kind(within: Within, seen: SeenPrompt, new: SeenPrompt) -> PartKind | None:
 
 
 def _tools_change(before: Sequence[str], after: Sequence[str]) -> Change | None:
-    """Name the change in the list of tools; None for equal lists of names, since then only a
-    definition changed.
-    """
+    """Name the change in the list of tools; None if only a definition changed."""
     if before == after:
         return None
     if sorted(before) == sorted(after):
@@ -219,8 +210,6 @@ def _tools_change(before: Sequence[str], after: Sequence[str]) -> Change | None:
 
 
 def _change(before: str, after: str, at: int) -> Change:
-    """Name the kind of volatile thing that changed, if both texts have such a thing;
-    else "text".
-    """
+    """Name the kind of volatile thing that changed, if both texts have it, else "text"."""
     kind = kind_at(after, at)
     return kind if kind is not None and kind == kind_at(before, at) else "text"

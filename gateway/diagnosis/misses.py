@@ -1,9 +1,7 @@
 """The last cache misses of each tenant whose page is open.
 
-Comparing prompts takes time, so prompts are compared only for requests that ask why they missed,
-and for requests of a tenant whose page is open, that is, has asked for its data within WATCHED_S.
-
-Knows: tenants, times and misses of this process. Does not know: how a miss is found.
+Comparing prompts takes time. Prompts are compared only for requests that ask why they missed, and
+for tenants whose page is open. A page is open if it asked for its data within WATCHED_S.
 """
 
 from collections import OrderedDict, deque
@@ -15,14 +13,15 @@ import msgspec
 from gateway.diagnosis.cache_miss import CacheMiss, Reason
 
 WATCHED_S = 60.0
-MOST = 50  # maximum number of misses kept for a tenant
+MOST = 50  # maximum number of misses stored for a tenant
 MOST_TENANTS = 1000
 _NOTHING_LOST: tuple[Reason, ...] = ("none", "never_seen", "below_minimum", "unavailable")
 
 
 class Miss(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that missed cached tokens; `ms`, the milliseconds to compute them again, is None if
-    unknown.
+    """A request that missed cached tokens.
+
+    `ms` is the milliseconds to compute the tokens again, or None if unknown.
     """
 
     at: float  # seconds since the epoch
@@ -41,7 +40,7 @@ class _Seen:
 
 
 class LastMisses:
-    """The last misses by tenant, called from any thread; `clock` gives seconds since the epoch."""
+    """The last misses by tenant. Thread-safe. `clock` returns seconds since the epoch."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -58,7 +57,7 @@ class LastMisses:
         return list(reversed(seen.misses))
 
     def is_watched(self, tenant_id: str) -> bool:
-        """Tell whether the tenant watches its misses."""
+        """Return whether the tenant watches its misses."""
         seen = self._seen.get(tenant_id)
         return seen is not None and seen.until > self._clock()
 

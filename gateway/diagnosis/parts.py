@@ -1,9 +1,10 @@
 """The parts of a prompt by the names of its request, and the search for a character's part.
 
-A template decides where in the prompt the parts are, and may trim them, so they are searched for in
-the prompt's own text: tools by their names and the system's texts from the beginning, messages from
-the end. A part that is not found is skipped. The search for such a part reads the whole prompt,
-and a request may have thousands of parts that the template leaves out, so the search is bounded.
+A template decides where the parts are in the prompt, and may trim them. The parts are therefore
+searched for in the prompt's own text. Tools (by their names) and the system's texts are searched
+from the beginning, and messages from the end. A part that is not found is skipped. Since a search
+in vain reads the whole prompt, and a request may have thousands of missing parts, the search has a
+limit.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -23,7 +24,7 @@ _PER_CHARACTER = 64
 
 
 class PromptPart(NamedTuple):
-    """A part of a prompt; `text` is the part's text, or the name of a tool."""
+    """A part of a prompt. `text` is the part's text, or the name of a tool."""
 
     name: str  # the request's field: "tools[2]", "system[0]", "messages[3]"
     kind: PartKind
@@ -31,9 +32,7 @@ class PromptPart(NamedTuple):
 
 
 class Within(NamedTuple):
-    """The place of a character: in a part, right after a part, or in template text
-    before a part.
-    """
+    """The place of a character: in a part, right after a part, or in text before a part."""
 
     part: PromptPart | None
     side: Literal["inside", "after", "before"]
@@ -50,8 +49,8 @@ def part_at(
 ) -> Generator[int, None, Within | None]:
     """Find the part that contains character `at` of `prompt`, or else the next part.
 
-    Yields the work of the generator's next step, measured in characters that take as long to
-    tokenise. Returns None if the bound on the search (`_MOST_IN_VAIN`) is passed.
+    Yields the work of the generator's next step, in characters to tokenise. Returns None beyond the
+    limit of the search (`_MOST_IN_VAIN`).
     """
     search = _Search(prompt)
     by_kind = {kind: [part for part in parts if part.kind == kind] for kind in _KINDS}
@@ -76,7 +75,7 @@ def _within(spans: list[_Span], at: int) -> Within:
 
 @dataclass(slots=True)
 class _Search:
-    """A bounded search in a prompt, which looks for one part after another."""
+    """A limited search in a prompt, which looks for one part after another."""
 
     prompt: str
     read: int = 0  # characters read since the last step
@@ -92,7 +91,7 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
-        """True once the searches that found nothing have read more than their bound."""
+        """True once the searches that found nothing have read more than their limit."""
         return self.read_in_vain > _MOST_IN_VAIN
 
     def pause(self) -> Generator[int]:
@@ -109,9 +108,7 @@ _Spans = Generator[int, None, list[_Span]]
 
 
 def _tools(tools: Iterable[PromptPart], search: _Search) -> _Spans:
-    """Find the tools' spans; a tool ends where the next tool begins, the last tool at its line's
-    end.
-    """
+    """Find the tools' spans. A tool ends where the next begins, and the last with its line."""
     prompt, spans = search.prompt, list[_Span]()
     found, cursor = list[tuple[int, PromptPart]](), 0
     for tool in tools:
@@ -145,7 +142,8 @@ def _forward(parts: Iterable[PromptPart], search: _Search) -> _Spans:
 
 
 def _backward(parts: Iterable[PromptPart], search: _Search) -> _Spans:
-    # The reversed prompt is searched: `str.rfind` takes time proportional to both lengths' product.
+    # The reversed prompt is searched, because the time of `str.rfind` grows with the product of
+    # both lengths.
     mirrored, passed, spans = search.prompt[::-1], 0, list[_Span]()
     for part in parts:
         text = part.text.strip()

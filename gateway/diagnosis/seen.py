@@ -1,7 +1,7 @@
 """The recent prompts of each tenant, remembered so that the next prompt can be compared.
 
-The memory keeps the token ids that the engine was sent, and the names of the tools. Prompts of one
-chat share no memory: a conversation of ten turns is kept ten times, as far as the bounds allow.
+The memory holds the token ids that the engine was sent, and the names of the tools. Prompts of one
+chat share no memory. A conversation of ten turns is stored ten times, if the limits allow this.
 """
 
 import hashlib
@@ -20,9 +20,7 @@ _SALT_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class SeenPrompt:
-    """A computed prompt, with the tenant group and the salt that decide its namespace
-    in the cache.
-    """
+    """A computed prompt, with the tenant group and the salt that decide its namespace."""
 
     request_id: str
     packed: bytes  # token ids: int32, little endian
@@ -59,7 +57,6 @@ class SeenPrompts(TenantMemory[SeenPrompt]):
     """A memory of prompts, by tenant and request id."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
-        """Remember prompts within these bounds; `clock` returns seconds."""
         super().__init__(
             bounds.max_tenant_seen_bytes, bounds.max_all_seen_bytes, bounds.seen_life_s, clock
         )

@@ -1,7 +1,4 @@
-"""The volatile things in texts that should stay the same: dates, times, ids, counts.
-
-Knows: how such things are spelled. Does not know: which part of a prompt is meant to stay the same.
-"""
+"""The volatile things in texts that should stay the same: dates, times, ids, counts."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +10,8 @@ _BILLING = r"x-anthropic-billing-header:[^\n]*"
 # Claude Code writes this header as its first system block, with a hash that varies.
 _BILLING_HEADER = re.compile(rf"\A\s*{_BILLING}(\n|\Z)", re.IGNORECASE)
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
-# The first kind that matches is used; a number counts as volatile only where two prompts differ.
+# The first kind that matches is used. A number counts as volatile only if it differs between two
+# prompts.
 _SPELLED: tuple[tuple[VolatileKind, str], ...] = (
     ("billing_header", _BILLING),
     ("uuid", r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),
@@ -52,7 +50,7 @@ def volatile_in(text: str) -> Iterator[Volatile]:
 
 
 def kind_at(text: str, at: int) -> VolatileKind | None:
-    """Name the kind of volatile thing at character `at` of `text`; None if there is none."""
+    """Name the kind of volatile thing at character `at` of `text`, or return None."""
     for one in volatile_in(text):
         if one.start <= at <= one.end:
             return one.kind

@@ -21,9 +21,9 @@ from gateway.turn_formats.turn_format import TurnParser
 
 EndReason = Literal["stop", "length"]
 
-# Events that a choice yields before it gives the event loop a turn. Sending to a client that
-# has disconnected returns at once, so a choice whose tokens have all arrived would never notice the
-# disconnect.
+# The number of events that a choice yields before it gives the event loop a turn. Sending to a
+# disconnected client returns at once. Without turns, a choice whose tokens have all arrived would
+# never notice this.
 _MAX_AT_ONCE = 16
 
 
@@ -55,16 +55,16 @@ class ScoredPrompt(Struct, frozen=True):
         return ScoredPrompt(self.spelled, PackedLogprobs(self.logprobs))
 
 
-# The events are Structs, since every token makes an event: a frozen dataclass takes ten times as
-# long to make.
+# The events are Structs, since every token makes an event, and a frozen dataclass takes ten times
+# as long to make.
 class Delta(Struct, frozen=True):
-    """The tokens of an engine step, and the text that may be shown now; other text is held back."""
+    """The tokens of an engine step, and the text that may be shown now. Other text is held back."""
 
     index: int
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None
-    # how much of the prompt came from the cache, set in the first delta
+    # cached part of the prompt, set in the first delta
     reused: Reused | None = None
     timing: Timing | None = None  # times of the request's stages, set in the first delta
     # the parsed parts of the turn; None: the answer is plain text
@@ -104,13 +104,13 @@ async def run_choice(
     """Yield a choice's `Delta`s and one `ChoiceEnded`; raise EngineError if the engine fails.
 
     `events` are the engine's; `see` is called with each event before the event is yielded. At a
-    stop string, the engine's stream is closed before `ChoiceEnded` is yielded: closing cancels the
+    stop string, the engine's stream is closed before `ChoiceEnded` is yielded. This cancels the
     request in the engine and makes the number of computed tokens known. The same is done if the
     turn is over before the engine's stream ends.
 
-    `is_whole`: nothing is shown before the choice is complete. If the choice's engine dies or
-    stops, the choice is computed anew on another engine, by a `new` choice, after a `Delta` that is
-    a restart.
+    With `is_whole`, nothing is shown before the choice is complete. If the choice's engine dies or
+    stops, another engine computes the choice anew. A `Delta` that is a restart is yielded, and a
+    `new` choice begins.
     """
     choice, told = new(), 0
     ended: ChoiceEnded | None = None
@@ -164,9 +164,7 @@ class Choice:
         self._prompt = generate.token_ids if shows_prompt else None
 
     def read(self, event: Tokens) -> tuple[Delta, ChoiceEnded | None]:
-        """Convert `event` to a delta, with an end if a stop string is complete or the
-        turn is over.
-        """
+        """Convert `event` to a delta, with an end after a stop string or at the turn's end."""
         text, count = self._show(event.token_ids)
         logprobs = None if event.logprobs is None else event.logprobs[:count]
         token_ids = event.token_ids[:count]
@@ -201,8 +199,9 @@ class Choice:
     def _parsed(
         self, text: str, count: int, *, is_last: bool, is_cut: bool = False
     ) -> tuple[Piece, ...] | None:
-        """Parse `text`, of `count` tokens; count a token as reasoning if its text ends within
-        reasoning.
+        """Parse `text`, of `count` tokens.
+
+        They count as reasoning if the text ends within reasoning.
         """
         if self._parser is None:
             return None

@@ -1,17 +1,17 @@
 """The decoding of token ids to text, one token at a time, in whole characters only.
 
 A character may be spread over several tokens, and some decoders treat the first token of a text
-differently. So each token is decoded together with the tokens before it, and only the added text is
-returned. If the text of a token depends on no other token, the text is looked up instead.
-`tokenizers.decoders.DecodeStream` works alike, but it cannot return the text left at the end, and
-it keeps bytes that never become a character without bound.
+differently. Each token is therefore decoded together with the tokens before it, and only the added
+text is returned. If the text of a token depends on no other token, the text is looked up instead.
+`tokenizers.decoders.DecodeStream` is similar, but cannot return the text left at the end. It also
+holds bytes that never become a character without limit.
 """
 
 from collections.abc import Mapping
 from typing import Protocol
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-# maximum number of tokens held back: a character has at most 4 bytes, so more tokens never become
+# maximum number of tokens held back; a character has at most 4 bytes, so more tokens never become
 # one character
 _MAX_HELD = 16
 
@@ -58,7 +58,7 @@ class Detokenizer:
         return ""
 
     def flush(self) -> str:
-        """Return the remaining text; an unfinished character becomes U+FFFD."""
+        """Return the remaining text. An unfinished character becomes U+FFFD."""
         return self._show(self._decode(self._shown + self._held)) if self._held else ""
 
     def _show(self, text: str) -> str:

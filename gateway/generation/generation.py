@@ -1,6 +1,6 @@
 """A request's choices, run together in the engine and merged into one stream of events.
 
-The first choice that fails ends the request: the other choices are cancelled, and the error is
+The first choice that fails ends the request. The other choices are cancelled, and the error is
 raised once. Leaving the `async with` early cancels all choices that still run, and waits for their
 ends.
 """
@@ -39,9 +39,9 @@ async def generating(
     """Run all choices of `admitted`; the generator yields their events as they come.
 
     `see` is called with every event before it is yielded. `on_end` is called with a choice's index
-    and the end that `Engine.generate` reports: this also holds for a choice that is cancelled here,
-    and before this context is left. `is_whole`: nothing is shown before the answer is complete. A
-    single choice runs without a task of its own, which saves a turn of the event loop for each
+    and the end that `Engine.generate` reports. It is also called for a choice that is cancelled
+    here, before this context ends. With `is_whole`, nothing is shown before the answer is complete.
+    A single choice runs without a separate task, which saves a turn of the event loop for each
     token.
     """
     choices = []
@@ -56,7 +56,6 @@ async def generating(
 
 
 def _new(admitted: AdmittedRequest, decoder: TokenDecoder, index: int) -> Choice:
-    """Make the state of a new choice."""
     parser = admitted.parser
     generate = admitted.generates[index]
     return Choice(index, generate, admitted.text, decoder, parser and parser())

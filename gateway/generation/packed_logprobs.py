@@ -1,7 +1,4 @@
-"""Log-probabilities of many tokens, packed into a few arrays to save memory.
-
-Knows: `TokenLogprobs`. Does not know: tokens, or how they are shown.
-"""
+"""Log-probabilities of many tokens, packed into a few arrays to save memory."""
 
 from array import array
 from collections.abc import Iterable, Sequence

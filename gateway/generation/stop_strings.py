@@ -7,9 +7,9 @@ Text is held back only if it could be the beginning of a stop string.
 class StopScanner:
     """A finder of the first stop string in a text that is fed in pieces.
 
-    The first stop string is the stop string that is complete after the fewest characters; of
-    several stop strings that end at the same character, the longest counts. So the result does not
-    depend on how the text was cut.
+    The first stop string is the string that is complete after the fewest characters. Of several
+    strings that end at the same character, the longest counts. The result therefore does not depend
+    on how the text was cut.
     """
 
     def __init__(self, stops: tuple[str, ...], *, include_stop: bool = False) -> None:
@@ -20,8 +20,9 @@ class StopScanner:
         self.stopped_by: str | None = None
 
     def feed(self, piece: str) -> str:
-        """Return the text that is safe to show after `piece`; once `stopped_by` is set, no more
-        text follows.
+        """Return the text that is safe to show after `piece`.
+
+        Once `stopped_by` is set, no more text follows.
         """
         if not self._stops:
             return piece
@@ -37,7 +38,7 @@ class StopScanner:
         return text[: len(text) - keep]
 
     def flush(self) -> str:
-        """Return the text that was held back, now that the whole text has been fed."""
+        """Return the text that was held back, after the whole text has been fed."""
         held, self._held = self._held, ""
         return held
 

@@ -1,7 +1,6 @@
-"""The recording of each choice's generated turn, so that the turn is remembered when the choice
-ends.
+"""The recording of each choice's generated turn, to be remembered when the choice ends.
 
-Knows: events. Does not know: how turns are remembered (`gateway/prompts/verbatim_turns`).
+`gateway/prompts/verbatim_turns` remembers the turns.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Remember = Callable[[Sequence[Piece], Sequence[int]], None]
 @dataclass(slots=True)
 class _Turn:
     pieces: list[Piece] = field(default_factory=list)
-    # the choice's tokens: 4 bytes a token, where a list takes 36
+    # the choice's tokens, 4 bytes each; a list would take 36
     token_ids: array[int] = field(default_factory=lambda: array("i"))
 
 

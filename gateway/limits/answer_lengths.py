@@ -1,11 +1,9 @@
 """The lengths of a tenant's answers to requests that set no maximum.
 
-Such an answer may be as long as the context allows, but almost all answers are much shorter. If
-each request reserved the maximum length of its answer, a few requests would fill a limit and use a
-hundredth of it. So a request reserves the length that such answers of its tenant had before; the
-real use is charged at the end.
-
-Knows: lengths. Does not know: limits, or how much of its limits a tenant has left (`fitting.py`).
+An answer without a maximum may fill the context, but almost all answers are much shorter. If each
+request reserved the maximum length, a few requests would fill a limit and use a hundredth of it. A
+request therefore reserves the length of its tenant's earlier answers. The real use is charged at
+the end.
 """
 
 import heapq
@@ -17,8 +15,9 @@ _MAX_TENANTS = 10_000
 
 
 class AnswerLengths:
-    """The lengths of each tenant's last answers; only the most recently answered tenants are
-    remembered.
+    """The lengths of each tenant's last answers.
+
+    Only the tenants with the latest answers are remembered.
     """
 
     def __init__(self, max_tenants: int = _MAX_TENANTS) -> None:

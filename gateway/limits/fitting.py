@@ -1,7 +1,4 @@
-"""The answer length with which a request fits the tenant's limits: pure functions.
-
-Knows: rates and prices. Does not know: how much of a limit is left at the moment (`limiter.py`).
-"""
+"""The answer length with which a request fits the tenant's limits, as pure functions."""
 
 import math
 
@@ -22,11 +19,10 @@ def within_rate(limits: Limits, prompt_tokens: int, answers: int) -> int | None:
 
 
 def of_the_rate(limits: Limits, least: int, most: int) -> int:
-    """Return the number of tokens to reserve for a request that likely uses `least` tokens, and at
-    most `most`.
+    """Return the number of tokens to reserve for a request that uses `least` to `most` tokens.
 
-    The request reserves `most` tokens, or fewer if `most` never fits at once, but at least `least`:
-    use beyond the reservation is owed.
+    The request reserves `most` tokens, or fewer if `most` never fits at once, but at least `least`.
+    Use beyond the reservation is owed.
     """
     room = at_once(limits)
     return most if room is None else max(least, min(most, room))
@@ -35,11 +31,10 @@ def of_the_rate(limits: Limits, least: int, most: int) -> int:
 def within_budget(
     left: int, prices: Prices, prompt_tokens: int, answers: int, expected: int
 ) -> int | None:
-    """Return how many tokens of each of `answers` answers the `left` micro-units buy; None: not
-    even one token.
+    """Return how many tokens of each answer the `left` micro-units buy; None: no token.
 
-    Each answer gets half of the tokens that can be bought, or `expected` tokens if these are more
-    and can be bought. The budget's rest is left to other requests.
+    Each of `answers` answers gets half of the tokens that can be bought. It gets `expected` tokens
+    if these are more and can be bought. The budget's rest is for other requests.
     """
     left -= prices.cost(TokenCounts(computed=prompt_tokens))
     each = prices.generated * answers
@@ -50,9 +45,7 @@ def within_budget(
 
 
 def advice(limits: Limits, prompt_tokens: int, answers: int, most: int) -> str:
-    """Advise how a request that may need `most` tokens, more than the limits ever allow, can be
-    changed to pass.
-    """
+    """Advise how to change a request that may need more tokens (`most`) than the limits allow."""
     room = at_once(limits)
     if room is None:
         return ""

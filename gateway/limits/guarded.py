@@ -37,8 +37,9 @@ class _Uncharged(NamedTuple):
 
 
 class GuardedLimiter:
-    """A limiter in Redis with a local stand-in. `replicas`: the number of processes that share the
-    limits.
+    """A limiter in Redis with a local stand-in.
+
+    `replicas` is the number of processes that share the limits.
     """
 
     def __init__(
@@ -58,8 +59,9 @@ class GuardedLimiter:
         self._catching_up: asyncio.Task[None] | None = None
 
     async def reserve(self, demand: Demand) -> Verdict:
-        """Reserve in Redis, or here while Redis is away; then raise Unavailable for a tenant with a
-        budget.
+        """Reserve in Redis, or here while Redis is away.
+
+        While Redis is away, a tenant with a budget gets Unavailable.
         """
         try:
             verdict = await self._ask(demand)
@@ -90,14 +92,12 @@ class GuardedLimiter:
             await self._shared.renew([hold for hold in holds if hold.epoch != _STAND_IN])
 
     async def close(self) -> None:
-        """Close the connections to Redis."""
         if self._catching_up is not None:
             self._catching_up.cancel()
             await asyncio.gather(self._catching_up, return_exceptions=True)
         await self._shared.close()
 
     async def _ask(self, demand: Demand) -> Verdict:
-        """Ask Redis to reserve; raise Unavailable."""
         every = _bounded(self._owed.pop(demand.tenant_id, []))
         owed = [one if one.name else one._replace(name=secrets.token_hex(8)) for one in every]
         try:
@@ -178,8 +178,9 @@ class GuardedLimiter:
 
 
 def _bounded(owed: list[Owed]) -> list[Owed]:
-    """Return the debts; if there are too many, join all into one debt, even if Redis may have
-    counted some of them.
+    """Return the debts; join too many debts into one.
+
+    Redis may have counted some of the joined debts already.
     """
     if len(owed) <= _MAX_DEBTS:
         return owed

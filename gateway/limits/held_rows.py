@@ -1,6 +1,6 @@
-"""A tenant's holds as rows of the limits' SQLite file.
+"""A tenant's holds as rows of the limits' SQLite file, in the table `holds`.
 
-Knows: the table `holds`. Does not know: transactions, which the callers begin.
+The callers begin transactions.
 """
 
 import sqlite3
@@ -43,31 +43,25 @@ class HeldRows:
         self._tenant_id = tenant_id
 
     def get(self, request_id: str) -> Held | None:
-        """Return the hold of a request; None if the request has no hold."""
         return self._one(f"SELECT {_COLUMNS} FROM holds {_ONE}", request_id)
 
     def put(self, request_id: str, held: Held) -> None:
-        """Add a hold's row."""
         row = (self._tenant_id, request_id, held.until, held.tokens, held.cost, held.period)
         self._connection.execute("INSERT INTO holds VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def take(self, request_id: str) -> Held | None:
-        """Remove and return the hold of a request; None if the request has no hold."""
         return self._one(f"DELETE FROM holds {_ONE} RETURNING {_COLUMNS}", request_id)
 
     def renew(self, request_ids: Sequence[str], until: int) -> None:
-        """Let the holds of these requests lapse at `until` instead."""
         rows = [(until, self._tenant_id, request_id) for request_id in request_ids]
         self._connection.executemany(f"UPDATE holds SET until = ? {_ONE}", rows)
 
     def lapse(self, now: int) -> Sequence[Held]:
-        """Remove all holds whose time is over."""
         return self._all(
             f"DELETE FROM holds WHERE tenant = ? AND until <= ? RETURNING {_COLUMNS}", now
         )
 
     def shorten(self, latest: int) -> None:
-        """Shorten all holds to lapse at `latest` or before."""
         self._connection.execute(
             "UPDATE holds SET until = ?1 WHERE tenant = ?2 AND until > ?1",
             (latest, self._tenant_id),

@@ -1,6 +1,6 @@
 """A tenant's holds by request id and by the time at which they lapse.
 
-No call walks all holds: its time grows with the holds that it returns or changes.
+The time of a call grows only with the holds that it returns or changes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,8 +11,9 @@ import msgspec
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
-    """The tokens and cost that a running request has reserved. `until`: the time at which the hold
-    lapses, in us.
+    """The tokens and cost that a running request has reserved.
+
+    `until`: the time at which the hold lapses, in us.
     """
 
     until: int
@@ -25,21 +26,19 @@ class Holds(Protocol):
     """The holds of one tenant, wherever they are stored."""
 
     def get(self, request_id: str) -> Held | None:
-        """Return the hold of a request; None if the request has no hold."""
+        """Return the hold of a request, or None."""
         ...
 
     def put(self, request_id: str, held: Held) -> None:
-        """Add the hold of a request that has no hold yet; the new hold must lapse last of all."""
+        """Add the hold of a request that has no hold yet. The new hold must lapse last of all."""
         ...
 
     def take(self, request_id: str) -> Held | None:
-        """Remove and return the hold of a request; None if the request has no hold."""
+        """Remove and return the hold of a request, or return None."""
         ...
 
     def renew(self, request_ids: Sequence[str], until: int) -> None:
-        """Let these requests' holds lapse at `until`, which is after the lapse of all
-        other holds.
-        """
+        """Let these requests' holds lapse at `until`, after all other holds."""
         ...
 
     def lapse(self, now: int) -> Sequence[Held]:
@@ -58,35 +57,28 @@ class MemoryHolds:
         self._held: dict[str, Held] = {}
 
     def __len__(self) -> int:
-        """Count the holds."""
         return len(self._held)
 
     def get(self, request_id: str) -> Held | None:
-        """Return the hold of a request; None if the request has no hold."""
         return self._held.get(request_id)
 
     def put(self, request_id: str, held: Held) -> None:
-        """Add a hold at the end."""
         self._held[request_id] = held
 
     def take(self, request_id: str) -> Held | None:
-        """Remove and return the hold of a request; None if the request has no hold."""
         return self._held.pop(request_id, None)
 
     def renew(self, request_ids: Sequence[str], until: int) -> None:
-        """Move the requests' holds to the end, to lapse last."""
         for request_id in request_ids:
             held = self.take(request_id)
             if held is not None:
                 self.put(request_id, msgspec.structs.replace(held, until=until))
 
     def lapse(self, now: int) -> Sequence[Held]:
-        """Remove and return the first holds, whose time is over."""
         over = _first(self._held.items(), lambda held: held.until <= now)
         return [self._held.pop(request_id) for request_id in over]
 
     def shorten(self, latest: int) -> None:
-        """Shorten the last holds to lapse at `latest`."""
         for request_id in _first(reversed(self._held.items()), lambda one: one.until > latest):
             held = self._held[request_id]
             self._held[request_id] = msgspec.structs.replace(held, until=latest)

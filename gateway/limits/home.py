@@ -22,7 +22,7 @@ LIMITS_FILE = "limits.sqlite"
 
 @dataclass(frozen=True, slots=True)
 class LimitsHome:
-    """The limiter, and the SQLite file to watch for faults, if there is a file."""
+    """The limiter, and its SQLite file, if any, to watch for faults."""
 
     limiter: Limiter
     watched: Sequence[Faulty]
@@ -38,11 +38,11 @@ def open_limits(
 ) -> LimitsHome:
     """Open the limits in the Redis of `link`, which stays open, or in a file if `link` is None.
 
-    `processes` is the number of processes that share the limits; `on_lost` is called for each
+    `processes` is the number of processes that share the limits. `on_lost` is called for each
     charge that is lost. Raises WrongState, DatabaseFault or OSError.
     """
     if link is not None:
-        # Imported late: the Redis client takes 0.2 s to load, and most starts have no Redis.
+        # Imported late, since the Redis client takes 0.2 s to load, and most starts have no Redis.
         from gateway.limits.guarded import GuardedLimiter
         from gateway.limits.redis import RedisLimiter
 

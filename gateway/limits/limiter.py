@@ -1,14 +1,14 @@
 """The protocol of a limiter, and its demands, holds and verdicts.
 
-    reserve(demand) -> Granted(hold) | Denied         before the work; from all limits or none
-    reserve(demand, begun) -> ...                     again, when the request's maximum use is known
-    charge(hold, used)                                once after the work, however it ended; tokens
-    beyond the reserved tokens count too renew(holds)                                      during
-    the work, before HOLD_S have passed
+    reserve(demand) -> Granted(hold) | Denied   before the work; from all limits or none
+    reserve(demand, begun) -> ...               again, when the request's maximum use is known
+    charge(hold, used)                          once after the work, however it ended; tokens
+                                                beyond the reserved tokens count too
+    renew(holds)                                during the work, before HOLD_S have passed
 
-A hold that is neither charged nor renewed lapses, so the requests and tokens of a killed gateway
-are given back. The budget counts a lapsed hold in full, because the request's real use is not known
-and a budget must never be exceeded.
+A hold that is neither charged nor renewed lapses, so a killed gateway gives back its requests and
+tokens. The budget counts a lapsed hold in full. The request's real use is not known then, and a
+budget must never be exceeded.
 
 Implementations: `memory` (one process), `sqlite` (one machine), `redis` (several machines). One
 contract suite tests all.
@@ -26,9 +26,7 @@ _AT_ONCE = 256  # maximum number of holds that are renewed in one change
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """The computed and generated tokens that a request may use or has used, and their cost in
-    micro-units.
-    """
+    """The computed and generated tokens of a request, and their cost in micro-units."""
 
     tokens: int = 0
     cost: int = 0
@@ -39,7 +37,7 @@ class Demand(msgspec.Struct, frozen=True):
 
     A request that began before its maximum use was known reserves again, with the same id. Then
     `begun` is the amount that the request holds, and `most` replaces this amount. The request is
-    not counted a second time; if it is refused, it goes on holding `begun`.
+    not counted a second time. If it is refused, it still holds `begun`.
     """
 
     id: str
@@ -50,9 +48,7 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A reservation. `epoch` identifies the storage's content; emptied storage has
-    another epoch.
-    """
+    """A reservation. `epoch` identifies the storage's content, and changes if it is emptied."""
 
     demand: Demand
     epoch: str = ""
@@ -66,9 +62,10 @@ class Granted(msgspec.Struct, frozen=True):
 
 
 class Denied(msgspec.Struct, frozen=True):
-    """The verdict that a request may not run. `retry_after_s`: None if waiting does not help.
+    """The verdict that a request may not run.
 
-    `budget_left`: if the budget is the reason, the micro-units that a request may still cost.
+    `retry_after_s` is None if waiting does not help. If the budget is the reason, `budget_left` is
+    the micro-units that a request may still cost.
     """
 
     reason: Reason
@@ -84,7 +81,7 @@ class Limiter(Protocol):
     """A limiter of tenants' requests. Call it from any task of one event loop.
 
     Raises `Unavailable` (`gateway.errors`) if the limiter's storage does not answer in time or
-    cannot write: StateLost if the storage is damaged or gone, StateDiskFull if it has no room.
+    cannot write. Damaged or lost storage raises StateLost, and full storage StateDiskFull.
     """
 
     async def reserve(self, demand: Demand) -> Verdict:
@@ -96,7 +93,7 @@ class Limiter(Protocol):
         ...
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Let holds lapse HOLD_S from now; holds that have lapsed stay lapsed."""
+        """Let holds lapse HOLD_S from now. Holds that have lapsed stay lapsed."""
         ...
 
     async def close(self) -> None:

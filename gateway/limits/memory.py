@@ -1,4 +1,4 @@
-"""The limits in this process's memory: exact for this process alone, and lost when it ends.
+"""The limits in this process's memory: exact only for this process, and lost when it ends.
 
 This limiter decides while Redis is down (`guarded`), and is the simplest limiter of the contract
 suite.
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Clocks:
     """The clock of rates and holds, and the calendar, of a limiter outside Redis.
 
-    `monotonic` returns seconds of a clock that all processes of a machine share; `wall` returns
+    `monotonic` returns seconds of a clock that all processes of a machine share. `wall` returns
     seconds since the epoch.
     """
 
@@ -31,7 +31,6 @@ class Clocks:
     wall: Callable[[], float] = time.time
 
     def __call__(self) -> Moment:
-        """Return the present moment."""
         return Moment(int(self.monotonic() * 1_000_000), month_of(self.wall()))
 
 
@@ -42,28 +41,25 @@ def month_of(wall: float) -> int:
 
 
 class AccountLimiter:
-    """A limiter over tenants' accounts; `_change` decides where the accounts are stored."""
+    """A limiter over tenants' accounts. `_change` decides where the accounts are stored."""
 
     def __init__(self, clocks: Callable[[], Moment] | None = None) -> None:
         self._clocks = clocks or Clocks()
 
     async def reserve(self, demand: Demand) -> Verdict:
-        """Reserve `demand.most` of every limit, or nothing."""
         return await self._change(demand.tenant_id, lambda a: a.reserve(demand, self._clocks()))
 
     async def charge(self, hold: Hold, used: Amount) -> None:
-        """Release the hold and charge the tokens and cost that the request used."""
         await self._change(hold.demand.tenant_id, lambda a: a.charge(hold, used, self._clocks()))
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Extend holds from now."""
         for tenant_id, some in by_tenant(holds):
             renew = partial(Account.renew, holds=some, moment=self._clocks())
             await self._change(tenant_id, renew)
             await asyncio.sleep(0)
 
     async def _change(self, tenant_id: str, change: Callable[[Account], T]) -> T:
-        """Change a tenant's account; no other task changes the account meanwhile."""
+        """Change a tenant's account. No other task changes the account meanwhile."""
         raise NotImplementedError
 
 
@@ -79,7 +75,7 @@ class MemoryLimiter(AccountLimiter):
         self._account(tenant_id).owe(limits, requests, tokens, self._clocks())
 
     async def close(self) -> None:
-        """Close nothing: the limiter holds no file or connection."""
+        """Close nothing, since the limiter holds no file or connection."""
 
     async def _change(self, tenant_id: str, change: Callable[[Account], T]) -> T:
         return change(self._account(tenant_id))

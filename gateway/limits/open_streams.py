@@ -1,4 +1,4 @@
-"""The bound on the choices that a tenant has running at once, with all its keys."""
+"""The limit on the choices that a tenant has running at once, with all its keys."""
 
 from collections import Counter
 
@@ -6,8 +6,9 @@ from gateway.errors import TooManyRequests
 
 
 class OpenStreams:
-    """The running choices by tenant; a request counts as one choice until its number of choices is
-    known.
+    """The running choices by tenant.
+
+    A request counts as one choice until its number of choices is known.
     """
 
     def __init__(self, max_per_tenant: int) -> None:
@@ -15,7 +16,6 @@ class OpenStreams:
         self._open: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """Count the choices of all tenants that run now."""
         return self._open.total()
 
     def take(self, tenant_id: str, choices: int) -> None:

@@ -1,14 +1,14 @@
-"""The limits of several gateways in one Redis: each decision is one script, on Redis's clock.
+"""The limits of several gateways in one Redis. Each decision is one script, on Redis's clock.
 
     ratoon:limits:{TENANT}:requests | tokens | holds | month | total | owed
 
-A call that Redis does not answer, or refuses (no memory, read-only, loading), raises Unavailable;
-`guarded` decides what happens then. Redis may still carry out a call that was given up (NoAnswer);
-the hold of such a call lapses, or is settled by `guarded`.
+A call that Redis does not answer, or refuses (no memory, read-only, loading), raises Unavailable.
+`guarded` then decides. Redis may still carry out a call that was given up (NoAnswer). The hold of
+the call lapses, or `guarded` settles it.
 
-Each gateway remembers the spending that it last saw. So no budget begins again when Redis is
-emptied, and no spending is forgotten that a Redis replica had not received before the replica took
-over.
+Each gateway remembers the spending that it last saw. If Redis is emptied, no budget therefore
+begins again. A replica of Redis that takes over may lack the latest spending, which is not
+forgotten either.
 """
 
 import secrets
@@ -33,8 +33,9 @@ from gateway.tenant_limits import MICRO, Limits
 
 
 class Owed(NamedTuple):
-    """A debt: requests and tokens admitted while Redis was away. Redis counts each debt once, by
-    its name.
+    """A debt: requests and tokens admitted while Redis was away.
+
+    Redis counts each debt once, by its name.
     """
 
     name: str = ""  # "": the debt has not been sent
@@ -60,7 +61,6 @@ class RedisLimiter:
         self._seen: dict[tuple[str, str], _Seen] = {}
 
     async def reserve(self, demand: Demand) -> Verdict:
-        """Reserve `demand.most` of every limit, or nothing."""
         return await self.reserve_owing(demand, ())
 
     async def reserve_owing(self, demand: Demand, owed: Sequence[Owed]) -> Verdict:
@@ -98,8 +98,8 @@ class RedisLimiter:
     async def charge(self, hold: Hold, used: Amount, *, again: bool = False) -> None:
         """Release the hold and charge the tokens and cost that the request used.
 
-        `again`: Redis may have counted this charge before, and has released the hold if so. So if
-        Redis no longer has the hold, nothing is charged, even if the hold has lapsed.
+        With `again`, Redis may have counted this charge before and released its hold. If Redis no
+        longer has the hold, nothing is charged, even if the hold has lapsed.
         """
         demand = hold.demand
         await self._charge(
@@ -118,7 +118,6 @@ class RedisLimiter:
         )
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Extend holds from now."""
         for tenant_id, some in by_tenant(holds):
             members = [_member(hold.demand) for hold in some]
             await self._renew(_keys(tenant_id), [HOLD_US, *members])
@@ -128,9 +127,7 @@ class RedisLimiter:
 
 
 def _keys(tenant_id: str) -> list[str]:
-    """List the keys of a tenant's limits; the braces in the keys keep all keys on one node of a
-    cluster.
-    """
+    """List the keys of a tenant's limits. Their braces put all keys on one node of a cluster."""
     names = ("requests", "tokens", "holds", "month", "total", "owed")
     return [f"ratoon:limits:{{{tenant_id}}}:{name}" for name in names]
 

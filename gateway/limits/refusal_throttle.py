@@ -1,7 +1,4 @@
-"""The delay of a tenant's refusals: some are answered at once, further refusals slowly.
-
-Knows: tenants and times. Does not know: why a request is refused.
-"""
+"""The delay of a tenant's refusals. Some are answered at once, and further refusals slowly."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,16 +10,15 @@ _MAX_TENANTS = 10_000
 
 
 class RefusalThrottle:
-    """A throttle of refusals: a client that retries at once after each refusal is answered slowly.
+    """A throttle of refusals for clients that retry at once after each refusal.
 
-    A refused request is cheap, but not free: a tenant at its limits with many connections would
-    keep the event loop busy with nothing else. So each tenant has a leaky bucket (GCRA): up to a
-    rate refusals are answered at once, and beyond the rate one after the other. While a refusal
-    waits, its connection is not read.
+    A refused request is cheap, but not free. A tenant at its limits with many connections could
+    keep the event loop busy with refusals alone. Each tenant therefore has a leaky bucket (GCRA).
+    Up to a rate, refusals are answered at once, and beyond the rate one after the other. While a
+    refusal waits, its connection is not read.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Measure time by the monotonic `clock`, in seconds."""
         self._clock = clock
         self._full_until: dict[str, float] = {}
 

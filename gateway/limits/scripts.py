@@ -1,23 +1,23 @@
-"""The limits of one tenant as Lua scripts: Redis decides in one call, on its own clock.
+"""The limits of one tenant as Lua scripts. Redis decides in one call, on its own clock.
 
-`token_bucket.py` has the same decisions in Python and explains them; a test drives both with the
-same requests and the same clock, and they must agree in every number. Lua's numbers are doubles:
-within the bounds of `limits` all numbers here are whole and exact.
+`token_bucket.py` has the same decisions in Python and explains them. A test sends the same requests
+to both with the same clock, and they must agree in every number. Lua's numbers are doubles. Within
+the allowed ranges of limits, all numbers here are whole and exact.
 
     KEYS  1 requests {level, at}   2 tokens {level, at, held}   3 holds: member -> lapses at
           4, 5 budgets of the month and in total {spent, held, month, epoch}
           6 names of debts that were counted
     a member is  id|tokens|cost|period
 
-RESERVE and CHARGE return the levels that they found; from these levels the gateway makes a refusal.
-If Redis knows of less spending than the gateway last saw, because Redis was emptied or a lagging
-replica took over, the gateway's number counts. A budget's `epoch` is drawn when its key is created:
-a changed epoch means that Redis was emptied, and earlier holds are no longer in it.
+RESERVE and CHARGE return the levels that they found. The gateway makes a refusal from these levels.
+Redis may know of less spending than the gateway last saw, because Redis was emptied or a lagging
+replica took over. The gateway's number counts then. A budget's `epoch` is drawn when its key is
+created. A changed epoch means that Redis was emptied, and earlier holds are no longer in it.
 
 Rates expire when they have drained, but not within IDLE_MS. Holds do not expire, since nothing
-would then release the tokens and budgets that they hold; the count of tokens does not expire while
-tokens are held. Names of debts are kept for NAMES_MS, because a gateway may send a debt again when
-its tenant comes back.
+would then release their tokens and budgets. The count of tokens does not expire while tokens are
+held. Names of debts are stored for NAMES_MS, because a gateway may send a debt again when its
+tenant comes back.
 """
 
 CLOCK = "redis.call('TIME')"  # Lua code that returns the time as seconds and microseconds
@@ -119,11 +119,11 @@ local function keep_tokens(level, rate, held)
 end
 """
 
-# RESERVE takes everything that a request needs, or nothing; the script returns the levels that it
-# found. ARGV 1 requests a minute, 2 their room, 3 tokens a minute, 4 their room, 5 at once, 6
-# budget, 7 period, 8 tokens, 9 cost, 10 id|tokens|cost|period, 11 hold in us, 12 a new epoch, 13
-# spent and 14 month as last seen, 15 id|tokens|cost|period of the request's earlier hold, or ''.
-# From 16 on names of debts, each counted once, requests and tokens.
+# RESERVE takes everything that a request needs, or nothing, and returns the levels that it found.
+# ARGV: 1 requests a minute, 2 their room, 3 tokens a minute, 4 their room, 5 at once, 6 budget, 7
+# period, 8 tokens, 9 cost, 10 id|tokens|cost|period, 11 hold in us, 12 a new epoch, 13 spent and 14
+# month as last seen, 15 id|tokens|cost|period of the request's earlier hold, or ''. From 16 on:
+# names of debts, each counted once, requests and tokens.
 RESERVE = """
 local rate, token_rate = tonumber(ARGV[1]), tonumber(ARGV[3])
 local most_running, most_spent = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -175,10 +175,10 @@ keep_tokens(in_tokens, token_rate, held)
 return reply
 """
 
-# CHARGE releases a hold and counts the tokens and cost that were used.
-# ARGV 1 tokens a minute, 2 the highest level, 3 id|tokens|cost|period, 4 tokens and 5 cost used,
-# 6 hold in us, 7 epoch of the hold, 8 a new epoch, 9 '1' if the charge may have been made before:
-# then its tokens count only if the hold still exists
+# CHARGE releases a hold and counts the tokens and cost that were used. ARGV: 1 tokens a minute, 2
+# the highest level, 3 id|tokens|cost|period, 4 tokens and 5 cost used, 6 hold in us, 7 epoch of the
+# hold, 8 a new epoch, 9 '1' if the charge may have been made before. With '1' its tokens count only
+# if the hold still exists.
 CHARGE = """
 local token_rate, used = tonumber(ARGV[1]), tonumber(ARGV[5])
 local tokens, cost, period = string.match(ARGV[3], '|(%d+)|(%d+)|(%a*)$')
@@ -201,7 +201,7 @@ keep_tokens(in_tokens, token_rate, held)
 return {in_tokens + held * ONE, redis.call('ZCARD', KEYS[3])}
 """
 
-# RENEW extends holds. ARGV 1 the hold's time in us, then the holds' members
+# RENEW extends holds. ARGV: 1 the hold's time in us, then the holds' members.
 RENEW = """
 shorten(tonumber(ARGV[1]))
 for i = 2, #ARGV do redis.call('ZADD', KEYS[3], 'XX', now + tonumber(ARGV[1]), ARGV[i]) end

@@ -5,12 +5,12 @@
 
 A decision is one short transaction on the event loop itself. It touches a few rows, however many
 requests run, and takes less time than another thread would. While another worker writes, the loop
-goes on and the transaction is tried again, for `_PATIENCE_S`. Nearly nothing waits for the disk: a
-thread syncs the file once a second, so a power cut may lose the last moments of a budget's spending
-and leaves the file whole. A restart or a worker that dies loses nothing. A damaged file refuses
-every decision until the operator replaces it, so no budget begins again by itself.
+continues, and the transaction is tried again for `_PATIENCE_S`. Nearly nothing waits for the disk.
+A thread syncs the file once a second. A power cut may therefore lose the last moments of a budget's
+spending, but leaves the file whole. A restart or a worker that dies loses nothing. A damaged file
+refuses every decision until the operator replaces it, so no budget begins again by itself.
 
-A charge that cannot be written is kept as owed, and is written before the next change.
+A charge that cannot be written is owed, and is written before the next change.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _DECODER = msgspec.msgpack.Decoder(Sums)
 class SqliteLimiter(AccountLimiter):
     """A limiter in a SQLite file.
 
-    The constructor opens or makes the file (0600). Raises FileExposed when others may read it,
+    The constructor opens or makes the file (0600). Raises FileExposed if others may read it,
     WrongState, or a DatabaseFault.
     """
 
@@ -72,14 +72,14 @@ class SqliteLimiter(AccountLimiter):
         self._owed = Unpaid[tuple[Hold, Amount]](on_lost=on_lost)
 
     async def charge(self, hold: Hold, used: Amount) -> None:
-        """Release the hold and charge the tokens and cost that were used; if the file cannot be
-        written now, do both later.
+        """Release the hold and charge the tokens and cost that were used.
+
+        If the file cannot be written now, do both later.
         """
         self._owed.append((hold, used))
         await self._pay()
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Extend holds from now."""
         await self._pay()
         await super().renew(holds)
 
@@ -92,14 +92,15 @@ class SqliteLimiter(AccountLimiter):
         return await self._write(lambda connection: _changed(connection, tenant_id, change))
 
     async def _pay(self) -> None:
-        """Write the owed charges; charges that cannot be written stay owed."""
+        """Write the owed charges. Charges that cannot be written stay owed."""
         with suppress(Unavailable):
             while self._owed:
                 await self._write(lambda _: None)
 
     async def _write(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Write the owed charges, then change the file in one transaction, while other
-        tasks wait.
+        """Write the owed charges, then change the file in one transaction.
+
+        Other tasks wait meanwhile.
         """
         until = time.monotonic() + _PATIENCE_S
         async with self._turn:
@@ -131,7 +132,6 @@ class SqliteLimiter(AccountLimiter):
 
 
 def _changed(connection: sqlite3.Connection, tenant_id: str, change: Callable[[Account], T]) -> T:
-    """Apply `change` to a tenant's account, and store the account."""
     row = connection.execute(
         "SELECT account FROM accounts WHERE tenant = ?", (tenant_id,)
     ).fetchone()
@@ -152,7 +152,7 @@ def _store(connection: sqlite3.Connection, tenant_id: str, sums: Sums) -> None:
 
 
 class _WithHolds(Sums):
-    """An account in the form of older database files: its row has its holds too."""
+    """An account in the form of older database files: its row also has its holds."""
 
     holds: dict[str, Held] = msgspec.field(default_factory=dict)
 

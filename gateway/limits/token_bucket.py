@@ -6,12 +6,12 @@
     holds      the running requests, each with the time at which it lapses (`holds`)
     budgets    by period: the spent and the reserved micro-units
 
-So the tokens settled within any time t are at most rate * t + burst, plus the tokens that running
+The tokens settled within any time t are at most rate * t + burst, plus the tokens that running
 requests needed beyond their reservations. These overfill the bucket, and no request begins until
 the excess has drained too. The spending never exceeds the budget.
 
-Times are microseconds of a monotonic clock; `month` counts calendar months. `scripts` has the same
-decisions in Lua.
+Times are microseconds of a monotonic clock, and `month` counts calendar months. `scripts` has the
+same decisions in Lua.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gateway.tenant_limits import MICRO, Allowance, Limits, RateStatus, Reason
 ONE = 60_000_000  # level that a single request or token adds to a bucket
 MAX_LEVEL = 9_000_000_000_000_000  # maximum level of an overfull bucket, still exact in a double
 HOLD_US = int(HOLD_S * 1_000_000)
-MAX_RUNNING = 8192  # concurrent requests of a tenant whose limits do not bound them
+MAX_RUNNING = 8192  # concurrent requests of a tenant without this limit
 # seconds after which to retry, as nobody knows when a running request will end
 CONCURRENT_RETRY_S = 1.0
 
@@ -36,12 +36,12 @@ class Bucket(msgspec.Struct, frozen=True):
     """A leaky bucket in whole numbers: filled by use, drained at the rate (GCRA).
 
     This is the generic cell rate algorithm in its second form (ITU-T I.371, "continuous-state leaky
-    bucket"): the theoretical arrival time of the first form is `at + level / rate`. A level can be
-    kept exactly, in Python and in Lua's doubles; a time in fractions of a period cannot.
+    bucket"). The theoretical arrival time of the first form is `at + level / rate`. A level is
+    exact, in Python and in Lua's doubles. A time in fractions of a period would not be exact.
 
-    `level` is in sixty-millionths of a request or token: at `rate` a minute, `rate` of these drain
+    `level` is in sixty-millionths of a request or token. At `rate` a minute, `rate` of these drain
     each microsecond. `level` is the level at the time `at`, in microseconds of any monotonic clock.
-    If the clock jumps back, time counts from the new reading on: the jump gives no tenant credit
+    If the clock jumps back, time counts from the new reading on. The jump gives no tenant credit
     and locks no tenant out. If the clock jumps ahead, the bucket drains once, which admits at most
     one burst.
     """
@@ -60,8 +60,9 @@ class Bucket(msgspec.Struct, frozen=True):
 
 
 def capacity(rate: int, burst_s: float | None) -> int:
-    """Return a full bucket's level, at least ONE: the use of `burst_s` seconds (None: 60) at the
-    rate.
+    """Return a full bucket's level, at least ONE.
+
+    It is the use of `burst_s` seconds (None: 60) at the rate.
     """
     return max(ONE, rate * round((60.0 if burst_s is None else burst_s) * 1_000_000))
 
@@ -86,11 +87,10 @@ class Spending(msgspec.Struct, array_like=True):
     month: int = 0
 
     def turn(self, month: int) -> None:
-        """Begin a new month if the calendar has moved on; if the calendar was set back, the
-        spending stays.
+        """Begin a new month if the calendar month is later; an earlier month changes nothing.
 
-        If the calendar goes back by more than a month, a clock was ahead before: the month is set
-        back, so that the next month begins as always.
+        If the calendar goes back by more than a month, a clock was ahead before. The month is then
+        set back, so that the next month begins as always.
         """
         if month > self.month:
             self.spent, self.month = 0, month
@@ -99,8 +99,9 @@ class Spending(msgspec.Struct, array_like=True):
 
 
 class Sums(msgspec.Struct):
-    """The sums of one tenant's use, without the holds of single requests: small, however many
-    requests run.
+    """The sums of one tenant's use, without the holds of single requests.
+
+    They are small, however many requests run.
     """
 
     requests: Bucket = Bucket()
@@ -143,8 +144,9 @@ class Account(Sums):
         self.holds.renew([hold.demand.id for hold in holds], until)
 
     def owe(self, limits: Limits, requests: int, tokens: int, moment: Moment) -> None:
-        """Count requests and tokens that another limiter has admitted; buckets become
-        at most full.
+        """Count requests and tokens that another limiter has admitted.
+
+        Full buckets are not filled further.
         """
         self._bring_up(limits, moment)
         self._drain_requests(limits, moment)
@@ -156,7 +158,7 @@ class Account(Sums):
             self.tokens = self.tokens.filled(tokens, room)
 
     def levels(self, limits: Limits) -> LimitLevels:
-        """Return how much of each limit is taken now."""
+        """Return the used amount of each limit now."""
         spending = self._spending(limits)
         return LimitLevels(
             self.requests.level,
@@ -166,7 +168,7 @@ class Account(Sums):
         )
 
     def _levels_without(self, demand: Demand) -> LimitLevels:
-        """Return how much of each limit is taken by all requests except this request."""
+        """Return the amount of each limit that other requests use."""
         levels = self.levels(demand.limits)
         held = None if demand.begun is None else self.holds.get(demand.id)
         if held is None:
@@ -205,9 +207,7 @@ class Account(Sums):
             spending.spent += cost
 
     def _bring_up(self, limits: Limits, moment: Moment) -> None:
-        """Bring the token bucket up to date: drain the bucket and let holds lapse until
-        `moment`.
-        """
+        """Drain the token bucket and let holds lapse until `moment`."""
         self.tokens = self.tokens.drained(limits.tokens_per_minute or 0, moment.now)
         if limits.budget is not None:
             spending = self.budgets.setdefault(limits.budget.period, Spending())
@@ -216,7 +216,7 @@ class Account(Sums):
         self._let_lapse(moment.now)
 
     def _drain_requests(self, limits: Limits, moment: Moment) -> None:
-        """Drain the bucket of requests; called when a request begins, with its limits."""
+        """Drain the bucket of requests, when a request begins with its limits."""
         self.requests = self.requests.drained(limits.requests_per_minute or 0, moment.now)
 
     def _let_lapse(self, now: int) -> None:
@@ -268,9 +268,7 @@ def refusal_of(demand: Demand, levels: LimitLevels) -> Denied | None:
 
 
 def most_running(limits: Limits) -> int:
-    """Return the maximum number of concurrent requests of a tenant; MAX_RUNNING if its limits set
-    none.
-    """
+    """Return the maximum number of a tenant's concurrent requests, by default MAX_RUNNING."""
     return MAX_RUNNING if limits.max_concurrent is None else limits.max_concurrent
 
 

@@ -1,4 +1,4 @@
-"""The queue of charges that could not be written yet: bounded, and it logs lost charges."""
+"""The queue of charges that could not be written yet. It has a limit, and logs lost charges."""
 
 import logging
 from collections import deque
@@ -13,11 +13,11 @@ _LOG = logging.getLogger(__name__)
 
 
 def uncounted() -> None:
-    """Do nothing with a lost charge: the default of `on_lost`."""
+    """Ignore a lost charge: the default of `on_lost`."""
 
 
 class Unpaid(deque[T]):
-    """A queue of charges; adding at one end of a full queue loses the charge at the other end."""
+    """A queue of charges. Adding at one end of a full queue loses the charge at the other end."""
 
     def __init__(self, most: int = MOST, on_lost: Callable[[], None] = uncounted) -> None:
         """Call `on_lost` for each charge that is lost."""

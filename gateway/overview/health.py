@@ -1,7 +1,7 @@
 """The health of the server's processes and files, for the operator.
 
-Knows: the engines and the router process as this process sees them, the engines' disk processes,
-the gateway's workers, and the faults of the gateway's stored state. Does not know: other gateways.
+The list has the engines and the router process as this process sees them, the engines' disk
+processes, the gateway's workers, and the faults of the stored state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _DISK_IS_WELL = frozenset({"up", "starting"})
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one process or store. `since`: seconds since the epoch, if it is known."""
+    """The state of one process or store. `since` is in seconds since the epoch, if known."""
 
     process: (
         # name of the process or store: engine, disk ("engine 0" and so on if there are several),
@@ -49,7 +49,7 @@ def health(
     """List the health of all processes and stores; `overview` is None while no engine answers.
 
     If there are several engines, `replicas` lists them and `overview` is their joined overview.
-    `router_answers` tells whether the router process answers; None if there is none.
+    `router_answers` tells whether the router process answers, or is None without a router process.
     """
     kept = (
         Health(process=_kept(fault), ok=False, since=None, detail=fault.reason) for fault in faults
@@ -80,7 +80,6 @@ def _gateways(workers: Iterable[ToldWorker], silent: Sequence[int]) -> Iterator[
 def _alone(
     overview: Overview | None, why_absent: str | None, *, is_stalled: bool, now: float
 ) -> Iterator[Health]:
-    """Yield the health of the only engine and of its disk."""
     engine = _engine(overview, is_stalled=is_stalled, now=now)
     yield engine if engine.ok else replace(engine, detail=why_absent or engine.detail)
     if overview is not None and overview.disk is not None:
@@ -101,7 +100,6 @@ def _engine(overview: Overview | None, *, is_stalled: bool, now: float) -> Healt
 def _replicas(
     overview: Overview | None, replicas: Mapping[str, ReplicaHealth], now: float
 ) -> Iterator[Health]:
-    """Yield the health of each engine and of its disk, by the engine's name."""
     overviews = {} if overview is None else each_overview(overview)
     for name, health in replicas.items():
         one = overviews.get(name)
@@ -133,9 +131,7 @@ def _sentinel(sentinel: SentinelStats) -> Iterator[Health]:
 
 
 def _gaps(gaps: GapStats) -> Iterator[Health]:
-    """If there are targets for the times between tokens, yield whether the times are within the
-    targets.
-    """
+    """Yield whether the times between tokens meet their targets, if there are targets."""
     if gaps.gaps or gaps.target_s:
         is_well = not (gaps.is_missed or gaps.is_too_short)
         detail = "99 in 100 keep to their targets" if is_well else gaps.describe()

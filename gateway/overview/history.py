@@ -1,12 +1,9 @@
-"""The last hour of the engine and of this gateway's latencies, a sample every five seconds.
+"""The last hour of the engine and of this gateway's latencies, with a sample every five seconds.
 
-The history is kept from the start on, whether or not anybody looks, so that a page opened after an
-incident shows the incident. The first sample has all earlier events if the engine is no older than
-the kept hour. Samples lie on a grid of INTERVAL_S seconds since the epoch. Each worker keeps a
-history: counts of tokens and blocks come from the engine, latencies from all workers, so any worker
-can be asked.
-
-Knows: differences between two looks. Does not know: tenants.
+The history begins with the process. A page opened after an incident therefore shows the incident.
+The first sample has all earlier events if the engine started within this hour. Samples lie on a
+grid of INTERVAL_S seconds since the epoch. Each worker has a history. Counts of tokens and blocks
+come from the engine, and latencies from all workers, so any worker can be asked.
 """
 
 import asyncio
@@ -30,7 +27,7 @@ from gateway.views import TokensByTier
 
 INTERVAL_S = 5.0
 KEPT_S = 3600.0
-# maximum number of remembered engines: when an engine that was away comes back, its counters go on
+# maximum number of remembered engines, since an engine that comes back continues its counters
 ENGINES = 256
 
 
@@ -64,7 +61,7 @@ class _Look(msgspec.Struct, frozen=True):
 
 
 class History:
-    """The samples that one process keeps. `clock`: seconds since the epoch."""
+    """The samples of one process. `clock` returns seconds since the epoch."""
 
     def __init__(self, engine: Engine, metrics: GatewayMetrics, clock: Callable[[], float]) -> None:
         self._engine = engine
@@ -78,15 +75,12 @@ class History:
         return [sample for sample in self._samples if sample.t > t]
 
     async def look(self) -> None:
-        """Add a sample of the events since the last look; while the engine is away, add
-        no sample.
-        """
+        """Add a sample of the events since the last look; add none while the engine is away."""
         try:
             overview = await self._engine.ask(OverviewQuery())
         except EngineError:
             return
-        # Called in a thread, since the latencies are read from the files of all workers if there
-        # are several.
+        # Called in a thread, since it may read the files of all workers.
         latencies = await asyncio.to_thread(self._metrics.latencies)
         last = self._last or _before(self._grid(), overview, latencies)
         engines = _seen(last.engines, _by_engine(overview))
@@ -116,7 +110,7 @@ def _by_engine(overview: Overview) -> dict[str, Overview]:
 def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
     """Make a first look with zero counts, dated to the start of the oldest engine that counts.
 
-    Engines older than KEPT_S do not count: they did most of their work before the shown hour.
+    Engines older than KEPT_S do not count, since they did most of their work before the shown hour.
     """
     engines = _by_engine(overview)
     old = {name: one for name, one in engines.items() if one.uptime_s > KEPT_S}
@@ -139,8 +133,9 @@ def _sample(last: _Look, look: _Look) -> Sample:
     now = look.overview
 
     def more(name: str) -> int:
-        """Count the events of all engines since the last look; the count of a new engine began at
-        zero.
+        """Count the events of all engines since the last look.
+
+        A new engine's count began at zero.
         """
         count = attrgetter(name)
         return sum(
@@ -170,7 +165,6 @@ def _sample(last: _Look, look: _Look) -> Sample:
 
 
 def _drafted(last: _Look, now: Overview) -> dict[str, DraftStats]:
-    """Count the verified drafts of all engines since the last look, by source."""
     found = []
     for engine_id, one in _by_engine(now).items():
         before = last.engines[engine_id].drafts if engine_id in last.engines else {}

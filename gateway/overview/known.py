@@ -1,6 +1,6 @@
-"""The facts that each worker keeps in memory for the pages, and the sums over all workers.
+"""The facts that each worker has in memory for the pages, and the sums over all workers.
 
-Knows: how each part is added up. Does not know: how workers are reached (`siblings.py`).
+`siblings.py` reaches the other workers.
 """
 
 from collections import Counter
@@ -17,16 +17,17 @@ from gateway.telemetry.refusals import LastRefusals, Refusal, newest
 
 
 class RefusalsAsked(msgspec.Struct, frozen=True, tag="refusals"):
-    """The question to a worker which requests it has refused."""
+    """The question to a worker for the requests that it has refused."""
 
 
 class RunningAsked(msgspec.Struct, frozen=True, tag="running"):
-    """The question to a worker which tenants' requests it is answering now."""
+    """The question to a worker for the tenants' requests that it is answering now."""
 
 
 class MissesAsked(msgspec.Struct, frozen=True, tag="misses"):
-    """The question why a tenant's prompts missed the cache; the asked worker then looks for more
-    misses.
+    """The question why a tenant's prompts missed the cache.
+
+    The asked worker then looks for more misses.
     """
 
     tenant: str
@@ -90,14 +91,14 @@ class Known:
         return [one for some in (self._own_requests(), *heard.answers) for one in some]
 
     async def misses(self, tenant_id: str) -> list[Miss]:
-        """List a tenant's misses, newest first; from now on all workers look for more misses."""
+        """List a tenant's misses, newest first. From now on all workers look for more misses."""
         heard = await self.siblings.ask(MissesAsked(tenant_id), list[Miss])
         told = (self.missed.watch(tenant_id), *heard.answers)
         found = sorted((one for some in told for one in some), key=attrgetter("at"))
         return found[::-1][:MOST]
 
     async def workers(self) -> tuple[list[ToldWorker], list[int]]:
-        """List the workers, this one first, and the process ids of workers that do not answer."""
+        """List the workers, this worker first, and the process ids of silent workers."""
         heard = await self.siblings.ask(WorkerAsked(), ToldWorker)
         return [self.worker, *heard.answers], heard.silent
 

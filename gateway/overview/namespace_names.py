@@ -1,8 +1,8 @@
 """The names of the cache's namespaces for the operator, mostly their tenants' names.
 
 A namespace is derived from a secret, so it tells nothing by itself. The namespaces of published
-prefixes, of groups and of tenants who own blocks are derived again and compared with the namespace
-to name. Any other namespace is a tenant's namespace with a salt or an adapter.
+prefixes, of groups and of tenants with blocks are derived again. They are compared with the
+namespace to name. Any other namespace is a tenant's namespace with a salt or an adapter.
 """
 
 from typing import NamedTuple
@@ -14,14 +14,14 @@ MOST = 20_000  # maximum number of remembered names
 
 
 class NamespaceName(NamedTuple):
-    """A namespace's name; `tenant` is None for a namespace of several tenants."""
+    """A namespace's name. `tenant` is None for a namespace of several tenants."""
 
     label: str
     tenant: str | None
 
 
 class ShownNamespaceNames:
-    """The finder of namespaces' names. For one process."""
+    """The finder of namespaces' names, for one process."""
 
     def __init__(self, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
@@ -38,8 +38,9 @@ class ShownNamespaceNames:
         groups: dict[str, str],
         fingerprint: bytes,
     ) -> NamespaceName:
-        """Name a namespace in which `owner`, a tenant's id, has a KV block; `names`: tenants' names
-        by id.
+        """Name a namespace in which the tenant `owner` has a KV block.
+
+        `names` are tenants' names by id.
         """
         if fingerprint != self._fingerprint or len(self._derived) > MOST:
             self._fingerprint, self._scopes, self._derived = fingerprint, {}, set()

@@ -1,7 +1,7 @@
 """Percentiles of the observations that a histogram counted between two looks.
 
-Knows: counts by bucket. Does not know: single observations, so a percentile is computed as if the
-observations of its bucket were spread evenly.
+Single observations are unknown. A percentile is computed as if the observations of its bucket were
+spread evenly.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class Percentiles(msgspec.Struct, frozen=True):
 def percentiles(bounds: Sequence[float], counts: Sequence[float]) -> Percentiles | None:
     """Compute percentiles from counts by bucket, with upper `bounds` in s; None if all are 0.
 
-    The last bound may be infinite: observations in the last bucket then count as its lower bound.
+    The last bound may be infinite. Observations in the last bucket then count as its lower bound.
     """
     if not sum(counts):
         return None

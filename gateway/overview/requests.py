@@ -1,7 +1,8 @@
-"""The requests under way: the engine's sequences, and this process's facts about them.
+"""The running requests: the engine's sequences, and this process's facts about them.
 
 The engine has the sequences of all workers' requests. The workers that answer the requests add
-their routes, and requests that are not in the engine yet or any more (`known.py`).
+their routes. They also add requests that are not in the engine yet, or have left the engine
+(`known.py`).
 """
 
 import time
@@ -14,14 +15,14 @@ from engine.link.view_messages import Sequences, SequenceState, SequenceView
 from gateway.overview.known import OwnRequest
 
 LISTED = 200
-# maximum number of sequences that the engine is asked for: a request may have several
+# maximum number of sequences that the engine is asked for, since a request may have several
 SEQUENCES = 2 * LISTED
 
 State = Literal["gateway", "waiting", "loading", "prefill", "decode"]
 
 
 class RequestView(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. Its tokens are None in state "gateway": the request is not in the engine yet.
+    """One request. Its tokens are None in state "gateway", in which the engine lacks the request.
 
     `route` is None for requests of other gateways.
     """
@@ -48,7 +49,7 @@ class RequestList(msgspec.Struct, frozen=True):
 def requests_under_way(
     sequences: Sequences, own: Iterable[OwnRequest], names: dict[str, str], model: str
 ) -> RequestList:
-    """List each request under way once, with its choices counted together."""
+    """List each running request once, with its choices counted together."""
     mine = {one.id: one for one in own}
     by_request: dict[str, list[SequenceView]] = {}
     for sequence in sequences.sequences:

@@ -58,7 +58,7 @@ def overview_router(
     reports: IsolationReports,
     clock: Callable[[], float],
 ) -> APIRouter:
-    """Serve the three routes; `admin_router` guards the routes."""
+    """Serve the three routes. `admin_router` guards the routes."""
     router = APIRouter()
 
     @router.get("/admin/overview", openapi_extra=described(OverviewShown))
@@ -122,9 +122,7 @@ async def _overview(
 
 
 async def _report(reports: IsolationReports) -> IsolationReport | None:
-    """Read the isolation report; return None also while the state does not answer, which the health
-    shows.
-    """
+    """Read the isolation report, or return None while the state does not answer."""
     try:
         return await reports.isolation_report()
     except Unavailable:
@@ -132,9 +130,7 @@ async def _report(reports: IsolationReports) -> IsolationReport | None:
 
 
 async def _overview_if_any(engine: Engine) -> Overview | None:
-    """Ask for the engine's overview; return None while the engine does not answer, which the health
-    shows.
-    """
+    """Ask for the engine's overview, or return None while the engine does not answer."""
     try:
         return await engine.ask(OverviewQuery(owners=OWNERS, evictions=EVICTIONS))
     except EngineError:

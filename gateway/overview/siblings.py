@@ -1,12 +1,10 @@
 """The other workers of this gateway, which a page's worker asks for their data.
 
 Workers share a port, so any worker may answer a page. Each worker listens on a Unix socket in their
-shared directory (open to their user alone) and tells the data that it keeps in memory: its last
-refusals, the requests that it answers, the misses of a tenant that looks at its page. The worker
-that answers a page joins the data of all workers. Nothing is sent while nobody looks at a page.
-
-Knows: bytes between workers, and which workers did not answer. Does not know: the questions and
-answers (`known.py`), or gateways of other machines.
+shared directory, which is open only to their user. It answers with data in its memory: its last
+refusals, the requests that it answers, and the misses of a tenant that looks at its page. The
+worker that answers a page joins the data of all workers. Nothing is sent while nobody looks at a
+page. `known.py` has the questions and answers.
 """
 
 import asyncio
@@ -35,7 +33,7 @@ class Heard(NamedTuple, Generic[A]):
 
 
 class Siblings:
-    """The other workers of this gateway; if `directory` is None there are no other workers."""
+    """The other workers of this gateway. Without a `directory` there are none."""
 
     def __init__(self, directory: Path | None = None, own: int | None = None) -> None:
         """Find workers in `directory` by process id; `own` is this worker's process id."""
@@ -77,7 +75,7 @@ class Siblings:
 
 
 async def _asked(path: Path, question: bytes) -> bytes | None:
-    """Ask one worker; return b"" for a worker that has died, None for a silent worker."""
+    """Ask one worker; return b"" for a dead worker, or None for a silent worker."""
     try:
         async with asyncio.timeout(ANSWER_S):
             reader, writer = await asyncio.open_unix_connection(path, limit=_MAX_BYTES)

@@ -1,7 +1,7 @@
 """The tenants' names by id for the operator, remembered for some seconds.
 
 A page that polls must not read every tenant from the state each time. A renamed tenant is shown
-under its old name for RENEW_S seconds at most; a new tenant's name is known after RETRY_S.
+under its old name for RENEW_S seconds at most. A new tenant's name is known after RETRY_S.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ RETRY_S = 2.0
 
 
 class TenantNames:
-    """The names of tenants and groups. For one process. `clock`: seconds."""
+    """The names of tenants and groups, for one process. `clock` returns seconds."""
 
     def __init__(self, store: Records, clock: Callable[[], float]) -> None:
         self._store = store

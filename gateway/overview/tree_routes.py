@@ -20,7 +20,8 @@ _A_LIMIT: dict[str, Any] = {"minimum": 1, "maximum": MOST}
 class TreeShown(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of GET /admin/cache/tree. `node` is None at the root, whose children are namespaces.
 
-    `more` children are not listed: if there are many, only the children with most blocks are.
+    If there are many children, only the children with most blocks are listed. `more` counts the
+    others.
     """
 
     node: TreeRow | None
@@ -33,8 +34,8 @@ class TreeShown(msgspec.Struct, frozen=True, kw_only=True):
 class PrefixesShown(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of GET /admin/cache/prefixes, a survey of the tree from `age_s` seconds ago.
 
-    The survey has looked at `surveyed` of the tree's `nodes`. `age_s` is None while the
-    first look is under way.
+    The survey has looked at `surveyed` of the tree's `nodes`. `age_s` is None until the first
+    survey has ended.
     """
 
     order: str
@@ -45,7 +46,7 @@ class PrefixesShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tree_router(engine: Engine, rows: TreeRows) -> APIRouter:
-    """Serve the two routes; `admin_router` guards the routes."""
+    """Serve the two routes. `admin_router` guards the routes."""
     router = APIRouter(prefix="/admin/cache")
 
     @router.get("/tree", openapi_extra=described(TreeShown))
@@ -92,7 +93,7 @@ def tree_router(engine: Engine, rows: TreeRows) -> APIRouter:
 
 
 def _before_children(at: TreeRow) -> int:
-    """Count the tokens before a node's children; a namespace begins at 0."""
+    """Count the tokens before a node's children. A namespace begins at 0."""
     return 0 if at.kind == "namespace" else at.tokens_before + at.tokens
 
 

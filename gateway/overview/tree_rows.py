@@ -1,7 +1,7 @@
 """The nodes of the cache's tree as rows for the operator.
 
 Only published prefixes are shown with text. The text is read from the published record, never from
-the cache, whose tokens do not cross the link; so no tenant's text can be shown by mistake.
+the cache, whose tokens do not cross the link. No tenant's text can therefore be shown by mistake.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _ID_CHARS = 8  # number of characters of an engine's id that begin the names of 
 class TreeRow(msgspec.Struct, frozen=True, kw_only=True):
     """A tree node for the operator: a namespace or a prefix. `tiers`: blocks by fastest tier.
 
-    A prefix's numbers leave out its children, which continue the prefix. `hits` counts the requests
+    A prefix's numbers exclude its children, which continue the prefix. `hits` counts the requests
     that found it. `text` is the beginning of a published prefix's text at this node.
     """
 
@@ -62,7 +62,7 @@ class TreeRows:
         fingerprint: bytes,
         replicas: Mapping[str, ReplicaHealth] | None = None,
     ) -> list[TreeRow]:
-        """Make a row for each view, in order; with several engines, each label names the engine."""
+        """Make a row for each view, in order. With several engines, each label names the engine."""
         names = await self._names.known({view.flow for view in views})
         rows = [self._row(view, names, fingerprint) for view in views]
         return [replace(row, label=_of_engine(row, replicas)) for row in rows] if replicas else rows
@@ -111,7 +111,6 @@ class TreeRows:
 
 
 def _of_engine(row: TreeRow, replicas: Mapping[str, ReplicaHealth]) -> str:
-    """Add the engine's name to the row's label."""
     begin = row.node.partition("-")[0]
     ids = {name: (one.engine_id or "")[:_ID_CHARS] for name, one in replicas.items()}
     name = next((name for name, engine_id in ids.items() if engine_id == begin), None)

@@ -12,7 +12,7 @@ Names = dict[str, str]
 
 
 class TenantRef(msgspec.Struct, frozen=True):
-    """A tenant by id and name; name None where the tenant is gone or the state withholds names."""
+    """A tenant by id and name. The name is None if the tenant is gone or its name unavailable."""
 
     tenant: str
     name: str | None
@@ -29,7 +29,7 @@ class OwnerShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TierShown(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier in blocks; `owners` hold the most blocks, `num_owners` tenants hold any."""
+    """One tier in blocks. `owners` hold the most blocks; `num_owners` tenants hold any."""
 
     tier: str
     total_blocks: int
@@ -59,7 +59,7 @@ class EvictionShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverviewShown(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of GET /admin/overview; without an engine it has only samples and health."""
+    """Answer of GET /admin/overview. Without an engine it has only samples and health."""
 
     now: float
     interval_s: float
@@ -73,7 +73,7 @@ class OverviewShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ids_in(overview: Overview) -> set[str]:
-    """Collect the ids of the tenants in an overview."""
+    """Return the ids of the tenants in an overview."""
     owners = {owner.flow for tier in overview.tiers for owner in tier.owners}
     evicted = {flow for one in overview.evictions for flow in (one.of_flow, one.for_flow)}
     return owners | evicted | {one.flow for one in overview.queue}

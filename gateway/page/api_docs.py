@@ -1,7 +1,7 @@
 """`/docs`: the API's description by Swagger UI, to read and to try, from the gateway's files.
 
-Knows: files. Does not know: the description, which the page reads from `/openapi.json`; or keys: a
-visitor who tries a route enters a key, which stays in the visitor's browser tab.
+The page reads the description from `/openapi.json`. A visitor who tries a route enters a key, which
+stays in the visitor's browser tab.
 """
 
 from fastapi import APIRouter, Request, Response
@@ -10,7 +10,7 @@ from gateway.page.files import PageFiles
 
 
 def api_docs_router(files: PageFiles) -> APIRouter:
-    """Serve `/docs` and all paths below it without a key, as `/openapi.json` is served."""
+    """Serve `/docs` and all paths below it without a key, like `/openapi.json`."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/docs")

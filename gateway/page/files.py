@@ -1,7 +1,6 @@
 """The page's own files, read and compressed once, and the headers against foreign content.
 
-Knows: names, types and bytes. Does not know: who is signed in, since the files are the same for
-everyone.
+The files are the same for everyone, so they need no key.
 """
 
 import hashlib
@@ -27,7 +26,7 @@ _TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-# Scripts, styles and data load from this origin alone; nothing is inline or framed.
+# Scripts, styles and data load only from this origin; nothing is inline or framed.
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -51,12 +50,12 @@ class PageFile:
     etag: str
 
     def packed(self) -> Packed:
-        """Compress the content; a file stored compressed has no other form."""
+        """Compress the content. A file stored compressed has no other form."""
         return Packed(b"", self.content) if self.is_packed else Packed.of(self.content)
 
 
 class PageFiles:
-    """The files of a folder by their paths in the folder: few files, read once."""
+    """The few files of a folder by their paths in the folder, read once."""
 
     def __init__(self, folder: Path = STATIC) -> None:
         """Read all files; raise OSError for an unreadable file."""
@@ -69,9 +68,7 @@ class PageFiles:
         self._packed: dict[str, Packed] = {}
 
     def answer(self, name: str, request: Request) -> Response:
-        """Answer with the file, or 304 for a client that has it; raise NotFound for an unknown
-        path.
-        """
+        """Answer with the file, or 304 for a client that has it; raise NotFound."""
         found = self._files.get(name)
         if found is None:
             raise NotFound("there is no such route", code="unknown_url")

@@ -1,9 +1,8 @@
 """The pages' routes: `/admin/ui` and `/admin/session` for the operator, `/usage` for a tenant.
 
 Files are served without a key. A browser signs in by sending a key once, for which it gets a
-cookie; every admin route accepts the operator's cookie (`gateway.auth.auth`), and only
-`/usage/data` accepts a tenant's. These routes are for the pages alone, so `/openapi.json` has none
-of them.
+cookie. Every admin route accepts the operator's cookie (`gateway.auth.auth`). Only `/usage/data`
+accepts a tenant's cookie. Only the pages use these routes, so `/openapi.json` omits them.
 """
 
 import asyncio
@@ -77,7 +76,7 @@ def usage_page_router(
     known: Known,
     reports: Reports,
 ) -> APIRouter:
-    """Serve `/usage` and all paths below it. A session is valid for as long as its key is."""
+    """Serve `/usage` and all paths below it. A session ends with its key."""
     router = APIRouter(include_in_schema=False)
 
     async def caller_of(request: Request) -> Caller:
@@ -127,7 +126,7 @@ def usage_page_router(
 
 
 def _add_files(router: APIRouter, path: str, first: str, files: PageFiles) -> None:
-    """Add the page at `path` and its files. Call it last: it takes all paths below."""
+    """Add the page at `path` and its files. Call it last, since it takes all paths below."""
 
     @router.get(path)
     async def page(request: Request) -> Response:

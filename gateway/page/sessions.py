@@ -1,13 +1,13 @@
 """The sessions of a page: a signed cookie that scripts cannot read, and a token against CSRF.
 
-The cookie holds the session's subject, signed with a key of this server, so that every worker
-accepts the cookie and no worker stores sessions. The cookie is for one path, for the page's own
-origin (SameSite=Strict), for HTTPS alone (Secure) if the page was reached over HTTPS, and for
-SESSION_S. Signing out removes the cookie; a copy made before could be used until its time is over,
-or until the signing key changes.
+The cookie holds the session's subject, signed with a key of this server. Every worker therefore
+accepts the cookie, and no worker stores sessions. The cookie is for one path and for the page's own
+origin (SameSite=Strict). It is only for HTTPS (Secure) if the page was reached over HTTPS. It lasts
+for SESSION_S. Signing out removes the cookie. A copy made before could be used until its time is
+over, or until the signing key changes.
 
-A request that changes something has to bear the CSRF token as a header, which no form and no page
-of another origin can add. The token is made of the cookie, and is given to the page alone.
+A request that changes something must have the CSRF token as a header, which no form and no page of
+another origin can add. The token is computed from the cookie, and only the page receives it.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions of one page. `clock` gives seconds since the epoch."""
+    """The sessions of one page. `clock` returns seconds since the epoch."""
 
     def __init__(
         self, name: str, path: str, secret: bytes, clock: Callable[[], float] = time.time
@@ -58,7 +58,7 @@ class Sessions:
     def begin(
         self, subject: str, request: Request, answer: Callable[[Session], Response]
     ) -> Response:
-        """Add a session cookie for `subject` to `answer`; a cookie set over HTTPS is Secure."""
+        """Add a session cookie for `subject` to `answer`. A cookie set over HTTPS is Secure."""
         cookie = self._signer.dumps(subject)
         response = answer(Session(subject, self._csrf(cookie), self._clock() + SESSION_S))
         response.set_cookie(
@@ -78,14 +78,14 @@ class Sessions:
         return response
 
     def is_given(self, request: Request) -> bool:
-        """Tell whether the request has a cookie of this name, valid or not."""
+        """Return whether the request has a cookie of this name, valid or not."""
         return self._name in request.cookies
 
     def of(self, request: Request) -> Session:
         """Return the request's session.
 
-        Raises Unauthenticated if there is no valid session, Forbidden for a change without the CSRF
-        token.
+        Raises Unauthenticated if there is no valid session, and Forbidden for a change without the
+        CSRF token.
         """
         session = self._read(request.cookies.get(self._name, ""))
         check_origin(request)
@@ -107,10 +107,10 @@ class Sessions:
 
 
 def check_origin(request: Request) -> None:
-    """Raise Forbidden if a browser says that another site or origin made the request.
+    """Raise Forbidden if a browser reports that another site or origin made the request.
 
-    A browser that does not send `Sec-Fetch-Site` (an older one, or a page over plain HTTP) sends
-    `Origin`. Clients that are no browsers send neither.
+    An older browser, or a page over plain HTTP, sends `Origin` instead of `Sec-Fetch-Site`. Clients
+    that are no browsers send neither.
     """
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     host = request.headers.get("host", "").lower()
@@ -123,9 +123,9 @@ def check_origin(request: Request) -> None:
 
 
 def _is_over_https(request: Request) -> bool:
-    """Tell whether the browser names an HTTPS origin, as it does with every POST of an HTTPS page.
+    """Return whether the browser names an HTTPS origin, as in every POST of an HTTPS page.
 
-    A proxy may end TLS, so this server may see plain HTTP; no proxy's header about TLS is trusted.
+    A proxy may end TLS, so this server may see plain HTTP. No proxy's header about TLS is trusted.
     """
     return request.headers.get("origin", "").lower().startswith("https://")
 
@@ -137,8 +137,6 @@ def secret_of(pepper: bytes, *parts: bytes) -> bytes:
 
 def _signer(clock: Callable[[], float]) -> type[TimestampSigner]:
     class Signer(TimestampSigner):
-        """A signer whose timestamps come from this clock."""
-
         def get_timestamp(self) -> int:
             return int(clock())
 

@@ -1,7 +1,7 @@
 """The sign-in to a page with a key, which comes as JSON from the page itself within seconds.
 
-A sign-in is read before its sender is known. So it takes no body memory of the operator, of tenants
-or of other sign-ins: it may only be as long as a key needs, and has to come within seconds.
+A sign-in is read before its sender is known. It therefore takes no body memory of the operator, of
+tenants or of other sign-ins. It may only be as long as a key needs, and must come within seconds.
 """
 
 import asyncio
@@ -43,7 +43,8 @@ class SignInParts:
         """Read the key in a sign-in's body.
 
         Raises Forbidden for a sign-in from another site, which could sign a browser in as somebody
-        else; UnsupportedType for other types than JSON; RequestTimeout, BodyTooLarge or BadRequest.
+        else. Raises UnsupportedType for other types than JSON, RequestTimeout, BodyTooLarge or
+        BadRequest.
         """
         check_origin(request)
         _check_json(request)
@@ -63,7 +64,7 @@ class SignInParts:
 
 
 def _check_json(request: Request) -> None:
-    """Check for JSON, which other sites' forms, and scripts without CORS, cannot send."""
+    """Require JSON, which other sites' forms, and scripts without CORS, cannot send."""
     given = request.headers.get("content-type", "")
     if given.partition(";")[0].strip().lower() != "application/json":
         raise UnsupportedType("a sign-in is JSON: send Content-Type: application/json")

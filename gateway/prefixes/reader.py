@@ -1,7 +1,4 @@
-"""The reading of a request as its own route reads it, for its prompt alone.
-
-Knows: which dialect reads which route's body. Does not know: what the prompt is for (`routes.py`).
-"""
+"""The reading of another route's request, only for its prompt."""
 
 from __future__ import annotations
 
@@ -49,13 +46,12 @@ class RequestReader:
 
     @classmethod
     def of(cls, parts: RouteParts) -> RequestReader:
-        """Make a reader that finds the stored responses and conversations that the routes find."""
+        """Make a reader that finds the same stored responses and conversations as the routes."""
         stored = StoredResponses(parts.records)
         return cls(parts, ResponsesReader(parts, stored), MessagesReader.of(parts))
 
     async def wanted(self, request: Request, permit: Permit) -> GenerationRequest:
-        """Read the request in the body as that request's own route does, but with an answer of no
-        tokens.
+        """Read the request in the body like that request's own route, but with an empty answer.
 
         Raises GatewayError for a request that the route would refuse, and for several prompts.
         """
@@ -82,7 +78,7 @@ class RequestReader:
     def _understood(
         self, wire: RequestOf, request_id: str, context: int, caller: Caller
     ) -> GenerationRequest | MessagesRequest | ResponsesRequest:
-        """Convert the body; only parse it if it may name stored responses, found later."""
+        """Convert the body; only parse it if it may name stored responses."""
         bounds, card, body = self.parts.bounds, self.parts.card, bytes(wire.body)
         check_names(body)
         match wire.url:

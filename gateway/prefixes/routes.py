@@ -1,13 +1,11 @@
 """The routes `/v1/cache`: probe a request, warm its prompt, list and delete marked prefixes.
 
-Everything is about the calling tenant's own prompts: a request is admitted as if it were sent, so
-its namespaces are the caller's. Each route counts as a request; warming is charged for its prompt.
-
-Knows: paths, and what each route asks of the engine. Does not know: how a request is read
-(`reader.py`).
+The routes concern only the calling tenant's own prompts. A request is admitted as if it were sent,
+so its namespaces are the caller's. Each route counts as a request, and warming is charged for its
+prompt.
 """
-# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
-# they name `permitted`, which is a local variable.
+# `from __future__ import annotations` would break FastAPI: it evaluates the handlers' annotations,
+# which name the local variable `permitted`.
 
 from typing import Annotated
 

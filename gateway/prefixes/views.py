@@ -1,7 +1,4 @@
-"""The bodies and answers of `/v1/cache` as Structs.
-
-Knows: names and types. Does not know: the requests within bodies, which the dialects read.
-"""
+"""The bodies and answers of `/v1/cache` as Structs."""
 
 from __future__ import annotations
 
@@ -27,9 +24,10 @@ class RequestOf(Struct, frozen=True, kw_only=True):
 class CacheProbe(Struct, frozen=True, kw_only=True):
     """The part of a request's prompt that the cache would serve if the request were sent now.
 
-    `saved_ms` is the time to compute this part; None: not measured. `tiers` is for tenants whom
-    the operator lets see them. `matched_tokens` is there if more of the prompt is cached than can
-    be used: the model has recurrent layers, and no state is kept at the cached part's end.
+    `saved_ms` is the time to compute this part, or None if not measured. `tiers` is for tenants
+    whom the operator allows to see it. `matched_tokens` is set if more of the prompt is cached than
+    can be used. This occurs if the model has recurrent layers, and the cached part ends without a
+    state.
     """
 
     object: Literal["cache.probe"] = "cache.probe"
@@ -90,7 +88,7 @@ class CachePrefixDeleted(Struct, frozen=True, kw_only=True):
 
 
 def prefix_id(shown: str) -> bytes | None:
-    """Parse the engine's prefix id from `shown`; None if it is not a prefix id."""
+    """Parse the engine's prefix id from `shown`; return None if it is no prefix id."""
     try:
         return bytes.fromhex(shown.removeprefix(_ID)) if shown.startswith(_ID) else None
     except ValueError:
