@@ -1,4 +1,4 @@
-"""The gateway: HTTP, keys, limits, prompts, streams. asyncio; runs where torch is not installed.
+"""The gateway: HTTP, keys, limits, prompts and streams, on asyncio. It needs no torch.
 
     startup         a process from its start to its end: opens, composes and closes all below
     prefixes        a tenant's own prefixes, in the bodies of every dialect
@@ -17,10 +17,10 @@
     diagnosis       why a prompt missed the cache
     processes       workers, threads that tenants share, repeated tasks
     caller, errors, config, tenant_limits, ...     small values that all of them use
-    routing, turn_formats            the choice of an engine; models' turns. Neither knows the
-    gateway
+    routing         the choice of an engine; imports nothing from the gateway
+    turn_formats    models' turns; imports nothing from the gateway
 
-Each folder imports only from folders below it. A new route of tenants belongs to a dialect, a new
-limit to `tenant_limits.py` and `limits/`, a new flag's setting to `config.py`, a new metric to
-`telemetry/`.
+Each folder imports only from folders below it. A new route of tenants belongs to a dialect. A new
+limit belongs to `tenant_limits.py` and `limits/`, a new flag's setting to `config.py`, and a new
+metric to `telemetry/`.
 """

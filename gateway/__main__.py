@@ -4,7 +4,7 @@ import gc
 import sys
 
 if __name__ == "__main__":
-    # imported modules stay in memory: collecting garbage in them takes a tenth of the start time
+    # imported modules stay in memory; collecting garbage in them takes a tenth of the start time
     gc.disable()
     from gateway.startup.main import main
 

@@ -8,8 +8,9 @@ from gateway.tenant_limits import CacheQuota, Limits
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """A tenant that one of its API keys has authenticated. Most fields are copied from the tenant's
-    record.
+    """A tenant that one of its API keys has authenticated.
+
+    Most fields are copied from the tenant's record.
     """
 
     tenant_id: str
@@ -20,12 +21,12 @@ class Caller(msgspec.Struct, frozen=True):
     target_itl_ms: float = 0.0
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
-    usage_tiers: bool = False  # whether answers show in which tiers their cached tokens lay
+    usage_tiers: bool = False  # whether answers show which tiers held their cached tokens
     canonical_prompts: bool = False
     adapters: tuple[TenantAdapter, ...] = ()
-    is_operator: bool = False  # whether the request has the operator's key beside the tenant's key
+    is_operator: bool = False  # whether the request also has the operator's key
 
     @property
     def sees_tiers(self) -> bool:
-        """True if the answer's usage shows the tiers in which cached tokens lay."""
+        """True if the answer's usage shows the tiers of cached tokens."""
         return self.usage_tiers or self.is_operator

@@ -1,6 +1,6 @@
 """The gateway's settings, which the command line composes and passes to the gateway process.
 
-Secrets are not among the settings: they are files in `data_dir`, or in `Shared.secrets_dir`.
+Secrets are not among the settings. They are files in `data_dir`, or in `Shared.secrets_dir`.
 """
 
 import os
@@ -16,7 +16,7 @@ GenerationConfigSource = Literal["auto", "none"]
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds on requests, answers and memory that the gateway enforces."""
+    """The limits on requests, answers and memory that the gateway enforces."""
 
     max_body_bytes: int = 16 << 20
     # bytes of one tenant's request bodies in a worker's memory
@@ -40,10 +40,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     head_deadline_s: float = 10.0
     # maximum seconds from the end of a request's headers to the end of its body
     body_deadline_s: float = 60.0
-    # Connections to the tenants' port, in each worker; None: bounded by the limit of open files.
+    # Connections to the tenants' port, in each worker; None: by the limit of open files.
     max_connections: int | None = None
     # Bytes of a stream that wait for its client: of one stream, of a tenant's streams and of all
-    # streams in a worker. Beyond these bounds the longest stream is cut off.
+    # streams in a worker. Beyond these limits the longest stream is cut off.
     max_unread_bytes: int = 8 << 20
     max_tenant_unread_bytes: int = 32 << 20
     max_all_unread_bytes: int = 128 << 20
@@ -84,16 +84,17 @@ def cores() -> int:
 def default_workers(cores: int) -> int:
     """Choose how many gateway processes to run on a machine with `cores` cores.
 
-    One worker streams 10,000 tokens a second and more; the engine and the kernel's network code
+    One worker streams 10,000 tokens a second and more. The engine and the kernel's network code
     need cores too.
     """
     return 1 if cores <= 4 else min(8, cores // 4)
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """The place where several gateways keep the records and secrets that they share.
+    """The place where several gateways store the records and secrets that they share.
 
-    If every path and URL is None there is one gateway, which keeps state and secrets in `data_dir`.
+    If every path and URL is None there is one gateway, which has its state and secrets in
+    `data_dir`.
     """
 
     redis_url: str | None = None  # None: SQLite in data_dir. Never contains a password
@@ -109,8 +110,8 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     model_dir: str
     model_name: str
     data_dir: str
-    # Each engine's address: the path of a Unix socket, or tcp://host:port; with several, the
-    # engines are replicas, named by their places in this tuple.
+    # Each engine's address: the path of a Unix socket, or tcp://host:port. Several engines are
+    # replicas, named by their places in this tuple.
     engines: tuple[str, ...]
     find_engines: bool = False  # also use the engines registered in the state, as they come and go
     # path of the key file for links over TCP, the same file that the engines read
@@ -138,10 +139,10 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     bounds: Bounds = Bounds()
     prices: Prices = Prices()  # prices of tokens, for budgets
     gateways: int = 1  # number of gateways that share Redis, however many workers each has
-    grace_s: float = 30.0  # seconds for which streams may run on after SIGTERM
+    grace_s: float = 30.0  # seconds for which streams may continue after SIGTERM
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     access_log: Literal["lines", "json", "off"] = "lines"
-    vllm_metric_names: bool = False  # /metrics also shows vLLM's metrics under vLLM's names
+    vllm_metric_names: bool = False  # whether /metrics also shows vLLM's metrics under vLLM's names
     page: bool = True  # whether /admin/ui and /usage are served
     docs: bool = True  # whether /docs is served
     # origins whose web pages may read answers, separated by commas; None: only pages of this server

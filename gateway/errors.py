@@ -46,7 +46,7 @@ _MOST_NAMED = 200
 
 
 class GatewayError(Exception):
-    """Base of every error that a client is answered with.
+    """The base of every error that a client is answered with.
 
     `message` and `param` are cut to a length that fits answers, logs and memory.
     """
@@ -77,7 +77,7 @@ class BadRequest(GatewayError):
 
 
 class AnswerTooLarge(BadRequest):
-    """The error of an answer that is sent whole and takes more memory than the bound."""
+    """The error of an answer that is sent whole and takes too much memory."""
 
     code = "answer_too_large"
 
@@ -124,7 +124,7 @@ class RequestTimeout(GatewayError):
 
 
 class AnswerNotRead(RequestTimeout):
-    """The error of a client that leaves more of its stream unread than the gateway keeps."""
+    """The error of a client that leaves more of its stream unread than is allowed."""
 
     code = "answer_not_read"
 
@@ -140,14 +140,14 @@ class Conflict(GatewayError):
 
 
 class BodyTooLarge(GatewayError):
-    """The error of a body with more bytes than the bound."""
+    """The error of a body with too many bytes."""
 
     status = 413
     code = "request_too_large"
 
 
 class UriTooLong(GatewayError):
-    """The error of a request line or a query longer than the bound."""
+    """The error of a too long request line or query."""
 
     status = 414
     code = "uri_too_long"
@@ -184,7 +184,7 @@ class TooManyRequests(GatewayError):
 class LimitReached(TooManyRequests):
     """The error of a rate limit, or of the limit of concurrent requests, of a tenant.
 
-    If `retry_after_s` is None the request can never pass; only a smaller request can.
+    If `retry_after_s` is None the request can never pass, but a smaller request can.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class Unavailable(GatewayError):
 
 
 class StateLost(Unavailable):
-    """The error of state that is damaged, gone or exchanged; the operator must repair the state."""
+    """The error of state that is damaged, gone or exchanged. The operator must repair the state."""
 
     code = "state_damaged"
 
@@ -223,7 +223,7 @@ class StateLost(Unavailable):
 
 
 class StateDiskFull(Unavailable):
-    """The error of a full disk under the state; the operator must free space."""
+    """The error of a full disk under the state. The operator must free space."""
 
     code = "disk_full"
 
@@ -240,7 +240,7 @@ def shutting_down() -> Unavailable:
 
 
 def from_engine(error: EngineError) -> GatewayError:
-    """Convert an engine's error to the gateway's error; no other function does this."""
+    """Convert an engine's error to the gateway's error. No other function does this."""
     if isinstance(error, PromptTooLong):
         return BadRequest(error.message, code="context_length_exceeded")
     if isinstance(error, AdapterNotServed):

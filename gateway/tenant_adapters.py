@@ -1,7 +1,6 @@
-"""A tenant's LoRA adapters, as stored with the tenant: its requests may name them as their model.
+"""A tenant's LoRA adapters, as stored with the tenant.
 
-Knows: names, folders, digests. Does not know: how an adapter is loaded
-(`gateway.sharing.adapters`).
+The tenant's requests may name an adapter as their model. `gateway.sharing.adapters` loads adapters.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ OwnAdapters = Annotated[int, Meta(ge=0, le=MOST_ADAPTERS)]
 
 
 class TenantAdapter(msgspec.Struct, frozen=True, kw_only=True):
-    """An adapter that a tenant's requests may name; its digest is in its blocks' namespaces."""
+    """An adapter that a tenant's requests may name. Its digest is in its blocks' namespaces."""
 
     name: str
     path: str  # the adapter's folder, below the engines' folder of adapters

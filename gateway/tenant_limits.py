@@ -13,12 +13,12 @@ Period = Literal["month", "total"]
 # name of the limit that refuses a request
 Reason = Literal["requests", "tokens", "concurrent", "budget"]
 
-# Within these bounds every number of `token_bucket.py` is exact as a double, Lua's only number.
+# Within these ranges every number of `token_bucket.py` is exact as a double, Lua's only number.
 MAX_RATE = 100_000_000  # maximum number of requests or tokens a minute that a limit may allow
 MAX_BURST_S = 60.0
 MAX_REQUEST_TOKENS = 2**30
 MAX_UNITS = 1_000_000_000.0
-MICRO = 1_000_000  # number of micro-units in a unit: budgets are counted in whole micro-units
+MICRO = 1_000_000  # number of micro-units in a unit; budgets are counted in whole micro-units
 MAX_PRICE = 1e6
 
 Rate = Annotated[int, Meta(ge=1, le=MAX_RATE)]
@@ -26,7 +26,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A bound on spending in a calendar month (UTC) or ever, in units of the price list."""
+    """A limit on spending in a calendar month (UTC) or ever, in units of the price list."""
 
     units: Annotated[float, Meta(ge=0, le=MAX_UNITS)]
     period: Period = "month"
@@ -35,11 +35,11 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Limits(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The bounds on a tenant's use; None: unlimited.
+    """The limits on a tenant's use; None: unlimited.
 
     `burst_s`: a burst may be as large as the rate allows in this many seconds; None: in a minute.
-    `tokens_per_minute` counts computed prompt tokens and generated tokens; cached tokens do not
-    count. Without `max_concurrent` a tenant with any other limit may run 8,192 requests at once.
+    `tokens_per_minute` counts computed prompt tokens and generated tokens, but no cached tokens.
+    Without `max_concurrent` a tenant with any other limit may run 8,192 requests at once.
     """
 
     requests_per_minute: Rate | None = None
@@ -68,10 +68,9 @@ class CacheQuota(
     """A tenant's shares of every tier; raises ValueError for a floor above the ceiling."""
 
     floor: Share = 0.0  # share of every tier that other tenants cannot take from the tenant
-    ceiling: Share = 1.0  # largest share of every tier that the tenant keeps
+    ceiling: Share = 1.0  # maximum share of every tier that the tenant keeps
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a floor above the ceiling."""
         if self.floor > self.ceiling:
             raise ValueError("the floor of a cache quota is above its ceiling")
 

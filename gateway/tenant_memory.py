@@ -1,9 +1,7 @@
-"""A process's memory of values by tenant and key: for minutes, in no file, within bounds.
+"""A process's memory of values by tenant and key: for minutes, in no file, within limits.
 
-Each tenant has its own memory: no value is found under another tenant's id, and no tenant's values
-are removed for values of a tenant that has more. Threads look values up, the event loop adds them.
-
-Knows: sizes, times and tenants. Does not know: what is remembered.
+Each tenant has its own memory. No value is found under another tenant's id. No tenant's values are
+removed for values of a tenant that has more. Threads look values up, and the event loop adds them.
 """
 
 import threading
@@ -41,8 +39,9 @@ class TenantMemory(Generic[T]):
     def __init__(
         self, of_tenant: int, of_all: int, life_s: float, clock: Callable[[], float]
     ) -> None:
-        """Bound each tenant's values by `of_tenant` bytes and all values by `of_all` bytes; `clock`
-        returns seconds.
+        """Limit the bytes of each tenant's values and of all values.
+
+        `clock` returns seconds.
         """
         self._most_of_tenant = min(of_tenant, of_all)
         self._most = of_all
@@ -55,7 +54,7 @@ class TenantMemory(Generic[T]):
 
     @property
     def is_on(self) -> bool:
-        """True if the memory keeps any value at all."""
+        """True if the memory stores any value at all."""
         return self._most_of_tenant > 0 and self._life_s > 0
 
     def tenants(self) -> set[str]:
@@ -68,9 +67,7 @@ class TenantMemory(Generic[T]):
         return tenant_id in self._sizes
 
     def add(self, tenant_id: str, key: bytes, value: T) -> None:
-        """Remember `value` under `key`, replacing an older value, unless the value exceeds the
-        bound.
-        """
+        """Remember `value` under `key` in place of an older value, unless it is too large."""
         size = value.size + _OVERHEAD
         if size > self._most_of_tenant:
             return

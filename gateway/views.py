@@ -24,9 +24,9 @@ def view_of(kind: type[V], *records: msgspec.Struct, **computed: Any) -> V:
 
 
 class TokensByTier(msgspec.Struct, frozen=True):
-    """The tokens by the cache tier that they lie in, or came from.
+    """The number of tokens in each cache tier, or from each tier.
 
-    `state` is the tier of the recurrent state at their end, given if no token is in that tier.
+    `state` is the tier of the recurrent state at their end, if that tier has no tokens.
     """
 
     device: int

@@ -102,6 +102,8 @@ class Dialect(ErrorDialect, Protocol):
     """The interface between a dialect and `gateway/startup/composition.py`."""
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """Return a router of the dialect's routes, below `prefixes` except for the default
-        dialect."""
+        """Return a router of the dialect's routes.
+
+        They are below `prefixes`, except for the default dialect.
+        """
         ...

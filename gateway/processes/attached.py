@@ -20,7 +20,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     parent_socket: int  # file descriptor of the socket to the parent
     metrics_dir: str  # directory of the metrics of all workers
-    # path of the router process's socket; None: there is no such process
+    # path of the router process's socket; None: there is no router process
     router_socket: str | None = None
 
 

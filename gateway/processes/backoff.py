@@ -1,6 +1,6 @@
 """The delay before a process that died is started again.
 
-The command line's supervisor uses the delay for the engine, the parent of workers for workers.
+The command line's supervisor uses it for the engine, and the parent of workers for workers.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The delays, in seconds, before restarts: almost none after one death, then longer ones."""
+    """The delays, in seconds, before restarts: almost none after one death, then longer delays."""
 
     first_delay_s: float = 0.1  # seconds to wait after one death, which may be chance
     # seconds to wait after a second death, doubled for each further death

@@ -2,9 +2,9 @@
 
     small, and the tenant has loop time left --> at once, on the event loop; its time is measured
     small otherwise, or medium, or small that turns out larger --> threads, tenants in turn
-    large --> threads of its own, at a lower priority
+    large --> separate threads, at a lower priority
 
-Work is a generator: at every `yield` the next tenant gets the thread, if one waits. Tenants take
+Work is a generator. At every `yield` the next tenant gets the thread, if one waits. Tenants take
 turns, and the work of one tenant is done in order of arrival. A small prompt never waits for a
 large prompt. A single event loop calls the executor and decides which tenant is next.
 """
@@ -28,8 +28,8 @@ from gateway.errors import TooManyRequests, shutting_down
 
 T = TypeVar("T")
 
-# A step of work takes milliseconds. Each `yield` gives the size of the next step, if that size
-# differs from the request's own; the generator returns the result.
+# A step of work takes milliseconds. Each `yield` may give the next step's size. The default is the
+# request's size. The generator returns the result.
 Steps = Generator[Any, None, T]
 
 INLINE_SIZE = 4096  # maximum size of work that may run on the event loop, in characters to tokenise
@@ -63,7 +63,7 @@ class FairExecutor:
         """Run `work`, which takes as long as tokenising `size` characters.
 
         Raises TooManyRequests if too much work of this tenant waits already, unless `may_refuse` is
-        false; Unavailable once the executor is closed.
+        false. Raises Unavailable once the executor is closed.
         """
         left = self._loop_time.spend(tenant_id, work) if size <= INLINE_SIZE else size
         if isinstance(left, Done):
@@ -72,7 +72,7 @@ class FairExecutor:
         return await lane.run(tenant_id, work, may_refuse=may_refuse)
 
     def close(self) -> None:
-        """End the threads after their current steps; unfinished work fails."""
+        """End the threads after their current steps. Unfinished work fails."""
         self._small.close()
         self._large.close()
 
@@ -81,19 +81,19 @@ class LoopTime:
     """The event-loop time that each tenant may still take.
 
     The time is measured, so no caller must predict it. A tenant whose work took more than its time
-    owes the excess; until that has drained, the tenant's work is done in threads.
+    owes the excess. Until that has drained, the tenant's work is done in threads.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        """Use the clock `now`, which returns seconds."""
         self._now = now
         # times at which each tenant's event-loop time is whole again; the tenant of the oldest use
         # first
         self._whole_at: dict[str, float] = {}
 
     def spend(self, tenant_id: str, work: Steps[T]) -> Done[T] | int:
-        """Run small steps of `work` while its tenant has time left; return the result, or the next
-        step's size.
+        """Run small steps of `work` while its tenant has time left.
+
+        Returns the result, or the next step's size.
         """
         began = now = self._now()
         whole_at = self._whole_at.get(tenant_id, now)
@@ -149,7 +149,6 @@ class _Lane:
             raise
 
     def close(self) -> None:
-        """End the threads after their current steps; unfinished work fails."""
         self._is_over = True
         waiting, self._waiting = self._waiting, {}
         for job in chain.from_iterable(waiting.values()):
@@ -171,8 +170,7 @@ class _Lane:
             steps.add_done_callback(partial(self._end_steps, job))
 
     def _steps(self, job: _Job) -> Done[Any] | None:
-        """Run steps of a job until another job waits; return None if steps are left. Runs in a
-        thread.
+        """Run steps of a job in a thread until another job waits; return None if steps are left.
 
         Returning to the event loop between two steps would often take longer than a step.
         """
@@ -185,7 +183,7 @@ class _Lane:
             time.sleep(0)  # lets the event loop go first, if it waits for the interpreter
 
     def _end_steps(self, job: _Job, steps: asyncio.Future[Done[Any] | None]) -> None:
-        """Finish a job's run of steps; a cancelled job has kept its thread until now."""
+        """Finish a job's run of steps. A cancelled job has held its thread until now."""
         self._free += 1
         error = None if steps.cancelled() else steps.exception()
         if job.result.done() or steps.cancelled():
@@ -196,7 +194,7 @@ class _Lane:
             job.result.set_result(done.value)
         elif self._is_over:
             job.result.set_exception(shutting_down())
-        else:  # the job goes on before its tenant's other jobs
+        else:  # the job continues before its tenant's other jobs
             self._waiting.setdefault(job.tenant_id, deque()).appendleft(job)
         if not self._is_over:
             self._begin_steps()
@@ -210,7 +208,7 @@ class _Lane:
 
 
 class Done(Generic[T]):
-    """The result of work that has ended."""
+    """The result of finished work."""
 
     def __init__(self, value: T) -> None:
         self.value = value
@@ -226,7 +224,6 @@ def _step_back() -> None:
 
 
 def _step(work: Steps[T]) -> Done[T] | int:
-    """Run one step of `work`; return the next step's size if there are more steps."""
     try:
         return next(work) or 0
     except StopIteration as end:

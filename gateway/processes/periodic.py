@@ -1,8 +1,8 @@
-"""The periodic tasks of the gateway, which go on after any error.
+"""The periodic tasks of the gateway, which continue after any error.
 
-A task handles expected failures itself (a store that is away, an engine that restarts). Any other
-error would silently end the task, and so stop the task's work, such as storing usage, until the
-next restart.
+A task handles expected failures itself, such as an absent store or an engine that restarts. Any
+other error would silently end the task until the next restart. Its work, such as storing usage,
+would stop.
 """
 
 import asyncio
@@ -17,11 +17,10 @@ _LOG = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def repeated(turn: Callable[[], Awaitable[None]], name: str) -> AsyncIterator[None]:
-    """Await `turn` again and again while this context is open; `turn` itself waits until its work
-    is due.
+    """Await `turn` again and again while this context is open.
 
-    A turn that raises is tried again after RETRY_S. Only the first of several failures in a row is
-    logged.
+    `turn` itself waits until its work is due. A turn that raises is tried again after RETRY_S. Only
+    the first of several failures in a row is logged.
     """
     task = asyncio.create_task(_repeat(turn, name), name=name)
     try:

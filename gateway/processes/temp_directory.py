@@ -1,8 +1,8 @@
 """A process's temporary directory, which the next start removes if the process was killed.
 
-The directory is locked (flock) as long as its process lives; the kernel releases the lock however
-the process ends. So a directory whose lock is free was left behind. From such a directory only
-known files are removed, and the directory itself if nothing else is in it.
+The directory is locked (flock) as long as its process lives. The kernel releases the lock however
+the process ends, so a directory with a free lock was left behind. Only known files are removed from
+it. The directory itself is removed if nothing else is in it.
 """
 
 import fcntl
@@ -20,9 +20,7 @@ _TAIL = re.compile(r"[a-z0-9_]{8}")  # pattern of the endings that `tempfile` gi
 
 
 def has_room(place: Path, least_bytes: int) -> bool:
-    """Tell whether new files can be made in `place`, and that the given number of bytes is free
-    there.
-    """
+    """Return whether files can be made in `place`, and `least_bytes` bytes are free there."""
     try:
         disk = os.statvfs(place)
     except OSError:
@@ -32,7 +30,7 @@ def has_room(place: Path, least_bytes: int) -> bool:
 
 @contextmanager
 def temp_directory(prefix: str, holds: str, within: Path | None = None) -> Iterator[Path]:
-    """Make a directory open to its owner alone (0700); remove it and its content at the end.
+    """Make a directory that is open only to its owner (0700); remove it at the end.
 
     First, directories of the same `prefix` are removed if their process is gone and they hold only
     files whose names match `holds`. `within` is the system's temporary directory by default.
@@ -55,7 +53,8 @@ def _made(within: Path, prefix: str) -> tuple[Path, int | None]:
         lock = _locked(directory)
         if lock is not None and directory.exists():
             return directory, lock
-        # Another start has removed the directory, or is about to: it was unlocked for a moment.
+        # Another start has removed the directory, or is about to, since it was unlocked for a
+        # moment.
         shutil.rmtree(directory, ignore_errors=True)
         if lock is not None:
             os.close(lock)
@@ -82,7 +81,7 @@ def _remove(directory: Path, holds: str) -> None:
 
 
 def _locked(directory: Path) -> int | None:
-    """Lock a directory by a descriptor; None if it is another process's or another user's."""
+    """Lock a directory by a descriptor; None if another process or user has it."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

@@ -1,9 +1,7 @@
-"""The turns of tenants at a shared resource: each tenant's work runs one piece at a time.
+"""The turns of tenants at a shared resource. Each tenant's work runs one piece at a time.
 
-If each tenant has at most one piece of work in a queue, a queue in the order of arrival serves
+Each tenant then has at most one piece of work in a queue. A queue in the order of arrival serves
 tenants in turn, and a tenant's many pieces wait only for each other.
-
-Knows: tenants. Does not know: the resource.
 """
 
 import asyncio
@@ -30,16 +28,15 @@ class TenantTurns:
     """The turns of all tenants at one resource. Used in one event loop."""
 
     def __init__(self, most_waiting: int = sys.maxsize) -> None:
-        """Let at most `most_waiting` pieces of a tenant's work wait while another piece of its work
-        runs.
-        """
+        """Let at most `most_waiting` pieces of a tenant's work wait for its running piece."""
         self._most_takers = most_waiting + 1
         self._turns: WeakValueDictionary[str | None, _Turn] = WeakValueDictionary()
 
     @asynccontextmanager
     async def of(self, tenant_id: str | None) -> AsyncIterator[None]:
-        """Hold the tenant's turn once it has come; raise TooManyRequests if too many pieces of the
-        tenant's work wait for turns.
+        """Hold the tenant's turn once it has come.
+
+        Raises TooManyRequests if too many pieces of the tenant's work wait for turns.
         """
         turn = self._turns.setdefault(tenant_id, _Turn())
         if turn.takers >= self._most_takers:
@@ -58,7 +55,8 @@ class TenantTurns:
 async def seen_out(work: Awaitable[T]) -> T:
     """Return the result of work that cannot be stopped; a cancellation waits for the work's end.
 
-    So a tenant's turn lasts as long as its work in a thread, even if the client has disconnected.
+    A tenant's turn therefore lasts as long as its work in a thread, even if the client has
+    disconnected.
     """
     future = asyncio.ensure_future(work)
     try:

@@ -1,20 +1,19 @@
-"""The workers, several gateway processes in front of the same engines, and their parent.
+"""The workers, which are several gateway processes for the same engines, and their parent.
 
 The parent serves nothing. It reserves the ports, starts the workers and replaces each worker that
-dies or stops its heartbeats; only a dead worker's streams end. Workers share
-the port, the file of the state and the directory of the metrics, and nothing else: each has its own
-links to the engines and its own streams, so `max_streams_per_tenant` is a bound of each worker.
+dies or stops its heartbeats. Only a dead worker's streams end. Workers share only the port, the
+file of the state and the directory of the metrics. Each worker has its own links to the engines and
+its own streams, so `max_streams_per_tenant` is a limit of each worker.
 
-With several engines there is a router process beside the workers (`gateway.router_process`), which
-is kept like a worker, and ended after all workers. After a signal to end, nothing is started again.
-
-If a worker dies before any has served, the gateway ends: its settings cannot work. A router process
-that dies is started again; meanwhile workers serve without it.
+With several engines there is also a router process (`gateway.router_process`). It is restarted like
+a worker, and ended after all workers. After a signal to end, nothing is started again. If a worker
+dies before any worker has served, the gateway ends, since its settings cannot work. A router
+process that dies is started again. Meanwhile workers serve without it.
 
 A worker and its parent share a socket. The worker writes a byte to the socket when it begins to
-serve, and from then on a byte every HEARTBEAT_S, which shows that its event loop runs. The worker
-reads only the socket's end, which shows that the parent is gone, however the parent died: a worker
-without a parent to restart or stop it must not live on.
+serve. From then on it writes a byte every HEARTBEAT_S, which shows that its event loop runs. The
+worker reads only the socket's end, which shows that the parent is gone, however the parent died. A
+worker without a parent to restart or stop it must not live on.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from gateway.processes.attached import SERVING, WorkerConfig
 from gateway.processes.backoff import Backoff
 from gateway.processes.loop_timeout import loop_timeout
 
-# seconds for the router process to end: it keeps nothing that a quick end could lose
+# seconds for the router process to end; a quick end loses nothing
 ROUTER_STOP_S = 2.0
 
 _LOG = logging.getLogger(__name__)
 _METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read when prometheus_client is imported
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# seconds of silence after which a worker is ended: a worker with many clients may beat late, and
+# seconds of silence after which a worker is ended; a worker with many clients may beat late, and
 # its end would cut their streams
 _SILENT_S = 30.0
 _READ_BYTES = 1024
@@ -61,7 +60,7 @@ class Worker:
     ) -> None:
         self._process = process
         self._reader = reader
-        self._writer = writer  # never written to: the worker waits for the socket to close
+        self._writer = writer  # never written to, because the worker waits for the socket to close
 
     @classmethod
     async def start(
@@ -139,7 +138,7 @@ class KeptProcess:
     """A worker or the router process, restarted as a new process when it ends."""
 
     def __init__(self, name: str, command: Sequence[str], how: KeepingConfig) -> None:
-        """Describe a process that `command` starts (see `Worker.start`)."""
+        """Describe a process that `command` starts (`Worker.start`)."""
         self.has_served = False
         self._name = name
         self._command = command
@@ -148,8 +147,9 @@ class KeptProcess:
         self._stopping = asyncio.Event()
 
     async def keep(self, may_follow: Callable[[int], bool] = lambda _: True) -> None:
-        """Run the process again and again until `stop`, or until `may_follow(status)` is False for
-        a run's exit status.
+        """Run the process again and again until `stop`.
+
+        Also stops if `may_follow(status)` is False for a run's exit status.
         """
         short_runs, backoff = 0, self._how.backoff
         while not self._stopping.is_set():
@@ -166,7 +166,7 @@ class KeptProcess:
                     await self._stopping.wait()
 
     def start_no_more(self) -> None:
-        """Start no new process after the running one."""
+        """Start no new process after the running process."""
         self._stopping.set()
 
     def stop(self) -> None:
@@ -203,7 +203,7 @@ class KeptProcess:
 
 
 class Workers:
-    """The keeper of `count` worker processes; `command` starts a worker (see `Worker.start`)."""
+    """The keeper of `count` worker processes; `command` starts a worker (`Worker.start`)."""
 
     def __init__(
         self,
@@ -215,9 +215,9 @@ class Workers:
         backoff: Backoff | None = None,
         silent_s: float = _SILENT_S,
     ) -> None:
-        """Keep workers that share `directory`. `router` starts the router process; None: no router.
+        """Keep workers that share `directory`. `router` starts the router process, if any.
 
-        Routers and workers that say nothing for `silent_s` seconds are ended.
+        Routers and workers without a heartbeat for `silent_s` seconds are ended.
         """
         at = None if router is None else str(directory / _ROUTER_SOCKET)
         how = KeepingConfig(str(directory), at, backoff or Backoff(), silent_s)

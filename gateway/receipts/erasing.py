@@ -3,9 +3,9 @@
     deleted --> flushed in all engines --> ... --> flushed again, once every gateway knows --> over
                         `-- a receipt says how far the erasure has come, and what is open
 
-An engine that is asked for a flush again answers how far the flush has come, so a receipt is made
-by asking for the recorded flushes again. A deleted tenant's flushes are recorded for a month, and
-receipts can be made as long.
+An engine that is asked for a flush again answers how far the flush has come. A receipt is made by
+asking for the recorded flushes again. A deleted tenant's flushes are recorded for a month. Receipts
+can be made during this month.
 """
 
 import asyncio
@@ -26,8 +26,9 @@ LOOK_S = 0.1  # seconds between two looks at an erasure that is awaited
 
 
 class _Recorded(NamedTuple):
-    """A recorded erasure. `is_due_again`: whether all gateways know of the deletion, so that
-    engines flush a second time.
+    """A recorded erasure.
+
+    `is_due_again`: whether all gateways know of the deletion, so that engines flush a second time.
     """
 
     flush: CacheFlush
@@ -39,7 +40,6 @@ class Erasing:
     """The erasures of one gateway process. Used in one event loop."""
 
     def __init__(self, flushing: Flushing, key: ReceiptKey, clock: Callable[[], float]) -> None:
-        """Measure time by `clock`, in seconds since the epoch."""
         self._flushing = flushing
         self._key = key
         self._clock = clock
@@ -52,13 +52,11 @@ class Erasing:
     async def drop(
         self, tenant_id: str, of: ErasedTenant | None = None, *, again: bool
     ) -> FlushResult:
-        """Drop a tenant's prefixes. `of`, the erased records of a deleted tenant, is recorded with
-        the flush.
+        """Drop a tenant's prefixes, and record `of`, the erased records of a deleted tenant.
 
-        `again`: drop them once more when all gateways know that the tenant's requests are refused.
-
-        If dropping fails, the caller's change stands: the flush is recorded, or no request can
-        reach the blocks that are left in the cache.
+        `again`: drop the prefixes once more when all gateways refuse the tenant's requests. If
+        dropping fails, the caller's change stands. The flush is recorded, or no request can reach
+        the blocks that remain in the cache.
         """
         try:
             return await self._flushing.flush(tenant_id, GROUP_KNOWN_S if again else 0.0, of)
@@ -112,7 +110,6 @@ class Erasing:
 
 
 def _open(engines: dict[str, Erasure], result: FlushResult, recorded: _Recorded) -> Iterator[str]:
-    """Describe each part that is not erased yet."""
     for name in result.awaited:
         yield f"engine {name} is away: it erases when it is back, before it serves"
     for name in sorted(result.asked - set(result.awaited) - set(engines)):

@@ -2,8 +2,6 @@
 
 Numbers are integers and times are text, so that the signed bytes of a receipt do not depend on the
 layout of its JSON.
-
-Knows: fields. Does not know: how a receipt is made (`erasing`) or signed (`signing`).
 """
 
 from datetime import UTC, datetime
@@ -14,15 +12,15 @@ import msgspec
 from engine.link.erasure import Erasure, TierErasure
 
 Format = Literal["erasure-receipt-1"]
-# records that a deletion leaves: they hold no prompt and no answer
+# records that a deletion leaves, which hold no prompt and no answer
 KEPT = ("usage counters", "audit log")
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a deleted tenant's erasure at the time `at`.
 
-    `open` lists the parts that are not erased yet. `keys` and `responses`: how many were deleted
-    from the state.
+    `open` lists the parts that are not erased yet. `keys` and `responses` are the numbers of
+    records deleted from the state.
     """
 
     format: Format = "erasure-receipt-1"
@@ -43,7 +41,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """True if all that is to be erased is erased, in every tier of every engine."""
+        """True if the erasure is complete in every tier of every engine."""
         return not self.open
 
 
@@ -60,8 +58,9 @@ def moment(at: float) -> str:
 
 
 def joined(first: Erasure, then: Erasure) -> Erasure:
-    """Add up the erasures of a tenant's two flushes in an engine; `then`, the later, tells which
-    parts still run.
+    """Add up the erasures of a tenant's two flushes in an engine.
+
+    `then`, the later erasure, tells which parts still run.
     """
     counted = [one for one in (first.tiers, then.tiers) if one is not None]
     if len(counted) < 2:

@@ -1,6 +1,6 @@
 """The signatures of receipts: Ed25519 (RFC 8032), by a key that the installation's secrets give.
 
-All gateways of an installation have the same secrets, so they sign with one key, which lasts as
+All gateways of an installation have the same secrets, so they sign with one key. The key lasts as
 long as the secrets. The receipt's JSON is signed in one form: names sorted, no blanks.
 """
 
@@ -51,14 +51,12 @@ class ReceiptKey:
         return SignedReceipt(receipt=receipt, signature=_text(signature))
 
     def sign_file(self, digest: bytes) -> bytes:
-        """Sign the SHA-256 digest of an exported prefix's file; return the 64 bytes of the
-        signature.
-        """
+        """Sign the SHA-256 digest of an exported prefix's file; return the 64-byte signature."""
         return self._key.sign(_ABOUT_FILE + digest)
 
 
 def is_file_signed(digest: bytes, signature: bytes, public_key: str) -> bool:
-    """Tell whether the file with this SHA-256 digest was signed by this public key.
+    """Return whether this public key signed the file with this SHA-256 digest.
 
     Raises NotAReceipt if the public key is malformed.
     """
@@ -72,7 +70,7 @@ def is_file_signed(digest: bytes, signature: bytes, public_key: str) -> bool:
 def verified(content: bytes, public_key: str) -> Receipt:
     """Return the receipt in a file that was signed with this key; raise NotAReceipt.
 
-    Fields that a later release added are covered by the signature and left out of the result.
+    The signature covers fields that a later release added, but the result lacks them.
     """
     found, key = _read(content), _public(public_key)
     try:
@@ -97,7 +95,7 @@ def _read(content: bytes) -> dict[str, Any]:
         raise NotAReceipt(f"a file of {len(content)} bytes; a receipt has at most {MAX_BYTES}")
     try:
         found = msgspec.json.decode(content)
-        check_all_names(content)  # of a name given twice, readers may take either value
+        check_all_names(content)  # readers may take either value of a repeated name
     except (msgspec.DecodeError, UnicodeDecodeError, BadRequest, RecursionError):
         raise NotAReceipt("not a receipt's JSON") from None
     if not isinstance(found, dict) or set(found) != {"receipt", "signature"}:
@@ -116,9 +114,7 @@ def _text(raw: bytes) -> str:
 
 
 def _raw(text: str) -> bytes:
-    """Decode base64url in its one form, so that no other text stands for the same bytes; raise
-    ValueError.
-    """
+    """Decode base64url in its canonical form; raise ValueError."""
     if not text.isascii():
         raise ValueError("not base64url")
     try:

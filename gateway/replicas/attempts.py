@@ -4,13 +4,10 @@
       |`--refused for good--------------------------^
       `--died, stopping, full, given up--> sent to another replica, or over if there is none
 
-A request is sent again only if the request has not begun, or if its client was shown nothing of the
-answer; and only once the earlier replica can send nothing more: the replica's connection is closed,
-the replica has ended the request itself, or the request was taken away from the replica. Each
-attempt has an id of its own, so that a late end of an earlier attempt ends nothing else.
-
-Knows: errors, and what each means for a request. Does not know: which replicas are ready
-(`members`).
+A request is sent again only if it has not begun, or if its client was shown nothing of the answer.
+The earlier replica must not be able to send more. Its connection is closed, it has ended the
+request itself, or the request was taken away from it. Each attempt has a separate id, so that a
+late end of an earlier attempt ends nothing else.
 """
 
 from dataclasses import dataclass, field
@@ -25,9 +22,8 @@ from engine.link.messages import Failed, Finished, Generate, Tokens
 from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.routing.router import RoutingChoice
 
-# A request that breaks the engines that run it must not be sent to all of them.
-# maximum number of engines that may die with a request, also while computing its prompt for another
-# engine
+# The maximum number of engines that may die with a request, also while computing its prompt for
+# another engine. A request that breaks engines must not be sent to all of them.
 MOST_DEATHS = 2
 MOST_ATTEMPTS = 16
 
@@ -80,9 +76,7 @@ class Attempts:
 
     @property
     def tokens(self) -> int:
-        """The number of tokens of the prompt and the longest answer, for which a replica must have
-        room.
-        """
+        """The number of tokens of the prompt and the longest answer."""
         return tokens_needed(self.request)
 
     def next_request(self) -> Generate:
@@ -92,9 +86,7 @@ class Attempts:
         return replace(self.request, request_id=f"{self.request.request_id}~{self.number}")
 
     def next_on(self, choice: RoutingChoice, now: float) -> Attempt:
-        """Begin the next attempt at `now`, in seconds; the replica fetches from the source in
-        `choice`.
-        """
+        """Begin the next attempt at `now`, in seconds, with the source in `choice`."""
         request = self.next_request()
         if choice.source is not None:
             request = replace(request, source=choice.source)
@@ -123,16 +115,14 @@ class Attempts:
             self._pass_on(self._unbegun)
 
     def candidates(self, ready: list[str]) -> list[str]:
-        """Select the `ready` replicas to try, if possible only replicas that have not lost the
-        request before.
-        """
+        """Select the `ready` replicas to try, if possible without former replicas."""
         room = [name for name in ready if name not in self.full]
         return [name for name in room if name not in self.left] or room
 
     def may_go_on(self, attempt: Attempt, error: EngineError) -> bool:
-        """Tell whether another replica may be tried after `attempt` has failed with `error`.
+        """Return whether another replica may be tried after `attempt` has failed with `error`.
 
-        If the request has begun, only a caller that has shown its client nothing may go on.
+        If the request has begun, only a caller that has shown its client nothing may try again.
         """
         is_lost = isinstance(error, EngineDied | EngineUnavailable)
         if self.number >= MOST_ATTEMPTS or (attempt.has_begun and not is_lost):
@@ -166,5 +156,4 @@ def tokens_needed(request: Generate) -> int:
 
 
 def _is_answer(end: Finished | Failed) -> bool:
-    """Tell whether the engine has served the request."""
     return isinstance(end, Finished) and end.reason != "cancelled"

@@ -16,8 +16,9 @@ from gateway.routing.route import Routing
 
 @asynccontextmanager
 async def one_engine(config: GatewayConfig, flushes: FlushReader) -> AsyncIterator[Engine]:
-    """Connect the config's only engine, which may start later, and which first does the `flushes`
-    that it missed.
+    """Connect the config's only engine, which may start later.
+
+    The engine first does the `flushes` that it missed.
     """
     [engine] = config.engines
     async with AsyncExitStack() as stack:
@@ -36,8 +37,8 @@ def replica_client(
 ) -> EngineClient:
     """Make a client of the replica `name` of `engines`, at the address `at`, without starting it.
 
-    If `flushes` is None the client sends no requests, and the engine need not do any flush first.
-    Raises ValueError if `at` is no address, or is over TCP and there is no key; BadLinkKey.
+    If `flushes` is None the client sends no requests, and the engine need not flush first. Raises
+    ValueError if `at` is no address, or is over TCP and there is no key. Raises BadLinkKey.
     """
     address(at)
     key = _key(config, at)
@@ -71,7 +72,7 @@ async def replicas(
 
 
 def _key(config: GatewayConfig, engine: str) -> LinkKey | None:
-    """Read the link key for this engine; a Unix socket needs no key."""
+    """Read the link key for this engine. A Unix socket needs no key."""
     if config.link_key_file is None or not is_tcp(engine):
         return None
     return read_link_key(Path(config.link_key_file))

@@ -1,7 +1,6 @@
 """Several engines as one `Engine`, the object that the rest of the gateway calls.
 
-Knows: which part carries out each call. Does not know: how requests (`serving`) and queries
-(`queries`) are answered.
+`serving` answers requests, and `queries` answers queries.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ class EngineSet(ReplicaQueries):
         routing: Routing,
         notes: RoutingNotes | None = None,
     ) -> None:
-        """Count routing in `notes` (see `count_with`)."""
+        """Count routing in `notes` (`count_with`)."""
         self._routing = routing
         self._members = Members(engines, routing.gone)
         self._serving = Serving(self._members, routing, notes)
@@ -57,9 +56,7 @@ class EngineSet(ReplicaQueries):
 
     @property
     def is_stalled(self) -> bool:
-        """True if no replica is ready, but a stalled replica may become ready when its process goes
-        on.
-        """
+        """True if no replica is ready, but at least one replica is stalled."""
         return self._members.is_stalled
 
     @property
@@ -69,7 +66,7 @@ class EngineSet(ReplicaQueries):
 
     @property
     def router_answers(self) -> bool | None:
-        """True if the router process answers; None if there is no router process."""
+        """True if the router process answers; None without a router process."""
         return self._routing.router_answers
 
     @property
@@ -111,8 +108,9 @@ class EngineSet(ReplicaQueries):
         return self._members.leave(name)
 
     def listener(self, name: str) -> Callable[[CacheEvents], None] | None:
-        """Return the listener to a replica's cache events; None if the router receives these events
-        itself.
+        """Return the listener to a replica's cache events.
+
+        Returns None if the router receives these events itself.
         """
         return None if self._routing.hears_itself else partial(self.heard, name)
 

@@ -11,15 +11,15 @@ from engine.errors import EngineError, EngineUnavailable
 from engine.link.interface import Engine
 from engine.link.query import Query, R
 
-# Seconds to wait for one replica: less than the wait for all (`ANSWER_S`), so that a hanging
-# replica does not hide the answers of others.
+# Seconds to wait for one replica. This is less than the wait for all (`ANSWER_S`), so that a
+# hanging replica does not hide the answers of others.
 WITHIN_S = 3.0
 
 
 async def ask_each(
     engines: Mapping[str, Engine], query: Query[R], within_s: float | None = None
 ) -> dict[str, R | EngineError]:
-    """Ask each replica; return its answer or error; a slow replica counts as unavailable."""
+    """Ask each replica; return its answer or error. A slow replica counts as unavailable."""
 
     async def asked(engine: Engine) -> R | EngineError:
         try:

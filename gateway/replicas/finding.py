@@ -1,4 +1,4 @@
-"""The engines registered in the state: they join the replicas when found and leave when removed.
+"""The engines registered in the state. They join the replicas when found and leave when removed.
 
     registered --> joins, and is connected to --removed--> gets nothing new --idle--> dropped
                         ^                                        |
@@ -8,10 +8,8 @@ An engine with heartbeats is forgotten when no new heartbeat has come for LEASE_
 not connected. While connected it counts as alive, even without heartbeats. Heartbeats are compared
 with each other and never with a clock, since another machine's clock may be wrong.
 
-While the state does not answer, no engine joins or leaves.
-
-Knows: addresses. Does not know: who registers engines (`cli/cluster/host.py`, the operator);
-requests.
+While the state does not answer, no engine joins or leaves. `cli/cluster/host.py` and the operator
+register engines.
 """
 
 import asyncio
@@ -36,9 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class FoundEngine(ReplicaEngine, Protocol):
-    """The client of a found replica, started when the replica is found, such as an
-    `EngineClient`.
-    """
+    """The client of a found replica, such as an `EngineClient`. Finding the replica starts it."""
 
     async def start(self) -> None:
         """Begin connecting to the engine."""
@@ -62,9 +58,7 @@ class Leases:
         self._seen: dict[str, tuple[float | None, float]] = {}
 
     def alive(self, registered: list[RegisteredEngine]) -> set[str]:
-        """Return the addresses of engines that an operator added, or whose heartbeats
-        still come.
-        """
+        """Return the addresses of engines that an operator added, or that still send heartbeats."""
         now = self._monotonic()
         before, self._seen = self._seen, {}
         for one in registered:
@@ -95,9 +89,7 @@ class FoundEngines:
         self._unreachable: set[str] = set()  # addresses that cannot be reached and are logged
 
     async def look(self) -> None:
-        """Connect to engines that the state lists, and drop engines that the state no
-        longer lists.
-        """
+        """Connect to engines that the state lists, and drop the other engines."""
         try:
             registered = await self._registry.registered_engines()
         except Unavailable:

@@ -2,11 +2,9 @@
 
 A new engine is asked for all pins, and would compute each prefix. If fetching is predicted to be
 faster, it is first sent a request that only fetches the prefix. A replica fetches one prefix at a
-time, first the prefix that most requests have found elsewhere, with the priority of live requests,
-for WITHIN_S at most. The pin computes the blocks that were not fetched, so no error reaches
-anybody.
-
-Knows: replicas, and which prefixes are hot. Does not know: who publishes (`gateway.sharing`).
+time, for WITHIN_S at most. The prefix with the most hits at other replicas is first. These fetches
+have the priority of live requests. The pin computes the blocks that were not fetched, so nobody
+sees an error.
 """
 
 import asyncio
@@ -46,8 +44,9 @@ class FirstFetches:
         self._turns: dict[str, HottestFirst] = {}
 
     async def fetch(self, names: list[str], prefix: Pin) -> None:
-        """Let replicas fetch the prefix if fetching is faster than computing; return when each has
-        fetched or given up.
+        """Let replicas fetch the prefix if fetching is faster than computing.
+
+        Returns when each replica has fetched or given up.
         """
         request = _as_request(prefix)
         asked = await asyncio.gather(*(self._request(name, request) for name in names))
@@ -76,9 +75,7 @@ class FirstFetches:
                         pass
 
     async def _hits(self) -> Mapping[str, int]:
-        """Count the requests that have found each pinned prefix; prefixes that are not among the
-        hottest are left out.
-        """
+        """Count the requests that have found each pinned prefix, only for the hottest prefixes."""
         serving, found = self._members.serving(), dict[str, int]()
         with suppress(EngineError):
             answers = await ask_all(serving, PrefixesQuery(order="hot", limit=LISTED))
@@ -89,7 +86,7 @@ class FirstFetches:
 
 
 class HottestFirst:
-    """The turns of waiting prefixes, one at a time: the prefix with the most hits is next."""
+    """The turns of waiting prefixes, one at a time. The prefix with the most hits is next."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, asyncio.Event]] = []

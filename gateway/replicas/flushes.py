@@ -1,14 +1,12 @@
-"""The recorded flushes for engines that connect: engines first do the flushes that they missed.
+"""The recorded flushes for engines that connect. Engines first do the flushes that they missed.
 
 Engines are connected before the state is open, so a reader waits until the state has been found. It
-also waits while the state does not answer: an engine that may still have flushed blocks is not
-used. No flush can be recorded meanwhile, and a minute later no key is valid either.
+also waits while the state does not answer, since an engine that may still have flushed blocks must
+not be used. No flush can be recorded meanwhile, and a minute later no key is valid either.
 
 A flush that engines repeat is due `again_s` seconds after this process first saw the flush, by a
-monotonic clock: never earlier than the flush's record says, and later if this process did not run
-or could not read.
-
-Knows: the records. Does not know: which engine has done which flush; each engine knows its own.
+monotonic clock. It is never earlier than the flush's record says. It is later if this process did
+not run or could not read. Each engine knows which flushes it has done.
 """
 
 import asyncio
@@ -26,7 +24,6 @@ class FlushReader:
     """A reader of all recorded flushes. Used in one event loop."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Measure time by the clock `monotonic`, in seconds."""
         self._monotonic = monotonic
         self._log: FlushLog | None = None
         self._is_found = asyncio.Event()
@@ -34,7 +31,7 @@ class FlushReader:
         self._seen: dict[str, float] = {}
 
     def found(self, log: FlushLog) -> None:
-        """Begin to read recorded flushes from `log`; called once the stored state is open."""
+        """Begin to read recorded flushes from `log`, now that the stored state is open."""
         self._log = log
         self._is_found.set()
 
@@ -48,9 +45,7 @@ class FlushReader:
                 await asyncio.sleep(RETRY_S)
 
     def due(self, flushes: Sequence[CacheFlush]) -> dict[str, str | None]:
-        """Map the ids of all recorded flushes to tenants, with the second ids of flushes whose
-        repetition is due.
-        """
+        """Map the ids of recorded flushes to tenants, with the second ids of due repetitions."""
         now = self._monotonic()
         again = [one for one in flushes if one.again_s is not None]
         self._seen = {one.id: self._seen.get(one.id, now) for one in again}

@@ -1,7 +1,7 @@
 """The joined counters of several engines: sums of all counters that can be added up.
 
-The sums cover the engines that have answered. When an engine restarts, it counts from zero, and
-the sum falls.
+The sums cover the engines that have answered. When an engine restarts, it counts from zero, and the
+sum falls.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,9 +33,7 @@ class JoinedStats(EngineStats, frozen=True, kw_only=True):
 
 
 def each_replica(stats: EngineStats) -> dict[str, EngineStats]:
-    """Return each answering replica's counters by name; an empty mapping if there is a single
-    engine.
-    """
+    """Return each answering replica's counters by name, or {} for a single engine."""
     return stats.replicas if isinstance(stats, JoinedStats) else {}
 
 

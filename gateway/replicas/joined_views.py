@@ -1,7 +1,7 @@
 """The joined views of several engines for operators and tenants.
 
-Joined lists have the bound of each engine's list. An entry that no engine lists is missing, even if
-it is large in all engines together.
+Joined lists have the maximum length of each engine's list. An entry that no engine lists is
+missing, even if it is large in all engines together.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class JoinedOverview(Overview, frozen=True, kw_only=True, tag="joined_overview")
 
 
 def each_overview(overview: Overview) -> dict[str, Overview]:
-    """Return each answering replica's overview; an empty mapping if there is a single engine."""
+    """Return each answering replica's overview, or {} for a single engine."""
     return overview.replicas if isinstance(overview, JoinedOverview) else {}
 
 
@@ -84,8 +84,9 @@ def joined_sequences(found: Mapping[str, Sequences], limit: int) -> Sequences:
 
 
 def joined_prefixes(found: Mapping[str, Prefixes], order: PrefixOrder, limit: int) -> Prefixes:
-    """Join the replicas' prefixes in the order that engines use (`prefix_cache.tree.survey`);
-    return the first `limit`.
+    """Join the replicas' prefixes in the engines' order; return the first `limit`.
+
+    `prefix_cache.tree.survey` has the order.
     """
     every = chain(*(one.prefixes for one in found.values()))
     ages = [one.age_s for one in found.values()]
@@ -100,7 +101,7 @@ def joined_prefixes(found: Mapping[str, Prefixes], order: PrefixOrder, limit: in
 
 
 def joined_roots(found: Mapping[str, TreeLevel], limit: int) -> TreeLevel:
-    """Join the replicas' namespaces; a namespace in several replicas is listed for each."""
+    """Join the replicas' namespaces. A namespace in several replicas is listed for each."""
     every = list(chain(*(level.children for level in found.values())))
     listed = nlargest(limit, every, key=_node_blocks)
     more = sum(level.more for level in found.values()) + len(every) - len(listed)
@@ -108,8 +109,9 @@ def joined_roots(found: Mapping[str, TreeLevel], limit: int) -> TreeLevel:
 
 
 def joined_marks(found: Mapping[str, MarkedPrefixes]) -> MarkedPrefixes:
-    """Join the marked prefixes, each from the replica that has most of its tokens; the most
-    recently used prefix first.
+    """Join the marked prefixes, the most recently used first.
+
+    Each prefix comes from the replica that has most of its tokens.
     """
     best = merged(
         ({one.prefix_id: one for one in reply.prefixes} for reply in found.values()),

@@ -8,12 +8,10 @@
 Members may join and leave while others serve. A leaving member gets no new request, and is dropped
 once its running requests have ended.
 
-A member whose fingerprint is not the common fingerprint is refused: its KV blocks and answers would
-be another model's. The first engine that connects sets the common fingerprint. The common
-fingerprint changes only when all replicas that had it have come back with other fingerprints: a
-replica that is away may still come back with the common fingerprint.
-
-Knows: connections and the engines' own descriptions. Does not know: requests.
+A member whose fingerprint is not the common fingerprint is refused. Its KV blocks and answers would
+be another model's. The first engine that connects sets the common fingerprint. It changes only when
+all replicas that had it have come back with other fingerprints. A replica that is away may still
+come back with the common fingerprint.
 """
 
 import logging
@@ -50,14 +48,14 @@ class ReplicaEngine(Engine, Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is under way, and no end of an abandoned request is awaited."""
+        """True if no request is running, and no end of an abandoned request is awaited."""
         ...
 
     def give_up(self, request_id: str, why: str) -> bool:
         """End a request's stream with EngineUnavailable, and cancel the request in the engine.
 
         Events that the engine still sends for the request reach only `on_end`. Returns False, and
-        does nothing, if an event has come that the stream's reader has not taken yet.
+        does nothing, if the stream's reader has an unread event.
         """
         ...
 
@@ -155,9 +153,7 @@ class Members:
 
     @property
     def is_stalled(self) -> bool:
-        """True if no replica is ready, but a stalled replica may become ready when its process goes
-        on.
-        """
+        """True if no replica is ready, but at least one replica is stalled."""
         states = set(self._states().values())
         return "ready" not in states and "stalled" in states
 
@@ -176,7 +172,7 @@ class Members:
         )
 
     def says_it_stops(self, name: str) -> None:
-        """Note that a replica's engine has refused or given back a request because it stops."""
+        """Note that a replica's engine has refused or returned a request because it stops."""
         engine_id = self._ids.get(name)  # the replica may have left meanwhile
         if engine_id is not None:
             self._stopping[name] = engine_id
@@ -199,9 +195,7 @@ class Members:
                 _LOG.error("replica %s is refused: %s", name, self._why(name, "refused"))
 
     def _agree(self, fingerprint: bytes) -> None:
-        """Make `fingerprint` the common fingerprint if no replica has the former common fingerprint
-        any more.
-        """
+        """Make `fingerprint` the common fingerprint if no replica has the former one any more."""
         if self._fingerprint not in self._last.values():
             self._fingerprint = fingerprint
 

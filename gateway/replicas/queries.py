@@ -72,14 +72,14 @@ from gateway.replicas.joined_views import (
 )
 from gateway.replicas.members import Members
 
-# seconds to wait for the second round of answers; a replica that hangs flushes once it goes on
+# seconds to wait for the second round of answers; a hanging replica flushes once it continues
 AGAIN_S = 1.0
 
 
 class NotAllFlushed(EngineUnavailable):
     """The error of a flush that some replicas `missed` (the reasons, by replica name).
 
-    `blocks` and `erased` count what the other replicas dropped.
+    `blocks` and `erased` count the blocks that the other replicas dropped.
     """
 
     def __init__(
@@ -98,7 +98,6 @@ class NotAllFlushed(EngineUnavailable):
 
 
 def _joined_stats(query: StatsQuery, found: Mapping[str, StatsReply]) -> StatsReply:
-    """Join the replicas' counters: their sums, and each replica's own counters."""
     each = {name: one.stats for name, one in found.items()}
     return StatsReply(query_id="", stats=joined_stats(each, query.evictions))
 
@@ -127,7 +126,7 @@ class ReplicaQueries:
         self._first_fetches = first_fetches
 
     async def ask(self, query: Query[R], within_s: float | None = ANSWER_S) -> R:
-        """Return the replicas' reply to a query, by the table above; see `Engine.ask`."""
+        """Return the replicas' reply to a query, by the table above (`Engine.ask`)."""
         return cast("R", await in_time(self._answer(query), within_s))
 
     async def _answer(self, query: Query[Any]) -> object:
@@ -149,7 +148,6 @@ class ReplicaQueries:
         return _JOINED[type(query)](query, await ask_all(self._members.serving(), query))
 
     async def _below(self, query: TreeQuery) -> TreeLevel:
-        """Ask a node's replica for the nodes below it."""
         for engine in self._members.serving().values():
             if (level := await engine.ask(query, None)).is_known:
                 return level
@@ -158,7 +156,7 @@ class ReplicaQueries:
     async def _flush(self, query: Flush) -> Flushed:
         """Flush every replica, and return the sum of the flushed blocks.
 
-        Raises NotAllFlushed, after the other replicas have been flushed, if a replica is away: the
+        Raises NotAllFlushed, after the other replicas have been flushed, if a replica is away. The
         blocks on its disk come back with the replica, unless the flush is recorded.
         """
         answers = await ask_each(self._members.connected(), query, WITHIN_S)
@@ -227,9 +225,9 @@ class ReplicaQueries:
     async def _forget(self, query: ForgetMarked) -> MarkedForgotten:
         """Forget a marked prefix in every replica; return one reply, `blocks` None if unmarked.
 
-        If one replica has the prefix marked, the others also forget their unmarked blocks of it
-        (computed for a request without a mark, fetched, or read from a disk). Otherwise requests
-        would find these blocks, and the first replica could fetch them.
+        If one replica has the prefix marked, the others also forget their unmarked blocks of it.
+        These blocks were computed for a request without a mark, fetched, or read from a disk.
+        Otherwise requests would find them, and the first replica could fetch them.
         """
         serving = self._members.serving()
         found = await ask_all(serving, query)

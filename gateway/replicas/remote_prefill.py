@@ -1,17 +1,15 @@
 """A remote prefill: an engine computes a request's prompt for the engine that answers it.
 
     remote   sent --computes, commits blocks, sends them to the other engine--> over; its token is
-    dropped attempt  sent --fetches ... ---------------------------------> the last token, begun,
-    answers
+                                                                                dropped
+    attempt  sent --fetches ... ---------------------------------> the last token, begun, answers
 
-However a remote prefill ends, the answering engine computes the KV blocks that have not arrived, so
-no error of the prefill reaches the client. The prefill ends with its request at the latest. The
-prompt counts as looked up by the answering engine alone.
+However a remote prefill ends, the answering engine computes the KV blocks that have not arrived. No
+error of the prefill therefore reaches the client. The prefill ends with its request at the latest.
+Only the answering engine counts the prompt as looked up.
 
-Blocks that the prefill computes are fetched, but were not cached: `own_reuse` subtracts them.
-
-Knows: one engine, one request. Does not know: how the engine was chosen
-(`gateway.routing.remote_prefill`).
+Blocks that the prefill computes are fetched, but were not cached. `own_reuse` subtracts them.
+`gateway.routing.remote_prefill` chooses the engine.
 """
 
 import asyncio
@@ -36,8 +34,8 @@ from gateway.replicas.members import ReplicaEngine
 from gateway.routing.prompt import TOKEN_BYTES
 from gateway.routing.remote_prefill import prefill_id
 
-# A prefill samples one token, which is dropped: the answering engine computes the last position
-# itself.
+# A prefill samples one token, which is dropped, because the answering engine computes the last
+# position itself.
 _PROMPT_ALONE = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 _LOG = logging.getLogger(__name__)
 
@@ -49,7 +47,7 @@ class RemotePrefill:
     """A remote prefill. Used in one event loop."""
 
     def __init__(self, replica: str, request: Generate, source: FetchSource | None) -> None:
-        """Prepare a remote prefill; its engine fetches from `source` before it computes."""
+        """Prepare a remote prefill. Its engine fetches from `source` before it computes."""
         self.replica = replica
         self.request = replace(
             request,
@@ -96,8 +94,8 @@ class RemotePrefill:
     def own_end(self, end: End) -> End:
         """Return the answering engine's end, with the tokens that both engines computed.
 
-        Before the first token, perhaps only the computing engine has computed tokens; then the
-        counts of that engine are taken. Tokens of a prefill that was not awaited count for nobody.
+        Before the first token, perhaps only the computing engine has computed tokens. The counts of
+        that engine are used then. Tokens of a prefill that was not awaited count for nobody.
         """
         before = end.reused or Reused()
         reused = self.own_reuse(before)

@@ -1,7 +1,4 @@
-"""The counters that routing reports to: a gateway's metrics, or none.
-
-Knows: names and numbers of events. Does not know: how events are counted.
-"""
+"""The counters to which routing reports: a gateway's metrics, or no counters."""
 
 from typing import Literal, Protocol
 
@@ -25,9 +22,7 @@ class RoutingNotes(Protocol):
         ...
 
     def routed_alone(self) -> None:
-        """Count a choice made without the router process because the router process did
-        not answer.
-        """
+        """Count a choice that was made alone because the router process did not answer."""
         ...
 
     def snapshot(self, replica: str) -> None:

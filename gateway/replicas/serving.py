@@ -1,8 +1,7 @@
-"""The requests on several replicas: each is routed, sent, watched until it begins, and perhaps sent
-to another replica.
+"""The requests on several replicas.
 
-Knows: which request is on which replica. Does not know: what an error means for a request
-(`attempts`), which replica is best and what it fetches (`gateway.routing`), or queries (`queries`).
+Each request is routed, sent, and watched until it begins. Perhaps it is then sent to another
+replica. `attempts` decides this by the error, and `gateway.routing` chooses replicas and fetches.
 """
 
 import time
@@ -22,7 +21,7 @@ from gateway.routing.remote_prefill import answering, computing
 from gateway.routing.route import Route, RouteQuestion, Routing, sent_by
 from gateway.routing.router import RoutingChoice, Sources
 
-# seconds after which clients should retry: a replica that died is usually back by then
+# seconds after which clients should retry, when a replica that died is usually back
 RETRY_AFTER_S = 2.0
 
 
@@ -81,7 +80,7 @@ class Serving:
                 engine.give_up(sent.request.request_id, "the engine does not answer")
 
     async def _begin(self, attempts: Attempts) -> Attempt:
-        """Choose a replica and send the request; raise EngineUnavailable when none is ready."""
+        """Choose a replica and send the request; raise EngineUnavailable if none is ready."""
         while True:
             question = self._question(attempts)
             route = await self._routing.route(question)
@@ -92,7 +91,7 @@ class Serving:
                 self._routing.ended(replica, request.request_id)
 
     def _question(self, attempts: Attempts) -> RouteQuestion:
-        """Ask which replicas may take a request now; raise EngineUnavailable when none is ready."""
+        """Ask which replicas may take a request now; raise EngineUnavailable if none is ready."""
         members, request = self._members, attempts.next_request()
         ready = attempts.candidates(members.ready(attempts.tokens))
         if not ready:
@@ -182,7 +181,7 @@ class Serving:
 
 
 def _source(remote: RemotePrefill | None, sources: Sources) -> FetchSource | None:
-    """Return the engine that an earlier attempt let compute the request's prompt, if any."""
+    """Return the engine that computed the request's prompt in an earlier attempt, if any."""
     if remote is None or remote.error is not None or remote.replica not in sources:
         return None
     return remote.source(sources[remote.replica])

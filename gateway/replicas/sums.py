@@ -1,4 +1,4 @@
-"""The sums of counters: a Struct of each of several engines is added up field by field."""
+"""The sums of counters: the Structs of several engines are added up field by field."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar

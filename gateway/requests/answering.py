@@ -43,7 +43,6 @@ class Answering:
         tracing: Tracing | None,
         misses: LastMisses | None = None,
     ) -> None:
-        """Record cache misses in `misses`, if given, for tenants to look up."""
         self.admission = admission
         self._engine = engine
         self._metrics = metrics
@@ -63,9 +62,9 @@ class Answering:
     ) -> AsyncIterator[Answer]:
         """Run a request of the path template `route`, and give back its `permit` at the end.
 
-        `is_whole`: the caller is shown nothing before the end, so events may begin anew. Raises
-        GatewayError if the request may not run, EngineError if an engine fails. Leaving early
-        cancels the choices that still run.
+        With `is_whole`, the caller is shown nothing before the end, so events may begin anew.
+        Raises GatewayError if the request may not run, and EngineError if an engine fails. Leaving
+        early cancels the choices that still run.
         """
         caller = permit.caller
         tracing = self._tracing
@@ -77,7 +76,8 @@ class Answering:
             permit.choose(generation_request.at_once)
             writer = self._aggregator.writer(caller)
             admitted = await self.admission.admit(generation_request, caller, writer, permit.body)
-            del generation_request  # only the token ids are kept while the request is answered
+            # only the token ids stay in memory while the request is answered
+            del generation_request
             trace.admitted()
             admitted = await permit.extend(admitted)
             request_metrics = RequestMetrics(

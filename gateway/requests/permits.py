@@ -3,9 +3,9 @@
     key -> permit: streams, requests a minute, concurrency -> memory -> body -> tokens
 
 A permit counts its request before the body is read, and reserves tokens when the prompts are
-tokenised. It is settled and given back once: just before the last byte of the answer is sent, so
-that a client that has its answer may send the next request, or when the request ends in another
-way.
+tokenised. It is settled and given back once, just before the last byte of the answer is sent. A
+client that has its answer may then send the next request. If the request ends in another way, the
+permit is given back at this end.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Permits:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[Permits]:
-        """Renew all holds while the context is open; then wait for settlements under way."""
+        """Renew all holds while the context is open; then wait for running settlements."""
         try:
             async with repeated(self._renew, "limits-renew"):
                 yield self
@@ -91,16 +91,14 @@ class Permits:
                 await permit.give_back()
 
     async def reserve(self, demand: Demand) -> Granted:
-        """Reserve `demand` at the limiter, keep the hold renewed; raise the errors of `taken`."""
+        """Reserve `demand` at the limiter, and renew the hold; raise the errors of `taken`."""
         verdict = await self.asked(demand)
         if isinstance(verdict, Denied):
             raise refusal(verdict, demand)
         return verdict
 
     async def asked(self, demand: Demand) -> Verdict:
-        """Ask the limiter for `demand`, and keep a granted hold renewed; raise Unavailable if the
-        limiter cannot be asked.
-        """
+        """Ask the limiter for `demand`, and renew a granted hold; raise Unavailable."""
         try:
             verdict = await self._limiter.reserve(demand)
         except (StateLost, StateDiskFull):
@@ -146,7 +144,7 @@ class Permits:
 
     async def _renew(self) -> None:
         await asyncio.sleep(RENEW_EVERY_S)
-        # a failed renewal does no harm: a hold outlasts several missed renewals
+        # a failed renewal does no harm, because a hold outlasts several missed renewals
         with suppress(Unavailable):
             await self._limiter.renew(list(self._holds.values()))
 
@@ -165,8 +163,9 @@ class Permit:
         self._unset = 0  # number of answers without a `max_tokens`
 
     def choose(self, choices: int) -> None:
-        """Count the request's choices as streams; raise TooManyRequests if the tenant has too many
-        streams.
+        """Count the request's choices as streams.
+
+        Raises TooManyRequests if the tenant has too many streams.
         """
         self._permits.streams.take(self.caller.tenant_id, choices - self._choices)
         self._choices = choices
@@ -176,13 +175,11 @@ class Permit:
         self._hold, self.standing = granted.hold, granted.standing
 
     async def extend(self, admitted: AdmittedRequest) -> AdmittedRequest:
-        """Release the body and reserve the tokens of `admitted`; return the request, shortened to
-        fit.
+        """Release the body and reserve tokens; return the request, shortened to the limits.
 
-        If the request sets no `max_tokens`, its answers may be as long as the limits have room for.
-        Of the rate, the tokens that the answers are likely to need are reserved; of a budget, the
-        maximum cost of the answers. Raises the errors of `Permits.taken`; the request then keeps
-        its hold.
+        Answers without a `max_tokens` may be as long as the limits allow. The likely tokens of the
+        answers are reserved of the rate. Their maximum cost is reserved of a budget. Raises the
+        errors of `Permits.taken`; the request then keeps its hold.
         """
         self.body.release()
         if self._hold is None or not _counts_tokens(self._hold.demand):
@@ -236,7 +233,7 @@ class Permit:
     def _demand(self, admitted: AdmittedRequest) -> Demand:
         """Compute the demand of `admitted`, which replaces the demand made at the request's start.
 
-        All tokens of a prediction may be rejected; rejected tokens are charged like generated
+        All tokens of a prediction may be rejected. Rejected tokens are charged like generated
         tokens.
         """
         assert self._hold is not None
@@ -255,7 +252,6 @@ class Permit:
         return self._permits.lengths.expected(self.caller.tenant_id)
 
     def _amount(self, tokens: TokenCounts) -> Amount:
-        """Convert token counts to an amount: tokens of the rate limit, and cost."""
         return Amount(tokens.worked, self._permits.prices.cost(tokens))
 
 

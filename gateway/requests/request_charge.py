@@ -1,10 +1,7 @@
-"""The charge of one request to its caller's usage: at its end, and for choices that end later.
+"""The charge of one request to its caller's usage, at its end or later.
 
 Normally the engine ends a choice before the choice's request is over. If the engine is stalled when
-the request ends, its message that the choice has ended arrives later, and is charged on arrival.
-
-Knows: the engine's `Finished` and `Failed` messages, and token counts. Does not know: when a
-request is over (`gateway.requests.answering`).
+the request ends, its message that the choice has ended arrives later. The choice is charged then.
 """
 
 from engine.link.messages import Failed, Finished
@@ -16,9 +13,7 @@ from gateway.usage.aggregator import UsageAggregator
 
 
 class RequestCharge:
-    """The charge of one request; `writer` labels the blocks that the request writes
-    into the cache.
-    """
+    """The charge of one request; `writer` labels the blocks that it writes into the cache."""
 
     def __init__(
         self,

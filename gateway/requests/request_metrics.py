@@ -25,7 +25,7 @@ _GAPS_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one request; `cached_tokens` counts prompt tokens that were not computed."""
+    """Token counts of one request. `cached_tokens` counts prompt tokens that were not computed."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -53,7 +53,7 @@ class Usage:
     def written_by_seconds(self) -> dict[float, int]:
         """Group the written tokens by their retention time in seconds.
 
-        Blocks before a mark are also before all later marks, and a later mark may ask for longer
+        Blocks before a mark are also before all later marks. A later mark may ask for longer
         retention.
         """
         written: dict[float, int] = {}
@@ -68,8 +68,7 @@ class RequestMetrics:
     """The metrics of one request, from its events and the engine's end of each choice.
 
     The request is charged the tokens in the engine's ends, which may be more than the client was
-    sent. A choice without an end, because its engine has died, is charged the tokens that have
-    come.
+    sent. If its engine has died, a choice has no end. It is charged the tokens that have come.
     """
 
     def __init__(
@@ -88,8 +87,8 @@ class RequestMetrics:
         self._clock = clock
         self._trace = trace
         self._last_token_at: dict[int, float] = {}
-        self._told: dict[int, int] = {}  # number of tokens sent so far, by the choice's number
-        # how much of the prompt came from the cache, by the choice's number
+        self._told: dict[int, int] = {}  # number of tokens sent so far, by the choice's index
+        # cached part of the prompt, by the choice's index
         self._reused: dict[int, Reused] = {}
         self._ends: dict[int, Finished | Failed] = {}  # how each choice ended
         self._gaps: list[float] = []
@@ -123,7 +122,7 @@ class RequestMetrics:
             self._reuse(index, end.reused)
 
     def usage(self) -> Usage:
-        """Return the usage so far; a prompt that several choices share counts once.
+        """Return the usage so far. A prompt that several choices share counts once.
 
         When all choices have ended, the request is charged this usage.
         """
@@ -148,7 +147,7 @@ class RequestMetrics:
     def worked(self) -> TokenCounts:
         """Count the tokens that the engine is known to have worked on, for usage and limits.
 
-        Computed tokens count for every choice, also of a shared prompt: each choice computes the
+        Computed tokens count for every choice, also of a shared prompt. Each choice computes the
         part that it does not find in the cache.
         """
         return TokenCounts(
@@ -159,8 +158,9 @@ class RequestMetrics:
         )
 
     def missed(self) -> CacheMiss | None:
-        """Return why the prompt missed the cache; None unless the prompt was compared and the
-        answer has begun.
+        """Return why the prompt missed the cache, or None.
+
+        The result is None unless the prompt was compared and the answer has begun.
         """
         reused = self._reused_by_prompt()
         return self._cache_miss(sum(one.tokens for one in reused)) if reused else None
@@ -203,7 +203,6 @@ class RequestMetrics:
         return told if end is None else max(told, end.completion_tokens)
 
     def _drafts(self) -> DraftCounts:
-        """Add up the drafted and the accepted tokens of all ended choices, by source."""
         total: DraftCounts = {}
         for end in self._ends.values():
             for source, (drafted, accepted) in end.drafts.items():
@@ -212,9 +211,9 @@ class RequestMetrics:
         return total
 
     def _rejected(self) -> int:
-        """Count the tokens of predictions that were verified for nothing.
+        """Count the tokens of predictions that were verified and rejected.
 
-        A prediction may be tried at several places of a choice; the choice counts at most the
+        A prediction may be tried at several places of a choice. The choice counts at most the
         tokens of its prediction that are not in the answer.
         """
         rejected = 0

@@ -1,20 +1,18 @@
 """The OpenTelemetry spans of a request, with the attributes of the conventions for generative AI.
 
     chat MODEL | text_completion MODEL    from arrival to end
-     |- admission                         key, bounds, template, tokens, block keys
+     |- admission                         key, limits, template, tokens, block keys
      |- queue |- match |- load |- prefill as the engine measured them, laid end to end
      `- stream                            from the first token to the end
 
-The engine reports durations and knows nothing of traces. The phases are taken from the choice whose
-first token came first; the other choices share its prompt. The time between the end of `prefill`
-and the beginning of `stream` is the way from the engine to the gateway. Spans are created when
-their times are known, so a streaming answer has no open span but the root.
+The engine reports durations and knows nothing of traces. The phases come from the choice with the
+earliest first token, since the other choices share its prompt. The time between the end of
+`prefill` and the beginning of `stream` is the way from the engine to the gateway. Spans are created
+when their times are known, so a streaming answer has no open span but the root.
 
-A trace contains names, counts and times, and the client's id of the request if it sent one: no text
-of a prompt or an answer, no key, no tenant. Of the caller's trace context only `traceparent` is
-read: `tracestate` and baggage are free text.
-
-Knows: OpenTelemetry's API. Does not know: where spans go (`span_export.py`).
+A trace contains names, counts and times, and the client's id of the request if it sent an id. It
+contains no text of a prompt or an answer, no key and no tenant. Of the caller's trace context only
+`traceparent` is read, because `tracestate` and baggage are free text. `span_export.py` sends spans.
 """
 
 import asyncio
@@ -32,8 +30,8 @@ from gateway.errors import GatewayError
 from gateway.http.request_head import RunningRequest
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
 
-# The conventions for generative AI are not stable yet, so their names are repeated here, and a
-# test compares the names with the installed package.
+# The conventions for generative AI are not stable yet, so their names are repeated here, and a test
+# compares the names with the installed package.
 OPERATION = "gen_ai.operation.name"
 PROVIDER = "gen_ai.provider.name"
 REQUEST_MODEL = "gen_ai.request.model"
@@ -72,7 +70,7 @@ class TracedUse(NamedTuple):
 
 
 class RequestTracing:
-    """A trace of one request that records nothing; each method is called at most once, in order."""
+    """A trace of one request that records nothing. Each method is called at most once, in order."""
 
     def running(self) -> AbstractContextManager[None]:
         """Trace the request until the block ends, however it is left."""
@@ -92,7 +90,7 @@ UNTRACED = RequestTracing()
 
 
 class RequestTrace(RequestTracing):
-    """The spans of one request; times are monotonic seconds."""
+    """The spans of one request. Times are monotonic seconds."""
 
     def __init__(self, tracer: Tracer, span: Span, arrived: float) -> None:
         self._tracer = tracer
@@ -105,7 +103,6 @@ class RequestTrace(RequestTracing):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """End all spans when the block ends, however it is left."""
         try:
             yield
         except GatewayError as refusal:
@@ -118,12 +115,10 @@ class RequestTrace(RequestTracing):
             self._end()
 
     def admitted(self) -> None:
-        """Record the span of the admission."""
         self._admitted = time.monotonic()
         self._phase("admission", self._arrived, self._admitted)
 
     def first_token(self, timing: Timing | None) -> None:
-        """Record the spans of the engine's phases."""
         self._first = time.monotonic()
         self._span.set_attribute(FIRST_CHUNK, self._first - self._arrived)
         if timing is None or self._admitted is None:
@@ -141,7 +136,6 @@ class RequestTrace(RequestTracing):
             begin += seconds
 
     def used(self, outcome: str, tokens: TracedUse) -> None:
-        """Record the outcome and the token counts."""
         self._outcome = outcome
         self._span.set_attributes(
             {
@@ -185,7 +179,7 @@ class Tracing:
         *,
         is_stream: bool,
     ) -> RequestTrace:
-        """Open the span of a request on `route`, as a child of the caller's span if there is one.
+        """Open the span of a request on `route`, as a child of the caller's span, if any.
 
         The span's trace context is written into `running`.
         """
@@ -219,7 +213,7 @@ def _operation(generation_request: GenerationRequest) -> str:
 
 
 def _settings(generation_request: GenerationRequest) -> dict[str, str | int | float]:
-    """Select the request's numeric settings; stop strings, as text of the user, are left out."""
+    """Select the request's numeric settings. Stop strings are the user's text and are left out."""
     sampling = generation_request.sampling
     settings: dict[str, str | int | float] = {
         RESPONSE_ID: generation_request.request_id,
@@ -239,5 +233,4 @@ def _traceresponse(span: Span) -> str:
 
 
 def _nanoseconds(moment: float) -> int:
-    """Convert monotonic seconds to nanoseconds since the epoch."""
     return time.time_ns() - int((time.monotonic() - moment) * 1e9)

@@ -1,9 +1,7 @@
-"""One end of a connection between a worker and the router process: bounded, ordered messages.
+"""One end of a connection between a worker and the router process: ordered messages with limits.
 
 Bytes that are no message end the connection. So does a process that does not read, because the
-bytes that wait to be sent must not grow without bound.
-
-Knows: frames. Does not know: what messages are for.
+bytes that wait to be sent must not grow without limit.
 """
 
 import asyncio
@@ -12,7 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-# maximum bytes of a frame, as on the engine link: both carry a prompt's block keys
+# maximum bytes of a frame, as on the engine link, since both carry a prompt's block keys
 MAX_FRAME_BYTES = 32 << 20
 HEAD_BYTES = 4  # bytes of a frame's length, big endian
 MOST_UNSENT_BYTES = 2 * MAX_FRAME_BYTES
@@ -21,7 +19,7 @@ M = TypeVar("M")
 
 
 class RouterChannel(asyncio.Protocol, Generic[M]):
-    """A channel on one connection and event loop. Messages sent while it is closed are dropped."""
+    """A channel on one connection and event loop. A closed channel drops messages."""
 
     def __init__(
         self,

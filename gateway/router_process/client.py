@@ -4,10 +4,8 @@
       ^ `------the connection ends-----> ALONE until the next connection's first message
       `-------------------------------------'
 
-While ALONE, the client still sends all events in order: once the process has read them, it knows
-the requests under way. A new connection begins with the requests under way.
-
-Knows: the socket, and which answers have come. Does not know: how a replica is chosen.
+While ALONE, the client still sends all events in order. Once the process has read them, it knows
+the running requests. A new connection begins with the running requests.
 """
 
 import asyncio
@@ -43,14 +41,14 @@ from gateway.routing.remote_prefill import RemotePrefillLimits, prefill_id
 from gateway.routing.route import Route, RouteQuestion, decide, sent_by
 from gateway.routing.router import Sources
 
-# A choice takes a quarter of a millisecond at most, and a thousand may be asked for at once. So a
-# router process that takes longer hangs, and a worker waits for a hanging process only once.
+# A choice takes a quarter of a millisecond at most, and a thousand may be asked for at once. A
+# router process that takes longer hangs. A worker waits for a hanging process only once.
 WAIT_S = 0.25
 TURNS = 10  # number of turns of the loop's clock in WAIT_S
 RETRY_S = 0.1  # seconds to wait after a connection ended or failed
 # A connection that ends early may do so again, for instance if an older process cannot read it.
 RETRY = Backoff(RETRY_S, base_delay_s=2 * RETRY_S, max_delay_s=5.0, healthy_after_s=10.0)
-# seconds of silence after which the process counts as away: it sends a message every second
+# seconds of silence after which the process counts as away, since it sends a message every second
 SILENT_S = 3.0
 START_S = 5.0  # seconds to wait for the process before a worker serves without it
 
@@ -85,7 +83,7 @@ class RouterClient:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Stay connected while this context is open; entering waits START_S at most."""
+        """Stay connected while this context is open. Entering takes START_S at most."""
         async with repeated(self._connect, "router-client"):
             with suppress(TimeoutError):
                 async with asyncio.timeout(START_S):
@@ -108,9 +106,7 @@ class RouterClient:
     async def source(
         self, request: RoutingRequest, replica: str, sources: Sources
     ) -> FetchSource | None:
-        """Ask the router process where `replica` should fetch a prompt; None if there
-        is no answer.
-        """
+        """Ask the router process where `replica` should fetch a prompt; None without an answer."""
         answer = await self._answer(lambda number: AskSource(number, request, replica, sources))
         return answer.source if isinstance(answer, SourceAnswer) else None
 
@@ -155,7 +151,7 @@ class RouterClient:
         return await answer
 
     def _wait(self, number: int, turns: int) -> None:
-        """Stop waiting after TURNS turns of the loop; a loop held up for long counts one turn."""
+        """Stop waiting after TURNS turns of the loop. A loop held up for long counts one turn."""
         answer = self._waiting.get(number)
         if answer is None:
             return
@@ -184,9 +180,7 @@ class RouterClient:
         return replace(route, is_alone=True)
 
     def _withdraw(self, request: RoutingRequest) -> None:
-        """Withdraw a question, and void the decision that the process may have made for the
-        question.
-        """
+        """Withdraw a question, and void the decision that it may have caused."""
         for request_id in (prefill_id(request.request_id), request.request_id):
             self._tell(NoteEnded(request_id))
 

@@ -1,10 +1,8 @@
 """The router process's entry point: its engines, its socket, and its end.
 
 The parent of the workers (`gateway.processes.workers`) starts the router process, watches its
-heartbeat and starts it again. The router process is given the same `WorkerConfig` as the workers,
-and reads only the gateway's settings about engines: their addresses, or that the state has them.
-
-Knows: what the process is made of. Does not know: requests (`service.py`).
+heartbeat and starts it again. The router process gets the same `WorkerConfig` as the workers. It
+reads only the gateway's settings about engines: their addresses, or that the state has them.
 """
 
 import asyncio
@@ -43,7 +41,7 @@ from gateway.telemetry.routing_metrics import RoutingMetrics
 KNOWN_EVERY_S = 1.0
 EXIT_CANNOT_START = 2
 
-# Errors of a bad link key, or of state that is damaged, of another installation, or out of reach.
+# Errors of a bad link key, or of state that is damaged, unreachable or of another installation.
 _CANNOT_START = (BadLinkKey, DatabaseFault, PrivateFileError, SchemaTooNew, WrongState, OSError)
 _LOG = logging.getLogger(__name__)
 
@@ -51,8 +49,7 @@ _LOG = logging.getLogger(__name__)
 def main(arguments: Sequence[str]) -> int:
     """Run the router process by a GatewayConfig and a WorkerConfig in JSON; return its exit status.
 
-    A router process that cannot start is started again like one that died: a missing file may
-    exist by then.
+    A router process that cannot start is started again, since a missing file may exist by then.
     """
     prevent_core_dumps()
     config = msgspec.json.decode(arguments[0], type=GatewayConfig)
@@ -83,7 +80,7 @@ async def run(config: GatewayConfig, worker: WorkerConfig) -> None:
 
 @asynccontextmanager
 async def routed(config: GatewayConfig) -> AsyncIterator[RouterService]:
-    """Open the engines, whose cache events the router hears, and the service around the router."""
+    """Open the engines, whose cache events the router receives, and the service of the router."""
     router = router_by_name(config.router, time.monotonic)
     async with replicas(config, OwnRouting(router), None) as engines:
         engines.count_with(RoutingMetrics(CollectorRegistry()))

@@ -1,6 +1,6 @@
 """The messages between workers and the router process: MessagePack, each frame after its length.
 
-    worker                          router process
+worker                          router process
              <- KnownBlocks         as soon as it is connected, then every second
     NoteSent, NoteBegan ... ->      the requests under way, if it was connected before
     AskRoute 7 ->                   a request: decided, and noted as sent
@@ -10,8 +10,6 @@
 
 Frames arrive in order, so a worker that has read an answer knows that all its earlier notes were
 read. When a connection ends, all requests that were noted on it count as ended.
-
-Knows: field names, types, order. Does not know: who asks and answers (`client.py`, `service.py`).
 """
 
 import msgspec
@@ -23,14 +21,14 @@ from gateway.routing.router import Sources
 
 
 class AskRoute(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
-    """The question which replica gets a request. The request counts as sent there."""
+    """The question which replica gets a request. The request counts as sent to this replica."""
 
     number: int
     question: RouteQuestion
 
 
 class AskSource(msgspec.Struct, frozen=True, array_like=True, tag="ask_source"):
-    """The question from where `replica` should fetch a prompt. The router notes nothing."""
+    """The question from which source `replica` should fetch a prompt. The router notes nothing."""
 
     number: int
     request: RoutingRequest

@@ -1,9 +1,7 @@
-"""A worker's requests under way, as the worker itself knows them.
+"""A worker's running requests, as the worker itself knows them.
 
-A worker chooses by these requests if the router process does not answer, and tells them to a router
-process that it connects to.
-
-Knows: requests and where they are. Does not know: caches, or other workers' requests.
+A worker chooses by these requests if the router process does not answer. It also sends them to a
+router process to which it connects.
 """
 
 from collections.abc import Iterator
@@ -16,13 +14,13 @@ from gateway.router_process.messages import NoteBegan, NoteSent
 from gateway.routing.least_outstanding import LeastOutstandingRouter
 from gateway.routing.prompt import RoutingRequest
 
-# Bytes of requests told to a new router at once: fewer than the channel's bound on waiting bytes.
+# Bytes of requests sent to a new router at once, fewer than the channel's limit on waiting bytes.
 MOST_TOLD_KEY_BYTES = 32 << 20
 
 
 @dataclass(slots=True)
 class WorkerRequest:
-    """A request that a worker has under way."""
+    """A running request of a worker."""
 
     replica: str
     request: RoutingRequest
@@ -46,7 +44,7 @@ class OwnRequests(LeastOutstandingRouter):
     ) -> None:
         super().began(replica, request_id, reused, timing)
         if self._is_at(replica, request_id):
-            # The keys predicted the replica's cache; from now on the engine reports the cache.
+            # The keys predicted the replica's cache. From now on the engine reports the cache.
             request = replace(self._under_way[request_id].request, block_keys=b"")
             self._under_way[request_id] = WorkerRequest(replica, request, has_begun=True)
 

@@ -2,9 +2,6 @@
 
 A worker's requests end with its connection, however the connection ends. Notes about requests of
 other connections are ignored.
-
-Knows: connections, and the worker and the replica of each request. Does not know: how a replica is
-chosen, or which replicas there are.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ class RouterService:
         known: Callable[[], KnownBlocks],
         limits: RemotePrefillLimits | None = None,
     ) -> None:
-        """Tell workers the counts that `known` returns; apply `limits` to remote prefills."""
+        """Send workers the counts that `known` returns; apply `limits` to remote prefills."""
         self._router = router
         self._known = known
         self._limits = limits or RemotePrefillLimits()
@@ -66,7 +63,7 @@ class RouterService:
 
 
 class WorkerConnection:
-    """The connection of a worker, with the requests that the worker has under way."""
+    """The connection of a worker, with the worker's running requests."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """A router to the replica with most of the prompt cached, then the least loaded replica.
 
-Routers that know only caches work like this. This router is kept for comparisons.
+Routers that know only caches work like this. This router exists for comparisons.
 """
 
 from collections.abc import Sequence

@@ -7,13 +7,11 @@
         computed beyond the others), plus a price for fetched tokens, which push out blocks
     3   among replicas of about the lowest price, the one with the fewest requests is chosen
 
-So requests that begin alike wait for the first of them, and no two replicas compute the same prefix
-at the same time. And new conversations do not all go to the replicas that have their few common
-blocks, where these conversations would push out older KV blocks while other caches are half empty.
-Computed tokens have to be cached: when all replicas compute about as much, the blocks evicted next
-are about as old in each of them, as in one large cache.
-
-Knows: replicas' names, times and counts. Does not know: where these come from.
+Requests that begin alike wait for the first of them. No two replicas compute the same prefix at the
+same time. New conversations do not all go to the replicas that have their few common blocks. They
+would push out older KV blocks there, while other caches are half empty. Computed tokens have to be
+cached. When all replicas compute about as much, the blocks evicted next are about as old in each of
+them, as in one large cache.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,24 +22,24 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The bounds on imbalance among replicas, and the prices of loads on them."""
+    """The limits on imbalance among replicas, and the prices of loads on them."""
 
     # maximum number of running requests of a replica, as a multiple of the mean
     spread: float = 1.5
     slack: int = 4  # number of running requests allowed beyond `spread`, for small numbers
-    # price of keeping other requests waiting, as a multiple of the seconds of computing
+    # price of making other requests wait, as a multiple of the seconds of computing
     others: float = 0.75
-    # added to a replica's price factors for each cache size of tokens that the replica was given
-    # beyond the replica that was given the fewest
+    # added to a replica's price factors for each cache size of tokens that it was given beyond the
+    # replica that was given the fewest
     ahead: float = 4.0
-    least_prompts: int = 16  # number of prompts that an empty cache is taken to hold
+    least_prompts: int = 16  # minimum number of prompts that an empty cache is assumed to hold
     copies: float = 0.3  # price of fetching tokens, as a share of computing them
-    alike: float = 0.02  # difference that counts as none, as a share of the time to the first token
-    alike_s: float = 0.002  # difference in seconds that counts as none
+    alike: float = 0.02  # ignored difference, as a share of the time to the first token
+    alike_s: float = 0.002  # ignored difference in seconds
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """One replica as a candidate for a request. A Struct, which is fast to make."""
+    """One replica as a candidate for a request. It is a Struct, which is fast to make."""
 
     replica: str
     first_token_s: float  # predicted seconds to the first token, without loads
@@ -58,10 +56,10 @@ def choose_replica(
     balance: Balance,
     load_s: Callable[[str], float],
 ) -> str:
-    """Choose a replica by name; the order of equal candidates does not matter.
+    """Choose a replica by name. The order of equal candidates does not matter.
 
-    `cache_tokens` is about the number of tokens that a replica's cache holds. `load_s` gives the
-    seconds that a replica loads blocks; it is called only for replicas that load and would be
+    `cache_tokens` is about the number of tokens that a replica's cache holds. `load_s` returns the
+    seconds for which a replica loads blocks. It is called only for replicas that load and would be
     chosen if loading took no time, since loading only raises a price.
     """
     running = [one.running for one in candidates]
@@ -103,7 +101,7 @@ def _alike(
 def _limit(price: float, wait_s: float, balance: Balance) -> float:
     """Return the highest price that counts as equal to `price`; every replica waits `wait_s`.
 
-    The common wait is left out of the tolerance: a share of a long queue may exceed the worth of a
-    prefix.
+    The common wait is excluded from the tolerance, since a share of a long queue may exceed the
+    worth of a prefix.
     """
     return price + (price - wait_s) * balance.alike + balance.alike_s

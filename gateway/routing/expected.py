@@ -1,13 +1,9 @@
 """The expected cache of a replica, once it has computed the prompts sent to it.
 
-Requests that begin alike come in swarms, before the first of them is computed. So a sent prompt
-counts as cached on its replica from the sending to its first token; from then on the replica itself
-reports its blocks.
-
-Only some beginnings of a prompt are kept (`Prompt.marks`), so the common prefix of two prompts is
-found a little too short.
-
-Knows: keys. Does not know: requests, or how long anything takes.
+Requests that begin alike come in swarms, before the first of them is computed. A sent prompt
+therefore counts as cached on its replica from the sending to its first token. From then on the
+replica itself reports its blocks. Only some beginnings of a prompt are stored (`Prompt.marks`), so
+the common prefix of two prompts is found a little too short.
 """
 
 from bisect import bisect_left

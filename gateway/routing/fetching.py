@@ -3,10 +3,8 @@
     seconds to set up + the seconds in which the source loads the blocks from its slower tiers
            + tokens x seconds a token by that way x (1 + fetches under way from the source)
 
-is compared with the time to compute the same tokens. The fetch must take less by a margin, because
-both times are predicted, and because fetched blocks are in two caches from then on.
-
-Knows: blocks, tokens, seconds. Does not know: who moves the bytes, or how a replica is chosen.
+is compared with the time to compute the same tokens. The fetch must take less by a margin. Both
+times are predicted, and fetched blocks are in two caches from then on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,8 +30,7 @@ class FetchLimits:
 
     setup_s: float = 0.003  # seconds from the start of a fetch to its first byte
     margin: float = 1.25  # minimum time of computing, as a multiple of the time of the fetch
-    # minimum number of tokens to fetch: fewer tokens are computed within a step that is taken
-    # anyway
+    # minimum number of tokens to fetch; fewer tokens fit into a step that runs anyway
     least_tokens: int = 256
 
 
@@ -72,8 +69,8 @@ class FetchChooser:
     ) -> Sequence[Offer]:
         """Return the two replicas with most of the prompt; between equals, fewer fetches decide.
 
-        `found` gives the part of the prompt that each replica has. `load_s` gives the seconds in
-        which a replica loads those blocks of the part that lie in its slower tiers.
+        `found` has the part of the prompt that each replica has. `load_s` returns the seconds in
+        which a replica loads the blocks of this part from its slower tiers.
         """
         blocks = {one: here.blocks for one, here in found.items() if one in sources}
         chosen = list[str]()
@@ -91,7 +88,7 @@ class FetchChooser:
     ) -> dict[str, ChosenFetch]:
         """Choose the fetches of replicas, by name; other replicas compute the missing tokens.
 
-        `namespace` is the prompt's own namespace; `now` is monotonic seconds.
+        `namespace` is the prompt's own namespace, and `now` is monotonic seconds.
         """
         fetches: dict[str, ChosenFetch] = {}
         if not offers:

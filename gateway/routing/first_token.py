@@ -5,10 +5,8 @@
   + tokens that it fetches from another replica x the way's seconds a token, if that is faster
   + all other tokens of the prompt x its seconds a token
 
-A replica has the blocks that its engine reports (`index`), and is expected to have the blocks of
+A replica has the blocks that its engine reports (`index`). It is expected to have the blocks of
 prompts that were sent to it just now (`expected`).
-
-Knows: how the terms add up. Does not know: which replicas are ready.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -135,7 +133,6 @@ class FirstTokenRouter:
 def _candidates(
     lacking: Sequence[Lacking], found: Mapping[str, FoundBlocks], fetches: Mapping[str, ChosenFetch]
 ) -> dict[str, Candidate]:
-    """List each replica as a candidate with its predicted times, without loads."""
     candidates: dict[str, Candidate] = {}
     for replica, load, uncached in lacking:
         per_token, copied_s = load.rates.compute.per_token, 0.0

@@ -1,16 +1,14 @@
 """The index of the replicas' blocks and their tiers, by the engines' cache events.
 
-A replica that has a KV block has all blocks before the block, none of them in a slower tier. So a
+A replica that has a KV block has all blocks before the block, none of them in a slower tier. A
 binary search over the prompt's block keys finds how much of the prompt a replica has:
 
     keys of the prompt   k0  k1  k2  k3  k4  k5  k6  k7
     one replica has       device     | host  | -  -  -         Found(6), Lower(2, 0)
 
-This holds once an engine's events are complete. Within a snapshot, or if two blocks have the same
-key, an answer may be too long or too short: this costs a miss or a copy, and never more, since the
-engine compares tokens.
-
-Knows: names, keys, tiers. Does not know: tokens, tenants, or what a tier costs.
+This is true once an engine's events are complete. Within a snapshot, or if two blocks have the same
+key, an answer may be too long or too short. This costs only a miss or a copy, since the engine
+compares tokens.
 """
 
 from bisect import bisect_left, bisect_right
@@ -34,7 +32,7 @@ class FoundBlocks(msgspec.Struct, frozen=True, gc=False):
     """The part of a prompt that a replica has: its first `blocks` blocks, in any tiers."""
 
     blocks: int = 0
-    is_lower: bool = False  # whether some blocks lie below the device tier: see `CacheIndex.lower`
+    is_lower: bool = False  # whether some blocks lie below the device tier (`CacheIndex.lower`)
 
 
 class Lower(NamedTuple):
@@ -48,7 +46,7 @@ NOTHING = FoundBlocks()
 
 
 class Levels(dict[int, int]):
-    """The tier of each block of one replica, by the block's key; a missing block counts as slow."""
+    """The tier of each block of one replica, by the block's key. A missing block counts as slow."""
 
     def __missing__(self, key: int) -> int:
         return _ON_DISK
@@ -83,7 +81,8 @@ class CacheIndex:
     def find(self, keys: Keys, replicas: Iterable[str]) -> dict[str, FoundBlocks]:
         """Find each replica's part of a prompt; replicas without any part are left out.
 
-        For each replica the previous replica's answer is tried first: the two are often equal.
+        For each replica the previous replica's answer is tried first, since the two are often
+        equal.
         """
         first, levels_of = keys[0] if keys else None, self._levels.get
         having = [
@@ -96,8 +95,8 @@ class CacheIndex:
     def lower(self, replica: str, keys: Keys, blocks: int) -> Lower:
         """Count the blocks in slower tiers among a replica's first `blocks` found blocks.
 
-        The count is exact to a 64th of the prompt; an exact count would not be worth the time. Each
-        64th counts as lying in the slowest tier of its blocks.
+        The count is exact to a 64th of the prompt, since an exact count would not be worth the
+        time. Each 64th counts as lying in the slowest tier of its blocks.
         """
         level_of = self._levels[replica].__getitem__
         step = max(len(keys) // _STEPS, 1)
@@ -113,8 +112,8 @@ class CacheIndex:
 def _found(keys: Keys, having: Sequence[tuple[str, Levels]]) -> dict[str, FoundBlocks]:
     """Find these replicas' parts of a prompt, whose first block all of them have.
 
-    The search is one function that calls only `bisect`: it runs for each replica, and further calls
-    would take as long as the search.
+    The search runs for each replica. It is one function that calls only `bisect`, since further
+    calls would take as long as the search.
     """
     total, backwards = len(keys), keys[::-1]
     found: dict[str, FoundBlocks] = {}

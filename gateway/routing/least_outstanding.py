@@ -1,8 +1,4 @@
-"""A router to the replica with the fewest outstanding prompt tokens, regardless of caches.
-
-Knows: prompts that were sent and are not over. Does not know: which of their tokens are computed or
-cached.
-"""
+"""A router to the replica with the fewest outstanding prompt tokens, regardless of caches."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""The load of each replica: the requests that were sent to it and are not over.
-
-Knows: requests by their ids, tokens, rates. Does not know: what is cached (`index`).
-"""
+"""The load of each replica: the requests that were sent to it and are not over."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -32,7 +29,7 @@ class ReplicaLoad:
     rates: ReplicaRates
     # number of prompt tokens that were to be computed or fetched so far, also of ended requests
     given: int
-    running: int = 0  # number of running requests
+    running: int = 0
     queued: int = 0  # number of prompt tokens to compute, of requests that have not begun
     expected: Expected = field(default_factory=Expected)
 
@@ -51,8 +48,9 @@ class Loads:
         return self._fetches.get(address, 0)
 
     def of(self, replica: str) -> ReplicaLoad:
-        """Return a replica's load; a new replica's load begins with the mean rate of all, and with
-        the smallest `given`.
+        """Return a replica's load.
+
+        A new replica's load begins with the mean rate of all, and with the smallest `given`.
         """
         load = self._loads.get(replica)
         if load is None:
@@ -67,7 +65,7 @@ class Loads:
         cached: int,
         source: FetchSource | None = None,
     ) -> None:
-        """Note that a request is on its way; the replica will have `cached` blocks of its prompt.
+        """Note that a request was sent; the replica will have `cached` blocks of its prompt.
 
         Fetched tokens are not computed, but have to be cached like computed tokens.
         """

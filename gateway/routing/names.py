@@ -1,4 +1,4 @@
-"""The names of the routers, for flags and configs; imports none of them."""
+"""The names of the routers, for flags and configs. This module imports no router."""
 
 from typing import Literal
 

@@ -1,9 +1,7 @@
 """A request as routers see it: the length of its prompt, and its blocks' keys.
 
-Routers do not know the engines' block size: a prompt's tokens, divided by its blocks, are close
+Routers do not know the engines' block size. A prompt's tokens, divided by its blocks, are close
 enough.
-
-Knows: the number of tokens, and keys. Does not know: the tokens, or what is cached.
 """
 
 from collections.abc import Sequence
@@ -35,14 +33,14 @@ def keys_of(block_keys: bytes) -> Keys:
 
 
 class RoutingRequest(msgspec.Struct, frozen=True, array_like=True):
-    """The part of a `Generate` that a router is given: neither tokens nor a tenant's name."""
+    """The part of a `Generate` that a router is given, with neither tokens nor a tenant's name."""
 
     request_id: str
     tokens: Annotated[int, Meta(ge=0)]  # tokens of the request's prompt
     block_keys: bytes = b""  # 16 bytes for every whole block of the prompt
     namespace: bytes = b""  # the request's own namespace, the last of its path
     use_cache: bool = True
-    source: FetchSource | None = None  # from where the request fetches, once chosen
+    source: FetchSource | None = None  # source from which the request fetches, once chosen
 
 
 def routing_request(request: Generate) -> RoutingRequest:
@@ -78,16 +76,13 @@ class Prompt:
         return self.tokens * blocks // self.blocks if blocks else 0
 
     def uncached(self, cached: int) -> int:
-        """Count the tokens of the prompt that must be computed (at least one) if `cached` blocks
-        are cached.
-        """
+        """Count the prompt tokens to compute (at least one) if `cached` blocks are cached."""
         left = self.tokens - self.tokens * cached // self.blocks if cached else self.tokens
-        # `max` is not called, which would take longer: this code runs for each replica
+        # `max` is not called, since it would take longer, and this code runs for each replica
         return left if left > 1 else 1
 
     def marks(self) -> list[tuple[int, int]]:
-        """Return some beginnings of the prompt, each as a number of blocks and the key of the last
-        block.
+        """Return some beginnings of the prompt: the number of blocks and the last block's key.
 
         The beginnings have 1, 2, 4, 8, 16, 32, 64, 96, 128, 160, ... blocks.
         """
@@ -104,6 +99,6 @@ class Prompt:
 
 
 def prompt_of(request: RoutingRequest) -> Prompt:
-    """Make the prompt of a request; the prompt of a request that bypasses the cache has no keys."""
+    """Make the prompt of a request. A request that bypasses the cache has no keys."""
     keys = keys_of(request.block_keys if request.use_cache else b"")
     return Prompt(request.tokens, len(keys), keys, request.namespace)

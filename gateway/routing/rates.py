@@ -1,28 +1,26 @@
 """The rates at which a replica computes, loads and fetches, learned from requests' first tokens.
 
-A replica computes several prompts at a time, so their times overlap; a second in which several are
+A replica computes several prompts at a time, so their times overlap. A second in which several are
 computed counts once:
 
     prompt 1   |==== prefill ====|
     prompt 2         |=== prefill ===|
     counted     1 1 1 1 1 1 1 1 1 2 2
 
-So the learned rate is the replica's real throughput, with the decodes that run at the same time.
+The learned rate is the replica's real throughput, with the decodes that run at the same time.
 
-Blocks are fetched by one of two ways, which the source's address tells apart: from this host or
-from another host. Before the first fetch by a way, its time a token is assumed to be at most a
-fifth of computing's, because a way that is never tried has no rate. After a fetch that brought
-nothing, no fetch is tried for a while in the same namespace; other tenants' namespaces are not
-affected. An old slow rate is forgotten, because the way may be faster by now.
-
-Knows: tokens and seconds. Does not know: what a token costs at which place of a prompt.
+Blocks are fetched by one of two ways, from this host or from another host. The source's address
+tells the ways apart. A way that is never tried has no rate. Before its first fetch, its time a
+token is therefore assumed to be at most a fifth of computing's. After a fetch that brought nothing,
+no fetch is tried for a while in the same namespace. Other tenants' namespaces are not affected. An
+old slow rate is forgotten, because the way may be faster by now.
 """
 
 from engine.link.address import is_tcp
 from engine.link.messages import FetchSource, Reused, Timing
 
 KEPT = 0.9  # factor on the weight of earlier measurements at each new measurement
-# minimum number of computed tokens of a measurement: fewer tokens measure the time of a step
+# minimum number of computed tokens of a measurement; fewer tokens measure the time of a step
 LEAST_TOKENS = 256
 COMPUTE_S = 1e-4  # assumed seconds to compute a token, before any measurement
 # assumed seconds to load a token, before any measurement
@@ -31,11 +29,11 @@ HOST_S, DISK_S = COMPUTE_S / 10, COMPUTE_S / 2
 UNTRIED = 0.2
 FETCH_S = UNTRIED * COMPUTE_S
 PRIOR_TOKENS = 512  # the weight of the expected rate, in tokens
-# Tokens that count for the mean rate of all replicas when one replica's rate is estimated: prompts
+# Tokens that count for the mean rate of all replicas when one replica's rate is estimated. Prompts
 # of a burst are computed together, and the first to end seems to have taken all of that time.
 PRIOR_COMPUTED = 8_192
 OLD_S = 60.0  # seconds after which a measured rate of fetching is old
-LATE_S = 60.0  # seconds: an engine whose clock is set back by more has restarted
+LATE_S = 60.0  # seconds; an engine whose clock is set back by more has restarted
 HOLD_OFF_S = 5.0  # seconds without fetches in a namespace after a fetch that brought nothing
 # maximum number of namespaces without fetches; beyond it, fetches are tried again in the oldest
 MOST_HELD_OFF = 256
@@ -89,7 +87,7 @@ class ReplicaRates:
         source: FetchSource | None = None,
         namespace: bytes = b"",
     ) -> bool:
-        """Learn from a prompt's first token; `source` is the replica to fetch from.
+        """Learn from a prompt's first token; `source` is the replica that it was fetched from.
 
         `namespace` is the prompt's own namespace, the last of its path. Returns True if `compute`
         has changed.
@@ -118,8 +116,9 @@ class ReplicaRates:
             self._expect_of_fetches()
 
     def may_fetch(self, namespace: bytes, now: float) -> bool:
-        """Tell whether blocks may be fetched for this namespace: the last fetch brought blocks, or
-        is old.
+        """Return whether blocks may be fetched for this namespace.
+
+        They may if the last fetch brought blocks, or is old.
         """
         return now >= self._no_fetch_until.get(namespace, now)
 

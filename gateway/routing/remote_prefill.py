@@ -1,10 +1,8 @@
-"""The choice whether an engine computes a prompt for the engine that answers, and which.
+"""The choice whether another engine computes a prompt for the answering engine, and which engine.
 
-A prompt in a step with decodes makes the step longer; an engine that only computes prompts has no
+A prompt in a step with decodes makes the step longer. An engine that only computes prompts has no
 decodes to delay. Blocks that the answering engine has cached need not be sent. If it has cached
 most of a prompt, or the other engines would be late, it computes the rest of the prompt itself.
-
-Knows: tokens and seconds. Does not know: engines, or what moves the blocks.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,14 +24,14 @@ def prefill_id(request_id: str) -> str:
 class RemotePrefillLimits:
     """The limits within which a prompt is computed on another engine."""
 
-    least_tokens: int = 512  # minimum number of tokens to compute: fewer hardly lengthen a step
+    least_tokens: int = 512  # minimum number of tokens to compute; fewer hardly lengthen a step
     # maximum time to the first token, as a multiple of the time that the answering engine alone
     # would take
     patience: float = 4.0
 
 
 def answering(names: Sequence[str], role_of: RoleOf) -> Sequence[str]:
-    """List the replicas that decode; all replicas if none decodes."""
+    """List the replicas that decode, or all replicas if none decodes."""
     return [name for name in names if role_of(name) != "prefill"] or names
 
 
@@ -50,8 +48,9 @@ def prefill_choice(
     sources: Sources,
     limits: RemotePrefillLimits,
 ) -> RoutingChoice | None:
-    """Choose which of the `able` engines computes the prompt for the answering engine; None: the
-    answering engine computes it.
+    """Choose which of the `able` engines computes the prompt for the answering engine.
+
+    Returns None if the answering engine computes it.
     """
     if not able or is_short(request.tokens, answer, limits):
         return None
@@ -60,15 +59,13 @@ def prefill_choice(
 
 
 def is_short(prompt_tokens: int, answer: RoutingChoice, limits: RemotePrefillLimits) -> bool:
-    """Tell whether the prompt's uncached part is so short that the answering engine computes it."""
+    """Return whether the uncached part is so short that the answering engine computes it."""
     computes = prompt_tokens if answer.computes is None else answer.computes
     return computes < limits.least_tokens
 
 
 def is_late(answer: RoutingChoice, prompt: RoutingChoice, limits: RemotePrefillLimits) -> bool:
-    """Tell whether a remote prefill would end much later than a prefill by the answering engine
-    itself.
-    """
+    """Return whether a remote prefill would end much later than the answering engine's prefill."""
     if answer.first_token_s is None or prompt.first_token_s is None:
         return False
     return prompt.first_token_s > limits.patience * answer.first_token_s

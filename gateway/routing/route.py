@@ -1,11 +1,8 @@
 """The route of a request: the engines that answer it and compute its prompt, noted at once.
 
-Each decision must take account of all earlier decisions, whichever process asked for them. So the
-deciding router is either the router of this process, which answers at once, or a router that
-several processes ask (`gateway.router_process`); calls that return an answer wait for that router.
-
-Knows: the questions to a router and their order. Does not know: which replicas are ready, or in
-which process the router decides.
+Each decision must use all earlier decisions, whichever process asked for them. The router of this
+process may decide, and answers at once. Otherwise several processes ask one router
+(`gateway.router_process`). Calls that return an answer wait for that router.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,9 +23,9 @@ class RouteQuestion(msgspec.Struct, frozen=True, array_like=True):
 
     request: RoutingRequest
     ready: Annotated[Sequence[str], Meta(min_length=1)]  # replicas that may answer the request
-    sources: Sources = {}  # replicas that may be fetched from, with their addresses
+    sources: Sources = {}  # replicas from which blocks may be fetched, with their addresses
     computing: Sequence[str] = ()  # replicas that may compute the prompt for the answering replica
-    # The source that has computed the request's prompt for an earlier attempt; the replica always
+    # The source that computed the request's prompt for an earlier attempt. The replica always
     # fetches from this source.
     source: FetchSource | None = None
 
@@ -78,14 +75,12 @@ class Routing(RouterEvents, Protocol):
 
     @property
     def hears_itself(self) -> bool:
-        """True if the router receives the engines' cache events itself, so that `heard` need not be
-        called.
-        """
+        """True if the router receives the engines' cache events itself, without `heard`."""
         ...
 
     @property
     def router_answers(self) -> bool | None:
-        """True if the asked router process answers; None if there is no such process."""
+        """True if the asked router process answers; None without a router process."""
         ...
 
     async def route(self, question: RouteQuestion) -> Route:
@@ -103,13 +98,12 @@ class Routing(RouterEvents, Protocol):
 
 
 class OwnRouting:
-    """A `Routing` by this process's router: no call waits, so no other task has a turn."""
+    """A `Routing` by this process's router. No call waits, so no other task has a turn."""
 
     hears_itself = False
     router_answers = None
 
     def __init__(self, router: Router, limits: RemotePrefillLimits | None = None) -> None:
-        """Apply `limits` to remote prefills."""
         self._router = router
         self._limits = limits or RemotePrefillLimits()
         self.began, self.ended = router.began, router.ended

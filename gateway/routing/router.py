@@ -2,13 +2,10 @@
 
     choose -> sent -> began -> ended         a request; `began` only if it had a first token
               heard ... heard                what a replica's cache holds, at any time
-              gone                           a replica died: all that is known of the replica is
-              dropped
+              gone                           a replica died: everything about it is dropped
 
 A request that goes to another replica gets a new `choose` and `sent`, and counts for the last
-replica only. Calls about unknown requests are ignored: their replica has gone.
-
-Knows: names of replicas. Does not know: which of them are ready, connections, or retries.
+replica only. Calls about unknown requests are ignored, since their replica has gone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +23,7 @@ NO_SOURCES: Sources = MappingProxyType({})
 
 
 class RoutingChoice(NamedTuple):
-    """The replica chosen for a request; None for values that a router does not predict."""
+    """The replica chosen for a request. Values that a router does not predict are None."""
 
     replica: str
     # the source from which the replica first fetches blocks, if fetching pays
@@ -60,7 +57,7 @@ class RouterEvents(Protocol):
         ...
 
     def known_blocks(self, replica: str) -> int:
-        """Count the known blocks of a replica; 0 if the router hears no cache events."""
+        """Count the known blocks of a replica; 0 if the router receives no cache events."""
         ...
 
 
@@ -73,11 +70,11 @@ class Router(RouterEvents, Protocol):
         """Choose the replica for `request`: one of `ready`, which is not empty.
 
         The replica may fetch from one of `sources`, which need not be ready. The call notes
-        nothing: a repeated call gives the same answer, except from a router that draws at random or
-        takes turns.
+        nothing. A repeated call gives the same answer, unless the router draws at random or takes
+        turns.
         """
         ...
 
     def sent(self, replica: str, request: RoutingRequest) -> None:
-        """Note that `request` is on its way to `replica`, with the `source` chosen, if any."""
+        """Note that `request` was sent to `replica`, with the `source` chosen, if any."""
         ...

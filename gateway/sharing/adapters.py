@@ -1,11 +1,11 @@
 """The loading and dropping of tenants' adapters, by the operator or by the tenant.
 
-An adapter is read and checked by the engines, and stored with its tenant: from then on the tenant's
-requests may name it. Requests that other gateways admit within seconds after a drop are computed as
-before, in namespaces that no later request reaches.
+An adapter is read and checked by the engines, and stored with its tenant. From then on the tenant's
+requests may name it. Other gateways may admit requests within seconds after a drop. These are
+computed as before, in namespaces that no later request reaches.
 
-Engines read one adapter at a time, and each tenant may ask the engines for one adapter at a time,
-so a tenant that loads many adapters makes another tenant wait for one of them at most.
+Engines read one adapter at a time, and each tenant may ask the engines for one adapter at a time. A
+tenant that loads many adapters therefore makes another tenant wait for at most one of them.
 """
 
 from collections.abc import Callable
@@ -51,8 +51,8 @@ class TenantAdapters:
     async def load_own(self, tenant_id: str, name: str, path: str) -> TenantAdapter:
         """Load an adapter for the tenant itself, from the folder that is named by its id.
 
-        Raises Forbidden if the tenant may load no adapter, or no more; TooManyRequests if too many
-        of the tenant's adapters wait; and the errors of `load`.
+        Raises Forbidden if the tenant may load no adapter, or no more adapters. Raises
+        TooManyRequests if too many of the tenant's adapters wait, and the errors of `load`.
         """
         async with self.turns.of(tenant_id):
             _check_own((await self.store.get(Tenant, tenant_id)), name)
@@ -90,10 +90,10 @@ class TenantAdapters:
         return made
 
     async def drop(self, tenant_id: str, name: str, *, is_own: bool = False) -> int | None:
-        """Drop a tenant's adapter; with `is_own` only an adapter that the tenant loaded itself;
-        raise NotFound.
+        """Drop a tenant's adapter; with `is_own` only an adapter that the tenant loaded itself.
 
-        Returns the number of blocks that left the cache; None if no engine answered.
+        Returns the number of blocks that left the cache; None if no engine answered. Raises
+        NotFound.
         """
         dropped: list[TenantAdapter] = []
 
@@ -119,7 +119,7 @@ class TenantAdapters:
             asked = DropAdapter(digest=digest, flow=tenant.id, namespaces=found)
             return (await self.engine.ask(asked)).blocks
         except EngineError:
-            return None  # no engine answered: no request can reach the KV blocks that are left
+            return None  # no engine answered; no request can reach the remaining KV blocks
 
     def _namespaces_of(self, tenant: Tenant, fingerprint: bytes) -> list[Namespace]:
         """Return the namespaces of an adapter's blocks, without the namespaces that have a salt."""

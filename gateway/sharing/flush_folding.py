@@ -5,11 +5,9 @@ A deleted tenant's flush would stay recorded for good, for engines that are away
     flush of t1 | flush of t2 | ... an hour or more ... | flush of w      all deleted, all old
                           becomes      "w": flush everything
 
-Every engine that connects is sent all recorded flushes, so an engine that has done w has done the
-flushes before w; it knows the id w and does nothing. An engine that does not know w was away since:
-it drops all its blocks, those of the deleted tenants and all others.
-
-Knows: records and time. Does not know: the state, or engines.
+Every engine that connects is sent all recorded flushes. An engine that has done w has also done the
+earlier flushes. It knows the id w and does nothing. An engine that does not know w has been away
+since. It drops all its blocks, of the deleted tenants and all others.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,7 +15,7 @@ from typing import NamedTuple
 
 from gateway.state.records import CacheFlush
 
-# seconds: an engine that is away for a shorter time keeps other tenants' KV blocks
+# seconds for which an absent engine keeps other tenants' KV blocks
 KEPT_S = 30 * 86_400.0
 # maximum number of recorded flushes of deleted tenants; an engine remembers four times as many ids
 MOST_KEPT = 16_384
@@ -35,10 +33,9 @@ class Folding(NamedTuple):
 def folding(
     flushes: Sequence[CacheFlush], tenant_ids: Collection[str], now: float
 ) -> Folding | None:
-    """Choose the flushes to fold, the oldest first; None: no flush is folded. `tenant_ids`:
-    existing tenants.
+    """Choose the flushes to fold, the oldest first; None: no flush is folded.
 
-    `now` is seconds since the epoch.
+    `tenant_ids` are the existing tenants, and `now` is seconds since the epoch.
     """
     there = {None, *tenant_ids}
     deleted = [one for one in flushes if one.tenant_id not in there]

@@ -1,13 +1,13 @@
-"""The flushes: recorded, then done by all engines; absent engines do them when they connect.
+"""The flushes: recorded, then done by all engines. Absent engines do them when they connect.
 
     recorded in the state --> engines that answer have dropped the blocks, and tell how many
                           `-> other engines are told by the first gateway that reaches them
 
 When a gateway connects to an engine, it sends all recorded flushes (`gateway.replicas.flushes`),
-before the engine serves. To connected engines a gateway passes on the flushes that other gateways
-have recorded: at once if the gateways notify each other (Redis), else within REFRESH_S. The reason:
-an engine may be connected to this gateway, and not to the gateway that recorded the flush. A flush
-that is due again later is made by the gateways that run by then.
+before the engine serves. An engine may be connected to this gateway, but not to the gateway that
+recorded a flush. A gateway therefore passes other gateways' flushes on to its engines. It does so
+at once if the gateways notify each other (Redis), else within REFRESH_S. A flush that is due again
+later is made by the gateways that run by then.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -33,15 +33,15 @@ ALONE = "0"  # name of a gateway's only engine
 
 
 class FlushState(FlushLog, Records, Protocol):
-    """The parts of the state that flushes need; it lists only tenants that are not deleted."""
+    """The parts of the state that flushes need. It lists only tenants that are not deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlushResult:
-    """The number of dropped blocks, None if no engine has answered.
+    """The number of dropped blocks; None if no engine has answered.
 
-    `awaited`: the names of absent engines, which do the flush when they connect again. `erased`:
-    for a flush of one tenant, how far the erasure has come in each of the other engines.
+    `awaited` has the names of absent engines, which do the flush when they connect again. For a
+    flush of one tenant, `erased` tells how far the erasure has come in each of the other engines.
     """
 
     blocks: int | None
@@ -74,7 +74,7 @@ class Flushing(Renewed):
         """
         flush = await self.record(tenant_id, again_s, erased)
         flushed = await self.ask(flush, flush.id)
-        await self.changed()  # engines that hang do the flush when they go on
+        await self.changed()  # engines that hang do the flush when they continue
         await self._fold()
         return flushed
 
@@ -83,7 +83,7 @@ class Flushing(Renewed):
     ) -> CacheFlush:
         """Record a flush that engines are told of soon, and again `again_s` seconds from now.
 
-        The flush replaces the tenant's earlier flushes, and is repeated no sooner than these would
+        The flush replaces the tenant's earlier flushes, and is repeated no sooner than they would
         have been. `erased` is given if the tenant was deleted. Raises Unavailable.
         """
         flushes = await self._state.flushes()
@@ -99,7 +99,7 @@ class Flushing(Renewed):
         return flush
 
     async def recorded(self) -> tuple[Sequence[CacheFlush], Collection[str]]:
-        """List all recorded flushes, the oldest first, and the ids that are due; or Unavailable."""
+        """List all recorded flushes, the oldest first, and the due ids; raise Unavailable."""
         flushes = await self._state.flushes()
         return flushes, self._reader.due(flushes)
 
@@ -128,7 +128,6 @@ class Flushing(Renewed):
         return FlushResult(done.blocks, (), done.replicas or alone, asked)
 
     async def _fold(self) -> None:
-        """Fold records of deleted tenants' flushes while there are too many."""
         with suppress(Unavailable):
             tenants = {one.id for one in await self._state.every(Tenant)}
             found = folding(await self._state.flushes(), tenants, self._clock())

@@ -1,12 +1,11 @@
-"""The namespaces along a prompt: the one place that decides which requests share blocks.
+"""The namespaces along a prompt. Only this module decides which requests share blocks.
 
     [published for everyone, or for the group]     as many whole blocks as are published
      `- then, without a salt: the group's namespace if the tenant is in one, else the tenant's
         with a salt: a namespace below the tenant, also if the tenant is in a group
 
-Sharing goes up, never sideways: the tokens and the salt that a client sends can only narrow the
-sharing that its key allows. A published namespace holds only published tokens, whichever tenant
-computed them.
+The tokens and the salt that a client sends can only narrow the sharing that its key allows. A
+published namespace holds only published tokens, whichever tenant computed them.
 
 Scopes are tuples, framed part by part (`derive_namespace`), and no two kinds of them are alike:
 
@@ -14,8 +13,8 @@ Scopes are tuples, framed part by part (`derive_namespace`), and no two kinds of
     ("group", id)    ("tenant", id)               ("tenant", id, "salt", s)
 
 A prompt module, and a prompt's own blocks after modules, have (..., "module", digest) below these.
-The first bytes of such a namespace depend on the schema alone, not on the salt or the adapter, so
-that all blocks of a schema can be dropped by these bytes.
+The first bytes of such a namespace depend only on the schema, not on the salt or the adapter. All
+blocks of a schema can therefore be dropped by these bytes.
 """
 
 from bisect import bisect_left, bisect_right
@@ -71,12 +70,12 @@ class PublishedIndex:
     """An index of published prefixes, which counts the leading published blocks of a prompt.
 
     The prefixes of a scope are sorted by their bytes. The prefix with the most leading bytes in
-    common with a prompt is next to the prompt's place in that order, so a lookup is a binary
+    common with a prompt is next to the prompt's place in that order. A lookup is therefore a binary
     search and two comparisons, however many prefixes there are. Tokens are compared, not hashes. A
     prompt that leaves a published prefix half-way shares that half, unless the model has recurrent
-    layers: the recurrent state there would come from another tenant's request.
+    layers. The recurrent state there would come from another tenant's request.
 
-    Several threads read the index; one thread replaces its whole content.
+    Several threads read the index, and one thread replaces its whole content.
     """
 
     def __init__(self) -> None:
@@ -129,8 +128,9 @@ def _common_bytes(left: bytes, right: bytes) -> int:
 
 
 class ScopeMissing(ValueError):
-    """The error of a caller with no tenant id or an empty group id, whose namespace would be shared
-    too widely.
+    """The error of a caller with no tenant id or an empty group id.
+
+    Its namespace would be shared too widely.
     """
 
 
@@ -152,9 +152,7 @@ class Namespaces:
         fingerprint: bytes,
         block_size: int,
     ) -> NamespacePath:
-        """Derive the namespaces along a prompt; raise ScopeMissing if the caller's
-        scope has gaps.
-        """
+        """Derive the namespaces along a prompt; raise ScopeMissing for an incomplete scope."""
         own = self.own(caller, salt, fingerprint)
         return self.path_to(own, caller, token_ids, fingerprint, block_size)
 
@@ -179,8 +177,7 @@ class Namespaces:
     def module(
         self, caller: Caller, salt: str | None, fingerprint: bytes, schema: str, digest: str
     ) -> Namespace:
-        """Derive the namespace, below the caller's, of KV blocks that depend on the content with
-        this `digest`.
+        """Derive the caller's namespace of KV blocks that depend on the content with this `digest`.
 
         The blocks belong to modules of the caller's schema with the id `schema`.
         """

@@ -1,6 +1,6 @@
 """The pinning of published prefixes in an engine.
 
-Each gateway, and each of its workers, requests all pins from the engine; a repeated request does no
+Each gateway, and each of its workers, requests all pins from the engine. A repeated request does no
 harm. A new engine is sent all requests again. A pin that is refused, or fails in any other way, is
 requested again later.
 """
@@ -23,8 +23,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class Pinning:
-    """The pins of published prefixes in one engine, made in the background. Used in one
-    event loop.
+    """The pins of published prefixes in one engine, made in the background.
+
+    Used in one event loop.
     """
 
     def __init__(self, engine: Engine, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -37,7 +38,7 @@ class Pinning:
         self._letting_go: dict[str, asyncio.Task[None]] = {}
 
     def refusal(self, pin_id: str) -> str | None:
-        """Return why the engine refused to pin a prefix; None if it did not refuse."""
+        """Return why the engine refused to pin a prefix, or None."""
         refused = self._refused.get(pin_id)
         return None if refused is None else refused[1]
 
@@ -48,8 +49,9 @@ class Pinning:
         gone: AbstractSet[str],
         prefix_of: Callable[[str], Pin],
     ) -> None:
-        """Let the engine pin the prefixes with the ids `wanted` and unpin those with the ids
-        `gone`; `prefix_of` returns a prefix's tokens.
+        """Let the engine pin the prefixes `wanted` and unpin the prefixes `gone`, given by id.
+
+        `prefix_of` returns a prefix's tokens.
         """
         if engine_id != self._engine_id:
             self._begin_anew(engine_id, gone)
@@ -62,7 +64,7 @@ class Pinning:
                 self._asked[pin_id] = self._begin(self._pin(prefix_of(pin_id)), pin_id)
 
     async def close(self) -> None:
-        """Stop waiting for the engine's answers; pinned prefixes stay pinned."""
+        """Stop waiting for the engine's answers. Pinned prefixes stay pinned."""
         tasks = [*self._asked.values(), *self._letting_go.values()]
         for task in tasks:
             task.cancel()

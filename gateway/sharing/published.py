@@ -41,7 +41,8 @@ class PublishedParts:
     """The parts of the gateway that `Published` works with."""
 
     store: Records
-    tokens_of: Callable[[PrefixSource], TokenIds]  # BadRequest where the model refuses the source
+    # raises BadRequest if the model refuses the source
+    tokens_of: Callable[[PrefixSource], TokenIds]
     text_of: Callable[[TokenIds], str]
     namespaces: Namespaces
     index: PublishedIndex
@@ -72,7 +73,7 @@ class Published:
         self._news.set()
 
     def refusal(self, prefix_id: str) -> str | None:
-        """Return why a published prefix cannot be used or pinned; None if no reason is known."""
+        """Return why a published prefix cannot be used or pinned, or None."""
         return self._unusable.get(prefix_id) or self._pinning.refusal(prefix_id)
 
     async def tokens_of(self, source: PrefixSource) -> TokenIds:
@@ -143,7 +144,7 @@ class Published:
         return None if welcome is None else welcome.engine_id
 
     async def _is_usable(self, record: PublishedPrefix) -> bool:
-        """Tell whether the prefix has tokens, which are computed once."""
+        """Return whether the prefix has tokens, which are computed once."""
         if record.id in self._tokens:
             return True
         if record.id in self._unusable:
@@ -157,7 +158,7 @@ class Published:
         return True
 
     def _index(self, live: Sequence[PublishedPrefix], welcome: Welcome) -> None:
-        # An unpinned prefix is cached only after a request: a hit would reveal the request.
+        # An unpinned prefix is cached only after a request, so a hit would reveal the request.
         shared = [record for record in live if self._pinning.refusal(record.id) is None]
         ids = *(record.id for record in live), "shared", *(record.id for record in shared)
         made_of = (welcome.block_size, welcome.has_states, *ids)
@@ -186,7 +187,7 @@ def pinned_tokens(token_ids: TokenIds, block_size: int, *, has_states: bool = Fa
     """Return the tokens of a prefix that are pinned: whole blocks.
 
     The last block is filled up with FILLING ids, so that a request can copy its leading, published
-    part. It is left out if the model has recurrent states: requests continue from the recurrent
+    part. It is left out if the model has recurrent states. Requests continue from the recurrent
     state at the end of the last KV block that is published whole, so this state has to be pinned.
     """
     over = len(token_ids) % block_size

@@ -1,9 +1,7 @@
 """The removal of old values, and of deleted tenants' values, from tenants' memories.
 
-Every worker of every gateway looks at the tenants itself, so a tenant that another worker disabled
-or deleted is forgotten here, too.
-
-Knows: the state and the memories. Does not know: which values are remembered.
+Every worker of every gateway reads the tenants itself, so a tenant that another worker disabled or
+deleted is forgotten here, too.
 """
 
 import asyncio

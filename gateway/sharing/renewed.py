@@ -1,7 +1,4 @@
-"""The renewal of values made from the state: on notice of a change, and every REFRESH_S.
-
-Knows: when to read. Does not know: which records are read.
-"""
+"""The renewal of values made from the state: on notice of a change, and every REFRESH_S."""
 
 import asyncio
 from abc import ABC, abstractmethod

@@ -1,10 +1,8 @@
 """The composition root of a gateway: all its parts, made from one `GatewayConfig`.
 
-All parts are closed in the opposite order of opening: first the parts that answer requests, then
-the parts that these use, last the state.
-
-Knows: the steps of a start, and which routes are at which address. Does not know: what a step makes
-(`serving_parts.py`), processes and signals (`main.py`).
+All parts are closed in the opposite order of opening. The parts that answer requests are first,
+then the parts that these use, and the state is last. `serving_parts.py` has the steps, and
+`main.py` processes and signals.
 """
 
 import time
@@ -61,7 +59,7 @@ from gateway.telemetry.refusals import LastRefusals
 from gateway.usage.reports import Reports
 from gateway.usage.routes import own_usage_router
 
-# The dialects that the gateway speaks; the first is the default.
+# The dialects that the gateway speaks. The first is the default.
 DIALECTS: tuple[Dialect, ...] = (*(OpenAI(), Responses(), Anthropic(), Gemini(), OpenRouter()),)
 
 
@@ -75,15 +73,12 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class _Front:
-    """The parts that all applications have in common."""
-
     metrics: GatewayMetrics
     dialects: Dialects
     access_log: AccessLog | None
     refusals: LastRefusals
 
     def app(self, routers: Sequence[APIRouter], allows: Cors) -> GatewayApp:
-        """Build one application of these routers."""
         return build_app(
             routers, self.metrics, self.dialects, allows, self.access_log, self.refusals
         )
@@ -97,7 +92,7 @@ async def composed(
     dialects: Sequence[Dialect] = DIALECTS,
     flushes: FlushReader | None = None,
 ) -> AsyncIterator[Gateway]:
-    """Compose the gateway of `config` before `engine`; close everything opened at the end.
+    """Compose the gateway of `config` with `engine`; close everything opened at the end.
 
     `shared_metrics` is the directory in which several workers count together. `flushes`, for which
     connecting engines wait, is given the state once the state is open. The data directory must have
@@ -195,7 +190,7 @@ def _of_all(config: GatewayConfig, engine: Engine, faults: FaultWatch) -> Sequen
 def _binds(config: GatewayConfig, routers: _Routers, front: _Front, most: int) -> tuple[Bind, ...]:
     """Bind all routes to one address, or the operator's routes to a second; both serve `shown`.
 
-    Only answers on the tenants' address may be read by pages of other origins.
+    Pages of other origins may read only answers on the tenants' address.
     """
     cors, tenants = Cors(origins_in(config.cors_origins)), [*routers.tenants]
 
@@ -215,7 +210,6 @@ def _binds(config: GatewayConfig, routers: _Routers, front: _Front, most: int) -
 
 
 def _access_log(config: GatewayConfig, stack: AsyncExitStack) -> AccessLog | None:
-    """Open the access log; None if the config turns it off."""
     if config.access_log == "off":
         return None
     return stack.enter_context(AccessLog(config.access_log).written())

@@ -18,10 +18,10 @@ from gateway.routing.route import OwnRouting, Routing
 async def connected(
     config: GatewayConfig, flushes: FlushReader, router_socket: Path | None = None
 ) -> AsyncIterator[Engine]:
-    """Connect the engine, or all replicas as one. Engines may start later; first they do `flushes`.
+    """Connect the engine, or all replicas as one.
 
-    The router process at `router_socket` chooses among replicas; without a router process, this
-    process chooses.
+    Engines may start later, and first do `flushes`. The router process at `router_socket` chooses
+    among replicas. Without a router process, this process chooses.
     """
     if not config.has_replicas:
         async with one_engine(config, flushes) as engine:

@@ -1,14 +1,14 @@
-"""The first start on a fresh machine: it creates all files that a first request needs.
+"""The first start on a fresh machine, which creates all files that a first request needs.
 
-The first start creates the data directory, the secrets, the store with the tenants `demo` and
-`demo2`, and last `keys.env` with the operator's key, a key of each demo tenant, and a key for
-`/metrics` (which is added to an older file at the next start). `keys.env` marks the first start as
-done. A first start that was interrupted is continued by the next start, which keeps existing files
-and replaces keys that were never shown.
+The first start creates the data directory, the secrets, and the store with the tenants `demo` and
+`demo2`. Last it creates `keys.env`, which marks the first start as done. The file has the
+operator's key, a key of each demo tenant, and a key for `/metrics`. An older file gets this key at
+the next start. A first start that was interrupted is continued by the next start. It keeps existing
+files and replaces keys that were never shown.
 
 Several gateways on one Redis get their secrets and the operator's key from files (`Shared`). Each
-makes its own `keys.env` with the same keys: a demo key is derived from the secrets and its tenant's
-id, so gateways that start at the same time agree, and starting again adds no key.
+makes its own `keys.env` with the same keys. A demo key is derived from the secrets and its tenant's
+id. Gateways that start at the same time therefore agree, and starting again adds no key.
 """
 
 import base64
@@ -51,9 +51,9 @@ DEMO_KEY = "RATOON_DEMO_KEY"
 DEMO2_KEY = "RATOON_DEMO2_KEY"
 METRICS_KEY = "RATOON_METRICS_KEY"
 
-# `demo2` shows a tenant other than `demo`. Where tenants have partitions of the cache, it would
-# take half of the cache from `demo`, whose key alone most people try, and room for a request as
-# long as the model's context.
+# `demo2` shows a tenant other than `demo`. If tenants have partitions of the cache, it would take
+# half of the cache from `demo`, whose key most people try alone. It would also take room for a
+# request as long as the model's context.
 _SMALL, _SHORT = CacheQuota(ceiling=0.1), Limits(max_request_tokens=32_768)
 
 # The characters are safe unquoted in a shell, and the length makes guessing hopeless.
@@ -68,7 +68,7 @@ class BadAdminKey(ValueError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FirstStart:
-    """The first keys of an installation; a demo key is None if the operator removed it."""
+    """The first keys of an installation. A demo key is None if the operator removed it."""
 
     created: bool
     keys_file: Path
@@ -91,10 +91,10 @@ async def ensure_first_start(
     """Create the missing files of an installation in `data_dir`, and return its first keys.
 
     `admin_key`, or else the key in `shared.secrets_dir`, replaces the operator's key in `keys.env`,
-    so that every process that reads the file agrees. `new_state` accepts a state that is empty,
-    gone, damaged or exchanged; an empty state gets new demo tenants. Raises BadAdminKey,
-    PrivateFileError, SchemaTooNew, WrongState, DatabaseFault or, if Redis is needed and does not
-    answer, Unavailable.
+    so that every process reads the same key. `new_state` accepts a state that is empty, gone,
+    damaged or exchanged. An empty state gets new demo tenants. Raises BadAdminKey,
+    PrivateFileError, SchemaTooNew, WrongState or DatabaseFault. If Redis is needed and does not
+    answer, raises Unavailable.
     """
     if admin_key is None and shared.secrets_dir is not None:
         admin_key = handed_in_admin_key(Path(shared.secrets_dir))
@@ -110,7 +110,7 @@ async def ensure_first_start(
         await _confirm(data_dir, clock, shared, new_state)
     else:
         created = await _create(data_dir, clock, admin_key, shared)
-    # Raises an error now if the secrets are missing: keys are useless without secrets.
+    # Raises an error now if the secrets are missing, since keys are useless without secrets.
     pepper = find_secrets(data_dir, shared).pepper
     keys = read_keys(path)
     named = keys | {ADMIN_KEY: admin_key or keys[ADMIN_KEY]}
@@ -153,17 +153,13 @@ def read_keys(path: Path) -> dict[str, str]:
 
 
 def _is_done(data_dir: Path) -> bool:
-    """Tell whether an earlier start was completed. Creates the directory (mode 0700) if it is
-    missing.
-    """
+    """Return whether an earlier start was completed; create the directory (0700) if missing."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     return (data_dir / KEYS_FILE).exists()
 
 
 def _secrets_of(data_dir: Path, shared: Shared) -> Secrets:
-    """Create the secrets, or read them if there is a store: new secrets would void the store's
-    keys.
-    """
+    """Create the secrets, or read them if there is a store, whose keys new secrets would void."""
     if shared.secrets_dir is None and not (data_dir / STATE_FILE).exists():
         return load_or_create_secrets(data_dir)
     return find_secrets(data_dir, shared)
@@ -172,7 +168,7 @@ def _secrets_of(data_dir: Path, shared: Shared) -> Secrets:
 async def _create(
     data_dir: Path, clock: Callable[[], float], admin_key: str | None, shared: Shared
 ) -> bool:
-    """Create all files up to `keys.env`; return False when another process was first."""
+    """Create all files up to `keys.env`; return False if another process was first."""
     pepper = _secrets_of(data_dir, shared).pepper
     admin_key = admin_key or f"sk-admin-{secrets.token_urlsafe(32)}"
     async with open_home(data_dir, shared) as home:
@@ -187,7 +183,7 @@ async def _confirm(
     """Check that the state exists, while the operator can see the error; raise WrongState.
 
     The gateway itself reports a damaged state, and a Redis that does not answer. If an accepted new
-    state is empty, it gets demo tenants, and `keys.env` their keys.
+    state is empty, it gets demo tenants, and `keys.env` gets their keys.
     """
     async with open_home(data_dir, shared, new_state=new_state) as home:
         await _refuse_unfit(home, shared)
@@ -229,8 +225,9 @@ async def _demo_key(
     clock: Callable[[], float],
     **fields: CacheQuota | Limits,
 ) -> str:
-    """Issue a key for a tenant with these fields; another start may have made tenant and key
-    already.
+    """Issue a key for a tenant with these fields.
+
+    Another start may have made the tenant and the key already.
     """
     with suppress(Conflict):
         new = Tenant.new(name, created_at=clock())

@@ -1,7 +1,7 @@
 """The gateway process: serves alone, as one of several workers, or as their parent.
 
-Knows: processes and signals. Does not know: what a gateway is made of (`composition.py`), flags or
-environment variables: the config comes as JSON in the first argument (`cli` writes it).
+The config comes as JSON in the first argument, which `cli` writes. `composition.py` makes the
+gateway.
 """
 
 import gc
@@ -30,8 +30,8 @@ _METRICS = "ratoon-workers-"
 # between workers)
 _HELD = "*.[ds][bo]*"
 _ROUTER = "gateway.router_process"
-# Workers map their metrics files, and where the disk is full a map ends its process by a
-# signal. In memory, no log or cache of other programs can fill the space.
+# Workers map their metrics files. If the disk is full, a map ends its process by a signal. In
+# memory, no log or cache of other programs can fill the space.
 _METRICS_PLACE = Path("/dev/shm")
 _METRICS_BYTES = 16 << 20
 _LOG = logging.getLogger(__name__)
@@ -40,11 +40,11 @@ _LOG = logging.getLogger(__name__)
 def main(arguments: Sequence[str]) -> int:
     """Run the gateway that `arguments[0]`, a GatewayConfig in JSON, describes.
 
-    With several workers this process is their parent; a worker is given its `WorkerConfig`, in
+    With several workers this process is their parent. A worker is given its `WorkerConfig`, in
     JSON, as a second argument. Returns the exit status.
     """
     prevent_core_dumps()
-    # The tokenizer gets no threads of its own, so it runs in the threads that tenants share.
+    # The tokenizer gets no separate threads, so it runs in the threads that tenants share.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     config = msgspec.json.decode(arguments[0], type=GatewayConfig)
     set_up_logging(config.log_level)
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(config: GatewayConfig, worker: str | None) -> int:
     if worker is not None:
-        # Workers ignore Ctrl-C: it reaches the parent too, which passes the signal on.
+        # Workers ignore Ctrl-C, since it also reaches the parent, which passes the signal on.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return _serve(config, msgspec.json.decode(worker, type=WorkerConfig))
     count = config.workers or default_workers(cores())
@@ -84,7 +84,7 @@ def _serve(config: GatewayConfig, worker: WorkerConfig | None) -> int:
 async def run_workers(config: GatewayConfig, count: int) -> int:
     """Keep `count` workers running until a signal ends them; return the exit status.
 
-    With several engines, a router process runs beside the workers.
+    With several engines, a router process runs, too.
     """
     addresses = [(config.host, config.port)]
     if config.admin_port is not None:

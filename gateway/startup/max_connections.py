@@ -1,8 +1,8 @@
 """The maximum number of connections that a process may have, by its limit of open files.
 
-A process without a free file descriptor can neither accept nor refuse a connection, which then
-stays in the kernel's queue while its client waits; nor can the process open its own files. So
-connections are refused while there still are descriptors.
+A process without a free file descriptor can neither accept nor refuse a connection. The connection
+then stays in the kernel's queue while its client waits. The process cannot open its own files
+either. Connections are therefore refused while there still are descriptors.
 """
 
 import resource
@@ -22,10 +22,10 @@ _LEAST = 16
 
 
 def max_connections(config: GatewayConfig, open_files: int) -> int:
-    """Return the maximum number of connections to the tenants' port: as `config` asks, or as many
-    as fit.
+    """Return the maximum number of connections to the tenants' port.
 
-    `open_files` is the process's limit of open files. Raises CannotStart if the limit is too low.
+    It is the number that `config` asks for, or the number that fits. `open_files` is the process's
+    limit of open files. Raises CannotStart if the limit is too low.
     """
     room = open_files - _OWN
     room -= _REDIS if config.redis_url is not None else 0

@@ -17,9 +17,9 @@ async def accept_new_state(data_dir: Path, shared: Shared) -> None:
     """Accept, for `--new-state`, a state that is gone, damaged or of another installation.
 
     Nothing is deleted. A damaged file is renamed, and the markers of the expected state
-    (`identity`) are removed, so the start goes on with the state that it finds, or begins an empty
-    state. No server may run on the directory meanwhile. Raises SchemaTooNew, FileExposed,
-    DatabaseFault or OSError.
+    (`identity`) are removed. The start then uses the state that it finds, or begins an empty state.
+    No server may run on the directory meanwhile. Raises SchemaTooNew, FileExposed, DatabaseFault or
+    OSError.
     """
     if shared.redis_url is None:
         for name, kind in ((STATE_FILE, SqliteStore), (LIMITS_FILE, SqliteLimiter)):

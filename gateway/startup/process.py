@@ -1,7 +1,6 @@
 """One process of the gateway, which serves alone or as one of several workers.
 
-Knows: the order of a process's start. Does not know: what a gateway is made of (`composition.py`),
-or the parent of workers (`main.py`), which does not load this module.
+The parent of workers (`main.py`) does not load this module.
 """
 
 import gc

@@ -1,10 +1,7 @@
 """The parts of a serving gateway: entry, answers, usage and watching, made at the start.
 
-A step is one function: it makes parts from the parts made before, and leaves the closing of what it
-opens to the stack that it is given. `composition.py` takes the steps in order.
-
-Knows: which parts a part is given. Does not know: routes and addresses (`composition.py`), or the
-state on the disk or in Redis (`kept_state.py`).
+Each step is one function. It makes parts from earlier parts, and `stack` closes what it opens.
+`composition.py` takes the steps in order, and `kept_state.py` opens the state.
 """
 
 import os
@@ -105,7 +102,7 @@ async def open_kept(
     shared_metrics: Path | None,
     stack: AsyncExitStack,
 ) -> Kept:
-    """Open the first step, the state and the counts. Raises CannotStart for bad files."""
+    """Open the first step, the state and the counts; raise CannotStart for bad files."""
     metrics = GatewayMetrics(
         shared_metrics, config.model_name if config.vllm_metric_names else None
     )
@@ -157,7 +154,7 @@ async def open_entry(config: GatewayConfig, kept: Kept, stack: AsyncExitStack) -
 
 
 def _page_sessions(files: StartFiles) -> PageSessions:
-    """Make the pages' sessions; changing a key ends the sessions begun with the old key."""
+    """Make the pages' sessions. Changing a key ends the sessions begun with the old key."""
     pepper = files.secrets.pepper
     return PageSessions(
         Sessions("ratoon_admin", "/admin", secret_of(pepper, b"operator", files.admin_digest)),
@@ -235,7 +232,6 @@ def _threads() -> int:
 
 
 def _tracing(config: GatewayConfig, stack: AsyncExitStack) -> Tracing | None:
-    """Make a tracer to the config's collector; None if there is no collector."""
     if config.otlp_endpoint is None:
         return None
     from gateway.telemetry.span_export import collector, exporting  # slow to load

@@ -5,12 +5,10 @@
     generated_tokens=12 first_token_ms=97 ms=367
 
 in one line, without unknown fields; or as JSON, with every field. An entry has ids, counts and
-times: no prompt, no answer, no key, no path but a route's template.
+times. It has no prompt, no answer, no key, and no path except a route's template.
 
-Lines are written by a thread, some at a time, so that no request waits for the log's reader. If the
-reader is slow or hangs, lines beyond a bound are dropped and counted.
-
-Knows: how a line is written. Does not know: when a request ends (`gateway/http/request_head.py`).
+A thread writes several lines at a time, so that no request waits for the log's reader. If the
+reader is slow or hangs, lines beyond a limit are dropped and counted.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ MAX_WAITING = 10_000  # maximum number of lines that wait to be written, each of
 OF_STRANGERS = MAX_WAITING // 2
 _TOGETHER_S = 0.1  # seconds for which lines are gathered, to be written together
 _END_S = 2.0  # maximum seconds to write the last lines
-# maximum bytes written at once: a pipe keeps them together, whichever other process writes into it
+# maximum bytes written at once; a pipe keeps them together, whichever other process writes into it
 _AT_ONCE = 4096
 _AMBIGUOUS = re.compile(r'["=\\ ]')
 _LOG = logging.getLogger(__name__)
@@ -45,7 +43,7 @@ _LOG = logging.getLogger(__name__)
 class AccessLogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One ended request. `time` is its end in seconds since the epoch, durations are milliseconds.
 
-    `client_id` is the client's own id; `outcome` a finish reason or an error's code. Fields that
+    `client_id` is the client's own id. `outcome` is a finish reason or an error's code. Fields that
     are not known or do not apply are None.
     """
 
@@ -93,7 +91,7 @@ class AccessLog:
             self._due.set()
 
     def _fails_anew(self, check: AccessLogEntry) -> bool:
-        """Tell whether a health check fails that did not fail before: checks come every second."""
+        """Return whether a health check fails anew. Checks come every second."""
         before = self._checked.get(check.route)
         self._checked[check.route] = check.status
         return check.status >= 400 and check.status != before

@@ -1,6 +1,6 @@
 """The engine's counters as Prometheus metrics.
 
-No label names a tenant; `/admin/cache` shows each tenant's blocks.
+No label names a tenant. `/admin/cache` shows each tenant's blocks.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,13 +23,13 @@ from engine.link.stats_messages import (
 
 
 class EngineCollector(Collector):
-    """The engine's counters at one scrape; with several engines, the sums of their counters."""
+    """The engine's counters at one scrape. With several engines, these are sums."""
 
     def __init__(self, stats: EngineStats | None) -> None:
         self._stats = stats
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the engine's metrics; if there is no engine, only `ratoon_engine_up`."""
+        """Yield the engine's metrics; without an engine, only `ratoon_engine_up`."""
         yield _gauge("ratoon_engine_up", "1 while an engine is connected", self._stats is not None)
         if self._stats is not None:
             yield from metrics_of(self._stats)

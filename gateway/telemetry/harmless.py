@@ -1,8 +1,8 @@
-"""The conversion of foreign text, before it is shown or logged, to text harmless for a terminal.
+"""The conversion of foreign text to text that is harmless for a terminal.
 
-A terminal obeys control characters: they move the cursor, rewrite lines that were shown before, set
-the title, and in some terminals the clipboard. Other characters change the direction of the text
-after them, so that a name reads as another. Names, errors and answers may hold all of these.
+A terminal obeys control characters. They move the cursor, rewrite earlier lines, set the title, and
+in some terminals the clipboard. Other characters change the direction of the text after them, so
+that a name reads as another. Names, errors and answers may hold all of these.
 """
 
 import re

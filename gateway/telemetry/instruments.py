@@ -1,7 +1,6 @@
 """The metrics that a gateway measures itself: names, help texts, labels and buckets.
 
-Knows: Prometheus. Does not know: when metrics are counted, or what is shown (`metrics.py`). Times
-are seconds.
+Times are seconds. `metrics.py` counts and shows the metrics.
 """
 
 import collections
@@ -31,18 +30,15 @@ QUEUE_BUCKETS = (0.001, 0.005, *REQUEST_BUCKETS)
 
 
 class BulkHistogram(Histogram):
-    """A histogram that takes many observations at once, at little more cost than a single
-    observation.
-    """
+    """A histogram that takes many observations at little more cost than one."""
 
     @property
     def name(self) -> str:
-        """The metric's name."""
         return str(self._name)
 
     @property
     def bounds(self) -> tuple[float, ...]:
-        """The upper bounds of the histogram's buckets; the last is infinite."""
+        """The upper bounds of the histogram's buckets. The last is infinite."""
         return tuple(self._upper_bounds)
 
     def counts(self) -> tuple[float, ...]:

@@ -1,9 +1,8 @@
 """The log lines, which cannot contain a prompt or a key.
 
-The message of an exception may quote its input, so it is left out: the types of the exceptions
-and the places in the code are enough to find the fault.
-
-Lines are written by a thread (`engine.line_writer`): no event loop waits for the log's reader.
+The message of an exception may quote its input, so it is left out. The types of the exceptions and
+the places in the code are enough to find the fault. Lines are written by a thread
+(`engine.line_writer`), so no event loop waits for the log's reader.
 """
 
 import logging
@@ -20,7 +19,7 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tupl
 
 
 class QuietFormatter(logging.Formatter):
-    """A log formatter that leaves out exceptions' messages, source lines, control characters."""
+    """A log formatter without exceptions' messages, source lines and control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write a record as text that no terminal obeys."""

@@ -1,12 +1,12 @@
 """The gateway's Prometheus metrics.
 
 An exposition has two sources: this process's measurements of its requests, and the engine's own
-counters as of the scrape (`engine_metrics`). No label names a tenant or a key: such labels would
-tell tenants about each other, and grow without bound. `route` must be a route's template, since raw
-paths grow without bound too.
+counters at the scrape (`engine_metrics`). No label names a tenant or a key. Such labels would tell
+tenants about each other, and grow without limit. `route` must be a route's template, since raw
+paths grow without limit too.
 
-Every `started` is followed by exactly one `ended`; a request that was refused before it
-started is counted by `refused` alone. Times are seconds, sizes tokens or blocks.
+Every `started` is followed by exactly one `ended`. A request that was refused before it started is
+counted only by `refused`. Times are seconds, and sizes are tokens or blocks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,11 +45,10 @@ class Latencies(NamedTuple):
 
 
 class GatewayMetrics:
-    """The metrics of one gateway process, on a registry of their own.
+    """The metrics of one gateway process, on a separate registry.
 
-    If there are several processes, each counts in a file of its own; the process that answers a
-    scrape adds up the files. The file of a process that died still counts, so no counter ever
-    falls.
+    If there are several processes, each counts in its own file. The process that answers a scrape
+    adds up the files. The file of a process that died still counts, so no counter ever falls.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -155,7 +154,6 @@ class GatewayMetrics:
 
 
 def _counts_of_all(shared: Path, histograms: Sequence[BulkHistogram]) -> list[tuple[float, ...]]:
-    """Add up the counts of all processes by bucket, for each of the `histograms`."""
     files = [str(path) for path in shared.glob("histogram_*.db")]
     merged = MultiProcessCollector.merge(files, accumulate=False)  # type: ignore[no-untyped-call]
     found = {
@@ -168,7 +166,6 @@ def _counts_of_all(shared: Path, histograms: Sequence[BulkHistogram]) -> list[tu
 
 
 def _added_up(shared: Path) -> CollectorRegistry:
-    """Add up the metrics of all processes in the directory `shared`."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry, str(shared))  # type: ignore[no-untyped-call]
     return registry

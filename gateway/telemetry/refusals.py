@@ -1,7 +1,7 @@
 """The last requests that were refused or failed before their answers began, and counts by code.
 
-Knows: this process's refusals. Does not know: streams that broke off after they had begun, which
-are in the access log. Messages are the ones sent to the clients; they quote no prompts or keys.
+Streams that broke off after they had begun are only in the access log. Messages are the ones sent
+to the clients; they quote no prompts or keys.
 """
 
 from collections import Counter, deque
@@ -12,12 +12,12 @@ from operator import attrgetter
 import msgspec
 
 KEPT = 200
-# number of kept refusals of requests without a key; they push out no tenant's refusals
+# number of stored refusals of requests without a key; they push out no tenant's refusals
 OF_STRANGERS = 50
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A refused request. `client_id` is the client's own id of the request, if it sent one."""
+    """A refused request. `client_id` is the client's own id of the request, if it sent an id."""
 
     at: float  # seconds since the epoch
     request_id: str
@@ -44,7 +44,7 @@ class LastRefusals:
         (self._of_strangers if refusal.stranger else self._of_others).append(refusal)
 
     def listed(self) -> list[Refusal]:
-        """List the refusals, the newest refusal first."""
+        """List the refusals, the newest first."""
         return newest([*self._of_strangers, *self._of_others])
 
 

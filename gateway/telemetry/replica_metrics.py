@@ -1,8 +1,4 @@
-"""The counters of each of several engines as Prometheus metrics, labelled with the engine.
-
-Knows: how the names of one engine's metrics become the names of replicas' metrics. Does not know:
-what is counted (`engine_metrics.py`).
-"""
+"""The counters of each of several engines as Prometheus metrics, labelled with the engine."""
 
 from collections.abc import Iterator, Mapping
 
@@ -18,7 +14,7 @@ from gateway.telemetry.engine_metrics import metrics_of
 class ReplicaCollector(Collector):
     """The counters of each of several engines, under the names of the sums with `ratoon_replica_`.
 
-    When an engine restarts, its counters begin at zero, as Prometheus expects; the sums over all
+    When an engine restarts, its counters begin at zero, as Prometheus expects. The sums over all
     engines only fall to a lower number.
     """
 

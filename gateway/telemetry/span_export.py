@@ -1,13 +1,11 @@
-"""The export of spans to a collector: OTLP over HTTP, from a thread of its own.
+"""The export of spans to a collector: OTLP over HTTP, from a separate thread.
 
-A collector that is slow, hangs or is down delays no request: spans wait in a bounded queue, which
-drops the oldest spans when it is full, and shutdown waits for at most `_SHUTDOWN_S`. At most
-`_MOST_ANSWERED` bytes of a collector's answer are read. Besides the endpoint, OpenTelemetry's
-standard variables apply: OTEL_EXPORTER_OTLP_HEADERS (a collector's
-credentials), OTEL_EXPORTER_OTLP_CERTIFICATE, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER.
-
-Knows: OpenTelemetry's SDK and exporter, which only a gateway that traces imports, with this file.
-Does not know: what a span contains (`requests/tracing.py`).
+A collector that is slow, hangs or is down delays no request. Spans wait in a queue, which drops the
+oldest spans when it is full. Shutdown waits for at most `_SHUTDOWN_S`. At most `_MOST_ANSWERED`
+bytes of a collector's answer are read. OpenTelemetry's standard variables also apply:
+OTEL_EXPORTER_OTLP_HEADERS (a collector's credentials), OTEL_EXPORTER_OTLP_CERTIFICATE,
+OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER. Only a gateway that traces imports this file, with
+OpenTelemetry's SDK and exporter. `requests/tracing.py` makes the spans.
 """
 
 import threading
@@ -27,7 +25,7 @@ from requests.adapters import HTTPAdapter
 
 _PATH = "/v1/traces"
 _MAX_WAITING = 4096  # maximum number of waiting spans; a request makes seven
-_MAX_BATCH = 256  # maximum number of spans encoded at once: more would delay the event loop
+_MAX_BATCH = 256  # maximum number of spans encoded at once; more would delay the event loop
 _EXPORT_S = 5.0  # maximum seconds to export one batch of spans, retries included
 _DELAY_MS = 2000
 _SHUTDOWN_S = 2.0

@@ -1,9 +1,7 @@
 """The gateway's metrics under vLLM's names too, for dashboards and load generators made for vLLM.
 
 Only metrics with the same meaning are here. A metric keeps its labels and gets the label
-`model_name`; a counter keeps the label of the route.
-
-Knows: names. Does not know: what is counted.
+`model_name`. A counter keeps the label of the route.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,13 +1,13 @@
 """The usage that is not stored yet: added up in memory, stored once a second.
 
-A gateway that is killed loses the counts of its last second; a gateway that a signal stops stores
-these counts. While the store is unavailable, counts are kept by key and day (so they do not grow
-with every request) and stored later. A batch whose answer got lost is sent again under its name,
-and is counted once.
+A gateway that is killed loses the counts of its last second. A gateway that a signal stops stores
+these counts. While the store is unavailable, counts are held by key and day and stored later. They
+do not grow with every request. A batch whose answer got lost is sent again under its name, and is
+counted once.
 
-Blocks that a request writes into the cache are counted in its own row. Blocks that a request is the
-first to find are counted in the rows of the blocks' writers, perhaps of other keys, days or (in a
-group) tenants. The writers' rows do not count or name the readers.
+Blocks that a request writes into the cache are counted in the request's row. Blocks that a request
+is the first to find are counted in the rows of the blocks' writers. The writers may have other
+keys, days or (in a group) tenants. The writers' rows do not count or name the readers.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class UsageKey(NamedTuple):
     """A row of the usage store: the usage of one key on one day, `YYYY-MM-DD` in UTC.
 
     The engine is given the row as a label, which it never parses. The engine stores the label with
-    the KV blocks and returns the label when the blocks are found, perhaps days later, to another
-    gateway, for another tenant's request.
+    the KV blocks and returns the label when the blocks are found. This may happen days later, to
+    another gateway, for another tenant's request.
     """
 
     day: str
@@ -71,7 +71,7 @@ def day_of(moment: float) -> str:
 
 
 class UsageAggregator:
-    """The sums of usage in one process. `clock` gives seconds since the epoch."""
+    """The sums of usage in one process. `clock` returns seconds since the epoch."""
 
     def __init__(self, usage_store: UsageStore, clock: Callable[[], float]) -> None:
         self._usage_store = usage_store
@@ -82,9 +82,7 @@ class UsageAggregator:
         self._has_dropped = False  # whether usage under an unknown label was dropped
 
     def add(self, caller: Caller, used: Counters) -> None:
-        """Add usage of `caller`: that of a request, or usage that became known after the request's
-        end.
-        """
+        """Add usage of `caller`: a request's usage, or usage that became known after its end."""
         self._add(self._row_of(caller), used)
 
     def writer(self, caller: Caller) -> str:

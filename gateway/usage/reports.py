@@ -1,10 +1,8 @@
-"""The usage reports that any key's holder may ask for, made in bounded work and memory.
+"""The usage reports that any key's holder may ask for, made in limited work and memory.
 
-A report takes no permit: a tenant that may run no request may still see its usage. So one report is
-made at a time for each tenant, the bytes of reports count like those of other whole answers, and no
-report is made for a client that has gone.
-
-Knows: the tenant of a request. Does not know: the content of a report.
+A report takes no permit, since a tenant that may run no request may still see its usage. One report
+is made at a time for each tenant. The bytes of reports count like the bytes of other whole answers.
+No report is made for a client that has gone.
 """
 
 import asyncio
@@ -27,11 +25,10 @@ class Reports:
         self._turns = TenantTurns(MOST_WAITING)
 
     async def answer(self, request: Request, made: Callable[[], Awaitable[Response]]) -> Response:
-        """Answer with the report that `made` makes in the tenant's turn; its bytes are counted
-        until the answer is sent.
+        """Answer with the report that `made` makes in the tenant's turn.
 
-        Raises TooManyRequests if too many of the tenant's reports wait, ClientGone, and the errors
-        of `made`.
+        The report's bytes are counted until the answer is sent. Raises TooManyRequests if too many
+        of the tenant's reports wait, ClientGone, and the errors of `made`.
         """
         owner = running_request(request.scope).owner
 

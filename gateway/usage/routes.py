@@ -2,8 +2,8 @@
 
 Both answer for a range of days, as JSON or CSV.
 """
-# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
-# they name local variables.
+# `from __future__ import annotations` would break FastAPI: it evaluates the handlers' annotations,
+# which name local variables.
 
 import asyncio
 import csv
@@ -30,16 +30,16 @@ DEFAULT_DAYS = 31
 A_DAY: dict[str, Any] = {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}
 A_FORMAT: dict[str, Any] = {"anyOf": [{"enum": ["json", "csv"]}, {"type": "null"}]}
 _HEADERS = {"cache-control": "no-store"}
-# A spreadsheet runs a cell that begins with one of these characters. No id that the gateway makes
-# begins so, but an id in a restored record might.
+# A spreadsheet runs a cell that begins with one of these characters. The gateway makes no such id,
+# but a restored record might have one.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class UsageView(msgspec.Struct, frozen=True, kw_only=True):
     """One key's usage on one day. None: not measured. Saved tokens are the cached tokens.
 
-    Unread tokens were put into the cache by its requests on that day; no request has found them
-    since.
+    Unread tokens were put into the cache by the key's requests on that day. No request has found
+    them since.
     """
 
     day: str
@@ -79,7 +79,7 @@ class UsageList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usage_router(usage_store: UsageStore, clock: Callable[[], float]) -> APIRouter:
-    """Serve `GET /admin/usage`; `admin_router` guards the route."""
+    """Serve `GET /admin/usage`. `admin_router` guards the route."""
 
     async def any_tenant(tenant: str | None = None) -> str | None:
         return tenant
@@ -108,9 +108,7 @@ def _router(
     whose: Callable[..., Awaitable[str | None]],
     reports: Reports,
 ) -> APIRouter:
-    """Serve, at `path`, the usage report of the tenant that `whose` gives; None: the report of all
-    tenants.
-    """
+    """Serve, at `path`, the usage report of the tenant that `whose` returns (None: all tenants)."""
     router = APIRouter()
 
     @router.get(path, openapi_extra=described(UsageList, texts=["text/csv"]))
@@ -126,8 +124,8 @@ def _router(
 
         async def made() -> Response:
             rows = await usage_store.usage(*days, tenant_id=tenant_id, key_id=key)
-            # Done in a thread: a report has a row for each key and day, and is serialised in one
-            # piece.
+            # Done in a thread, since a report has a row for each key and day, and is serialised in
+            # one piece.
             return await seen_out(asyncio.to_thread(usage_response, request, format, days, rows))
 
         return await reports.answer(request, made)
@@ -136,7 +134,7 @@ def _router(
 
 
 def days_of(first: str | None, last: str | None, now: float) -> tuple[str, str]:
-    """Read the days `from` and `to`; by default the last DEFAULT_DAYS days. Raises BadRequest."""
+    """Read the days `from` and `to`, by default the last DEFAULT_DAYS days; raise BadRequest."""
     end = _day("to", last or day_of(now))
     if first is None:
         return str(_back(end, DEFAULT_DAYS - 1)), str(end)

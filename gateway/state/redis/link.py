@@ -71,8 +71,10 @@ class Breaker:
         return self._failures >= FAILURES
 
     def admits(self) -> bool:
-        """Return whether to call now. While the breaker is open, True makes the caller the
-        probe."""
+        """Return whether to call now.
+
+        While the breaker is open, True makes the caller the probe.
+        """
         if not self.is_open:
             return True
         now = self._monotonic()
