@@ -48,7 +48,7 @@ class Components:
     counters: EngineCounters
     welcome: Welcome
     clock: Callable[[], float]  # seconds, monotonic
-    pause: Callable[[float], None]  # waits for the given seconds
+    pause: Callable[[float], None]
     out_of_memory: type[Exception]  # error of the runner when the device has no memory
-    overlap_scheduling: bool  # True if a step is decided while the step before runs
-    stages: int  # number of pipeline stages
+    overlap_scheduling: bool
+    stages: int

@@ -36,10 +36,10 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     cpu_offload_gb: float = 0.0
     max_model_len: int | None = None  # maximum context in tokens; None: the model's own
     adapters_dir: str | None = None  # folder of loadable LoRA adapters; None: no adapters
-    adapter_slots: int = 8  # number of adapters on the device at a time
-    adapter_rank: int = 16  # maximum rank of an adapter
+    adapter_slots: int = 8
+    adapter_rank: int = 16
     adapter_experts: bool = False  # True: leave room for adapters of experts, too
-    adapter_host_gib: float = 1.0  # GiB of adapters in host memory
+    adapter_host_gib: float = 1.0
 
 
 class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     windows: WindowsName = "auto"
     # The bytes of cached recurrent states or windows on the device, for each byte of KV there.
     state_cache_ratio: float = 0.25
-    disk_cache_dir: str | None = None  # folder of the disk tier; None: no disk tier
+    disk_cache_dir: str | None = None
     disk_cache_gib: float = 1.0  # GiB of the disk tier; 0: no disk tier
     disk_encryption: bool = False  # encrypts each flow's records on disk with the flow's own key
     spill_grace_s: float = 5.0  # seconds for writing blocks to disk at a stop, hottest first

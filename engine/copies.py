@@ -43,7 +43,7 @@ class CopyCounts:
     # way.
     seconds: float = 0.0
     under_way: int = 0
-    busy_since: float = 0.0  # start of the first copy under way, or end of a later copy
+    busy_since: float = 0.0
 
 
 class TierCopies:
@@ -53,14 +53,14 @@ class TierCopies:
         self, cache: PrefixCache, mover: BlockMover, disk: Disk | None, rates: LoadOrRecompute
     ) -> None:
         self.ways: dict[tuple[Tier, Tier], CopyCounts] = {}
-        self.num_damaged = 0  # blocks of the host that were found damaged
+        self.num_damaged = 0
         self.disk = disk
         self._cache = cache
         self._mover = mover
         self._rates = rates
         self._released: set[Move] = set()  # moves released early, which steps await on the device
         self._generation = 0 if disk is None else disk.generation
-        self._unnoted: list[str] = []  # flushes that are not recorded on disk yet
+        self._unnoted: list[str] = []
         # The owners to forget again, because a running copy may write more of their records.
         self._forget_again: dict[str, None] = {}
 

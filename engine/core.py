@@ -49,7 +49,7 @@ from engine.sequences.pins import OURSELVES
 from prefix_cache.eviction.shares import PUBLISHED
 
 IDLE_WAIT_S = 0.1
-SAVED_AT_ONCE = 256  # copies of blocks that one turn of `spill` starts
+SAVED_AT_ONCE = 256
 RETRY_AFTER_S = 2.0  # seconds, for clients of a draining engine, whose successor is up by then
 
 
@@ -79,8 +79,8 @@ class EngineCore:
         self._clock = components.clock
         self._overlaps = components.overlap_scheduling
         self._most_ahead = max(components.stages - 1, int(components.overlap_scheduling))
-        self._is_still = False  # True while no step is launched
-        self._is_awaited = False  # True if a flow without a running request waits for a step
+        self._is_still = False
+        self._is_awaited = False
         self._is_draining = False
 
     @property

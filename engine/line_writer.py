@@ -12,7 +12,7 @@ import queue
 import threading
 from typing import NoReturn
 
-MAX_WAITING = 1000  # maximum number of waiting lines
+MAX_WAITING = 1000
 _END_S = 5.0  # maximum seconds of waiting for queued lines at the end
 
 

@@ -76,7 +76,7 @@ class _Loaded(NamedTuple):
     link: SocketLink
     exchange: ExchangeThreads | None  # None: several ranks exchange no blocks
     ahead: HostAhead | None
-    team: Team | None  # None: a single rank
+    team: Team | None
     share: Fraction  # this rank's share of every tier below the device
 
 

@@ -71,7 +71,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     samples: bool
     is_pending: bool  # True if the host does not know the row's last token yet
     token_ids: bytes  # one token for each position; a pending token is 0
-    first_block: int  # position of the first of `block_ids`
+    first_block: int
     block_ids: bytes  # blocks of the batch slot that were not sent before; mostly empty
     new: NewRequest | None = None  # set in the first sampling row of a lease
     # The token after each token in a SCORE row. In a row that samples nothing, the token after its
@@ -155,9 +155,9 @@ class Sampled(NamedTuple):
 
     token_id: int | None
     logprobs: TokenLogprobs | None = None
-    is_ruled_out: bool = False  # the constraint allows no token
+    is_ruled_out: bool = False
     is_left_out: bool = False  # no sample, because the row's mask was late
-    drafted: tuple[int, ...] = ()  # next tokens, drafted by the model's own head
+    drafted: tuple[int, ...] = ()
     embedding: bytes = b""  # float32 hidden state of a row that embeds
     candidates: bytes = b""  # float32 logits of a row's candidates
 

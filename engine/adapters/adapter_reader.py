@@ -10,7 +10,7 @@ from engine.models.adapters.adapter_files import read_adapter_files
 from engine.models.adapters.errors import AdapterRefused
 
 HEADER_BYTES = 16 << 20  # maximum header of a file of weights
-_NUMBER_BYTES = 4  # bytes of a float32, the widest type
+_NUMBER_BYTES = 4
 
 
 class AdapterReader:

@@ -49,7 +49,7 @@ class AdapterParts(NamedTuple):
     device: DeviceSlots
 
 
-_Used = defaultdict[bytes, set[str]]  # by the digest of an adapter: the flows whose requests use it
+_Used = defaultdict[bytes, set[str]]  # by digest of an adapter: the flows whose requests use it
 
 
 class _Asked(NamedTuple):
@@ -68,10 +68,10 @@ class Adapters:
         num_slots = 0 if parts is None else parts.device.num_slots
         self._free = list(range(num_slots - 1, 0, -1))
         self._waiting: list[Sequence] = []
-        self._first_flow: str | None = None  # the flow that used an adapter first
-        self._is_shared = False  # True if other flows have used adapters, too
+        self._first_flow: str | None = None
+        self._is_shared = False
         self._asked: list[_Asked] = []
-        self._namespaces: dict[Namespace, bytes] = {}  # digest of each namespace's adapter
+        self._namespaces: dict[Namespace, bytes] = {}
         self._most_namespaces = FEW_NAMESPACES
 
     def add(self, sequence: Sequence, present: Container[Namespace]) -> None:
@@ -106,7 +106,7 @@ class Adapters:
         waiting = [one for one in self._waiting if one in there]
         self._parts.host.forget_unwanted(self._wanted(waiting))
         failed, self._waiting = list[tuple[Sequence, EngineError]](), []
-        since: float | None = None  # arrival of the first sequence that waits for a slot
+        since: float | None = None
         used = _used(there)
         for sequence in waiting:
             assert sequence.adapter is not None, "others do not wait"

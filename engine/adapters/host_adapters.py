@@ -57,7 +57,7 @@ class HostAdapters:
         self._most_bytes = most_bytes
         self._others = others or NoOtherHosts()
         self._adapters = OrderedDict[bytes, Adapter]()  # by digest, the least recently used first
-        self._reading: dict[bytes, Future[Adapter]] = {}  # being read, until all ranks hold them
+        self._reading: dict[bytes, Future[Adapter]] = {}
 
     @property
     def num_bytes(self) -> int:

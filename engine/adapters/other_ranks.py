@@ -33,7 +33,7 @@ class OtherRanksAdapters:
     """The host memory of the other ranks. Implements `OtherHosts`. Used by one thread only."""
 
     others: OtherRanks
-    _held: dict[bytes, _Held] = field(default_factory=dict)  # by digest
+    _held: dict[bytes, _Held] = field(default_factory=dict)
     _num_told: int = 0
 
     def hold(self, digest: bytes, path: str) -> bool:

@@ -32,7 +32,7 @@ class Acceptance:
     prior: float
     accepted: float = 0.0
     rejected: float = 0.0
-    probability: float = field(init=False)  # between `LEAST` and `MOST`
+    probability: float = field(init=False)
     most_expected: float = field(init=False)  # mean of accepted tokens in a draft of `MOST_DRAFTS`
 
     def __post_init__(self) -> None:

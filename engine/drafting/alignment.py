@@ -41,9 +41,9 @@ class Alignment:
         self.source, self.index = source, index
         self._is_own = index.text is tokens
         self._text, self._tokens = index.tokens, tokens.data
-        self._known = 0  # number of the sequence's tokens that were compared
-        self._place: int | None = None  # place of the text's next token
-        self._matched = 0  # number of equal tokens before the place
+        self._known = 0
+        self._place: int | None = None
+        self._matched = 0
         self._lost: tuple[int, int] | None = None  # places of the divergence in text and sequence
 
     def begin(self, place: int, known: int, matched: int) -> None:

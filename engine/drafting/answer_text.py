@@ -68,7 +68,7 @@ class AnswerText:
             self._answers[node] = kept
 
     def _begin(self, size: int) -> None:
-        self.index = TextIndex(np.full(size, ERASED, np.int32))  # a new object for a new text
+        self.index = TextIndex(np.full(size, ERASED, np.int32))
         self._end = 0
 
     def _put(self, token_ids: TokenIds, node: Node, end_block: int) -> None:

@@ -22,7 +22,7 @@ class Draft(NamedTuple):
 
     token_ids: tuple[int, ...]
     source: DraftSource
-    probability: float = 0.5  # of accepting a token if the tokens before it are accepted
+    probability: float = 0.5  # chance to be accepted if the tokens before it are accepted
 
 
 class Drafter(Protocol):

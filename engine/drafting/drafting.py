@@ -31,11 +31,11 @@ class DraftedRow:
         drafters = [drafter for begin in sources if (drafter := begin(sequence)) is not None]
         self._sources = [(drafter, Acceptance(PRIORS[drafter.source])) for drafter in drafters]
         self._tokens = sequence.tokens.data
-        self.known = 0  # number of the sequence's tokens at the last look
-        self.guess: tuple[int, ...] = ()  # tokens expected to follow the known tokens
-        self._guessed: tuple[DraftSource, Acceptance] | None = None  # source of the guess
-        self._missed = 0  # number of tokens without a right guess
-        self.rests_until = 0  # number of tokens before which no guess is made
+        self.known = 0
+        self.guess: tuple[int, ...] = ()
+        self._guessed: tuple[DraftSource, Acceptance] | None = None
+        self._missed = 0
+        self.rests_until = 0
 
     def look(self, known: int) -> bool:
         """Learn from new tokens and guess the next tokens. Return whether there is a guess."""
@@ -83,7 +83,6 @@ class DraftedRow:
             self._missed += len(token_ids)
 
     def _ask(self, known: int) -> None:
-        """Take the first good guess of full length, else the guess with most expected tokens."""
         highest = 0.0
         for drafter, acceptance in self._sources:
             if acceptance.most_expected <= highest:
@@ -116,7 +115,7 @@ class ChosenDrafts:
         self._sources = tuple(sources)
         self._payoff, self._keep = payoff, keep
         self._rows: dict[Sequence, DraftedRow] = {}
-        self._has_paid = False  # True if the last decided step has drafts
+        self._has_paid = False
 
     def begin(self, sequence: Sequence) -> None:
         if sequence not in self._rows:
@@ -124,7 +123,7 @@ class ChosenDrafts:
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
         if self._has_paid:
-            self._has_paid = False  # for a second call before the next decision
+            self._has_paid = False
             return True
         if not self._payoff.can_pay(len(decodes)):
             return False

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from engine.drafting.acceptance import MOST_DRAFTS
 
-StepSeconds = Callable[[int], float | None]  # by number of one-token rows
+StepSeconds = Callable[[int], float | None]  # by the step's number of one-token rows
 
 THRESHOLDS = (0.85, 0.7, 0.55, 0.42, 0.3, 0.2, 0.12, 0.06)
 COUNT = len(THRESHOLDS)
-LEVELS = 64  # number of values to which an acceptance is rounded
-SIZES = MOST_DRAFTS + 1  # number of possible sizes of a draft, including 0
+LEVELS = 64
+SIZES = MOST_DRAFTS + 1
 GAIN = 1.02  # minimum gain in tokens per second, since predictions are not exact
 UNKNOWN_ROWS = 64  # assumed fixed cost of a step in rows, while seconds are unknown
 ASKED_AGAIN = 256  # number of decisions after which seconds are predicted again
@@ -54,7 +54,7 @@ class Payoff:
         self._has_states = has_states
         self._predicted: dict[int, float] = {}
         self._decisions = 0
-        self._tables: dict[int, _Table] = {}  # by number of pending tokens
+        self._tables: dict[int, _Table] = {}
 
     def can_pay(self, rows: int) -> bool:
         """Return whether drafts for `rows` rows would pay if every token were accepted."""
@@ -93,7 +93,7 @@ class Payoff:
         waits = self._host_seconds()
         fastest, best, before = GAIN, None, 0.0
         for at, (drafted, accepted) in enumerate(choices):
-            if drafted == before:  # the same lengths as in the choice before
+            if drafted == before:
                 continue
             before = drafted
             if most_rows is not None and rows + drafted > most_rows:

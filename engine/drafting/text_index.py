@@ -52,7 +52,7 @@ class TextIndex:
         self._earlier_array = np.full(self._wrap + 1, -1, np.int32)
         self._latest = self._latest_array.data
         self._earlier = self._earlier_array.data
-        self.end = RUN - 1  # last indexed place
+        self.end = RUN - 1
 
     def extend(self, end: int) -> None:
         """Index the places up to `end`. All tokens before `end` must be known."""

@@ -25,10 +25,10 @@ class _Followed:
     """Copied tokens that follow the first `known` tokens, and the last node they came from."""
 
     known: int
-    ahead: memoryview  # copied tokens, int32
+    ahead: memoryview
     place: int
     node: Node
-    trims: int  # `Node.trims` at the time of copying
+    trims: int
 
     def follow(self, tokens: memoryview, known: int, most: int) -> bool:
         place, count = self.place, known - self.known
@@ -37,7 +37,7 @@ class _Followed:
                 return False
             self.known, self.place = known, place + count
         left = len(self.ahead) - self.place
-        is_whole = len(self.ahead) < AHEAD  # the tree had no more to copy
+        is_whole = len(self.ahead) < AHEAD
         return self.holds and (left >= most or (is_whole and left > 0))
 
     @property

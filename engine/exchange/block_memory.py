@@ -175,7 +175,7 @@ class CudaBuffer:
         self._rows, blocks = rows, rows.blocks
         self._pinned = HostPool(1, blocks.shape[1], blocks.device)
         self._stream = torch.cuda.Stream(blocks.device)  # type: ignore[no-untyped-call]
-        self._slot = 0  # slot whose bytes are in the buffer
+        self._slot = 0
 
     def read(self, slot: int) -> memoryview:
         """Copy a block to the buffer and wait for the copy."""

@@ -45,9 +45,9 @@ class _Import:
     block_keys: bytes
     until: float
     lease: Lease | None = None
-    state_slot: int | None = None  # slot of the recurrent state, unless the tree has that state
+    state_slot: int | None = None
     is_over: bool = False
-    written: set[int] = field(default_factory=set)  # numbers of written units
+    written: set[int] = field(default_factory=set)
 
 
 class CarriedPrefixes:

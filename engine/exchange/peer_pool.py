@@ -100,7 +100,7 @@ class CudaPeerPools:
         self._blocks = blocks
         self._host = this_host()
         self._closed: set[str] = set()  # addresses of engines whose pools cannot be opened
-        self._opened: dict[str, _CudaPeerPool] = {}  # by the engine's address
+        self._opened: dict[str, _CudaPeerPool] = {}
         self._stream = torch.cuda.Stream(blocks.device)  # type: ignore[no-untyped-call]
 
     def host_of(self, where: str) -> bytes | None:
@@ -148,7 +148,7 @@ def pieces_of(
 
 class _CudaPeerPool:
     def __init__(self, handle: PoolHandle, ours: Tensor, stream: torch.cuda.Stream) -> None:
-        torch.cuda.set_device(ours.device)  # sets the device of this thread
+        torch.cuda.set_device(ours.device)
         torch.cuda.current_stream(ours.device).synchronize()  # creates the CUDA context
         self._driver = ctypes.CDLL(_DRIVER)
         self._ours, self._stream, self._num_blocks = ours, stream, handle.num_blocks
@@ -164,7 +164,6 @@ class _CudaPeerPool:
         self.handle, self._is_open = handle, True
 
     def close(self) -> None:
-        """Unmap the pool, after its running copies."""
         self._is_open = False
         self._stream.synchronize()
         self._driver.cuIpcCloseMemHandle(self._mapped)

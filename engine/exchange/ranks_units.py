@@ -35,7 +35,7 @@ class RanksUnits:
     own: UnitMemory
     others: OtherRanks
     catch_up: Callable[[], None]  # launches here the steps that the other ranks were sent
-    _sizes: list[int] = field(default_factory=list)  # bytes of each rank's part of a unit
+    _sizes: list[int] = field(default_factory=list)
 
     @property
     def unit_bytes(self) -> int:

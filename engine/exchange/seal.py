@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from prefix_cache.namespace import Namespace
 
 TAG_BYTES = 16
-SEAL_BYTES = TAG_BYTES  # bytes of an authentication tag
+SEAL_BYTES = TAG_BYTES
 
 _PLACE = struct.Struct("<Q")
 _NAME, _KEY, _SLOTS = b"ratoon exchange name", b"ratoon exchange key", b"slots"

@@ -23,9 +23,9 @@ import msgspec
 
 MAX_FRAME_BYTES = 8 << 20  # maximum bytes without payload; a prompt of 1M tokens has 4 MB
 SALT_BYTES = 16
-SLOT_BYTES = 4  # bytes of a slot's number
+SLOT_BYTES = 4
 WINDOW_BYTES = 64 << 20  # maximum bytes of blocks that are under way for one ask
-LEAST_WINDOW = 4  # minimum number of blocks of a window
+LEAST_WINDOW = 4
 MOST_TEXT = 512  # maximum characters of a label or a reason, which are logged
 
 Text = Annotated[str, msgspec.Meta(max_length=MOST_TEXT)]
@@ -67,7 +67,7 @@ class PoolHandle(msgspec.Struct, frozen=True, array_like=True):
     """A handle of a GPU pool that another process of this host can open (`peer_pool`)."""
 
     handle: bytes
-    offset: int  # byte offset of the pool in the opened memory
+    offset: int
     num_blocks: int
 
 
@@ -77,7 +77,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, tag="found"):
     number: int
     salt: bytes
     blocks: int
-    first_reads: dict[Text, int] = {}  # blocks found for the first time, by label
+    first_reads: dict[Text, int] = {}
     pool: PoolHandle | None = None
     state_units: int = 0  # units of the recurrent state, which are sent after the blocks
 

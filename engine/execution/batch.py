@@ -36,7 +36,7 @@ from kernels.attention.decode.split_sizes import SplitSizes
 from kernels.recurrence.state_rows import StateRows
 from storage.pools.window_pool import RingShape
 
-FOLLOWED = "followed_"  # prefix of the names of `Followed`'s arrays
+FOLLOWED = "followed_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Batch:
     adapters: Tensor | None = None
     next_ids: Tensor | None = None
     drawn: Tensor | None = None
-    followed: Followed | None = None  # samples after which the head drafts further
+    followed: Followed | None = None
 
     @property
     def next_tokens(self) -> NextTokens:

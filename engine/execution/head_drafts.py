@@ -20,7 +20,7 @@ from engine.step import SCORE, Launched, Row, Sampled
 from engine.transfers import HostCopy
 from kernels.attention.batch_layout import BatchLayout
 
-ID_BYTES = 4  # bytes of a token's id in a row
+ID_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class HeadStep:
     next: NextTokens
     outputs: Tensor  # (S,) int64, places of the tokens before samples
     token_ids: Tensor  # tokens of the step, (T,) int64
-    followed: Followed | None = None  # None: the head drafts only one token after each sample
+    followed: Followed | None = None
 
     def draft(self, sampled: Tensor) -> Tensor:
         """Launch the head.

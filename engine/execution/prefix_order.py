@@ -43,7 +43,7 @@ class PrefixOrder:
     def __init__(self) -> None:
         self.leases: list[int] = []
         self._keys: list[bytes] = []  # sorted block ids as bytes, one key a lease
-        self._runs: list[int] = []  # common blocks of neighbours, one fewer than leases
+        self._runs: list[int] = []
         self._key_of: dict[int, bytes] = {}
 
     @property
@@ -82,7 +82,7 @@ class PrefixOrder:
 
     def _place(self, lease: int) -> int:
         at = bisect(self._keys, self._key_of[lease]) - 1
-        while self.leases[at] != lease:  # equal keys are neighbours
+        while self.leases[at] != lease:
             at -= 1
         return at
 
@@ -101,7 +101,7 @@ def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]
     runs = np.where(runs >= least_run, runs, 0)
     changes = np.flatnonzero(runs != np.concatenate(([0], runs[:-1]))).tolist()
     found: list[LeaseGroup] = []
-    nodes: list[_SharedRun] = []  # open nodes, with increasing runs
+    nodes: list[_SharedRun] = []
     seen = 0
     for last, run in zip([*changes, len(runs)], [*runs[changes].tolist(), 0], strict=True):
         if nodes:  # leases with equal runs, except the last, are leaves of one node
@@ -132,7 +132,6 @@ class _SharedRun:
         self.groups += child.groups
 
     def closed(self, last: _SharedRun) -> _SharedRun:
-        """Close this node after its last child, and group its leases if that saves more."""
         self.take(last)
         taken = [group for group in self.groups if len(group.members) * self.run > group.saved]
         members = self.leaves + [member for group in taken for member in group.members]

@@ -18,7 +18,7 @@ from kernels.attention.decode.split_sizes import SplitSizes
 from storage.pools.window_pool import RingShape
 
 Ints = npt.NDArray[np.int64]
-RING_FIELDS = ("rings", "ring_ends", "scratch_starts", "window_slots")  # of `RingTables`, in order
+RING_FIELDS = ("rings", "ring_ends", "scratch_starts", "window_slots")
 Numbers = TypeVar("Numbers", npt.NDArray[np.int32], npt.NDArray[np.int64])
 
 

@@ -60,8 +60,8 @@ class ModelRunner:
     last_tokens: Tensor
     tables: BlockTables
     prefixes: SharedPrefixes | None = None  # None: every row reads its keys separately
-    sizes: SplitSizes | None = None  # None: no row's keys are split
-    states: StatePool | None = None  # None: no layer is recurrent
+    sizes: SplitSizes | None = None
+    states: StatePool | None = None
     rings: Rings | None = None  # None: all layers with attention have their KV in `pool`
 
     def sharing(self, rows: Sequence[Row]) -> Sharing | None:
@@ -171,7 +171,7 @@ class EagerForward:
     batch_slots: Tensor
     sampling: Sequence[Row]  # R rows, one for each sampled token
     hidden: Tensor | None = None  # (R, H), hidden states of these rows, if probes read them
-    head: HeadStep | None = None  # None: the model has no head that drafts
+    head: HeadStep | None = None
 
     @torch.inference_mode()
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:

@@ -69,7 +69,7 @@ class Sharing:
     starts: Ints
     key_ends: Ints
     most_rows: int
-    _made: dict[int, dict[str, Ints]] = field(default_factory=dict)  # by number of rows
+    _made: dict[int, dict[str, Ints]] = field(default_factory=dict)
 
     def fields(self, num_rows: int) -> dict[str, Ints]:
         """Return the arrays of a `SharedPrefix` for `num_rows` decode rows, padding at the end.
@@ -128,14 +128,14 @@ class SharedPrefixes:
         self.rule = rule
         self._order = PrefixOrder()
         self._group_of: dict[int, _Members] = {}
-        self._changes = 0  # rows that joined or left since the groups were chosen
-        self._leases: list[int] = []  # leases of the rows in the last answer
+        self._changes = 0
+        self._leases: list[int] = []
         self._sharing: Sharing | None = None
 
     def find(self, decodes: Sequence[Row], tables: BlockTables) -> Sharing | None:
         """Order the step's decode rows for shared reads, or return None if that is slower."""
         if len(decodes) < 2:
-            return None  # the next call with two rows removes the rows that have left
+            return None
         leases = [row.lease_id for row in decodes]
         if leases != self._leases:
             self._leases = leases
@@ -149,7 +149,7 @@ class SharedPrefixes:
         new = sorted(place.keys() - self._order.known, key=place.__getitem__)
         for lease in gone:
             self._order.remove(lease)
-        for lease in new:  # sorted by the blocks before `start`
+        for lease in new:
             row = decodes[place[lease]]
             self._order.add(lease, tables.host[row.batch_slot, : row.start // self.rule.block_size])
         self._changes += len(gone) + len(new)

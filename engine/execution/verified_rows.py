@@ -23,7 +23,7 @@ from msgspec import structs
 from engine.execution.shared_prefixes import Sharing, SharingRule
 from engine.step import VERIFY, Row, Step, has_drafts
 
-ID_BYTES = 4  # bytes of a token's id in a row
+ID_BYTES = 4
 
 
 def by_token(step: Step) -> Step:

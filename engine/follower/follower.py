@@ -65,7 +65,7 @@ class RankParts:
     mover: BlockMover
     disk: Disk | None
     units: RankUnits
-    adapters: RankAdapters | None = None  # None: the engine serves no adapters
+    adapters: RankAdapters | None = None
 
 
 class Follower:
@@ -76,7 +76,7 @@ class Follower:
         self._ring = ring
         self._channel = channel
         self._forward: Forward | None = None  # launched step whose sampling was not ordered yet
-        self._numbers: dict[Move, int] = {}  # numbers of the moves under way
+        self._numbers: dict[Move, int] = {}
         self._num_started = 0
         self._reported: DiskReport | None = None
         self._told = 0  # number of owners that rank 0 has ordered to forget since the start

@@ -22,8 +22,8 @@ class _Kept:
 
     def __init__(self) -> None:
         self.grammars: OrderedDict[bytes, Compilation] = OrderedDict()
-        self.num_bytes = 0  # bytes at the last weighing
-        self._weights: dict[Compilation, int] = {}  # bytes by compilation
+        self.num_bytes = 0
+        self._weights: dict[Compilation, int] = {}
         self._moving: set[Compilation] = set()  # compilations that may have grown
         self._worn: set[Compilation] = set()  # compilations in use that lookups ignore
 
@@ -77,8 +77,8 @@ class GrammarCache:
 
     def __init__(self, flow_bytes: int = FLOW_BYTES, all_bytes: int = ALL_BYTES) -> None:
         self._flows: OrderedDict[str, _Kept] = OrderedDict()  # the last flow to ask is at the end
-        self._unweighed: set[str] = set()  # flows with a new grammar
-        self._num_bytes = 0  # bytes of all flows
+        self._unweighed: set[str] = set()
+        self._num_bytes = 0
         self._flow_bytes = flow_bytes
         self._all_bytes = all_bytes
 

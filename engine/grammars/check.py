@@ -36,8 +36,8 @@ class Checked(msgspec.Struct, frozen=True):
 
     text: str = ""
     error: str = ""
-    num_bytes: int = 0  # bytes of the compiled grammar after a few tokens
-    is_last: bool = False  # True if the worker has ended
+    num_bytes: int = 0
+    is_last: bool = False
 
 
 def checked(grammar: Grammar) -> Checked:

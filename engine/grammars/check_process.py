@@ -42,7 +42,6 @@ class _Workers:
     running: dict[int, tuple[int, socket.socket]] = field(default_factory=dict)
 
     def serve(self) -> None:
-        """Start workers and reap ended workers, until the engine is gone."""
         while True:
             for found in wait_for_any([self.control, *self.running]):
                 if found != self.control.fileno():

@@ -75,7 +75,7 @@ class CheckProcess:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,  # a panic would quote the grammar
                 )
-            if self._is_closed:  # another thread has just closed the process
+            if self._is_closed:
                 self._process.kill()
         return self._control
 
@@ -137,7 +137,7 @@ class GrammarChecker:
         """End the running check, from any thread."""
         connection = self._connection
         if connection is not None:
-            with suppress(OSError):  # another thread has closed the socket
+            with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, line: bytes) -> Checked:

@@ -37,14 +37,14 @@ class Compilation:
     """The outcome of compiling a grammar. The compiling thread sets the result or error once."""
 
     grammar: CompiledGrammar | None = None
-    failure: tuple[str, str] | None = None  # code and message of an error
+    failure: tuple[str, str] | None = None
     compiled_bytes: int = 0  # bytes measured by the check
     masks_s: float = 0.0  # processor seconds; approximate, since threads add without a lock
     is_slow: bool = False  # True once a token took long to follow; calls are then measured exactly
     token_s: float = 0.0  # expected seconds to follow a token
-    forced_s: float = 0.0  # maximum seconds of finding forced tokens
+    forced_s: float = 0.0
     is_broken: bool = False  # True after an error of the library, which later copies may repeat
-    users: WeakSet[object] = field(default_factory=WeakSet)  # constraints that use the grammar
+    users: WeakSet[object] = field(default_factory=WeakSet)
 
     @property
     def is_done(self) -> bool:

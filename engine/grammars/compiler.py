@@ -46,8 +46,8 @@ class GrammarCompiler:
         self._process = CheckProcess(vocabulary)
         self._checkers = [GrammarChecker(self._process, patience_s) for _ in range(num_threads)]
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()  # by flow, in turn
-        self._busy: set[str] = set()  # flows with a grammar that is being compiled
+        self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()
+        self._busy: set[str] = set()
         self._is_closed = False
 
     def compile(self, flow: str, grammar: Grammar) -> Compilation:

@@ -66,14 +66,14 @@ class MaskThreads:
         """
         self._next_step = next_step
         self._monotonic = monotonic
-        self._catches_up = False  # True while a thread follows late tokens
-        self._late_at = 0.0  # time from which a thread may follow late tokens
+        self._catches_up = False
+        self._late_at = 0.0
         self._num_threads = num_threads or min(len(os.sched_getaffinity(0)) + 1, MOST_THREADS)
         self._most_of_a_flow = max(self._num_threads - 1, 1)
         self._threads: list[threading.Thread] = []
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[str, deque[_Asked]] = OrderedDict()  # by flow, in turn
-        self._at_work: Counter[str] = Counter()  # number of busy threads by flow
+        self._waiting: OrderedDict[str, deque[_Asked]] = OrderedDict()
+        self._at_work: Counter[str] = Counter()
         self._is_closed = False
 
     def make(self, wanted: Iterable[WantedMasks]) -> MaskBatch:
@@ -188,7 +188,7 @@ class MaskThreads:
     def _give_back(self, flow: str) -> None:
         with self._changed:
             self._at_work[flow] -= 1
-            self._waiting.move_to_end(flow)  # flows that came meanwhile go first
+            self._waiting.move_to_end(flow)
             if not self._at_work[flow]:
                 del self._at_work[flow]
                 if not self._waiting[flow]:

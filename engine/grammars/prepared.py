@@ -36,7 +36,7 @@ _BEGINS = {
     "null": "n",
 }
 
-_Library = dict[str, object]  # a grammar in the library's own form
+_Library = dict[str, object]
 
 
 def prepared(grammar: Grammar) -> str:
@@ -50,7 +50,7 @@ def prepared(grammar: Grammar) -> str:
 
 class _Preparation:
     def __init__(self) -> None:
-        self._parts: list[_Library] = []  # grammars that other grammars refer to by name
+        self._parts: list[_Library] = []
 
     def whole(self, grammar: Grammar) -> tuple[_Library, list[_Library]]:
         return self._whole(grammar), self._parts

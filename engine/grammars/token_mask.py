@@ -51,14 +51,14 @@ class GrammarConstraint(TokenConstraint):
         compilation.users.add(self)
         self._mask_s = mask_s
         self._ahead_s = ahead_s
-        self._matcher: LLMatcher | None = None  # made at the first use
+        self._matcher: LLMatcher | None = None
         self._words = np.zeros((0, 0), np.int32)  # buffer of all masks, one row each
-        self._address = 0  # address of the buffer
-        self._masks: tuple[Bitmask, ...] = ()  # masks of the next token, and after `_drafts`
+        self._address = 0
+        self._masks: tuple[Bitmask, ...] = ()
         self._drafts: Drafts = ()
         self._time = step_time
-        self._behind = deque[int]()  # tokens of the sequence that wait to be followed
-        self._num_long = 0  # number of successive tokens that took too long
+        self._behind = deque[int]()
+        self._num_long = 0
         self._forced = deque[int]()  # next tokens without an alternative, if they were found
         self._error: EngineError | None = None
 
@@ -131,7 +131,7 @@ class GrammarConstraint(TokenConstraint):
             self._behind.append(token_id)
             return
         compilation = self._compilation
-        clock = time.thread_time if compilation.is_slow else time.perf_counter  # the cheaper clock
+        clock = time.thread_time if compilation.is_slow else time.perf_counter
         began = clock()
         self._own().consume_token(token_id)
         took = clock() - began

@@ -18,7 +18,7 @@ from engine.models.model_files import decode, read_file
 from engine.models.token_marks import TokenMarks, is_in_angles, read_token_marks
 
 TOKENIZER_FILE = "tokenizer.json"
-WORD_BITS = 32  # bits of a word of a mask
+WORD_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from engine.sequences.sequence_cache import lease_of
 from engine.step import Launched, has_drafts
 
 OVER_S = 1e-4  # seconds; after a shorter wait, the step had ended before
-NUM_REMEMBERED = 8  # number of recent launches that predict the next launch's time
+NUM_REMEMBERED = 8
 MARGIN_S = 0.001  # seconds beyond the predicted time of a launch
 SHORT = 4  # number of launches; a shorter step is not worth a delay
 
@@ -44,13 +44,13 @@ class Launches:
         self._out_of_memory = components.out_of_memory
         self._overlaps = components.overlap_scheduling
         self._stages = components.stages
-        self._under_way: deque[tuple[Scheduled, Launched, float]] = deque()  # with launch times
+        self._under_way: deque[tuple[Scheduled, Launched, float]] = deque()
         self._masked: MaskedStep | None = None  # last step, until its sampling is launched
-        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # seconds of recent launches
-        self._settled_at = 0.0  # time when the last step was settled
+        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)
+        self._settled_at = 0.0
         self._ended_at: float | None = 0.0  # end of the last step; None if not seen
         self._began_at: float | None = None  # start of the first running step, perhaps predicted
-        self._num_refused = 0  # number of successive launches without device memory
+        self._num_refused = 0
 
     def __len__(self) -> int:
         return len(self._under_way)

@@ -37,7 +37,7 @@ class MaskedStep:
         self._launched: Launched | None = None
         self._left_out: frozenset[ScheduledRow] = frozenset()
         self._num_masks: dict[ScheduledRow, int] = {}
-        self.is_held = False  # True if all rows waited for late masks
+        self.is_held = False
 
     def ask(self) -> None:
         """Start making the masks, once the samples of the step before are settled."""

@@ -18,7 +18,7 @@ class TierErasure(msgspec.Struct, frozen=True, kw_only=True):
 
     tier: str  # device, host or disk
     blocks: int
-    states: int = 0  # number of recurrent states
+    states: int = 0
     num_bytes: int = 0
 
 

@@ -39,7 +39,7 @@ class Heartbeat:
         """Publish the number of `turns` of the step loop on `socket`, a bound PUB."""
         self._socket = socket
         self._every_s = every_s
-        self._turns = turns  # called on the thread
+        self._turns = turns
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine-heartbeat", daemon=True)
         self._thread.start()
@@ -72,7 +72,7 @@ class HeartbeatListener:
         """Listen to the heartbeat of `engine`, an address. `key` is required over TCP."""
         self.missed = 0  # successive looks without a heartbeat
         self.stuck = 0  # successive looks without a turn of the step loop
-        self.turns: int | None = None  # last known turns of the step loop
+        self.turns: int | None = None
         self._socket = context.socket(zmq.SUB)
         self._socket.set(zmq.CONFLATE, 1)  # keeps only the last message
         self._socket.set(zmq.SUBSCRIBE, b"")

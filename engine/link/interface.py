@@ -25,7 +25,7 @@ class ReplicaHealth:
 
     state: ReplicaState
     why: str
-    engine_id: str | None = None  # id of the connected engine
+    engine_id: str | None = None
     role: Role = "both"  # role of the connected engine, or of the engine connected last
     known_blocks: int = 0  # cached blocks known to the gateway
 

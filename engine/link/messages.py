@@ -17,7 +17,7 @@ from msgspec import Meta
 from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
 from engine.link.query_messages import QueryMessage, ReplyMessage
 from engine.link.stats_messages import StateTier, TierTokens
-from prefix_cache.names import Loads as Loads  # part of a request's interface
+from prefix_cache.names import Loads as Loads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -271,10 +271,10 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     eos_token_ids: tuple[int, ...]
     device: str
     dtype: str
-    exchange_address: str | None = None  # address for other engines' fetches
+    exchange_address: str | None = None
     role: Role = "both"  # a hint to gateways; the engine serves every request
-    tensor_parallel: int = 1  # ranks of each stage
-    pipeline_parallel: int = 1  # pipeline stages
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
     has_states: bool = False  # recurrent layers: a prompt's hit ends at a kept state
     hidden_size: int = 0  # number of values of an embedding
     has_head: bool = True  # False: prompts are only embedded, since tokens have no logits
@@ -353,7 +353,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None = None
     reused: Reused | None = None  # set on the first Tokens of a request
-    timing: Timing | None = None  # set on the first Tokens
+    timing: Timing | None = None
     prompt_logprobs: PromptLogprobs = None  # set on the first Tokens, if requested
 
 

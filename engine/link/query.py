@@ -25,7 +25,7 @@ R = TypeVar("R", bound=Reply)
 class Query(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     """The base of a gateway's queries to an engine. `R` is the type of the reply."""
 
-    query_id: str = ""  # set by the client that sends the query
+    query_id: str = ""
 
 
 def reply_type(kind: type[Query[R]]) -> type[R]:

@@ -21,8 +21,8 @@ class Flushed(Reply, frozen=True, kw_only=True, tag="flushed"):
     """
 
     blocks: int
-    erasure: Erasure | None = None  # set for a recorded flush of a flow
-    replicas: dict[str, Erasure] = msgspec.field(default_factory=dict)  # by engine
+    erasure: Erasure | None = None
+    replicas: dict[str, Erasure] = msgspec.field(default_factory=dict)
 
 
 class Flush(Query[Flushed], frozen=True, kw_only=True, tag="flush"):
@@ -35,7 +35,7 @@ class Flush(Query[Flushed], frozen=True, kw_only=True, tag="flush"):
 
     flow: str | None = None
     namespace: bytes | None = None
-    flush_id: str = UNRECORDED  # id of the flush in `RecordedFlushes`
+    flush_id: str = UNRECORDED
 
 
 class Pinned(Reply, frozen=True, kw_only=True, tag="pinned"):
@@ -59,7 +59,7 @@ class Pin(Query[Pinned], frozen=True, kw_only=True, tag="pin"):
     Idempotent: a repeated pin changes nothing and is answered.
     """
 
-    pin_id: str  # id of the pin: equal ids mean equal prefixes
+    pin_id: str
     token_ids: bytes  # int32, little endian; whole blocks
     namespace: bytes
     block_keys: bytes  # 16 bytes for every block
@@ -82,8 +82,8 @@ class Probed(Reply, frozen=True, kw_only=True, tag="probed"):
 
     tiers: TierTokens
     saved_seconds: float | None = None  # predicted seconds of computing; None: not measured
-    matched: int = 0  # matched tokens, as `Reused.matched`
-    state_tier: StateTier | None = None  # tier of the recurrent state, as `Reused.state_tier`
+    matched: int = 0
+    state_tier: StateTier | None = None
     code: str | None = None  # one of `engine.errors`: why the prompt cannot be looked up
     message: str = ""
 
@@ -97,7 +97,7 @@ class Probe(Query[Probed], frozen=True, kw_only=True, tag="probe"):
 
     token_ids: bytes  # int32, little endian
     namespaces: tuple[tuple[int, bytes], ...]
-    adapter_start: int = 0  # first position of the adapter, as `AdapterUse.start`
+    adapter_start: int = 0
 
 
 class MarkedPrefix(msgspec.Struct, frozen=True, array_like=True):
@@ -105,7 +105,7 @@ class MarkedPrefix(msgspec.Struct, frozen=True, array_like=True):
 
     prefix_id: bytes
     tokens: int
-    tiers: TierTokens  # cached tokens of the prefix, by tier
+    tiers: TierTokens
     seconds: float  # seconds of retention after each use
     left: float  # seconds of retention that are left without further use
 

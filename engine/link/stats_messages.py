@@ -72,7 +72,7 @@ class DirectionStats(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     target: str
     blocks: int
-    failed: int  # failed or lost copies
+    failed: int
     seconds: float  # seconds with at least one copy under way
     under_way: int
 
@@ -106,7 +106,7 @@ class TierStats(msgspec.Struct, frozen=True, kw_only=True):
 
     block_bytes: int = 0
     found: TierTokens = TierTokens()  # prompt tokens that requests found, by tier
-    lower: dict[str, LowerTierStats] = {}  # by tier, if it exists: "host", "disk"
+    lower: dict[str, LowerTierStats] = {}
     ways: list[DirectionStats] = []  # an entry for each pair of tiers with copies
     evictions: dict[str, dict[str, int]] = {}  # blocks by tier and reason
     prefill: dict[int, float] = {}  # prefilled tokens a second, by tokens of context
@@ -119,7 +119,7 @@ class FetchStats(msgspec.Struct, frozen=True, kw_only=True):
     fetches: int = 0  # requests for blocks that were sent
     failed: int = 0  # fetches that ended before all available blocks had come
     blocks: int = 0  # blocks that came, were verified and are cached
-    bytes: int = 0  # bytes of the blocks that came
+    bytes: int = 0
     seconds: float = 0.0  # seconds with at least one fetch under way; `bytes / seconds` is the rate
 
 
@@ -162,8 +162,8 @@ class GapStats(msgspec.Struct, frozen=True, kw_only=True):
 
     target_s: float = 0.0  # the engine's own target (`--target-itl-ms`); 0: no target
     gaps: int = 0
-    late: int = 0  # gaps that were longer than their target
-    recent_gaps: int = 0  # gaps of the last minute
+    late: int = 0
+    recent_gaps: int = 0
     recent_late: int = 0
     one_s: float = 0.0  # predicted seconds of a step of one sequence; 0: not measured
     alone_s: float = 0.0  # predicted seconds of the last late step without its prompts
@@ -228,7 +228,7 @@ class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
 class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
     """The blocks of one flow that were evicted for another flow."""
 
-    age_s: float  # seconds since the eviction
+    age_s: float
     of_flow: str
     for_flow: str
     tier: str
@@ -239,9 +239,9 @@ class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
 class PinStats(msgspec.Struct, frozen=True, kw_only=True):
     """The pinned prefixes, in blocks."""
 
-    most: int = 0  # maximum number of pinned blocks
+    most: int = 0
     claimed: int = 0  # blocks that are pinned, or will be once computed
-    pinned: dict[str, int] = {}  # pinned blocks on the device, by pin id
+    pinned: dict[str, int] = {}
 
 
 class LowerStates(msgspec.Struct, frozen=True, kw_only=True):
@@ -272,7 +272,7 @@ class StateStats(msgspec.Struct, frozen=True, kw_only=True):
     copied_down: int = 0
     loaded: int = 0
     failed: int = 0
-    lower: dict[str, LowerStates] = {}  # by lower tier
+    lower: dict[str, LowerStates] = {}
 
 
 class SentinelStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -316,14 +316,14 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     failed_loads: int = 0  # sequences that were restarted after a failed load
     dropped_frames: int = 0  # messages to the engine that did not decode
     tiers: TierStats = TierStats()
-    shares: dict[str, FlowShares] = {}  # by flow
+    shares: dict[str, FlowShares] = {}
     floors_scale: dict[str, float] = {}  # factor of floors by tier, less than 1 if not all fit
     evictions: list[EvictionStats] = []  # as many evictions as requested, newest first
     pins: PinStats = PinStats()
     exchange: ExchangeStats = ExchangeStats()
-    drafts: dict[str, DraftStats] = {}  # by source of the drafts
+    drafts: dict[str, DraftStats] = {}
     states: StateStats = StateStats()
     sentinel: SentinelStats = SentinelStats()
     gaps: GapStats = GapStats()
-    tensor_parallel: int = 1  # ranks of each stage; all of them run while the engine answers
-    pipeline_parallel: int = 1  # pipeline stages
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1

@@ -45,7 +45,7 @@ class TierUsage(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     used: int
     owners: list[OwnerView]
-    num_owners: int  # number of owners with any block
+    num_owners: int
 
 
 class QueueUsage(msgspec.Struct, frozen=True, array_like=True):
@@ -62,18 +62,18 @@ class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
     engine_id: str
     uptime_s: float
     found: TierTokens
-    computed_tokens: int  # computed prompt tokens
+    computed_tokens: int
     generated_tokens: int
     waiting: int
-    running: int  # running or loading
+    running: int
     loads_chosen: int  # found blocks of lower tiers that were loaded
     loads_refused: int  # found blocks that were computed again instead
     tiers: list[TierUsage] = field(default_factory=list)
-    queue: list[QueueUsage] = field(default_factory=list)  # the flows with most sequences
+    queue: list[QueueUsage] = field(default_factory=list)
     # The evictions of one flow's blocks for another flow, newest first.
     evictions: list[EvictionStats] = field(default_factory=list)
     disk: DiskStats | None = None
-    drafts: dict[str, DraftStats] = field(default_factory=dict)  # by source of the drafts
+    drafts: dict[str, DraftStats] = field(default_factory=dict)
     states: StateStats = StateStats()
     sentinel: SentinelStats = SentinelStats()
     gaps: GapStats = GapStats()
@@ -134,9 +134,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     host: int
     disk: int
     hits: int  # requests that found the node
-    last_used_s: float  # seconds since the node's last use
+    last_used_s: float
     children: int
-    pins: list[str] = []  # the pinned prefixes that contain the node
+    pins: list[str] = []
 
 
 class TreeLevel(Reply, frozen=True, kw_only=True, tag="tree_level"):
@@ -164,7 +164,7 @@ class Prefixes(Reply, frozen=True, kw_only=True, tag="prefixes"):
 
     prefixes: list[NodeView]
     surveyed: int  # nodes that the survey has counted
-    nodes: int  # nodes of the tree
+    nodes: int
     age_s: float | None  # seconds since the survey began; None: the first survey runs
 
 

@@ -80,7 +80,6 @@ def _places(
     *,
     frees_windows: bool,
 ) -> dict[int, LayerPlace]:
-    """Return the place of each layer's memory, by the layer's number in the model."""
     in_ring = {
         index: frees_windows and window_of(layer) is not None
         for index, layer in computed

@@ -167,8 +167,8 @@ class ModelConfig:
     logits_divisor: float | None = None  # divisor of logits; None: 1
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
     layer_inputs: LayerInputsConfig | None = None  # None: layers have no inputs of their own
-    possible_head: DraftHeadConfig | None = None  # draft head that the files may have
-    draft_head: DraftHeadConfig | None = None  # draft head that is used, if any
+    possible_head: DraftHeadConfig | None = None
+    draft_head: DraftHeadConfig | None = None
 
     def for_positions(self, num_positions: int) -> ModelConfig:
         """Return the config for sequences of `num_positions` tokens, with ropes for this length."""

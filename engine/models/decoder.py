@@ -71,7 +71,7 @@ class Decoder:
 
     config: ModelConfig
     parameters: Parameters
-    places: Mapping[int, LayerPlace]  # by the layer's number in the model
+    places: Mapping[int, LayerPlace]
     ops: Ops
     late: PendingLayers | None = None  # None: all KV is in the pool before a step is launched
     group: RankGroup | None = None

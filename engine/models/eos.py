@@ -82,7 +82,6 @@ def _of_tokenizer(model_dir: Path) -> int | None:
 
 
 def _id_of(path: Path, text: str) -> int | None:
-    """Find the id of a token, added or in the vocabulary, or return None."""
     if not path.exists():
         return None
     tokenizer = read_json(path, _Tokenizer)

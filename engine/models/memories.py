@@ -26,7 +26,7 @@ class LayerPlace:
     index: int
     cos_sin: Tensor | None
     query_scales: Tensor | None = None  # (positions, 1, 1) float32; None: queries are not scaled
-    in_ring: bool = False  # True if the layer's KV lies in the rings, not in the pool
+    in_ring: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ class ExpertPart:
 
     name: str
     is_down: bool
-    index: int = 0  # index among `count` equal parts
+    index: int = 0
     count: int = 1
 
     def of(self, tensor: Tensor, dim: int = 0) -> Tensor:
@@ -166,7 +166,7 @@ class ExpertsConfig:
     names: tuple[str, ...]
     num_experts: int
     size_in: int
-    size: int  # inner size of an expert
+    size: int
     gate: Gate
     bias: bool = False
     packed: bool = False
@@ -199,7 +199,7 @@ class Experts(Module):
     config: ExpertsConfig
     gate_up: AnyMatrix
     down: AnyMatrix
-    room: ExpertSlots | None = field(default=None, kw_only=True)  # None: no adapters of experts
+    room: ExpertSlots | None = field(default=None, kw_only=True)
 
     def product(self, ops: Ops, x: Tensor, routed: Routed) -> Tensor:
         """Compute x (T, H) -> (T, H), whole or in parts."""

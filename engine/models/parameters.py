@@ -68,9 +68,9 @@ class Parameters:
     final_norm: RmsNorm
     head: Tensor  # (V, H)
     draft_head: DraftHead | None = None
-    homes: LayerHomes | None = None  # None: all layers are on the device
+    homes: LayerHomes | None = None
     in_host: Mapping[int, DecoderLayer] = field(default_factory=dict)
-    layer_inputs: LayerInputs | None = None  # None: layers have no inputs of their own
+    layer_inputs: LayerInputs | None = None
 
     @property
     def kept(self) -> tuple[DecoderLayer, ...]:

@@ -34,7 +34,7 @@ class CountingMemory:
     """Tensors without values, whose bytes are counted. Implements `Memory`."""
 
     def __init__(self) -> None:
-        self.num_bytes = 0  # bytes of a run with all its tensors
+        self.num_bytes = 0
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         self.num_bytes = end_after(self.num_bytes, prod(shape) * dtype.itemsize)

@@ -33,7 +33,7 @@ from prefix_cache.tree.tree import RadixTree
 
 PIECE_BLOCKS = 4096  # number of blocks of a snapshot that one turn sends
 MESSAGE_BYTES = PIECE_BLOCKS * KEY_BYTES  # bytes of keys in a message; more begin the next message
-MOST_UNDER_WAY = 4 * TAKEN_EVERY  # maximum number of unconfirmed messages
+MOST_UNDER_WAY = 4 * TAKEN_EVERY
 SIGN_EVERY = 1024  # turns of an engine between messages to a gateway that is behind
 SNAPSHOT_PACE_S = 0.002  # seconds between two pieces, in an idle engine
 
@@ -42,11 +42,11 @@ Send = Callable[[bytes, CacheEvents], bool]
 
 @dataclass(slots=True)
 class _Subscriber:
-    snapshot: Snapshot | None = None  # the part of a snapshot that is not sent yet
+    snapshot: Snapshot | None = None
     is_behind: bool = True  # True if the gateway needs a new snapshot next
-    sent: int = 0  # number of messages
+    sent: int = 0
     taken: int = 0
-    turns: int = 0  # number of turns since the gateway has fallen behind
+    turns: int = 0
 
     @property
     def can_take(self) -> bool:
@@ -76,7 +76,7 @@ class CacheFeed:
         if isinstance(message, Subscribe):
             one = self._subscribers.setdefault(client, _Subscriber())
             one.fall_behind()
-            one.taken = one.sent  # all earlier messages, read or not
+            one.taken = one.sent
             if self._tree.changes is None:
                 self._tree.changes = ChangeLog()
         elif client in self._subscribers:

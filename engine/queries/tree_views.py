@@ -88,10 +88,9 @@ class TreeViews:
         return self._below(query, self._namespace(found), reversed(tops), len(tops))
 
     def _look(self) -> None:
-        """Survey a small tree now, else start a survey if the last survey is old."""
         survey, now = self._cache.survey, self._clock()
         if self._cache.tree.num_nodes <= AT_ONCE:
-            survey.advance(AT_ONCE)  # finish a survey that began when the tree was large
+            survey.advance(AT_ONCE)
             survey.begin(now)
             survey.advance(AT_ONCE)
         elif now - survey.began > RENEW_S:

@@ -20,9 +20,9 @@ from engine.step import Step
 from storage.disk.stats import DiskState
 from storage.move import BlockRecord, Move, Plan
 
-MOST_MOVES = 8192  # maximum number of moves in one report
-MOST_SCANNED = 2048  # maximum number of slots in one report
-MOST_FLUSHES = 1024  # maximum number of flushes in one report
+MOST_MOVES = 8192
+MOST_SCANNED = 2048
+MOST_FLUSHES = 1024
 DIGEST_BYTES = 16
 
 

@@ -24,7 +24,7 @@ from kernels.collectives.peer_rows import TURNS, PeerProduct, PeerRows, ints_of,
 
 c10d: Any = torch._C._distributed_c10d  # torch's types do not cover it
 
-NAME = "ratoon-peers"  # name of the group in torch's registry
+NAME = "ratoon-peers"
 LEAST_COLUMNS = 128  # threads of the smallest program; each thread polls its own numbers
 LONGEST_SOCKET_PATH = 100  # torch overruns its buffer with longer paths
 GRACE_S, LOOK_S = 0.5, 0.002  # grace of a running step when a rank ends
@@ -97,8 +97,8 @@ class PeerPlace:
     rank: int
     num_ranks: int
     device: torch.device
-    store: Any  # torch's store, used only for peer memory
-    least: Callable[[int], int]  # returns the minimum of all ranks' numbers
+    store: Any
+    least: Callable[[int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class SymmetricMemory:
         return ""
 
     def map(self, place: PeerPlace, sizes: Sequence[int], ints: torch.dtype) -> Mapped:
-        os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"  # read when memory is mapped
+        os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
         group = c10d.ProcessGroup(place.store, place.rank, place.num_ranks)
         c10d._register_process_group(NAME, group)
         memory = c10d._SymmetricMemory

@@ -60,7 +60,7 @@ class RingWriter:
         os.ftruncate(self._descriptor, num_bytes)
         self._memory = mmap.mmap(self._descriptor, num_bytes)
         self._readers = [_Counters(_eventfd(), _eventfd()) for _ in range(num_readers)]
-        self._end = 0  # bytes written so far
+        self._end = 0
 
     @property
     def ends(self) -> list[ReaderEnds]:
@@ -111,8 +111,8 @@ class RingReader:
         self._ends = ends
         self._memory = mmap.mmap(ends.memory, ends.num_bytes, prot=mmap.PROT_READ)
         self._position = 0
-        self._filled = 0  # bytes written and not read
-        self._begun = b""  # start of an incomplete message
+        self._filled = 0
+        self._begun = b""
 
     def fileno(self) -> int:
         """Return the descriptor for `select`, which is readable after a write."""
@@ -150,7 +150,7 @@ class RingReader:
 class _Counters:
     filled: int
     freed: int
-    num_freed: int = 0  # bytes freed at the last look
+    num_freed: int = 0
 
 
 def _eventfd() -> int:

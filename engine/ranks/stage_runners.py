@@ -57,7 +57,6 @@ class EarlierStageRunner:
 
 
 def _check_known(rows: Sequence[Row]) -> None:
-    """Raise RuntimeError for pending tokens, which an earlier stage does not sample."""
     if any(row.is_pending for row in rows):
         raise RuntimeError("a token that is pending has come to a stage that never sees it")
 
@@ -116,7 +115,6 @@ class _DeferredForward:
     forward: Callable[[], Forward]
 
     def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
-        """Defer the sampling, and keep copies of the masks until then."""
         kept = [None if mask is None else mask.copy() for mask in allowed]
         return self.runner.put_off(lambda: self.forward().sample(kept))
 

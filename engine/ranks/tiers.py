@@ -65,7 +65,7 @@ class RanksMover:
     own: BlockMover
     others: OtherRanks
     catch_up: Callable[[], None]  # launches here the steps that other ranks were sent
-    _moves: dict[int, Move] = field(default_factory=dict)  # moves under way, by number
+    _moves: dict[int, Move] = field(default_factory=dict)
     _open: dict[Move, _Open] = field(default_factory=dict)
     _num_started: int = 0
     _copied: list[Copied] = field(default_factory=list)  # moves that ended on this rank only
@@ -129,9 +129,9 @@ class RanksDisk:
         self._own = own
         self._others = others
         self._erase = erase
-        self._reports: dict[int, DiskReport] = {}  # last report of each rank
+        self._reports: dict[int, DiskReport] = {}
         self._unlisted: tuple[int, ...] = ()  # slots with records that are not in the tree
-        self._told = 0  # owners that the other ranks were told to forget
+        self._told = 0
 
     @property
     def generation(self) -> int:

@@ -28,7 +28,7 @@ class CountedTokens:
 
     def __init__(self, num_batch_slots: int) -> None:
         self._counts = np.zeros(num_batch_slots, np.int64)
-        self._drafts: dict[int, list[int]] = {}  # drafts after the counted tokens, by batch slot
+        self._drafts: dict[int, list[int]] = {}
 
     def restart(self, new: Iterable[NewRequest]) -> None:
         """Reset batch slots of new requests to the counts of `SlotTables.take`."""

@@ -43,7 +43,7 @@ from engine.transfers import HostArray
 
 Rows = npt.NDArray[np.int64]
 SEED_MASK = (1 << 64) - 1
-MASK_BITS = 32  # bits of a word of a mask
+MASK_BITS = 32
 
 
 class Planner:
@@ -119,7 +119,6 @@ class Planner:
         self._counted.launched(rows[: len(rows) - _count_scored(rows)])
 
     def _asked(self, rows: Sequence[Row]) -> Asked:
-        """Return the parameters of the rows' requests; for scored rows, only the wanted reports."""
         batch_slots = _batch_slots(rows)
         asked, scored = self.params.read(batch_slots), _count_scored(rows)
         if scored:

@@ -23,7 +23,7 @@ from engine.step import Bitmask, Row
 from engine.transfers import HostArray, HostCopy, to_device
 from kernels.ops import Ops
 
-BITS = 8  # bits of a byte
+BITS = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class EngineCounters:
         self.rows_left_out = 0  # rows whose masks were too late for their step
         self.generated_tokens = 0
         self.found = TierTokens()
-        self.drafts: dict[str, DraftStats] = {}  # by source of the drafts
+        self.drafts: dict[str, DraftStats] = {}
         self._started = started
         self._max_flows = max_flows
         self._windows = WindowCounter()

@@ -36,7 +36,7 @@ class GapTargets:
         self._recent: deque[tuple[int, int]] = deque(maxlen=NUM_PERIODS)  # gaps, late gaps
         self._period_gaps = self._period_late = 0
         self._period_ends: float | None = None
-        self._alone_s = 0.0  # predicted seconds of the decodes of the last late step
+        self._alone_s = 0.0
         self._is_missed = False
 
     def of(self, sequence: Sequence) -> float | None:

@@ -62,7 +62,7 @@ class PrefillBudget:
         self._max_step_s = limits.max_step_s
         self._times = times
         self._tokens: float | None = None  # mean uncached tokens of a prompt
-        self._context = 0.0  # mean context of these tokens
+        self._context = 0.0
         self._owed = 0  # tokens that newcomers got while other prompts waited
 
     def admitted(self, tokens: int, start: int) -> None:

@@ -19,7 +19,7 @@ class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
     sequence: Sequence
     start: int
     num_new: int
-    end: int  # first position after the row's tokens
+    end: int
     kind: RowKind
     samples: bool  # True if the row reaches the last token, so that tokens are sampled
     lease_id: int

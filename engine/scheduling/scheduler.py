@@ -149,7 +149,7 @@ class Scheduler:
             allowed = builder.budget = self._prefill.of_newcomers(decodes, most, target_s)
             has_room = self._starts.admit_first(builder, now, are_newcomers=True) and has_room
             self._continue_newcomers(builder, now)
-            most -= allowed - builder.budget  # tokens of added rows, less dropped rows
+            most -= allowed - builder.budget
             newcomers = max(allowed - builder.budget, 0)
         waiting, returning = self._waiting(builder), self._expected(now)
         others = self._prefill.of_others(decodes, newcomers, waiting, returning, most, target_s)

@@ -60,7 +60,7 @@ class Settler:
         self._counters = counters
         self._events = SequenceEvents(times)
         self._eos_token_ids = frozenset(eos_token_ids)
-        self._uncommitted: list[ScheduledRow] = []  # settled rows whose sequences hold leases
+        self._uncommitted: list[ScheduledRow] = []
 
     def begin(self, step: Scheduled) -> None:
         """Advance the counts by the tokens that a launched step computes and samples."""
@@ -177,7 +177,7 @@ class Settler:
     def _score(
         self, row: ScheduledRow, values: tuple[Sampled, ...], now: float
     ) -> list[AddressedEvent]:
-        if any(value.is_left_out for value in values):  # the row is computed again
+        if any(value.is_left_out for value in values):
             return []
         for value in values:
             if value.logprobs is None:
@@ -251,7 +251,7 @@ class Settler:
         if sequence.watch is not None and result.logprobs is not None:
             sequence.watch.logprobs.append(result.logprobs.chosen)
         sequence.head_draft = sequence.num_tokens, result.drafted
-        if sequence.marks and sequence.num_output == 1:  # the event also reports written tokens
+        if sequence.marks and sequence.num_output == 1:
             self.commit(now)
             self._sequence_cache.retain(sequence, now)
         if not sequence.sampling.max_tokens:

@@ -32,7 +32,7 @@ class StepLimits:
     # The maximum length of a step with decodes that have no target, or None without a bound.
     max_step_s: float | None = None
     stages: int = 1  # pipeline stages, each with a step of other sequences at a time
-    target_itl_s: float | None = None  # target for gaps between tokens, in seconds
+    target_itl_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.max_step_s is not None and self.max_step_s <= 0:
@@ -51,8 +51,8 @@ class StepBuilder:
     def __init__(self, budget: int) -> None:
         self.rows: list[ScheduledRow] = []
         self.moves: list[Move] = []
-        self.copies: list[TokenCopy] = []  # copies of tokens, made after the moves
-        self.started: list[Sequence] = []  # sequences with blocks that the moves may fill
+        self.copies: list[TokenCopy] = []
+        self.started: list[Sequence] = []
         self._budget = budget
         self._may_score = MOST_SCORED
 

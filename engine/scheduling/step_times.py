@@ -45,14 +45,14 @@ HIDDEN = 1.2  # number of launch times below which a step's length says little
 SHORTEST_CONTEXT = 256  # shortest context, in tokens, whose rate is reported
 LATE = 0.005  # share of steps whose gaps exceed the predicted seconds times `late_ratio`
 LATE_STEP = 0.03  # share by which a late step raises `late_ratio`
-MOST_LATE = 2.0  # maximum `late_ratio`
+MOST_LATE = 2.0
 
 
 class StepShape(NamedTuple):
     """The sizes that determine a step's time."""
 
     decodes: int = 0
-    keys: int = 0  # keys that the decodes read
+    keys: int = 0
     new: int = 0  # prompt tokens
     pairs: float = 0.0  # pairs of a prompt token and an earlier key
 
@@ -84,17 +84,17 @@ class StepTimes:
 
         `weights` is a first estimate of a step's fixed cost, in rows of a large step.
         """
-        self.is_measured = False  # True once a step has taught a prompt token's cost
+        self.is_measured = False
         # The ratio of a gap to the predicted seconds of its step, which few gaps exceed.
         self.late_ratio = 1.0
         self._most_captured = most_captured
         self._weights = weights
-        self._rates = [0.0] * (_PAIRS + 1)  # seconds per row of a large step
-        self._met = Counter[int]()  # number of corrections by rate
-        self._ratios: deque[float] = deque(maxlen=NUM_REMEMBERED)  # recent ratios to predictions
+        self._rates = [0.0] * (_PAIRS + 1)
+        self._met = Counter[int]()
+        self._ratios: deque[float] = deque(maxlen=NUM_REMEMBERED)
         self._longest = SHORTEST_CONTEXT
-        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # uncaptured
-        self._captured = 0  # captured steps since the last uncaptured launch
+        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)
+        self._captured = 0
 
     def settled(self, shape: StepShape, seconds: float) -> None:
         """Learn that a step of this shape took `seconds`."""

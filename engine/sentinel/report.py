@@ -29,8 +29,8 @@ class AnswerOrigin(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str  # keyed digest of the prompt's tokens, hexadecimal
     prompt_tokens: int
     answer_tokens: int
-    found: TierTokens  # cached tokens of the prompt by tier
-    fetched_tokens: int  # tokens that another engine sent
+    found: TierTokens
+    fetched_tokens: int
     state_tier: StateTier | None
     drafts: dict[str, tuple[int, int]]  # drafted and accepted tokens by source
     is_constrained: bool
@@ -42,7 +42,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     mean: float  # mean difference of the answer's log-probabilities, in nats
     bound: float
-    tokens: tuple[TokenDifference, ...]  # tokens with the largest differences
+    tokens: tuple[TokenDifference, ...]
     answer: AnswerOrigin
     fingerprint: str
     device: str

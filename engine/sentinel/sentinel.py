@@ -40,7 +40,7 @@ LATE_S = 30.0  # seconds without an idle moment after which a check may run besi
 BESIDE = 8  # batch slots for each sequence that may decode beside a check
 WATCHED_S = 60.0  # seconds after which another answer may be watched
 KEPT_S = 300.0  # seconds after which an answer that was not checked is dropped
-TRIES = 5  # maximum number of starts of one check
+TRIES = 5
 REQUEST_ID = "sentinel-"
 _SCORED = SamplingParams(max_tokens=0, temperature=0.0, prompt_logprobs=0)
 _REPORTED = 16  # bytes of MAX_PROMPT_REPORT that a token takes
@@ -54,7 +54,7 @@ class _Check:
 
     flow: str
     request: Generate
-    first: int  # position of the answer's first token
+    first: int
     served: list[float]
     origin: AnswerOrigin
     since: float
@@ -97,7 +97,7 @@ class Sentinel:
         self._watched_since = 0.0
         self._check: _Check | None = None
         self._numbers = count()
-        self._running: str | None = None  # id of the request that computes an answer again
+        self._running: str | None = None
         self.stats = SentinelStats()
 
     @property
@@ -210,7 +210,7 @@ class Sentinel:
         """Compare the answer with the result of the request that computed it again."""
         check = self._check
         if check is None or event.request_id != self._running:
-            return  # the request was cancelled
+            return
         self._running = None
         scores = event.prompt_logprobs if isinstance(event, Finished) else None
         if scores is None:

@@ -57,7 +57,7 @@ class Intake:
     fits: Callable[[int], bool]
     constraint_of: ConstraintOf = unconstrained
     forget_grammars: ForgetGrammars = nothing_kept
-    has_modules: bool = False  # True if prompts may consist of prompt modules
+    has_modules: bool = False
 
     def accept(self, client: bytes, request: Generate, now: float) -> Sequence:
         """Return the sequence of a valid request. Raises InvalidRequest or PromptTooLong."""

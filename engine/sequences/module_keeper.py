@@ -57,7 +57,7 @@ class _Computing:
     payer: Sequence  # sequence that is charged
     sequence: Sequence | None = None  # None until the sequence is accepted
     waiting: list[Sequence] = field(default_factory=list)  # includes the payer until its end
-    next: list[Sequence] = field(default_factory=list)  # sequences that then begin modules
+    next: list[Sequence] = field(default_factory=list)
 
 
 class ModuleKeeper:
@@ -66,14 +66,14 @@ class ModuleKeeper:
     def __init__(self, cache: PrefixCache, at_a_time: int = AT_A_TIME) -> None:
         self._cache = cache
         self._at_a_time = at_a_time
-        self._under_way = defaultdict[str, set[bytes]](set)  # keys of `_computing`, by flow
-        self._sequences: list[Sequence] = []  # accepted sequences with modules; some may have ended
-        self._flows: deque[str] = deque()  # in the order of their turns
-        self._computing: dict[bytes, _Computing] = {}  # by namespace
-        self._names: dict[str, bytes] = {}  # keys of `_computing`, by request id
+        self._under_way = defaultdict[str, set[bytes]](set)
+        self._sequences: list[Sequence] = []
+        self._flows: deque[str] = deque()
+        self._computing: dict[bytes, _Computing] = {}
+        self._names: dict[str, bytes] = {}
         self._numbers = itertools.count()
-        self._first: Sequence | None = None  # first waiting sequence
-        self._held: dict[bytes, Lease] = {}  # by namespace
+        self._first: Sequence | None = None
+        self._held: dict[bytes, Lease] = {}
         self._may_hold = True
 
     def add(self, sequence: Sequence) -> None:

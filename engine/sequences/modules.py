@@ -42,7 +42,7 @@ class ModuleBlocks:
 
     module: PromptModule
     path: NamespacePath
-    token_ids: TokenIds  # token ids of whole blocks
+    token_ids: TokenIds
     whole: range  # tokens that are read in place
     copied: tuple[int, ...]  # tokens that are copied
 
@@ -113,10 +113,10 @@ class SequenceModules:
     request: Generate
     is_awaited: bool = True  # False once all modules are on the device
     leases: tuple[Lease, ...] = ()  # held as long as the sequence's own lease
-    block_ids: BlockIds = field(default_factory=lambda: NO_SLOTS)  # of whole blocks
-    begun: Counter[bytes] = field(default_factory=Counter)  # number of starts by module
+    block_ids: BlockIds = field(default_factory=lambda: NO_SLOTS)
+    begun: Counter[bytes] = field(default_factory=Counter)
     awaits: set[bytes] = field(default_factory=set)  # namespaces of modules being computed
-    error: EngineError | None = None  # error of a module that the sequence awaited
+    error: EngineError | None = None
     # The charged work by the module's namespace, with an entry for each time.
     work: dict[bytes, list[ModuleWork]] = field(default_factory=dict)
 

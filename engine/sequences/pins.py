@@ -59,10 +59,10 @@ class _PinnedEntry:
     token_ids: npt.NDArray[np.int32]
     num_blocks: int
     lease: Lease | None = None
-    request_id: str | None = None  # request that computes the prefix
-    not_before: float = 0.0  # time of the next warming
+    request_id: str | None = None
+    not_before: float = 0.0
     tries: int = 0
-    waiting: list[tuple[bytes, str]] = field(default_factory=list)  # (client, query)
+    waiting: list[tuple[bytes, str]] = field(default_factory=list)
 
 
 class Pins:
@@ -73,7 +73,7 @@ class Pins:
         self._most_blocks = most_blocks
         self._entries: dict[str, _PinnedEntry] = {}
         self._numbers = itertools.count()
-        self._awaited: dict[bytes, tuple[float, Lease]] = {}  # (end, lease) by block keys
+        self._awaited: dict[bytes, tuple[float, Lease]] = {}
 
     def stats(self) -> PinStats:
         """Return the counters of pinned prefixes."""

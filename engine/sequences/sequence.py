@@ -38,7 +38,7 @@ class WatchedAnswer:
     """The log-probabilities of an answer's tokens, kept for the sentinel."""
 
     is_told: bool  # True if the client asked for log-probabilities too
-    logprobs: list[float] = field(default_factory=list)  # log-probability of each token
+    logprobs: list[float] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -59,13 +59,13 @@ class Sequence:
     writer: str = ""  # label of blocks that the sequence writes into the cache
     priority: Priority = "interactive"
     use_cache: bool = True
-    is_counted: bool = True  # True if the prompt counts as looked up
+    is_counted: bool = True
     num_computed: int = 0
     # The tokens that rows have computed, if more than `num_computed`. After rejected drafts, tokens
     # are computed again from an earlier recurrent state.
     num_verified: int = 0
     prompt_end: int = 0  # end of the prompt's tokens that settled steps have computed
-    loads: Loads = "auto"  # whether blocks of lower tiers are loaded
+    loads: Loads = "auto"
     constraint: TokenConstraint | None = None  # advanced by every generated token
     # The prompt tokens that the cache had at the first start.
     found: TierTokens = field(default_factory=TierTokens)
@@ -77,24 +77,24 @@ class Sequence:
     passed_over: int = 0  # number of times that a later sequence of the flow went first
     # True while the constraint is compiled, which prevents a start. Changes only between steps.
     awaits_constraint: bool = field(init=False)
-    match: PrefixMatch | None = None  # last match with the cache of a waiting sequence
-    lease: Lease | None = None  # None while waiting
+    match: PrefixMatch | None = None
+    lease: Lease | None = None
     lease_id: int = 0  # different for each lease; 0 without a lease
     num_sent: int = 0  # blocks of the lease that were sent to the runner
-    is_asked: bool = False  # True if the runner has the sampling parameters
-    adapter: AdapterUse | None = None  # None without an adapter
-    adapter_slot: int = 0  # on the device; 0 without an adapter
+    is_asked: bool = False  # True if the runner has the request's sampling parameters
+    adapter: AdapterUse | None = None
+    adapter_slot: int = 0
     batch_slot: int | None = None  # None while waiting or loading
-    leased: float = 0.0  # time of the last lease
-    admitted: float | None = None  # time of the first start
+    leased: float = 0.0
+    admitted: float | None = None
     match_seconds: float = 0.0  # seconds to match the prefix at the first admission
     load_seconds: float = 0.0  # seconds of waiting for blocks of lower tiers
     target_itl_s: float = 0.0  # target for gaps between tokens; 0 stands for the engine's target
-    sent_at: float | None = None  # time of the last sent token
+    sent_at: float | None = None
     engine_seconds: float = 0.0  # the sequence's share of its steps' seconds
     held_since: float | None = None  # start of the current delay by single flight
     has_sent_tokens: bool = False
-    scores: list[TokenLogprobs] = field(default_factory=list)  # scores of the prompt so far
+    scores: list[TokenLogprobs] = field(default_factory=list)
     embeds: bool = False  # True if the last event reports the prompt's embedding
     candidates: bytes = b""  # int32 ids of tokens whose logits the last event reports
     # The embedding and the logits for the last event, float32.
@@ -102,21 +102,21 @@ class Sequence:
     logits: bytes = b""
     source: FetchSource | None = None  # engine to ask for blocks; None once asked
     is_fetching: bool = False
-    fetches_only: bool = False  # True if the sequence ends after the fetch
+    fetches_only: bool = False
     fetched_end: int = 0  # end of the prompt's tokens found or fetched at the first start
-    fetch_seconds: float = 0.0  # seconds of waiting for fetched blocks
-    marks: tuple[Mark, ...] = ()  # parts of the prompt to retain
+    fetch_seconds: float = 0.0
+    marks: tuple[Mark, ...] = ()
     question: int = 0  # tokens before the user's last message; 0 if unknown
     # The number of tokens put in the cache for each of `marks`.
     written: tuple[int, ...] = ()
-    added: list[tuple[int, int]] = field(default_factory=list)  # of released leases
-    written_tokens: int = 0  # tokens that released leases put in the cache
-    first_reads: dict[str, int] = field(default_factory=dict)  # tokens first read, by label
-    drafts: bool = True  # whether tokens may be drafted
+    added: list[tuple[int, int]] = field(default_factory=list)
+    written_tokens: int = 0  # tokens that released leases had put in the cache
+    first_reads: dict[str, int] = field(default_factory=dict)
+    drafts: bool = True
     # The number of known tokens at which the draft head drafted, and the drafted tokens.
     head_draft: tuple[int, tuple[int, ...]] = 0, ()
     prediction: TokenIds | None = None  # tokens of an expected answer, to draft from
-    modules: SequenceModules | None = None  # prompt modules that the tokens attend to
+    modules: SequenceModules | None = None
     # The model's positions of all `tokens`, or None for 0, 1, 2, ...
     positions: TokenIds | None = None
     # The number of tokens drafted and accepted so far, by source.

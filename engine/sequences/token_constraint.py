@@ -16,7 +16,7 @@ from engine.errors import EngineError, InvalidGrammar
 from engine.link.messages import SamplingParams
 from engine.step import Bitmask as Bitmask
 
-Drafts = tuple[int, ...]  # tokens drafted after the known tokens
+Drafts = tuple[int, ...]
 
 
 class TokenConstraint(Protocol):
@@ -25,8 +25,8 @@ class TokenConstraint(Protocol):
     The engine's thread uses a constraint, except while a mask is made (`is_busy`).
     """
 
-    is_busy: bool = False  # True while a mask is being made
-    flow: str = ""  # flow of the sequence; flows take turns
+    is_busy: bool = False
+    flow: str = ""
 
     @property
     def is_ready(self) -> bool:

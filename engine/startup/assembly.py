@@ -63,8 +63,8 @@ class EngineLimits:
     single_flight_deadline_s: float
     overlap_scheduling: bool = False  # True: a step is decided while the step before is computed
     graph_tokens: int = MOST_NEW  # prompt tokens of steps that are padded to a captured size
-    drafts: bool = False  # True: tokens are drafted if that saves time
-    sentinel_share: float = 0.0  # share of the answers from cached prompts that are computed again
+    drafts: bool = False
+    sentinel_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,14 @@ class LoadedRunner:
     """A runner, its pool's size, its out-of-memory error, its grammars."""
 
     runner: Runner
-    welcome: Welcome  # description of the model for clients
+    welcome: Welcome
     num_blocks: int
     out_of_memory: type[Exception]
     constraint_of: ConstraintOf = unconstrained
     forget_grammars: ForgetGrammars = nothing_kept
     masks: MaskMaker = field(default_factory=MadeOnDemand)
     adapters: AdapterParts | None = None  # None: the engine serves no adapters
-    has_draft_head: bool = False  # True if samples include the draft head's drafts
+    has_draft_head: bool = False
     states_in_place: bool = False  # True if the states are rings, which decodes write in place
     num_states: int = 0  # state slots of the device, including the unused slot 0; 0: no states
     units: UnitMemory | None = None  # reads and writes blocks; None: no exchange

@@ -73,7 +73,7 @@ class OpenedPart:
     fingerprint: bytes
     host_layers: HostLayers | None = None  # None: all weights are on the device
     states: StatePool | WindowPool | None = None  # None: all layers keep KV in the pool
-    adapter_slots: AdapterSlots | None = None  # None: no adapters are served
+    adapter_slots: AdapterSlots | None = None
 
     def close(self) -> None:
         """Free captured graphs, before the group of ranks ends, and weights in host memory.

@@ -49,11 +49,11 @@ class ModelMetadata:
     dtype: torch.dtype
     grid: RankGrid
     stage: Stage  # layers that this rank computes; all layers without stages
-    layout: KvLayout  # layout of this rank's KV
+    layout: KvLayout
     states: SlotLayout | None  # layout of this rank's states or rings; None: no states
-    share: Fraction  # this rank's share of a block's bytes on all ranks
+    share: Fraction
     has_head: bool  # False: the files lack the output projection, so only embeddings are served
-    model_len: int  # tokens of the longest sequence
+    model_len: int
     batch_tokens: int  # tokens of the largest step; with stages, several steps run at once
 
     @property

@@ -27,7 +27,7 @@ class SlotMatrices:
 
     a: Tensor
     b: Tensor
-    rows: tuple[int, ...]  # rows of each part
+    rows: tuple[int, ...]
     starts: Tensor  # (parts + 1,) int32
 
     @classmethod

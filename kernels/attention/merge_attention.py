@@ -17,7 +17,7 @@ from torch import Tensor
 from kernels.attention.attention_tile import average, average_with_sink
 from kernels.launch.rounding import cdiv, next_power_of_2
 
-PARTS_AT_ONCE = tl.constexpr(8)  # partials that a program loads at once
+PARTS_AT_ONCE = tl.constexpr(8)
 _ROWS_AT_ONCE = 4
 
 

@@ -24,10 +24,10 @@ _PROGRAMS = 132  # multiprocessors of an H200
 class DecodeTuning:
     """The parameters of the schedule of keys to programs with few queries (`split_sizes`)."""
 
-    tile: int  # keys per tile
+    tile: int
     warps: int
     stages: int  # number of tiles in flight, plus one
-    at_once: int  # number of programs that run concurrently
+    at_once: int
     alone: float  # time of a program alone, relative to its time on a fully used device
     begin_keys: int  # time that a split takes beside its keys, in keys that could be read meanwhile
     least_keys: int  # minimum number of keys in a split; a multiple of `tile`

@@ -28,13 +28,13 @@ _PROGRAMS = 132  # multiprocessors of an H200
 _LEAST_KEYS = 128  # minimum number of keys in a split
 _MAX_SPLITS = 64
 _MIN_QUERIES = 16  # rows of the smallest operand that matrix units take
-_MAX_HEADS = 32  # maximum number of heads in a program
+_MAX_HEADS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class _Tuning:
     queries: int  # query rows of a program, counting each head
-    tile: int  # number of latents loaded at once
+    tile: int
     warps: int
     stages: int
 

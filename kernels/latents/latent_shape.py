@@ -20,7 +20,7 @@ class LatentShape:
     rope: int
     values: int
     rank: int
-    scale: float  # factor on scores
+    scale: float
 
     @property
     def head_dim(self) -> int:

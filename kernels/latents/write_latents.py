@@ -25,7 +25,7 @@ from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.norms import rms_norm
 from kernels.norms.rms_norm import scaled_rows
 
-_HEADS = 8  # heads handled by one program
+_HEADS = 8
 
 WriteLatents = Callable[
     [Tensor, Tensor, Tensor, Tensor, Tensor, float, Tensor, Tensor, int, bool], Tensor

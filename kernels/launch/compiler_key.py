@@ -29,6 +29,5 @@ def begin_key(make: Callable[[], str] | None = None) -> Future[str]:
 
 
 def _triton_key() -> Callable[[], str]:
-    """Return Triton's internal key function, or None if Triton computes the key when needed."""
     make: Callable[[], str] = getattr(cache, "triton_key", str)
     return make

@@ -184,7 +184,6 @@ def _consumer(
     HAS_BIAS: gl.constexpr,
     SEVERAL: gl.constexpr,
 ) -> None:
-    """Multiply the `which`-th M rows of each strip."""
     first, step = gl.program_id(0) * 2 * M, gl.num_programs(0) * 2 * M
     if SEVERAL:
         for strip in range(strips):

@@ -38,9 +38,9 @@ from kernels.linear.hopper_tile_configs import (
 
 MAX_ROWS = MIN_ROWS  # for 16-bit numbers
 _TILE_BYTES = 128  # bytes of a tile's row: the swizzle of shared memory
-_BOXES = gl.NVMMASharedLayout(128, 16, rank=2)  # layout of boxes in shared memory
+_BOXES = gl.NVMMASharedLayout(128, 16, rank=2)
 _FP8_BOXES = gl.NVMMASharedLayout(128, 8, rank=2)
-_PLAIN, _BY_CHANNEL, _BY_BLOCK = 0, 1, 2  # kinds of scales
+_PLAIN, _BY_CHANNEL, _BY_BLOCK = 0, 1, 2
 
 
 def serves(x: Tensor, weight: Tensor) -> bool:

@@ -26,7 +26,7 @@ MAX_FP8_ROWS = 128  # maximum WGMMA N whose sums fit registers; the library serv
 TELLING_ROWS = (64, MAX_FP8_ROWS)
 STRIP = 128  # weight rows of a program: twice WGMMA's M = 64
 PROCESSORS = 132  # multiprocessors of an H100 or H200
-MOST_STAGES = 12  # maximum number of tiles in flight in a program
+MOST_STAGES = 12
 _SHARED_BYTES = 216 * 1024  # shared memory of a multiprocessor for tiles
 _TILE_ROW_BYTES = 128
 _MIN_TILES = 8  # minimum number of tiles in a share of K, for 16-bit weights
@@ -100,7 +100,6 @@ def fp8_config(
 
 
 def _rows_at_once(rows: int, features: int, *, by_block: bool, in_parts: bool) -> int | None:
-    """Choose the number of rows of x in a program."""
     strips = strips_of(features)
     if 0 < rows <= 64:
         return max(next_power_of_2(rows), MIN_ROWS)

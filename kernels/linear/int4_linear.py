@@ -29,7 +29,7 @@ Int4LinearOp = Callable[[Tensor, Int4Matrix, Tensor | None], Tensor]
 """x (T, K), weight (N, K), bias (N,) or None -> (T, N)."""
 
 MAX_ROWS = 128
-_MOST_IN_PROGRAM = 64  # maximum number of rows of x in a program
+_MOST_IN_PROGRAM = 64
 # The row counts at which the choice of kernel changes.
 TELLING_ROWS = (16, 32, _MOST_IN_PROGRAM, MAX_ROWS + 1)
 _MIN_ROWS = 16  # rows of the smallest operand of the matrix units
@@ -37,7 +37,7 @@ _STRIP, _STAGES = 64, 4  # rows of the matrix in a program
 _WIDE_STRIP = 128  # for more rows of x, which every strip reads from the L2 cache
 _ROWS_OF_WARP = 16
 _PROGRAMS = 528  # four per multiprocessor of an H200: they take turns at dequantising
-_MIN_SPANS = 8  # minimum number of spans in a share of K
+_MIN_SPANS = 8
 _MAX_SHARES = 8
 
 

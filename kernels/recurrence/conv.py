@@ -23,7 +23,7 @@ from kernels.launch.row_blocks import count_row_blocks, first_row_block, row_of_
 from kernels.limits import check_conv
 from kernels.recurrence.state_rows import StateRows, each_row
 
-_CHANNELS = 256  # channels of a program
+_CHANNELS = 256
 _TOKENS = 16  # tokens of a program, at least as many as taps
 
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.sampling.noise import log_exponential
 
-_PART = 2048  # tokens scanned by one program
-_CHUNK = 1024  # tokens scanned at a time
+_PART = 2048
+_CHUNK = 1024
 
 
 def reference(logits: Tensor, temperature: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:

@@ -81,7 +81,6 @@ def _cuts(low: tl.tensor, high: tl.tensor, by_key: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _zeros(number: tl.constexpr, LANES: tl.constexpr) -> tl.tensor:
-    """Make a zero sum for each cut."""
     zeros: tl.tensor = ()
     for _ in tl.static_range(_CUTS):
         zeros = zeros + (tl.zeros([LANES], number),)  # noqa: RUF005
@@ -141,7 +140,6 @@ def find_threshold(
 
 @triton.jit
 def _share_of(total: tl.tensor, share: tl.tensor) -> tl.tensor:
-    """Return the share as an integer, at least 1."""
     return tl.maximum(tl.ceil(total.to(tl.float64) * share.to(tl.float64)).to(tl.int64), 1)
 
 

@@ -40,11 +40,11 @@ class Arriving:
         pools: PeerPools | None,
     ) -> None:
         self.fetch = fetch
-        self.taken = fetch.arrived  # blocks copied to this engine
-        self._begun = fetch.arrived  # blocks that have arrived or are being copied
+        self.taken = fetch.arrived
+        self._begun = fetch.arrived
         # The end of the blocks to come, which `Found` names for a model with recurrent states.
         self._end = fetch.wanted.end
-        self._copies: deque[tuple[CopyEvent, int]] = deque()  # running copies, and the blocks' end
+        self._copies: deque[tuple[CopyEvent, int]] = deque()
         self._fingerprint, self._salt = fingerprint, salt
         self._writer = writer
         self._pools = pools

@@ -55,9 +55,9 @@ FRAMES_AT_ONCE = 32
 @dataclass(slots=True)
 class _OnTheWay:
     arriving: Arriving
-    heard: float  # time of the other engine's last message
-    said: float  # time of this engine's last message
-    told: int  # confirmed blocks, as last sent to the other engine
+    heard: float
+    said: float
+    told: int
 
 
 @dataclass(slots=True)
@@ -243,7 +243,7 @@ class BlockClient:
                 continue
             self._hear(peer, frames)
         else:
-            self._waker.wake()  # more messages may be waiting
+            self._waker.wake()
             while self._settle(peer):
                 pass
         now = time.monotonic()

@@ -49,13 +49,13 @@ class Wanted:
     path: NamespacePath
     tokens: TokenIds  # tokens of whole blocks, from position 0 to `end`
     block_keys: bytes
-    block_ids: BlockIds  # slots of the blocks at all positions
+    block_ids: BlockIds
     first: int
     end: int
     flow: str
     request_id: str | None
     deadline: float  # in seconds of time.monotonic
-    after: CopyEvent  # event after which the slots may be written
+    after: CopyEvent
     # The slot that receives the recurrent state at the blocks' end, if the model has such states.
     state_slot: int | None = None
     state_units: range = range(0)
@@ -91,11 +91,11 @@ class Fetch:
     way: Way  # transport of the blocks, a guess until the sender has answered
     is_closed: bool = False  # True once the slots must not be written any more
     why: str | None = None  # reason of the fetch's end; "" if all available blocks have come
-    answered: float | None = None  # time of the sender's first message
+    answered: float | None = None
     ended: float | None = None
-    first_reads: dict[str, int] = field(default_factory=dict)  # by label
+    first_reads: dict[str, int] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock, repr=False)
-    writing: CopyEvent = field(default_factory=Passed, repr=False)  # event after the copies
+    writing: CopyEvent = field(default_factory=Passed, repr=False)
 
     def end(self, why: str) -> None:
         """End the fetch, after which no more blocks come. Only the first reason counts."""

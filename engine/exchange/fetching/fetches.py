@@ -52,7 +52,7 @@ class _Run(NamedTuple):
 
 @dataclass(slots=True)
 class _UnderWay:
-    fetch: Fetch | None  # None: no blocks are fetched
+    fetch: Fetch | None
     began: float
 
 
@@ -91,7 +91,7 @@ class Fetches:
         if source is not None and sequence.lease is not None:
             fetch = self._asked(sequence, source, sequence.lease, before)
         if fetch is None and not sequence.fetches_only:
-            sequence.source = None  # ask at most once
+            sequence.source = None
             return
         self._wait(sequence)
         sequence.is_fetching = True
@@ -108,7 +108,7 @@ class Fetches:
         for sequence, one in self._under_way.items():
             if one.fetch is not None and scope.covers(sequence):
                 self._close(sequence, one, now)
-                sequence.is_fetching, one.fetch = True, None  # arrived blocks are committed first
+                sequence.is_fetching, one.fetch = True, None
 
     def advance(self, now: float) -> list[Progress]:
         """Return the progress and the ends of fetches since the last call."""
@@ -183,7 +183,7 @@ class Fetches:
         if self._resting.get(source.address, 0.0) > now or self._flushed.covers(sequence, now):
             return False
         if sequence.loads == "always" or source.only or source.request_id is not None:
-            return True  # the request asks for fetching, or the source is computing the blocks
+            return True
         waiting, before = sum(one.wanted.end - one.arrived for one in fetches), run.before
         if self._cache.quotas.are_partitions:
             waiting = before = 0  # other flows' work must not influence this flow's choice
@@ -203,7 +203,7 @@ class Fetches:
 
     def _advance(self, sequence: Sequence, one: _UnderWay, now: float) -> Progress | None:
         if sequence.lease is None or not sequence.lease.ready:
-            return None  # earlier blocks have not come yet
+            return None
         fetch, size = one.fetch, self._cache.block_size
         if fetch is None:
             del self._under_way[sequence]

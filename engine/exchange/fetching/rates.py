@@ -30,7 +30,7 @@ class FetchRates:
         self._block_size = block_size
         self._blocks = {way: CopyRate(block_bytes / rate) for way, rate in FIRST_GUESS.items()}
         self._first_word = FIRST_WORD_S
-        self._refusals = Refusals[tuple[str, str]]()  # by address and flow
+        self._refusals = Refusals[tuple[str, str]]()
 
     def learn(self, fetch: Fetch) -> None:
         """Learn from an ended fetch.
@@ -42,7 +42,7 @@ class FetchRates:
         if is_timed and fetch.answered is not None and fetch.ended is not None:
             blocks, took = fetch.units, fetch.ended - fetch.answered
             if fetch.why == LATE:
-                blocks = max(blocks, LEAST_BLOCKS)  # an empty fetch counts as slow
+                blocks = max(blocks, LEAST_BLOCKS)
             self.measured(fetch.way, blocks, fetch.answered - fetch.began, took)
 
     def measured(self, way: str, blocks: int, first_word_s: float, seconds: float) -> None:

@@ -39,7 +39,7 @@ SLOTS_UNTAKEN = 1024
 class BlocksToSend:
     """The successive blocks of a prompt, leased while they are read."""
 
-    first: int  # position of the first block
+    first: int
     path: NamespacePath
     keys: bytes  # KEY_BYTES for each block
     token_ids: bytes  # int32, little endian
@@ -77,7 +77,7 @@ class Sending:
 
         `now` is in seconds. At most `window` blocks may be under way.
         """
-        self.heard = now  # time of the asker's last message
+        self.heard = now
         self.end: Ended | None = None
         self._number = ask.number
         self._window = min(max(ask.window, 1), window) if pool is None else SLOTS_UNTAKEN
@@ -85,8 +85,8 @@ class Sending:
         self._salt = secrets.token_bytes(SALT_BYTES)
         self._seal = Seal(ask.fingerprint, ask.salt, self._salt)
         self._waiting: deque[BlocksToSend] = deque()
-        self._ahead = 0  # number of sent blocks of the first waiting run
-        self._sent = self._taken = self._first = ask.first  # in blocks of the prompt
+        self._ahead = 0
+        self._sent = self._taken = self._first = ask.first
 
     @property
     def is_over(self) -> bool:

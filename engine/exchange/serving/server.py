@@ -45,7 +45,7 @@ from engine.link.tcp.strangers import Strangers
 GONE_S = 5.0  # seconds of silence after which an asker is gone
 LOOK_S = 0.5
 FRAMES_AT_ONCE = 64
-MOST_ASKS = 128  # maximum number of asks held at once
+MOST_ASKS = 128
 UNREAD_FRAMES = 32  # maximum number of unread frames of a connection
 BUSY = "it sends to many already"
 
@@ -183,7 +183,7 @@ class BlockServer:
             except zmq.Again:
                 return
             self._hear(client, b"".join(parts))
-        self._waker.wake()  # more messages may be waiting
+        self._waker.wake()
 
     def _hear(self, client: bytes, frame: bytes) -> None:
         try:
@@ -247,7 +247,7 @@ class BlockServer:
             self.sent_bytes += blocks * self._memory.block_bytes
         if sending.is_over and sending.end is not None:
             is_told = self._say(asker, sending.end)
-            if is_told or not sending.end.is_all:  # an asker that never reads must not stay
+            if is_told or not sending.end.is_all:
                 self._forget(asker)
 
     def _say(self, asker: Asker, message: FromSource, payload: bytearray | None = None) -> bool:

@@ -31,7 +31,7 @@ from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 
-MOST_ASKS = 64  # maximum number of asks answered at once
+MOST_ASKS = 64
 MOST_S = 60.0  # maximum seconds of an answer, since requests may wait for the leased blocks
 ROOM_S = 1.0  # seconds that a load may wait for room on the device
 UNKNOWN_S = 0.5  # seconds that an ask may wait for the request that computes the prompt
@@ -76,14 +76,14 @@ class Askers(Protocol):
 class _Sending:
     asker: Asker
     ask: Ask
-    tokens: TokenIds  # tokens of whole blocks
+    tokens: TokenIds
     since: float
-    sent: int  # number of blocks handed over, from position 0
-    held: list[Lease] = field(default_factory=list)  # leases of the blocks handed over
+    sent: int
+    held: list[Lease] = field(default_factory=list)
     loading: Lease | None = None
-    first_reads: dict[str, int] = field(default_factory=dict)  # not reported yet
-    may_load: bool = True  # True until blocks of lower tiers were loaded once
-    committed: int | None = None  # the request's committed blocks at the last look
+    first_reads: dict[str, int] = field(default_factory=dict)
+    may_load: bool = True
+    committed: int | None = None
     is_over: bool = False
     is_late: bool = False
 
@@ -131,7 +131,7 @@ class Source:
         if why is not None:
             self._askers.end(asker, why, is_all=False)
             return
-        whole = self._cache.capacity.pool().total * self._cache.block_size  # tokens of all blocks
+        whole = self._cache.capacity.pool().total * self._cache.block_size
         tokens = np.frombuffer(ask.token_ids, "<i4")[:whole].astype(np.int32)
         self._sendings[asker] = _Sending(asker, ask, tokens, now, ask.first)
 
@@ -150,7 +150,7 @@ class Source:
         awaits = self._awaits(sending, request, now)
         committed = _committed(request)
         if awaits and request is not None and committed == sending.committed:
-            return  # no new blocks since the last look
+            return
         if request is not None:
             sending.committed = committed
         if awaits and self._cache.tree.needs_state:
@@ -163,7 +163,7 @@ class Source:
     def _awaits(self, sending: _Sending, request: Sequence | None, now: float) -> bool:
         if sending.ask.request_id is None:
             return False
-        if request is None:  # the request is over, or has not arrived yet
+        if request is None:
             return sending.committed is None and now - sending.since < UNKNOWN_S
         wanted = len(sending.tokens) // self._cache.block_size
         return request.num_output == 0 and sending.sent < wanted
@@ -180,7 +180,7 @@ class Source:
         self._load(sending, path, tokens, now)
         if not self._cache.tree.needs_state:
             self._send(sending, path, tokens, now)
-        elif not (sending.may_load or sending.loading):  # once nothing is left to load
+        elif not (sending.may_load or sending.loading):
             self._send_with_state(sending, path, tokens, now)
 
     def _load(self, sending: _Sending, path: NamespacePath, tokens: TokenIds, now: float) -> None:

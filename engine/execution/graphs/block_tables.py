@@ -30,7 +30,6 @@ class DeviceTables(BlockTables):
             self._send_scattered(runs)
 
     def _send_run(self, run: BlockRun) -> None:
-        """Copy one run of blocks into place without a kernel."""
         staging = host_buffer(run.blocks.shape, torch.int32, self.device.device)
         staging.numpy()[:] = run.blocks
         self.device[run.batch_slot, run.first : run.end].copy_(staging, non_blocking=True)

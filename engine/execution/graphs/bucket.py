@@ -25,8 +25,8 @@ class GraphBucket:
     group_rows: int = 0  # maximum number of decodes that share a prefix; 0: none share
     more_samples: int = 0  # sampled tokens beyond the first of each row
     has_adapters: bool = field(default=False, kw_only=True)
-    has_head: bool = field(default=False, kw_only=True)  # True if the draft head drafts
-    has_rings: bool = field(default=False, kw_only=True)  # True if KV of windows lies in rings
+    has_head: bool = field(default=False, kw_only=True)
+    has_rings: bool = field(default=False, kw_only=True)
 
     @property
     def num_tokens(self) -> int:
@@ -67,7 +67,7 @@ class GraphBucket:
             **({"next_ids": tokens, "drawn": samples} if self.has_head else {}),
             **(dict.fromkeys(("followed_firsts", "compared"), samples) if self.follows else {}),
             **({"window_slots": tokens} if self.has_rings else {}),
-            **dict.fromkeys(("outputs", "output_slots"), samples),  # fields of `StepInputs.wide`
+            **dict.fromkeys(("outputs", "output_slots"), samples),
             "pending_slots": tokens,
             **dict.fromkeys(per_row, rows),
             **(dict.fromkeys(RING_FIELDS[:-1], rows) if self.has_rings else {}),

@@ -22,7 +22,7 @@ from engine.step_sizes import BESIDE, SHARING_NEW_TOKENS, new_tokens
 FEW_DECODES, MANY_DECODES = 32, 64  # between these counts, decode-only buckets save nothing
 FEW_PREFILLS = (1, 2)
 MIN_PREFILLS, MAX_PREFILLS = 8, 32  # minimum and maximum number of prefills in a mixed bucket
-SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # numbers of decodes that share
+SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 # The numbers of decodes that share, in buckets that also have other rows.
 SHARING_BESIDE = (16, 64, 128, 256)
 TOKENS_PER_PREFILL = 16

@@ -98,7 +98,7 @@ class ReplayedForward:
 
     eager: ModelRunner
     step: CapturedStep
-    sampling: Sequence[Row]  # rows to sample, one for each sampled token
+    sampling: Sequence[Row]
     draw: Randomness[HostArray] | None  # None: the graph lacks sampling parameters of some row
 
     @torch.inference_mode()

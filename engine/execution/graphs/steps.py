@@ -41,10 +41,10 @@ class CaptureContext:
     """
 
     decoder: Decoder
-    pool: tuple[Tensor, ...]  # KV of each layer with attention
+    pool: tuple[Tensor, ...]
     last_tokens: Tensor
     tables: DeviceTables
-    states: tuple[LayerState, ...] = ()  # recurrent states of each recurrent layer
+    states: tuple[LayerState, ...] = ()
     rings: WindowPool | None = None  # None: all layers with attention have their KV in `pool`
 
 

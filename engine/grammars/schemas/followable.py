@@ -94,7 +94,7 @@ class _Walk:
         self._is_by_pointer = all(one == "#" or one.startswith("#/") for one in references)
         self._names_of_tagged: dict[tuple[JsonValue, str], str] = {}
         self._tagged_definitions: JsonObject = {}
-        self._regexes: dict[str, str] = {}  # patterns as the library reads them
+        self._regexes: dict[str, str] = {}
         self._referred = {name for one in references for name in _segments(one)}
 
     def whole(self) -> JsonObject:
@@ -129,7 +129,6 @@ class _Walk:
         return self._with_length(found, said)
 
     def _with_length(self, found: JsonObject, said: JsonObject) -> JsonObject:
-        """Return `found`, with a pattern of short texts if the library cannot count characters."""
         pattern, most = said.get("pattern"), found.get("maxLength")
         if "pattern" not in found or not isinstance(pattern, str) or can_be_held(found):
             return found

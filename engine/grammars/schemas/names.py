@@ -39,7 +39,6 @@ def with_names(schema: JsonObject, names: JsonObject) -> JsonObject | None:
 
 
 def _conditions(names: JsonObject) -> list[str] | None:
-    """Write the conditions as look-aheads at the start of a name, or return None."""
     if names.get("type", "string") != "string":
         return None
     found = list[str]()

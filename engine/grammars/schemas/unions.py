@@ -15,7 +15,7 @@ MAX_ALTERNATIVES = 200  # maximum number of alternatives, since each pair is com
 MAX_DEPTH = 8
 _TYPES = {"null", "boolean", "number", "string", "array", "object"}
 
-Resolve = Callable[[JsonValue], JsonValue]  # resolves a JSON schema that is only a reference
+Resolve = Callable[[JsonValue], JsonValue]
 
 
 def exclude_each_other(alternatives: Sequence[JsonValue], resolve: Resolve) -> bool:
@@ -49,7 +49,6 @@ def _all_exclude(schemas: Sequence[JsonValue], resolve: Resolve) -> bool:
 
 
 def _exclude(one: JsonValue, other: JsonValue, resolve: Resolve, depth: int) -> bool:
-    """Return whether certainly no value fits both JSON schemas."""
     one, other = resolve(one), resolve(other)
     if one is False or other is False:
         return True

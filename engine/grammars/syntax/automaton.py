@@ -54,10 +54,10 @@ class Automaton:
         self._steps = max_steps
         leaves = {leaf.ranges for body in rules.values() for leaf in _leaves(body)}
         self._bits = _bits(leaves)
-        self._fragments: dict[int, Fragment] = {}  # by terminal
+        self._fragments: dict[int, Fragment] = {}
         self._of: list[tuple[int, int]] = []  # terminal and part of each position
-        self._chars: list[Ranges] = []  # characters of each position
-        self._next: list[set[int]] = []  # next positions of each position
+        self._chars: list[Ranges] = []
+        self._next: list[set[int]] = []
 
     def add(self, terminal: int, whole: Expression) -> None:
         """Add a terminal with the texts of the expression `whole`."""

@@ -70,7 +70,7 @@ class _Reader:
         self._text = text
         self._at = 0
         self._other = other
-        self.named: list[str] = []  # names of rules that are referred to
+        self.named: list[str] = []
 
     def rules(self) -> Rules:
         rules: Rules = {}

@@ -52,7 +52,7 @@ class _Writer:
     def __init__(self, terminals: Terminals) -> None:
         self._terminals = terminals
         self._numbers = {name: number for number, name in enumerate(terminals.texts)}
-        self._named: dict[str, str] = {}  # names of parts, by their expressions
+        self._named: dict[str, str] = {}
 
     def lines(self, root: str) -> Iterator[str]:
         yield f"start: r{self._numbers[root]}"

@@ -65,7 +65,7 @@ class _Reader:
     def __init__(self, grammar: str) -> None:
         self._tokens = _tokens(grammar)
         self._at = 0
-        self._is_terminal = False  # kind of the definition being read
+        self._is_terminal = False
         self._ignored: list[Expression] = []
 
     def rules(self) -> Rules:

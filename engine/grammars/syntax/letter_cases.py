@@ -11,7 +11,7 @@ from engine.grammars.syntax.expression import MAX_CODE_POINT, Ranges
 
 _MANY = 4096  # characters of a class; in a larger class only cased characters are examined
 LAST_CASED = 0x1FFFF  # no later character has another case
-_KEPT = 256  # number of classes whose other cases are cached
+_KEPT = 256
 
 
 @lru_cache(_KEPT)

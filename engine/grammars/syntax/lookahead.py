@@ -85,7 +85,7 @@ class _Class:
     """Characters that lead from one condition to the same next condition."""
 
     chars: Chars
-    leaves: frozenset[Chars]  # the pattern's sets that include the characters of this class
+    leaves: frozenset[Chars]
 
 
 class _Machine:
@@ -94,7 +94,7 @@ class _Machine:
         self._classes = classes
         self._steps = MAX_STEPS
         self._is_start = False
-        self._open: set[_Rest] = set()  # rests that are being followed before a character is read
+        self._open: set[_Rest] = set()
 
     def expression(self, whole: _Rest) -> Expression:
         """Find all states, and write the paths from the first state to possible ends."""

@@ -29,7 +29,7 @@ from engine.grammars.syntax.expression import (
 )
 from engine.grammars.syntax.letter_cases import other_cases
 
-START, END = Foreign("^"), Foreign("$")  # anchors
+START, END = Foreign("^"), Foreign("$")
 _ANY = chars((0, MAX_CODE_POINT))
 _LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
 _DIGIT: Ranges = ((0x30, 0x39),)

@@ -49,10 +49,10 @@ class Terminals:
         loops = {name: with_loops(name, body) for name, body in rules.items()}
         self.texts = simplified(loops)
         self.rules: dict[str, Expression] = {}
-        self.wholes: list[Expression] = []  # the terminals' expressions
+        self.wholes: list[Expression] = []
         self.apart: dict[int, Expression] = {}  # expressions of split terminals, over new terminals
         self._regular = regular_rules(self.texts)
-        self._sizes: dict[str, int] = {}  # by rule
+        self._sizes: dict[str, int] = {}
         self._use(root)
         if root in self._regular:  # the whole grammar is one terminal, and nothing follows it
             return
@@ -119,7 +119,6 @@ class Terminals:
         return Terminal(len(self.wholes) - 1)
 
     def _take_apart(self, automaton: Automaton) -> None:
-        """Split terminals until no terminal can continue past its end. Raises TooMuch."""
         num_known = 0
         while True:
             while num_known < len(self.wholes):
@@ -181,7 +180,7 @@ class _Followers:
         self._terminals = terminals
         self._automaton = automaton
         self._begins: dict[str, tuple[int, bool]] = {}  # by rule: first bytes, may be empty
-        self._behind: dict[str, int] = {}  # bytes that may follow, by rule
+        self._behind: dict[str, int] = {}
         self._found: dict[int, int] = {}
 
     def of_terminals(self) -> dict[int, int]:

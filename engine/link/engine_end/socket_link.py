@@ -65,9 +65,9 @@ class SocketLink:
         if self._address.path is None and key is None:
             raise ValueError(f"{engine}: over TCP a key is needed")
         self._codec = codec
-        self._turns = 0  # turns of the step loop, each with one `receive`
+        self._turns = 0
         self._waker: Waker | None = None
-        self._strangers: list[Strangers] = []  # watches of the bound TCP sockets
+        self._strangers: list[Strangers] = []
         if self._address.path is not None:
             make_way(self._address.path)
         context: zmq.Context[Socket] = zmq.Context(io_threads=1)
@@ -159,7 +159,7 @@ class SocketLink:
             client, *pieces = frames
             frame = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             incoming.append(Incoming(client, self._codec.decode_to_engine(frame)))
-        except ValueError:  # a DecodeError
+        except ValueError:
             self.dropped_frames += 1
 
 

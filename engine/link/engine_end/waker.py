@@ -21,7 +21,7 @@ class Waker:
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
-            return  # no thread has woken it
+            return
 
     def close(self) -> None:
         """Close the descriptor, after all threads that might wake it have ended."""

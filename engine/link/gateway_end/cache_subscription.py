@@ -25,7 +25,7 @@ class CacheSubscription:
         self._listen = listen
         self._send = send
         self._expected = 0
-        self._unheard = 0  # number expected after the last message that came, passed on or dropped
+        self._unheard = 0
         self._awaits_snapshot = False
         send(Subscribe())
 

@@ -85,11 +85,11 @@ class EngineClient(EngineQueries):
         self._welcome: Welcome | None = None
         self._connection: Connection | None = None
         self._requests: dict[str, EventQueue] = {}
-        self._on_end: dict[str, OnEnd] = {}  # callbacks of requests that the engine has not ended
+        self._on_end: dict[str, OnEnd] = {}
         self._serving: asyncio.Task[None] | None = None
-        self._partition: Partition | None = None  # the partition ordered last
+        self._partition: Partition | None = None
         self._on_cache_events = on_cache_events
-        self._subscription: CacheSubscription | None = None  # of this connection
+        self._subscription: CacheSubscription | None = None
         self._flushes = FlushTelling(flushes, self._send)
         self._handshakes = FailedHandshakes(engine)
 
@@ -240,7 +240,7 @@ class EngineClient(EngineQueries):
         if self._on_cache_events is not None:
             self._subscription = CacheSubscription(self._on_cache_events, self._send)
         exchange = welcome.exchange_address
-        if exchange is not None:  # the exchange's address as this host can reach it
+        if exchange is not None:
             exchange = as_reached(exchange, self._engine)
         self._welcome = structs.replace(welcome, exchange_address=exchange)
 

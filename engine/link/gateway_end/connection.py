@@ -63,7 +63,7 @@ class Connection:
         *,
         codec: Codec,
         silence_s: float | None,
-        receive: Callable[[FromEngine], None],  # called with each message
+        receive: Callable[[FromEngine], None],
         heartbeat_s: float = HEARTBEAT_S,
         key: LinkKey | None = None,
     ) -> None:
@@ -73,7 +73,7 @@ class Connection:
         """
         self.state = ConnectionState.CONNECTING
         self.why_closed = ""
-        self.handshake_failed: bool | None = None  # False also without a listening socket
+        self.handshake_failed: bool | None = None
         self._engine = engine
         self._socket = _open(context, engine, codec.max_frame_bytes, key)
         self._monitor = self._socket.get_monitor_socket(

@@ -22,7 +22,7 @@ class FlushTelling:
 
     def __init__(self, read: ReadFlushes | None, send: Callable[[RecordedFlushes], bool]) -> None:
         self._read, self._send = read, send
-        self._flushes: dict[str, str | None] = {}  # the known flushes
+        self._flushes: dict[str, str | None] = {}
         self._telling: asyncio.Task[None] | None = None
 
     def tell(self, flushes: Mapping[str, str | None], *, is_connected: bool) -> None:

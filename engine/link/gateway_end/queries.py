@@ -21,7 +21,7 @@ class EngineQueries(ABC):
 
     def __init__(self) -> None:
         self._query_ids = itertools.count()
-        self._replies: dict[str, asyncio.Future[Reply]] = {}  # open queries by id
+        self._replies: dict[str, asyncio.Future[Reply]] = {}
 
     @abstractmethod
     def _send_query(self, query: QueryMessage) -> None:

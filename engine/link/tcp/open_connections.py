@@ -16,7 +16,7 @@ import resource
 import socket
 import struct
 
-MOST_OPEN = 16_384  # maximum number of connections of one port
+MOST_OPEN = 16_384
 _PART = 4  # a port gets 1 / 4 of the descriptors: three ports, and the last part for files
 _ENOUGH = _PART * MOST_OPEN
 _FEW = 1024  # fewest connections that cause no warning; each worker opens one

@@ -51,7 +51,7 @@ class Strangers:
         self._engine = engine
         self._names_key = names_key
         self._most = most_open() if most is None else most
-        self._connections: OpenConnections | None = None  # set once the socket is bound
+        self._connections: OpenConnections | None = None
         self._told_at: dict[str, float] = {}
         monitor = socket.get_monitor_socket(_FAILED | _CONNECTIONS | zmq.EVENT_MONITOR_STOPPED)
         self._thread = threading.Thread(

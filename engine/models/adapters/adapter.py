@@ -56,7 +56,7 @@ class Adapter:
     rank: int
     matrices: Mapping[str, Pair]  # in host memory; of several ranks, this rank's share
     num_bytes: int  # in the host memory of all ranks together
-    invocation: tuple[int, ...] = ()  # tokens that switch the adapter on
+    invocation: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
 def _matrices(
     tensors: Mapping[str, Tensor], config: AdapterConfig, fits: AdapterShapes
 ) -> Iterator[tuple[str, Pair]]:
-    of_each = defaultdict[tuple[str, str], dict[int, Pair]](dict)  # by layer and matrix
+    of_each = defaultdict[tuple[str, str], dict[int, Pair]](dict)
     for name in sorted({_matrix_of(one) for one in tensors}):
         pair = [tensors.get(f"{_PREFIX}{name}{end}") for end in _ENDS]
         a, b = pair

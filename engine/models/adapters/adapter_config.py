@@ -47,7 +47,7 @@ _READ = frozenset({"r", "lora_alpha", "use_rslora", "bias", "alora_invocation_to
 # The only served pattern, which PEFT writes for adapters of joined gate and up.
 JOINED = r".*\.gate_up_proj"
 MOST_RANK = 1024  # far above any known adapter; the engine's own limit is lower
-MOST_INVOCATION = 256  # maximum number of tokens of an invocation
+MOST_INVOCATION = 256
 
 _TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from engine.models.adapters.errors import AdapterRefused
 from engine.models.modules import ExpertsConfig, LinearConfig
 
-ExpertsByLayer = Mapping[str, ExpertsConfig]  # by the prefix of a layer's names, "model.layers.3."
+ExpertsByLayer = Mapping[str, ExpertsConfig]
 _LAYER = re.compile(r"model\.layers\.\d+\.")
 _OF_ALL = re.compile(r"[\w.]*experts(\.base_layer)*")
 
@@ -28,7 +28,7 @@ _OF_ALL = re.compile(r"[\w.]*experts(\.base_layer)*")
 class Stack(NamedTuple):
     """The A and B of one matrix of all experts, without the scale."""
 
-    name: str  # name of the matrix, without the number of an expert
+    name: str
     is_joined: bool  # True if A and B were stored for gate and up as one tensor
     a: Tensor
     b: Tensor

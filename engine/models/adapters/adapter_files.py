@@ -20,7 +20,7 @@ from engine.models.adapters.errors import AdapterRefused
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 MOST_CONFIG_BYTES = 1 << 20
-MOST_PARTS = 8  # maximum number of folders in a path
+MOST_PARTS = 8
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 
 

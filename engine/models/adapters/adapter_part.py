@@ -19,7 +19,7 @@ from torch import Tensor
 from engine.models.checkpoints.shard_slices import ShardSlices
 from engine.models.modules import CheckpointTensor, LinearConfig
 
-COLUMNS = 1  # dimension of a matrix
+COLUMNS = 1
 
 
 @dataclass(frozen=True, slots=True)

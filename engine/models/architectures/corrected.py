@@ -22,7 +22,7 @@ from engine.models.layers.mlp import MlpConfig
 from kernels.experts.scoring import Scoring
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1024)]
-GLM_ROTATED = 0.5  # part of a head that is rotated by default
+GLM_ROTATED = 0.5
 
 
 class GroupedMixture(msgspec.Struct, kw_only=True):

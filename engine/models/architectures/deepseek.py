@@ -83,7 +83,7 @@ class LatentModel:
 
     family: str
     fields: type[LatentFields] = LatentFields
-    usual_rope: dict[str, Any] | None = None  # rope if config.json has none
+    usual_rope: dict[str, Any] | None = None
     scales_queries: bool = False
     within: str | None = None  # field with the decoder's config; None: the whole config.json
     names: CheckpointNames = PLAIN_NAMES

@@ -50,7 +50,7 @@ from engine.models.names import PLAIN_NAMES, CheckpointNames
 from kernels.norms.gate import GELU_TANH
 
 ACTIVATION = "gelu_pytorch_tanh"
-Ropes = dict[str, RopeConfig]  # rope by type of layer
+Ropes = dict[str, RopeConfig]
 
 
 class _Raw(WindowFields, kw_only=True):

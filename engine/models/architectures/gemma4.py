@@ -75,7 +75,7 @@ class _Fields(WindowFields, kw_only=True):
     use_bidirectional_attention: str | bool | None = None
     global_head_dim: Positive = 512
     num_global_key_value_heads: Positive | None = None
-    per_layer_config: dict[str, _Heads] | None = None  # newer: heads by layer number, as "05"
+    per_layer_config: dict[str, _Heads] | None = None
     attention_k_eq_v: bool = False
     num_kv_shared_layers: Count = 0
     use_double_wide_mlp: bool = False
@@ -110,7 +110,6 @@ class _Fields(WindowFields, kw_only=True):
         return own.num_key_value_heads or self.num_kv_heads, own.head_dim or self.size_of_head()
 
     def kv_of(self, index: int) -> int | None:
-        """Return the layer whose KV a layer reads. Raises BadConfig if there is none."""
         if index < self.first_sharing:
             return None
         kind, before = self.types[index], self.types[: max(self.first_sharing, 0)]
@@ -123,7 +122,6 @@ class _Fields(WindowFields, kw_only=True):
 
     @property
     def layer_inputs(self) -> LayerInputsConfig | None:
-        """Config of the layers' own inputs."""
         if not self.hidden_size_per_layer_input:
             return None
         return LayerInputsConfig(
@@ -140,7 +138,6 @@ class _Fields(WindowFields, kw_only=True):
 
     @property
     def norm(self) -> RmsNormConfig:
-        """Config of all norms of the model."""
         return RmsNormConfig(self.rms_norm_eps, rounds_once=True)
 
 
@@ -164,7 +161,7 @@ class Gemma4:
     family: str
     fields: type[_Fields] = _Fields
     within: str | None = None  # field with the decoder's config; None: the whole config.json
-    prefixes: tuple[tuple[str, str], ...] = ()  # prefixes as in `CheckpointNames`
+    prefixes: tuple[tuple[str, str], ...] = ()
     examples: tuple[str, ...] = ()
 
     def read(self, path: Path) -> ModelConfig:

@@ -57,7 +57,7 @@ class _Infinity(msgspec.Struct):
 class _Raw(ModelSizes, kw_only=True):
     vocab_size: Positive = 32000
     hidden_size: Positive = 4096
-    intermediate_size: Positive = 11008  # width of an expert
+    intermediate_size: Positive = 11008
     shared_intermediate_size: Positive = 1024
     num_hidden_layers: LayerCount = 32
     num_attention_heads: Positive = 32
@@ -72,7 +72,7 @@ class _Raw(ModelSizes, kw_only=True):
     num_local_experts: Experts | None = 8
     num_experts_per_tok: Positive = 2
     layer_types: list[str] | None = None
-    layers_block_type: list[str] | None = None  # the older spelling
+    layers_block_type: list[str] | None = None
     mamba_n_heads: Positive = 128
     mamba_n_groups: Positive = 1
     mamba_d_state: Positive = 256

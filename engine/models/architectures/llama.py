@@ -166,7 +166,6 @@ class Llama:
         return self.layer(sizes.hidden_size, attention, mlp, norm)
 
     def _with_flags(self, layer: LayerConfig, raw: LlamaFields) -> LayerConfig:
-        """Return the layer with the parts that flags of config.json turn on or off."""
         bias = self.reads_attention_bias and raw.attention_bias
         attention = replace(
             layer.attention,

@@ -33,7 +33,7 @@ from engine.models.names import SURPLUS_PREFIXES, CheckpointNames
 from kernels.experts.scoring import Scoring
 
 CHUNKED = "chunked_attention"
-PLACE = "feed_forward."  # prefix of the names of MLPs and mixtures in a layer
+PLACE = "feed_forward."
 
 
 class _Llama4(LlamaFields, kw_only=True):
@@ -62,7 +62,6 @@ class _Llama4(LlamaFields, kw_only=True):
 
     @property
     def rotated(self) -> list[bool]:
-        """The flags of the layers that have rope. Raises BadConfig."""
         count, interval = self.num_hidden_layers, self.no_rope_layer_interval
         given = self.no_rope_layers or [(one + 1) % interval for one in range(count)]
         if len(given) < count:

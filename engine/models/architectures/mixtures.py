@@ -37,7 +37,7 @@ class MixtureModel:
     """A model with the layers of `dense`, but with other MLPs. Implements `Architecture`."""
 
     dense: Architecture
-    read_mixtures: Callable[[Path], InLayer]  # reads config.json; raises ModelError
+    read_mixtures: Callable[[Path], InLayer]
 
     @property
     def examples(self) -> tuple[str, ...]:
@@ -70,7 +70,6 @@ class MixtureModel:
 
 
 def _possible_head(model: ModelConfig, layers: tuple[LayerConfig, ...]) -> DraftHeadConfig | None:
-    """Return the draft head that the files may have, whose layer is like the last layer."""
     if len(model.names.drafting_layers) != 1:
         return None
     return DraftHeadConfig(layers[-1], model.final_norm, names_beside(len(layers)))

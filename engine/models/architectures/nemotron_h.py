@@ -47,7 +47,7 @@ from kernels.norms.gate import RELU2
 
 MLP, EXPERTS = "mlp", "moe"
 SERVED_TYPES = (LINEAR, FULL, MLP, EXPERTS)
-LETTERS = {"M": LINEAR, "*": FULL, "-": MLP, "E": EXPERTS}  # letters of the pattern in older files
+LETTERS = {"M": LINEAR, "*": FULL, "-": MLP, "E": EXPERTS}
 HEAD = HeadNames(
     "mtp.layers.0.eh_proj",
     "mtp.layers.0.enorm",
@@ -69,7 +69,7 @@ class _Raw(ModelSizes, kw_only=True):
     head_dim: Positive | None = 128
     max_position_embeddings: Positive = 4096
     layers_block_type: Annotated[list[str], Count] | None = None
-    layer_types: Annotated[list[str], Count] | None = None  # another spelling
+    layer_types: Annotated[list[str], Count] | None = None
     hybrid_override_pattern: Annotated[str, Count] | None = None  # the older spelling
     layer_norm_epsilon: PositiveFloat = 1e-5
     mlp_hidden_act: str = "relu2"
@@ -208,7 +208,6 @@ def _mixture(raw: _Raw) -> MixtureConfig:
 
 
 def _joined(types: Sequence[str]) -> list[tuple[int, int | None]]:
-    """Return the files' numbers of each layer's mixer and MLP. Raises UnsupportedModel."""
     joined: list[tuple[int, int | None]] = []
     for index, kind in enumerate(types):
         if kind not in SERVED_TYPES:

@@ -12,7 +12,7 @@ from engine.models.architectures.windows import in_every_layer
 from engine.models.names import CheckpointNames
 
 ORIGINAL, USUAL_CONTEXT = "original_max_position_embeddings", 4096
-OLDER_NAMES = ("su", "yarn")  # older names of LongRoPE
+OLDER_NAMES = ("su", "yarn")
 
 
 def _rope(raw: LlamaFields) -> dict[str, Any] | None:

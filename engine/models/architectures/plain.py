@@ -47,7 +47,6 @@ class _SmolLm3(LlamaFields, kw_only=True):
 
     @property
     def rotated(self) -> list[bool]:
-        """The flags of the layers that have rope. Raises BadConfig."""
         count, interval = self.num_hidden_layers, self.no_rope_layer_interval
         if self.no_rope_layers is None:
             return [(index + 1) % interval != 0 for index in range(count)]

@@ -45,7 +45,7 @@ from engine.models.names import CheckpointNames
 
 LINEAR = "linear_attention"
 Experts = Annotated[int, msgspec.Meta(ge=0, le=4096)]  # 0: every MLP is dense
-ROTATED = 0.25  # part of a head that is rotated by default
+ROTATED = 0.25
 
 
 class _Raw(ModelSizes, kw_only=True):

@@ -65,7 +65,7 @@ from engine.models.weight_formats.mxfp4 import MXFP4, Mxfp4Format, read_mxfp4
 from engine.models.weight_formats.plain import PLAIN, PlainFormat
 from engine.models.weight_formats.quantization_config import refuse_unless
 
-ReadFormat = Callable[[dict[str, Any]], WeightFormat]  # reads the format; raises ModelError
+ReadFormat = Callable[[dict[str, Any]], WeightFormat]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class ServedModels:
     planned_formats: tuple[WeightFormat, ...] = (PLAIN,)
 
 
-COMPRESSED_TENSORS: Mapping[str, ReadFormat] = {  # readers by `format`
+COMPRESSED_TENSORS: Mapping[str, ReadFormat] = {
     "float-quantized": read_float_quantized,
     "pack-quantized": read_pack_quantized,
 }
@@ -159,7 +159,7 @@ ONLINE: Mapping[Quantization, WeightFormat] = {"none": PLAIN, "fp8": ONLINE_FP8}
 
 class _Quantised(msgspec.Struct, kw_only=True):
     quantization_config: dict[str, Any] | None = None
-    compression_config: dict[str, Any] | None = None  # the field's name in older files
+    compression_config: dict[str, Any] | None = None
     quantization: Any = None  # MLX's field
 
     @property
@@ -219,7 +219,6 @@ def _with_names(weight_format: WeightFormat, names: CheckpointNames) -> WeightFo
 
 
 def _refuse_quantised_beside(model_dir: Path, served: ServedModels) -> None:
-    """Raise UnsupportedModel if a file beside a plain config.json describes quantised weights."""
     for name, maker in QUANTISED_BESIDE.items():
         path = model_dir / name
         if path.exists() and read_json(path, _Beside).is_of_weights:

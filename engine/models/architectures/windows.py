@@ -46,7 +46,7 @@ class WindowFields(ModelSizes, kw_only=True):
         return window
 
 
-WindowRule = Callable[[WindowFields], Windows]  # reads windows; raises ModelError
+WindowRule = Callable[[WindowFields], Windows]
 
 
 def no_window(raw: WindowFields) -> Windows:

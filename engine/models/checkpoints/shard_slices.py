@@ -52,7 +52,7 @@ class _Cut:
     dim: int
     index: int
     count: int
-    sections: tuple[int, ...]  # sizes of the sections, in proportion
+    sections: tuple[int, ...]
 
     def of(self, tensor: TensorSlice | Tensor, size: int) -> Tensor:
         """Read this part of a tensor whose `dim` has `size`, or all if `size` does not divide."""
@@ -64,7 +64,7 @@ class _Cut:
         unit = sum(self.sections) * self.count
         if any(size * one % unit for one in self.sections):
             return [slice(None)]
-        sizes = [size * one // unit for one in self.sections]  # size of one part, by section
+        sizes = [size * one // unit for one in self.sections]
         starts = [self.count * sum(sizes[:place]) for place in range(len(sizes))]
         return [
             slice(start + self.index * part, start + (self.index + 1) * part)

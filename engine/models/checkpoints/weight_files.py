@@ -94,7 +94,6 @@ def _ours(model_dir: Path) -> list[Path]:
 
 
 def _whole(model_dir: Path, shards: list[Path]) -> list[Path]:
-    """Return the shards. Raises CheckpointError if a shard is absent or of another checkpoint."""
     matches = [_SHARD.fullmatch(path.name) for path in shards]
     kinds = {(match["stem"], int(match["count"])) for match in matches if match}
     if len(kinds) > 1:

@@ -134,8 +134,8 @@ class OwnInput:
 class Gemma4Layer(SandwichLayer):
     """A layer of `Gemma4LayerConfig` with its tensors."""
 
-    beside: BesideNorms | None  # None: the layer has no mixture
-    own: OwnInput | None  # None: the layer has no input of its own
+    beside: BesideNorms | None
+    own: OwnInput | None
     scalar: Vector  # (1,)
 
     def finish(
@@ -176,7 +176,6 @@ class Gemma4Layer(SandwichLayer):
         return norms.after_mlp.norm(ops, dense) + of_experts
 
     def _whole(self, product: Tensor, residual: Tensor) -> Tensor:
-        """Sum a product's parts and all ranks' products to (T, H)."""
         if product.dim() == 3:
             product = product.sum(0).to(residual.dtype)
         return cast("Tensor", self.of_all_ranks(product, residual))

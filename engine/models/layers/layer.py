@@ -43,7 +43,7 @@ class LayerConfig:
     mixer: AttentionConfig | LatentConfig | DeltaNetConfig | MambaConfig
     mlp: MlpConfig | MixtureConfig | None  # None: no MLP and no norm before it
     norm: RmsNormConfig
-    before_mlp: ClassVar[str] = "post_attention_layernorm"  # name of the norm before the MLP
+    before_mlp: ClassVar[str] = "post_attention_layernorm"
     adds_parts: ClassVar[bool] = True  # the layer's norms add the parts of products
 
     @property
@@ -119,7 +119,7 @@ class DecoderLayer:
     mixer: Mixer
     post_norm: RmsNorm | None  # None: the layer has no MLP
     mlp: GatedMlp | Mixture | None
-    group: RankGroup | None  # ranks whose products are added; None: one rank
+    group: RankGroup | None
 
     def enter(
         self,

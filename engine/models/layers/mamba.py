@@ -49,10 +49,10 @@ class MambaConfig(RecurrentConfig):
     head_dim: int
     state_size: int  # size of a group's B, and of its C
     conv_width: int
-    eps: float  # epsilon of the norm
-    dt_limit: tuple[float, float] = (0.0, inf)  # minimum and maximum time step
+    eps: float
+    dt_limit: tuple[float, float] = (0.0, inf)
     conv_bias: bool = True
-    bias: bool = False  # True if both projections have a bias
+    bias: bool = False
     place: str = "mamba."
 
     @property

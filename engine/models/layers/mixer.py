@@ -117,7 +117,7 @@ class MixerConfig(ABC):
     """
 
     __slots__ = ()
-    place: str  # prefix of the mixer's names in a layer
+    place: str
 
     @abstractmethod
     def num_weights(self, hidden: int) -> int:

@@ -87,15 +87,15 @@ class MixtureConfig:
     num_experts: int
     top_k: int
     renormalise: bool  # the chosen experts' weights are scaled to add up to 1
-    place: str = "mlp."  # prefix of the mixture's names in a layer
+    place: str = "mlp."
     names: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")  # see `ExpertsConfig`
     gate: Gate = SILU
-    bias: bool = False  # experts have biases
-    router: str = "gate"  # the router's name, after `place`
-    experts: str = "experts."  # prefix of the experts' names, after `place`
+    bias: bool = False
+    router: str = "gate"
+    experts: str = "experts."
     router_bias: bool = False
     packed: bool = False  # stacked experts, as in `ExpertsConfig`
-    halves: bool = False  # as in `ExpertsConfig`
+    halves: bool = False
     weighs_inputs: bool = False  # the chosen expert's input is weighted, not the output
     scoring: Scoring = SOFTMAX
     correction: str | None = None  # name, after `place`, of the bias of choices; None: no bias

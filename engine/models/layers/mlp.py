@@ -27,7 +27,7 @@ class MlpConfig:
 
     size: int
     bias: bool = False
-    place: str = "mlp."  # prefix of the MLP's names in a layer
+    place: str = "mlp."
     gate: Gate = SILU
 
     def num_weights(self, hidden: int) -> int:

@@ -54,7 +54,7 @@ class Fp8Linear(Linear):
     weight: Fp8Matrix
     bias: Tensor | None
     input_scale: Tensor | None
-    dtype: torch.dtype  # dtype of the product
+    dtype: torch.dtype
     scale_name: str
     online: bool  # the files are not quantised; loading quantises the weights
 

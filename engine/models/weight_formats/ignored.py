@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from engine.models.errors import BadConfig, UnsupportedModel
 
-PATTERN = "re:"  # prefix of a name that is a regular expression
+PATTERN = "re:"
 
 
 @dataclass(frozen=True, slots=True)

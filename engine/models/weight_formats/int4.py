@@ -69,7 +69,6 @@ class Int4Linear(Linear):
             yield from self.config.named("bias", self.bias, of_rows)
 
     def _views(self) -> Iterator[Int4Views]:
-        """Yield views of each matrix in the model checkpoint."""
         weight, first, of_rows = self.weight, 0, self.config.shards == "rows"
         for name, rows, sections in self.config.in_sections:
             own = slice(first, first + rows)

@@ -27,7 +27,7 @@ Form = Literal["awq", "gptq", "gptq_v2", "pack-quantized"]
 Convert = Callable[["Tensor"], "Tensor"]
 IN_WORD = 8
 IN_ORDER = tuple(range(IN_WORD))
-AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # places of the integers in a word
+AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 SYMMETRIC_ZERO = 8
 
 

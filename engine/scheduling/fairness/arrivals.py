@@ -21,13 +21,13 @@ from engine.sequences.sequence import Sequence
 AWAY_S = 0.02  # seconds; a shorter absence counts as presence
 LATELY_S = 30.0  # seconds within which a flow that has left may return
 MAX_EXPECTED = 32  # maximum number of flows that are expected to return
-MAX_LEFT = 4096  # maximum number of remembered flows that have left
+MAX_LEFT = 4096
 
 
 @dataclass(slots=True)
 class _FlowPresence:
     since: float
-    tokens: int = 0  # computed tokens of the flow's last sequence
+    tokens: int = 0
     count: int = 0
     comes_and_goes: bool = False
     left: float = 0.0

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from engine.link.messages import Priority
 from engine.sequences.sequence import Sequence
 
-MIN_RETRY_S = 1.0  # minimum result of `retry_after_s`
+MIN_RETRY_S = 1.0
 MAX_RETRY_S = 60.0
-_SPAN_S = 10.0  # seconds over which the admission rate is measured
+_SPAN_S = 10.0
 _SAMPLES = 64
 
 
@@ -48,7 +48,7 @@ class FlowQueue:
 
     weight: float
     credit: float = 0.0
-    forgiven: float = 0.0  # the queue's `_uncontended` when this flow's debt was last updated
+    forgiven: float = 0.0
     interactive: list[Sequence] = field(default_factory=list)
     batch: list[Sequence] = field(default_factory=list)
     admission_rate: AdmissionRate = field(default_factory=AdmissionRate)

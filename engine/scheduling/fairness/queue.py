@@ -47,7 +47,7 @@ class QueueLimits:
     quantum: int = 512  # tokens that a flow of weight 1 gets in a round
     lookahead: int = 16  # number of a flow's oldest sequences that are compared
     patience: int = 8  # number of times that its flow may pass over a sequence
-    max_idle_flows: int = 4096  # maximum number of remembered idle flows with debt
+    max_idle_flows: int = 4096
     greed: float = 3.0  # waiting sequences allowed to a flow for each free place
     batch_share: float = 1 / 8  # batch's share of the work while both priorities wait
 
@@ -59,7 +59,7 @@ class FairQueue:
         self._limits = limits
         self._flows: dict[str, FlowQueue] = {}  # in order of turn
         self._length = 0
-        self._backlogged = 0  # number of flows with waiting sequences
+        self._backlogged = 0
         self._uncontended = 0.0  # tokens computed for a weight of 1 while no other flow waited
         self._classes = PriorityClasses(limits.batch_share, most_due=8.0 * limits.quantum)
 

@@ -75,7 +75,6 @@ def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
 def _step_memory(
     layout: SlotLayout | None, rows: BatchLayout, num_blocks: int, device: torch.device
 ) -> StepMemory:
-    """Allocate states or rings for a step whose rows all use the same blocks."""
     if isinstance(layout, WindowLayout):
         kv = layout.kv
         return StepWindows(rows, layer_views(empty_blocks(kv, num_blocks, device), kv))

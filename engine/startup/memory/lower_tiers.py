@@ -227,7 +227,6 @@ def _open_disk(
 
 
 def _remove_ranks(directory: Path, num_ranks: int) -> None:
-    """Remove the disk blocks of ranks that an earlier engine had and this engine lacks."""
     for path in directory.glob(f"{RANK_PREFIX}*"):
         number = path.name.removeprefix(RANK_PREFIX)
         if number.isdecimal() and int(number) >= num_ranks:

@@ -70,7 +70,7 @@ class StateSizes:
     max_running: int
     cache_ratio: float
     scratch_bytes: int = 0  # bytes beside all slots (`window_pool`)
-    of_sequence: int = ANSWER_SLOTS  # number of slots of a running sequence
+    of_sequence: int = ANSWER_SLOTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from kernels.attention.kv.fp8_pairs import pair_pointer, queries_of, together
 from kernels.attention.merge_attention import PARTS_AT_ONCE, merge_row
 from kernels.launch.dependent_launch import launch_dependents, wait_for_previous
 
-ITEMS_AT_ONCE = tl.constexpr(128)  # lengths that a program reads in one load
+ITEMS_AT_ONCE = tl.constexpr(128)
 MIN_QUERIES = tl.constexpr(16)  # rows of the smallest operand that matrix units take
 
 

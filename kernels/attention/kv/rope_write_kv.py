@@ -32,7 +32,7 @@ from kernels.linear import split_k as parts
 from kernels.linear.split_k import load_summed
 from kernels.norms import rms_norm
 
-_HEADS = 8  # heads handled by one program
+_HEADS = 8
 
 
 def reference(

@@ -22,7 +22,7 @@ from kernels.attention.tuning import PrefillTuning
 from kernels.attention.variant import AttentionVariant
 
 _COLUMNS = 64  # columns of a copied box: the 128 bytes of a swizzle in shared memory
-_BOXES = gl.NVMMASharedLayout(128, 16, rank=2)  # layout of boxes in shared memory
+_BOXES = gl.NVMMASharedLayout(128, 16, rank=2)
 _REGISTERS = 168  # registers of a thread at launch; the producer keeps 40, consumers get up to 232
 
 

@@ -130,7 +130,6 @@ def _kernel(
                 SOFTCAP, last_key, False, 0,
             )  # fmt: skip
         if SPLIT:
-            # Partial outputs are laid out like the tokens' outputs, once for each split.
             slot = tl.program_id(2).to(tl.int64) * tokens + row_start + token - first_row
             slot = slot * tl.num_programs(1) * GROUP + head
             tl.store(partial_lse + slot, m + tl.log2(tl.where(total == 0.0, 1.0, total)), mask=real)
