@@ -85,7 +85,7 @@ def error_reply(error: GatewayError, param: str | None) -> RenderedError:
 
 def error_body(error: GatewayError, param: str | None) -> ErrorReply:
     """Write the error body for `error`."""
-    return ErrorReply(ErrorBody(error.message, _type(error), param, error.code))
+    return ErrorReply(ErrorBody(_message(error), _type(error), param, error.code))
 
 
 def head_fields(request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
@@ -99,6 +99,14 @@ def head_fields(request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
 def limit_headers(standing: RateStatus) -> dict[str, str]:
     """Write a tenant's remaining rate limits as OpenAI's `x-ratelimit-*` headers."""
     return _left_of("requests", standing.requests) | _left_of("tokens", standing.tokens)
+
+
+def _message(error: GatewayError) -> str:
+    # LangChain and others look for this code in the text of the client's error, which has the
+    # message alone
+    if error.code == "context_length_exceeded":
+        return f"{error.message} ({error.code})"
+    return error.message
 
 
 def _type(error: GatewayError) -> str:

@@ -25,6 +25,7 @@ _EXPOSED = ", ".join(
         "x-request-id",
         "request-id",
         "retry-after",
+        "retry-after-ms",
         "x-should-retry",
         "openai-processing-ms",
         "traceresponse",

@@ -150,4 +150,8 @@ def error_message(
 def _retry_after(error: GatewayError) -> dict[str, str]:
     if error.retry_after_s is None:
         return {}
-    return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
+    return {
+        "retry-after": str(max(1, math.ceil(error.retry_after_s))),
+        # most clients read this field first: a slot of a rate is often free much sooner
+        "retry-after-ms": str(max(1, math.ceil(error.retry_after_s * 1000))),
+    }

@@ -23,6 +23,9 @@ _PARAMS = {
     "messages": "contents",
     "tool_choice": "toolConfig",
 }
+# Delay of a 429 that no retry mends: Google's clients know no field for "do not retry", but
+# gemini-cli asks its user, instead of retrying ten times, if the delay is longer than 5 minutes.
+_NEVER_S = 86_400.0
 
 
 def _typed(name: str) -> str:
@@ -83,8 +86,11 @@ def gemini_error(error: GatewayError) -> GeminiError:
     if error.param is not None:
         at = _PARAMS.get(error.param, error.param)
         details.append(FieldViolations(field_violations=[FieldViolation(at, error.message)]))
+    delay_s = _NEVER_S if error.status == 429 else None
     if error.retry_after_s is not None:
-        details.append(RetryInfo(retry_delay=f"{error.retry_after_s:.3f}s"))
+        delay_s = error.retry_after_s
+    if delay_s is not None:
+        details.append(RetryInfo(retry_delay=f"{delay_s:.3f}s"))
     status = _STATUSES.get(error.status, default)
     return GeminiError(GoogleError(error.status, _message(error), status, details))
 

@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from gateway.dialects.dialect import Dialect
+from gateway.dialects.gemini.errors import gemini_error
+from gateway.dialects.openai_shape import error_body
 from gateway.errors import (
     BadRequest,
     BudgetSpent,
@@ -37,3 +39,18 @@ def test_an_error_has_an_answer_and_stays_as_it_is(dialect: Dialect, error: Gate
     assert reply.status >= error.status
     assert dialect.error_event(error, "0123")
     assert vars(error) == before
+
+
+def test_googles_clients_are_told_not_to_retry_what_no_retry_mends() -> None:
+    """gemini-cli gives up at once if the delay is longer than 5 minutes."""
+    body = msgspec.to_builtins(gemini_error(BudgetSpent("nothing is left")))
+    [retry] = [one for one in body["error"]["details"] if "retryDelay" in one]
+    assert float(retry["retryDelay"].removesuffix("s")) > 300
+
+
+def test_openais_text_of_a_too_long_prompt_has_the_code() -> None:
+    """LangChain looks for the code in the text of OpenAI's error, which is the message alone."""
+    error = BadRequest("it is too long", code="context_length_exceeded", param="messages")
+    assert (
+        error_body(error, error.param).error.message == "it is too long (context_length_exceeded)"
+    )

@@ -170,6 +170,8 @@ def test_tokens_are_counted_as_computed(shop: Shop) -> None:
     error = error_of(refused)
     assert (error["type"], error["code"]) == ("tokens", "rate_limit_exceeded")
     assert int(refused.headers["retry-after"]) >= 1
+    wait_ms = int(refused.headers["retry-after-ms"])
+    assert -(-wait_ms // 1000) == int(refused.headers["retry-after"])
 
 
 def test_a_request_larger_than_the_bucket_gets_no_retry_after(shop: Shop) -> None:
