@@ -139,10 +139,17 @@ def test_a_chat_stream(client: openai.OpenAI, engine: FakeEngine) -> None:
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-def test_a_stream_without_usage_has_none(client: openai.OpenAI) -> None:
-    chunks = list(client.chat.completions.create(model=MODEL, messages=HI, stream=True))
+def test_a_stream_has_usage_in_its_last_chunk_unless_it_is_not_wanted(
+    client: openai.OpenAI,
+) -> None:
+    *chunks, last = client.chat.completions.create(model=MODEL, messages=HI, stream=True)
     assert all(chunk.usage is None for chunk in chunks)
-    assert chunks[-1].choices[0].finish_reason == "stop"
+    assert last.usage is not None
+    assert last.choices[0].finish_reason == "stop"
+    unwanted = client.chat.completions.create(
+        model=MODEL, messages=HI, stream=True, stream_options={"include_usage": False}
+    )
+    assert all(chunk.usage is None for chunk in unwanted)
 
 
 def test_n_choices_are_kept_apart(client: openai.OpenAI, engine: FakeEngine) -> None:

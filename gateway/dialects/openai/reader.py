@@ -7,6 +7,7 @@ A body is freed as soon as it is parsed. The parsed fields are freed as soon as 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,8 +23,8 @@ from gateway.dialects.dialect_request import (
     work_with,
 )
 from gateway.dialects.openai.answers.chat_reply import ChatReply
-from gateway.dialects.openai.answers.groq_reply import PREFIX, GroqReply
 from gateway.dialects.openai.answers.replies import ServedTier
+from gateway.dialects.openai.answers.usage_at_end import PREFIX, UsageAtEnd
 from gateway.dialects.openai.completions import CompletionReply, request_of_completion
 from gateway.dialects.openai.deployments import model_of
 from gateway.dialects.openai.prefill.schema import DecisionRequest, EmbeddingRequest, RerankRequest
@@ -82,8 +83,7 @@ class Reader:
 
         size = permit.body.size // BYTES_PER_CHARACTER
         wanted, sent = await self.understood(permit, size, understand)
-        reply_format = GroqReply if path_sent(request.scope).startswith(PREFIX) else ChatReply
-        reply = reply_format(
+        reply = _reply_format(request, wire)(
             id=f"chatcmpl-{request_id}",
             request_id=request_id,
             service_tier=_served_tier(wire),
@@ -161,6 +161,15 @@ class Reader:
             "shows_ids": bool(wire.return_token_ids),
             "fingerprint": self.card.fingerprint,
         }
+
+
+def _reply_format(request: Request, wire: ChatRequest) -> Callable[..., ChatReply]:
+    """Return the class that writes the answer, by the place where the client reads usage."""
+    if path_sent(request.scope).startswith(PREFIX):
+        return partial(UsageAtEnd, usage_field="x_groq")
+    if wire.stream_options is None and not is_openrouters(request):
+        return partial(UsageAtEnd, usage_field="usage")
+    return ChatReply
 
 
 def _served_tier(wire: ChatRequest) -> ServedTier | UnsetType:

@@ -175,7 +175,8 @@ class TestUsageInStreams:
     def test_openais_and_azures_clients_ask_for_usage(
         self, http: httpx.Client, web: Served, path: str
     ) -> None:
-        assert not any(one.get("usage") or "x_groq" in one for one in chunks_of(http, web, path))
+        none = chunks_of(http, web, path, stream_options={"include_usage": False})
+        assert not any(one.get("usage") or "x_groq" in one for one in none)
         asked = chunks_of(http, web, path, stream_options={"include_usage": True})
         assert asked[-1]["choices"] == []
         assert asked[-1]["usage"]["completion_tokens"] > 0
@@ -184,6 +185,15 @@ class TestUsageInStreams:
         *_, last = chunks_of(http, web, "/api/v1", usage={"include": True})
         assert last["choices"] == []
         assert last["usage"]["completion_tokens"] > 0
+
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_other_clients_read_it_with_the_last_choice_without_asking(
+        self, http: httpx.Client, web: Served, n: int
+    ) -> None:
+        *chunks, last = chunks_of(http, web, "/v1", n=n)
+        assert last["choices"][0]["finish_reason"] == "stop"
+        assert last["usage"]["completion_tokens"] > 0
+        assert not any("usage" in one for one in chunks)
 
     @pytest.mark.parametrize("n", [1, 2])
     def test_groqs_clients_read_it_in_the_last_chunk_with_a_choice(

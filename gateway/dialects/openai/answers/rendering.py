@@ -107,6 +107,8 @@ def usage_reply(usage: Usage) -> UsageReply:
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        prompt_cache_hit_tokens=usage.cached_tokens,
+        prompt_cache_miss_tokens=usage.prompt_tokens - usage.cached_tokens,
         prompt_tokens_details=PromptDetails(
             usage.cached_tokens, sum(usage.written), CacheWrites.of(usage), cached_by_tier(usage)
         ),

@@ -40,11 +40,16 @@ class CompletionDetails(Struct, frozen=True, kw_only=True):
 
 
 class UsageReply(Struct, frozen=True, kw_only=True):
-    """Token counts of one request. `prompt_tokens` includes the cached tokens."""
+    """Token counts of one request. `prompt_tokens` includes the cached tokens.
+
+    `prompt_cache_hit_tokens` is the number of cached tokens under DeepSeek's name.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_cache_hit_tokens: int
+    prompt_cache_miss_tokens: int
     prompt_tokens_details: PromptDetails
     completion_tokens_details: CompletionDetails
 

@@ -1,6 +1,11 @@
-"""The rendering of a chat's answer for Groq's clients, which read usage in the field `x_groq`."""
+"""The rendering of a chat's answer for clients that ask for no usage and yet read it.
+
+The clients of Mistral, Cerebras, DeepInfra and others read `usage` in the last chunk with a choice;
+Groq's clients read it there in the field `x_groq`.
+"""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
@@ -14,12 +19,13 @@ PREFIX = "/openai/v1/"  # beginning of all of Groq's paths, and of some of Azure
 
 
 @dataclass(slots=True, kw_only=True)
-class GroqReply(ChatReply):
-    """A renderer of chunks. The last chunk with a choice always has the usage.
+class UsageAtEnd(ChatReply):
+    """A renderer of chunks. The last chunk with a choice has the usage in `usage_field`.
 
     The end of a choice is held back until the next choice ends or the usage is known.
     """
 
+    usage_field: Literal["usage", "x_groq"]
     held: ChatChunkChoice | None = None
 
     def piece(self, event: Event) -> ChatChunkChoice | None:
@@ -35,5 +41,7 @@ class GroqReply(ChatReply):
         asked = ReplyFormat.usage_frame(self, usage) or b""
         if self.held is None:
             return asked
-        fields = GroqFields(self.id, usage_reply(usage))
-        return sse(msgspec.structs.replace(self.chunk_of(self.held), x_groq=fields)) + asked
+        counts = usage_reply(usage)
+        told = counts if self.usage_field == "usage" else GroqFields(self.id, counts)
+        last = msgspec.structs.replace(self.chunk_of(self.held), **{self.usage_field: told})
+        return sse(last) + asked
