@@ -19,10 +19,9 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """The limits on requests, answers and memory that the gateway enforces."""
 
     max_body_bytes: int = 16 << 20
-    # bytes of one tenant's request bodies in a worker's memory
     max_tenant_body_bytes: int = 32 << 20
-    max_all_body_bytes: int = 128 << 20  # bytes of all request bodies in a worker's memory
-    body_wait_s: float = 10.0  # maximum seconds that a request waits for memory for its body
+    max_all_body_bytes: int = 128 << 20
+    body_wait_s: float = 10.0
     max_json_depth: int = 64
     max_messages: int = 4096
     max_choices: int = 16  # maximum number of choices of one prompt (field `n`)
@@ -34,8 +33,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_stop_chars: int = 256
     max_logit_bias: int = 1024
     max_salt_chars: int = 1024
-    max_streams_per_tenant: int = 1024  # maximum number of a tenant's streams in each worker
-    max_head_bytes: int = 64 << 10  # maximum bytes of the request line and the headers together
+    max_streams_per_tenant: int = 1024
+    max_head_bytes: int = 64 << 10
     # maximum seconds from a request's first byte to the end of its headers
     head_deadline_s: float = 10.0
     # maximum seconds from the end of a request's headers to the end of its body
@@ -54,26 +53,25 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_all_answer_bytes: int = 256 << 20
     # seconds after which a client that reads less than 1 KiB a second is cut off
     stalled_write_s: float = 30.0
-    keep_alive_s: float = 10.0  # seconds between keep-alive frames before the first token
+    keep_alive_s: float = 10.0
     default_max_tokens: int = 16384  # maximum tokens of an answer to a chat that sets no maximum
     # seconds for which a response is stored; 0: responses are not stored
     response_ttl_s: float = 86400.0
     max_response_bytes: int = 2 << 20
-    max_tenant_response_bytes: int = 32 << 20  # maximum bytes of a tenant's stored responses
-    max_all_response_bytes: int = 256 << 20  # maximum bytes of all tenants' stored responses
+    max_tenant_response_bytes: int = 32 << 20
+    max_all_response_bytes: int = 256 << 20
     # Bytes of generated turns that are remembered, in each worker; 0: no turns
     max_tenant_turn_bytes: int = 8 << 20
     max_all_turn_bytes: int = 64 << 20
     # Bytes of remembered token ids of prompt pieces, so that only new text is tokenised
     max_tenant_text_bytes: int = 8 << 20
     max_all_text_bytes: int = 64 << 20
-    # seconds for which a turn or prompt piece is remembered after its last use
     turn_life_s: float = 1800.0
     # Bytes of remembered prompts, by which a tenant can ask why the next prompt missed
     max_tenant_seen_bytes: int = 8 << 20
     max_all_seen_bytes: int = 64 << 20
-    seen_life_s: float = 1800.0  # seconds for which a prompt is remembered after it was computed
-    allow_cache_load: bool = False  # whether tenants may set `cache.load`, as the operator can
+    seen_life_s: float = 1800.0
+    allow_cache_load: bool = False
 
 
 def cores() -> int:
@@ -123,7 +121,7 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     admin_port: int | None = None  # port of the admin routes; None: they are on `port`
     # seconds of silence after which an engine counts as hung; None: the default of its device
     engine_silence_s: float | None = None
-    router: RouterName = "first-token"  # the policy by which an engine is chosen for a request
+    router: RouterName = "first-token"
     # whether all tenants share one namespace and count as one owner of blocks
     share_all: bool = False
     # the model's format of tool calls; None: recognised by the chat template
@@ -137,14 +135,14 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     # partitioned: each tenant has its part of every tier; pooled: tenants evict each other's blocks
     cache_sharing: Literal["partitioned", "pooled"] = "partitioned"
     bounds: Bounds = Bounds()
-    prices: Prices = Prices()  # prices of tokens, for budgets
+    prices: Prices = Prices()
     gateways: int = 1  # number of gateways that share Redis, however many workers each has
-    grace_s: float = 30.0  # seconds for which streams may continue after SIGTERM
+    grace_s: float = 30.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     access_log: Literal["lines", "json", "off"] = "lines"
-    vllm_metric_names: bool = False  # whether /metrics also shows vLLM's metrics under vLLM's names
-    page: bool = True  # whether /admin/ui and /usage are served
-    docs: bool = True  # whether /docs is served
+    vllm_metric_names: bool = False
+    page: bool = True
+    docs: bool = True
     # origins whose web pages may read answers, separated by commas; None: only pages of this server
     cors_origins: str | None = None
     otlp_endpoint: str | None = None  # URL of a collector for traces; None: no traces

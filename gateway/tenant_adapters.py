@@ -13,7 +13,7 @@ from msgspec import Meta
 from engine.link.messages import AdapterUse
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:/\-]{0,127}$"
-MOST_ADAPTERS = 64  # maximum number of adapters of a tenant
+MOST_ADAPTERS = 64
 
 OwnAdapters = Annotated[int, Meta(ge=0, le=MOST_ADAPTERS)]
 
@@ -25,9 +25,9 @@ class TenantAdapter(msgspec.Struct, frozen=True, kw_only=True):
     path: str  # the adapter's folder, below the engines' folder of adapters
     digest: str  # digest of weights, rank and scale, in hex
     rank: int
-    num_bytes: int  # number of bytes that the adapter takes in an engine's memory
+    num_bytes: int
     created_at: float
-    is_own: bool = False  # whether the tenant, not the operator, has loaded the adapter
+    is_own: bool = False
     # ids of the tokens that switch the adapter on; empty: the adapter is on from the first token
     invocation: tuple[int, ...] = ()
 

@@ -10,11 +10,10 @@ import msgspec
 from msgspec import Meta
 
 Period = Literal["month", "total"]
-# name of the limit that refuses a request
 Reason = Literal["requests", "tokens", "concurrent", "budget"]
 
 # Within these ranges every number of `token_bucket.py` is exact as a double, Lua's only number.
-MAX_RATE = 100_000_000  # maximum number of requests or tokens a minute that a limit may allow
+MAX_RATE = 100_000_000
 MAX_BURST_S = 60.0
 MAX_REQUEST_TOKENS = 2**30
 MAX_UNITS = 1_000_000_000.0

@@ -19,7 +19,7 @@ from gateway.state.records import PUBLISHED, Tenant
 from gateway.state.store import Store
 from gateway.tenant_memory import TenantMemory
 
-MAX_EVICTIONS = 1000  # the number of evictions that the engine remembers
+MAX_EVICTIONS = 1000
 
 
 class FlushOrder(AdminBody):
@@ -88,7 +88,6 @@ def cache_router(
 
 
 async def _names(store: Store) -> dict[str, str]:
-    """Map tenants' ids to names; return {} while the state is unavailable."""
     try:
         tenants = await store.every(Tenant)
     except Unavailable:

@@ -74,7 +74,7 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     unread_blocks: int  # number of written blocks that no request has reused so far
     # number of tokens of prefixes with a breakpoint whose retention time has not passed
     retained_tokens: int
-    tiers: dict[str, ShareStats]  # the tenant's share of each tier's blocks, by tier
+    tiers: dict[str, ShareStats]
     caused: BlocksByReason  # other tenants' blocks evicted for this tenant, by tier
     suffered: BlocksByReason  # the tenant's own blocks that were evicted, by tier
 
@@ -101,10 +101,10 @@ class TiersView(msgspec.Struct, frozen=True, kw_only=True):
     """The tiers below the device, and the copies to and from them."""
 
     block_bytes: int
-    hit_tokens: dict[str, int]  # number of prompt tokens found in the cache, by tier
+    hit_tokens: dict[str, int]
     lower: dict[str, LowerTierView]
     moves: list[MovesView]
-    evictions: dict[str, dict[str, int]]  # number of evicted blocks, by tier and reason
+    evictions: dict[str, dict[str, int]]
     loading: int  # number of sequences whose prefix is being loaded from a lower tier
     failed_loads: int  # number of sequences that were restarted because a load failed
     # tokens computed per second in prefill, by length of context
@@ -119,8 +119,8 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     engine_id: str
-    tensor_parallel: int  # number of ranks of each pipeline stage
-    pipeline_parallel: int  # number of pipeline stages
+    tensor_parallel: int
+    pipeline_parallel: int
     uptime_s: float
     steps: int
     preemptions: int
@@ -130,11 +130,11 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     tree: TreeView
     queue: QueueView
     tiers: TiersView
-    drafts: dict[str, DraftStats]  # counts of draft tokens, by source of the draft
+    drafts: dict[str, DraftStats]
     states: StateStats
     # counts of answers from the cache that were recomputed without the cache, to compare both
     sentinel: SentinelStats
-    gaps: GapStats  # measured times between an answer's tokens, with the target times
+    gaps: GapStats
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,8 +142,8 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     state: ReplicaState
-    reason: str  # why the engine takes no requests, or ""
-    role: Role  # whether the engine computes prompts (prefill), generates answers (decode) or both
+    reason: str
+    role: Role
     counted: EngineView | None
 
 

@@ -19,7 +19,7 @@ from gateway.http.bodies.reading import read_body
 from gateway.http.openapi import described
 from gateway.state.records import PublishedPrefix
 
-MAX_UNITS_BYTES = 16 << 20  # maximum number of bytes of the units of one write
+MAX_UNITS_BYTES = 16 << 20
 OCTETS = "application/octet-stream"
 SentImport = Annotated[NewImport, Depends(sent(NewImport, max_bytes=MAX_BYTES))]
 SentEnd = Annotated[EndedImport, Depends(sent(EndedImport, max_bytes=MAX_BYTES))]

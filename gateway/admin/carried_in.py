@@ -29,7 +29,7 @@ from gateway.state.store import Store
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
 
-ROOM_S = 10.0  # seconds to wait for room on the device
+ROOM_S = 10.0
 LOOK_S = 0.05
 SentSource = Annotated[PrefixSource, StructField(PrefixSource)]
 Count = Annotated[int, Field(ge=0, le=1 << 31)]

@@ -36,7 +36,7 @@ class NewPrefix(AdminBody):
     }
 
     name: Name
-    scope: str = EVERYONE  # tenants that may use the prefix: EVERYONE, or a group's id
+    scope: str = EVERYONE
     messages: Annotated[list[SaidMessage] | None, _MESSAGES] = None
     text: str | None = None
     tools: Annotated[Tools, _TOOLS] = Field(default_factory=msgspec.Raw)
@@ -53,7 +53,7 @@ class PrefixView(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     blocks: int | None  # None: no engine has reported its block size
     state: State
-    reason: str | None  # why the engine refuses the prefix
+    reason: str | None
 
 
 class WholePrefix(PrefixView, frozen=True, kw_only=True):

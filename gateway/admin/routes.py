@@ -125,7 +125,6 @@ def _metrics_router(engine: Engine, metrics: GatewayMetrics) -> APIRouter:
 
 
 async def _stats_if_any(engine: Engine) -> EngineStats | None:
-    """Return the engine's counters, or None (`ratoon_engine_up 0`) while the engine is away."""
     try:
         return (await engine.ask(StatsQuery())).stats
     except EngineError:

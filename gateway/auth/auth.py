@@ -69,7 +69,6 @@ class Authenticator(SecurityBase):
         self._running = running
 
     async def __call__(self, request: Request) -> Caller:
-        """Identify the calling tenant; raise Unauthenticated, Forbidden or TooManyRequests."""
         key = self._keyring.read(credential(request))
         caller = await self._keyring.check(key.digest, may_be_made_up=not key.is_marked)
         tell_owner(request.scope, caller.tenant_id)
@@ -141,7 +140,6 @@ class MetricsAuthenticator(SecurityBase):
         self._digest = metrics_digest
 
     async def __call__(self, request: Request) -> None:
-        """Raise Unauthenticated for any key but the operator's and the metrics key."""
         if _has_key(request):
             digest = key_digest(self._pepper, credential(request))
             if hmac.compare_digest(digest, self._digest):

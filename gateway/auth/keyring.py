@@ -148,7 +148,6 @@ class Keyring:
         self._known: TtlCache[bytes, Identity] = TtlCache(IDENTITY_TTL_S, monotonic)
         self._unknown: TtlCache[bytes, bool] = TtlCache(IDENTITY_TTL_S, monotonic)
         self._while_away: TtlCache[bytes, Identity] = TtlCache(OUTAGE_TTL_S, monotonic)
-        # keys found in the store, or issued by this keyring
         self._issued: TtlCache[bytes, bool] = TtlCache(math.inf, monotonic)
         self._strange = asyncio.Semaphore(STRANGE_AT_ONCE)
         self._changes = 0
@@ -300,5 +299,4 @@ def key_of(bits: bytes) -> str:
 
 
 def _same_life(old: ApiKey, now: float) -> float | None:
-    """Return when a key issued at `now` expires if it has the original lifetime of `old`."""
     return None if old.expires_at is None else now + (old.expires_at - old.created_at)

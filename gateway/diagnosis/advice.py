@@ -1,7 +1,6 @@
 """The advice about each cause of a cache miss, for answers and for `ratoon lint`."""
 
 ADVICE: dict[str, str] = {
-    # kinds of changes
     "billing_header": "Do not send this header (CLAUDE_CODE_ATTRIBUTION_HEADER=0 for Claude Code),"
     " send it to /v1/messages, which leaves it out, or ask the operator for canonical prompts.",
     "uuid": "Move ids out of what should stay, to the end of the last message.",
@@ -15,7 +14,6 @@ ADVICE: dict[str, str] = {
     "removed": "Send the same tools in every request; `tool_choice` says which may be called.",
     "reasoning_effort": "Ask for the same effort of reasoning in every request: the template writes"
     " it into the prompt.",
-    # reasons of misses
     "never_seen": "No recent prompt of yours begins like this one, under this salt and in this"
     " gateway process.",
     "previous_not_found": "The answer that was named is not remembered: too long ago, or another"

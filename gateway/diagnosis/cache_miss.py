@@ -49,7 +49,7 @@ class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     reason: Reason
-    compared_with: str | None = None  # the id of the earlier request
+    compared_with: str | None = None
     cached_tokens: int
     matched_tokens: int | msgspec.UnsetType = msgspec.UNSET
     reusable_tokens: int | None = None
@@ -99,7 +99,6 @@ def cache_miss(
 
 
 def _placed(told: CacheMiss, at: Divergence | None) -> CacheMiss:
-    """Add the place of the first lost token, if a change or an eviction lost tokens."""
     if told.reason in ("evicted", "expired", "no_state"):
         return msgspec.structs.replace(told, token=told.cached_tokens)
     if at is None or told.reason != _OF_KIND[at.kind]:
@@ -163,7 +162,6 @@ def _reason(compared: Comparison, cached: int, reusable: int, lost: int) -> Reas
 
 
 def _has_lapsed(compared: Comparison, cached: int) -> bool:
-    """Return whether the retention time of the first lost KV block has passed."""
     assert compared.seen is not None
     asked = [mark.seconds for mark in compared.seen.marks if mark.num_tokens > cached]
     return bool(asked) and compared.age_s >= max(asked)

@@ -25,7 +25,7 @@ Reading = Generator[int, None, T]  # yields the work of the next step, in charac
 
 EXCERPT = 40  # characters on each side of a difference
 _LATEST = 64  # number of latest prompts that are compared
-_ALIKE_OF = 16  # number of latest prompts whose sets of tokens are compared
+_ALIKE_OF = 16
 _ALIKE = 0.5  # minimum fraction of distinct tokens that two similar prompts share
 _WHOLE = PromptPart("prompt", "messages", "")
 # bytes of a prompt that take as long to read as one character takes to tokenise
@@ -37,7 +37,7 @@ _WINDOW = 96  # tokens on each side of the first difference whose text is compar
 class Explain:
     """A request's question why its prompt missed the cache."""
 
-    previous_id: str | None = None  # id of the answer to compare with
+    previous_id: str | None = None
     # parts of the prompt; None or too many parts: the whole prompt is one part
     parts: tuple[PromptPart, ...] | None = ()
 
@@ -63,9 +63,9 @@ class Comparison:
     is_known: bool = True  # False: the gateway remembers no prompts
     named: str | None = None
     seen: SeenPrompt | None = None
-    common: int = 0  # tokens of the common prefix
+    common: int = 0
     divergence: Divergence | None = None
-    age_s: float = 0.0  # seconds since `seen` was computed
+    age_s: float = 0.0
 
 
 def compare(
@@ -187,7 +187,6 @@ def first_difference(one: str, other: str) -> int:
 
 
 def _kind(within: Within, seen: SeenPrompt, new: SeenPrompt) -> PartKind | None:
-    """Find the kind of part that caused a change in the part or in the text around it."""
     part, side = within
     if part is not None and (side == "inside" or part.kind == "tools"):
         return part.kind

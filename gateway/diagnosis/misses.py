@@ -13,7 +13,7 @@ import msgspec
 from gateway.diagnosis.cache_miss import CacheMiss, Reason
 
 WATCHED_S = 60.0
-MOST = 50  # maximum number of misses stored for a tenant
+MOST = 50
 MOST_TENANTS = 1000
 _NOTHING_LOST: tuple[Reason, ...] = ("none", "never_seen", "below_minimum", "unavailable")
 

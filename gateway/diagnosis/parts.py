@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 PartKind = Literal["tools", "system", "messages"]
 _ANCHOR = 64  # number of first or last characters by which to find a text that the template changed
 _FIND = 256  # number of characters that are read in the time that a search takes to begin
-_STEP = 1 << 18  # characters read in a step of the generator
+_STEP = 1 << 18
 # maximum number of characters read in vain: a second of reading, two seconds if all text nearly
 # matches
 _MOST_IN_VAIN = 1 << 28
@@ -75,10 +75,8 @@ def _within(spans: list[_Span], at: int) -> Within:
 
 @dataclass(slots=True)
 class _Search:
-    """A limited search in a prompt, which looks for one part after another."""
-
     prompt: str
-    read: int = 0  # characters read since the last step
+    read: int = 0
     read_in_vain: int = 0  # characters read by searches that found nothing, in all steps
 
     def find(self, text: str, sought: str, start: int) -> int:
@@ -91,11 +89,9 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
-        """True once the searches that found nothing have read more than their limit."""
         return self.read_in_vain > _MOST_IN_VAIN
 
     def pause(self) -> Generator[int]:
-        """End the generator's step if the step has read `_STEP` characters."""
         if self.read >= _STEP:
             self.read = 0
             yield min(len(self.prompt), _STEP) // _PER_CHARACTER

@@ -24,13 +24,13 @@ class SeenPrompt:
 
     request_id: str
     packed: bytes  # token ids: int32, little endian
-    tools: tuple[str, ...]  # the tools' names, in order
-    has_system: bool  # whether the prompt begins with a system text
+    tools: tuple[str, ...]
+    has_system: bool
     fingerprint: bytes  # identifies the engine's model
     group_id: str | None
     salt: bytes  # a digest; empty without a salt
-    marks: tuple[Mark, ...] = ()  # the cache breakpoints
-    effort: str | None = None  # the requested reasoning effort
+    marks: tuple[Mark, ...] = ()
+    effort: str | None = None
     # time at which the prompt was remembered, by the clock of `SeenPrompts`, in seconds; 0 before
     seen_at: float = 0.0
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import CacheControl
 
-MOST = 4  # maximum number of breakpoints in a request
+MOST = 4
 FIVE_MINUTES, AN_HOUR = 300.0, 3600.0
 _SECONDS = {None: FIVE_MINUTES, "5m": FIVE_MINUTES, "1h": AN_HOUR}
 

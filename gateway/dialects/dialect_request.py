@@ -169,8 +169,6 @@ class DialectRequest:
                 yield last
 
     async def _first_frame(self, event: Delta, admission: Admission) -> bytes:
-        """Write the frame of `event`. A frame with a large prompt is encoded off the event loop."""
-
         size = self.echoed + (0 if event.prompt is None else event.prompt.work)
         return await admission.spell(
             self.permit.caller, in_one_step(lambda: self.rendering.frame(event) or b""), size

@@ -39,7 +39,7 @@ class FinishedCall:
 
 FinishedPiece = TextPiece | ReasoningPiece | FinishedCall
 
-_PIECE_BYTES = 128  # bytes of a piece beside its text
+_PIECE_BYTES = 128
 _CHARACTER_BYTES = 4  # maximum number of bytes of a character in memory
 # bytes of text that take as long to encode as one character takes to tokenise
 _BYTES_PER_CHARACTER = 16
@@ -111,8 +111,6 @@ async def gather(
 
 @dataclass(slots=True)
 class _Gathering:
-    """The tokens and pieces of an unfinished choice, packed to save memory."""
-
     nbytes: int = 0
     turn: JoinedPieces = field(default_factory=lambda: JoinedPieces())
     token_ids: array[int] = field(default_factory=lambda: array("i"))
@@ -150,7 +148,7 @@ class JoinedPieces:
 
     def __init__(self) -> None:
         self._closed: list[FinishedPiece] = []
-        self._open: Piece | None = None  # first of the pieces that are being joined
+        self._open: Piece | None = None
         self._text = StringIO()
 
     def add(self, piece: Piece) -> int:

@@ -49,9 +49,7 @@ class LazyList(Sequence[T]):
 class Listed(Protocol):
     """A function that makes a list from its length and items: `LazyList`, or `listed_now`."""
 
-    def __call__(self, length: int, item: Callable[[int], T], /) -> Sequence[T]:
-        """Make a list of `length` items."""
-        ...
+    def __call__(self, length: int, item: Callable[[int], T], /) -> Sequence[T]: ...
 
 
 def listed_now(length: int, item: Callable[[int], T]) -> list[T]:
@@ -108,7 +106,6 @@ def _items(found: LazyList[Any]) -> Fragments:
 
 
 def _without_brackets(spelled: Fragments) -> Fragments:
-    """Yield the JSON of a non-empty list without its brackets."""
     last = next(spelled)[1:]
     for fragment in spelled:
         yield last

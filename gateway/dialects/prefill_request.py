@@ -30,7 +30,7 @@ MOST_BYTES = 60_000_000
 _TWO_BYTES = "utf-16-le"
 # Templates have two names for thinking. Thinking is off, since the answer's first token is read.
 WITHOUT_THOUGHTS: Mapping[str, Scalar] = {"enable_thinking": False, "thinking": False}
-_PROMPT_PARAMS = ("prompt", "messages")  # names of a prompt in errors of admission
+_PROMPT_PARAMS = ("prompt", "messages")
 _SMALLEST = 1e-12  # minimum divisor, for a hidden state of zeros
 _DIGITS = 9  # number of decimals, more than a float32 up to 1 has
 
@@ -106,7 +106,6 @@ def bytes_of(prompts: Sequence[str | TokenIds], shared: str = "") -> int:
 
 
 def _width(text: str) -> int:
-    """Return the bytes of each character of a text in memory."""
     if text.isascii():
         return 1
     return 2 if len(text.encode(_TWO_BYTES)) == 2 * len(text) else 4

@@ -64,9 +64,8 @@ class Delta(Struct, frozen=True):
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None
-    # cached part of the prompt, set in the first delta
     reused: Reused | None = None
-    timing: Timing | None = None  # times of the request's stages, set in the first delta
+    timing: Timing | None = None
     # the parsed parts of the turn; None: the answer is plain text
     pieces: tuple[Piece, ...] | None = None
     # whether earlier deltas of the choice are to be discarded; never true in a stream
@@ -83,7 +82,7 @@ class ChoiceEnded(Struct, frozen=True):
     completion_tokens: int  # tokens of the choice up to its end; the engine may have computed more
     # the stop string, or the id of the stop token, that ended the choice
     stopped_by: str | int | None = None
-    reasoning_tokens: int = 0  # number of the `completion_tokens` that are reasoning
+    reasoning_tokens: int = 0
     is_all_shown: bool = True  # whether all generated tokens are part of the shown text
     embedding: bytes = b""  # this field and the next field are as in `Finished`
     candidates: bytes = b""
@@ -160,7 +159,6 @@ class Choice:
         self._reasons = False
         self._reasoning_tokens = 0
         shows_prompt = rules.shows_prompt_ids or generate.sampling.prompt_logprobs is not None
-        # the prompt's token ids, until the first delta has them
         self._prompt = generate.token_ids if shows_prompt else None
 
     def read(self, event: Tokens) -> tuple[Delta, ChoiceEnded | None]:

@@ -17,7 +17,6 @@ from gateway.generation.choice import Choice, Event, run_choice
 from gateway.generation.detokenizer import TokenDecoder
 from gateway.prompts.generation_request import AdmittedRequest
 
-# The maximum number of a request's events that wait for a slow reader.
 _MAX_WAITING = 64
 
 
@@ -87,7 +86,6 @@ async def _tell(
 
 
 def _tell_failure(task: asyncio.Task[None], told: asyncio.Queue[_Told]) -> None:
-    """Put a task's error into the queue; drop queued events if the queue is full."""
     error = EngineUnavailable("the request was cancelled") if task.cancelled() else task.exception()
     if error is not None:
         while told.full():

@@ -55,7 +55,6 @@ class StopScanner:
         return end, stop
 
     def _held_length(self, text: str) -> int:
-        """Return the length of the longest tail of `text` that may begin a stop string."""
         for length in range(min(len(text), self._longest - 1), 0, -1):
             tail = text[-length:]
             if any(stop.startswith(tail) for stop in self._stops):

@@ -24,7 +24,7 @@ from gateway.http.struct_field import IN_A_STRUCT
 M = TypeVar("M", bound="AdminBody")
 
 MAX_BODY_BYTES = 64 << 10
-MAX_DEPTH = 64  # maximum number of levels of nested JSON
+MAX_DEPTH = 64
 _JSON = msgspec.json.Decoder()
 
 
@@ -84,7 +84,6 @@ async def read_body(request: Request, model: type[M], *, max_bytes: int = MAX_BO
 
 
 def _refusal(found: ErrorDetails) -> BadRequest:
-    """Describe the first fault of a body in the words of msgspec's errors."""
     at = _path(found["loc"])
     if found["type"] == IN_A_STRUCT:
         return body.invalid(found["ctx"]["found"], below=at)

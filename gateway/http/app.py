@@ -33,7 +33,7 @@ from gateway.telemetry.refusals import LastRefusals, Refusal
 
 _LOG = logging.getLogger(__name__)
 _INTERNAL = GatewayError("internal error of the gateway")
-_WORTH_GZIP = 1024  # minimum number of bytes of an answer that is compressed
+_WORTH_GZIP = 1024
 _LEVEL = 4  # gzip's level: fast, and small enough for JSON
 _CLIENT_CLOSED = 499  # nginx's status for a client that has disconnected and reads no status
 
@@ -172,7 +172,6 @@ def _as_gateway_error(request: Request, error: Exception) -> GatewayError:
 
 
 def _from_http(request: Request, error: HTTPException) -> GatewayError:
-    """Convert the framework's errors: an unknown route or method, an unreadable request."""
     if error.status_code == 404:
         return NotFound("there is no such route", code="unknown_url")
     if error.status_code == 405:
@@ -185,6 +184,5 @@ def _from_http(request: Request, error: HTTPException) -> GatewayError:
 
 
 def _parameter(error: Exception) -> str | None:
-    """Return the first parameter that the framework could not read."""
     found = error.errors() if isinstance(error, RequestValidationError) else ()
     return next((str(one["loc"][-1]) for one in found), None)

@@ -96,7 +96,6 @@ class BodyMemory:
         return waiter.is_granted
 
     def _grant(self) -> None:
-        """Grant bytes to all waiters whose bytes fit, tenants in turn."""
         while (waiter := self._next()) is not None:
             queue = self._waiting.pop(waiter.tenant_id)
             queue.remove(waiter)
@@ -130,7 +129,6 @@ class BodyMemory:
         return self._held.total() + waiter.size <= room
 
     def _leave(self, waiter: _Waiter) -> None:
-        """Remove the waiter from its queue, unless its bytes were granted before."""
         queue = self._waiting.get(waiter.tenant_id, deque())
         if waiter in queue:
             queue.remove(waiter)

@@ -16,7 +16,7 @@ Fields = list[tuple[bytes, bytes]]
 ANY = "*"
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 _MAX_AGE_S = b"7200"  # seconds for which a preflight may be cached, the maximum of all browsers
-_MAX_ASKED = 2048  # maximum bytes of the names that a preflight asks for
+_MAX_ASKED = 2048
 _NAMES = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:[ \t]*,[ \t]*[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*")
 # The answer's header fields that scripts may read, in addition to the fields that they may always
 # read.

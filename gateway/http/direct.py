@@ -115,7 +115,6 @@ class DirectRoutes:
             await self._direct(scope, receive, send)
 
     def _route_of(self, scope: Scope) -> DirectRoute | None:
-        """Find the direct route of a path, and note the parameters in the path."""
         found = self._routes.get(scope["path"])
         if found is not None:
             return found

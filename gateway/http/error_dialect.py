@@ -41,7 +41,7 @@ class ErrorDialect(Protocol):
     suffixes: ClassVar[tuple[str, ...]]  # ends of the dialect's paths, whatever a path begins with
     # patterns of further beginnings of paths, each with the beginning of its routes
     elsewhere: ClassVar[Mapping[str, str]]
-    error_schema: ClassVar[type[Struct]]  # the type of an error's body
+    error_schema: ClassVar[type[Struct]]
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
         """Write the answer to a request that failed before any byte was sent."""

@@ -86,7 +86,6 @@ def complete(description: dict[str, Any], routes: Iterable[Any], dialects: Diale
 
 
 def _schemas_of(kinds: Iterable[type]) -> dict[str, Any]:
-    """Map the models' names to their JSON schemas, including all referenced schemas."""
     models = [kind for kind in kinds if issubclass(kind, BaseModel)]
     structs = [kind for kind in kinds if kind not in models]
     within = [one for model in models for one in _structs_in(model)]
@@ -154,7 +153,6 @@ def _beyond_types(kind: type) -> dict[str, Any]:
 
 
 def _name_token_ids(schema: dict[str, Any]) -> None:
-    """Describe the names in `logit_bias`, JSON strings, as token ids."""
     bias = schema.get("properties", {}).get("logit_bias")
     for kind in (bias or {}).get("anyOf", []):
         if kind.get("type") == "object":

@@ -33,7 +33,7 @@ _KEY = "ratoon.running"
 _SEND = "ratoon.send"
 _OWNER = "ratoon.owner"
 _CLIENT_CLOSED = 499  # nginx's status for a client that has disconnected and reads no status
-UNKNOWN_ROUTE = "unknown"  # the label of an unknown route in metrics and the access log
+UNKNOWN_ROUTE = "unknown"
 
 
 class ClientGone(Exception):
@@ -77,13 +77,13 @@ class RunningRequest:
         self.tenant_id: str | None = None
         self.key_id: str | None = None
         self.group_id: str | None = None  # the tenant's group when the request came
-        self.route: str | None = None  # the route's template, once the request is admitted
-        self.refusal: str | None = None  # the code of the error that refused the request
+        self.route: str | None = None
+        self.refusal: str | None = None
         self.used: RequestUse | None = None
         self.arrived = time.monotonic()
-        self.error: GatewayError = shutting_down()  # error to answer with if the task is cancelled
+        self.error: GatewayError = shutting_down()
         self.is_abandoned = False
-        self.at_end = ExitStack()  # callbacks to run when the request is over
+        self.at_end = ExitStack()
 
     def cut_off(self, error: GatewayError) -> None:
         """End the request with `error`, unless it is being cut off already."""
@@ -160,8 +160,6 @@ class RequestHead:
 
 
 class _Allowed:
-    """The answer to a preflight."""
-
     def __init__(self, fields: list[tuple[bytes, bytes]]) -> None:
         self._fields = fields
 
@@ -172,7 +170,6 @@ class _Allowed:
 
 
 def _entry(scope: Scope, running: RunningRequest, status: int | None) -> AccessLogEntry:
-    """Make the access log's entry of a request that has ended."""
     used = running.used
     first_s = None if used is None else used.first_token_s
     return AccessLogEntry(

@@ -10,7 +10,7 @@ import heapq
 from collections import deque
 
 START = 256  # tokens expected of a tenant without earlier answers
-_LAST = 32  # number of a tenant's answers that are remembered
+_LAST = 32
 _MAX_TENANTS = 10_000
 
 

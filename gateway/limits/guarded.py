@@ -24,8 +24,8 @@ from gateway.limits.unpaid import Unpaid, uncounted
 from gateway.state.redis.link import NoAnswer
 from gateway.tenant_limits import Limits
 
-_STAND_IN = "stand-in"  # the epoch of the local limiter's holds
-_MAX_DEBTS = 64  # maximum number of debts of a tenant
+_STAND_IN = "stand-in"
+_MAX_DEBTS = 64
 
 
 class _Uncharged(NamedTuple):
@@ -129,7 +129,6 @@ class GuardedLimiter:
         return verdict
 
     async def _charge_shared(self, one: _Uncharged) -> _Uncharged | None:
-        """Settle a charge in Redis; return the unsettled charge if Redis has not answered."""
         try:
             await self._shared.charge(one.hold, one.used, again=one.was_asked)
         except Unavailable as error:
@@ -165,7 +164,6 @@ class GuardedLimiter:
                 self._owe(tenant_id, last.requests, last.tokens)
 
     def _share(self, limits: Limits) -> Limits:
-        """Return the limits of this process: its share of every limit, at least 1."""
         return msgspec.structs.replace(
             limits,
             requests_per_minute=self._part(limits.requests_per_minute),

@@ -85,5 +85,4 @@ class MemoryHolds:
 
 
 def _first(items: Iterable[tuple[str, Held]], are_meant: Callable[[Held], bool]) -> list[str]:
-    """List the ids of the items before the first item that `are_meant` rejects."""
     return [request_id for request_id, _ in takewhile(lambda item: are_meant(item[1]), items)]

@@ -22,7 +22,7 @@ import msgspec
 from gateway.tenant_limits import Limits, RateStatus, Reason
 
 HOLD_S = 60.0
-_AT_ONCE = 256  # maximum number of holds that are renewed in one change
+_AT_ONCE = 256
 
 
 class Amount(msgspec.Struct, frozen=True):

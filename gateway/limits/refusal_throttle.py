@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 PER_S = 20.0  # number of a tenant's refusals that are answered at once, per second
 BURST_S = 1.0  # refusals answered at once after a pause, in seconds at the rate PER_S
-LONGEST_S = 2.0  # maximum delay of a refusal, in seconds
+LONGEST_S = 2.0
 _MAX_TENANTS = 10_000
 
 

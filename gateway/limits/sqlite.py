@@ -92,7 +92,6 @@ class SqliteLimiter(AccountLimiter):
         return await self._write(lambda connection: _changed(connection, tenant_id, change))
 
     async def _pay(self) -> None:
-        """Write the owed charges. Charges that cannot be written stay owed."""
         with suppress(Unavailable):
             while self._owed:
                 await self._write(lambda _: None)

@@ -75,7 +75,7 @@ def wait_s(level: int, rate: int) -> float:
 class Moment(msgspec.Struct, frozen=True):
     """The moment of a decision."""
 
-    now: int  # microseconds
+    now: int
     month: int  # months since year 0
 
 
@@ -168,7 +168,6 @@ class Account(Sums):
         )
 
     def _levels_without(self, demand: Demand) -> LimitLevels:
-        """Return the amount of each limit that other requests use."""
         levels = self.levels(demand.limits)
         held = None if demand.begun is None else self.holds.get(demand.id)
         if held is None:
@@ -207,7 +206,6 @@ class Account(Sums):
             spending.spent += cost
 
     def _bring_up(self, limits: Limits, moment: Moment) -> None:
-        """Drain the token bucket and let holds lapse until `moment`."""
         self.tokens = self.tokens.drained(limits.tokens_per_minute or 0, moment.now)
         if limits.budget is not None:
             spending = self.budgets.setdefault(limits.budget.period, Spending())

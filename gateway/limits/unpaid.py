@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-MOST = 10_000  # maximum number of charges that wait
+MOST = 10_000
 
 T = TypeVar("T")
 
@@ -20,7 +20,6 @@ class Unpaid(deque[T]):
     """A queue of charges. Adding at one end of a full queue loses the charge at the other end."""
 
     def __init__(self, most: int = MOST, on_lost: Callable[[], None] = uncounted) -> None:
-        """Call `on_lost` for each charge that is lost."""
         super().__init__(maxlen=most)
         self.lost = 0
         self._on_lost = on_lost

@@ -31,7 +31,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     since: float | None
     detail: str
-    fault: str = "is down"  # words for a state that is not ok
+    fault: str = "is down"
 
 
 def health(

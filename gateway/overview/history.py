@@ -41,20 +41,20 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     # INTERVAL_S, or more seconds after looks that the engine did not answer
     seconds: float
     hit_tokens: TokensByTier
-    computed_tokens: int  # number of computed prompt tokens
+    computed_tokens: int
     generated_tokens: int
     ttft_ms: Percentiles | None
     itl_ms: Percentiles | None
     waiting: int
     running: int
-    loads_blocks: int  # number of KV blocks that were loaded from lower tiers
-    recomputed_blocks: int  # number of KV blocks that were computed again instead of loaded
-    drafts: dict[str, DraftStats]  # counts of verified drafts, by source
+    loads_blocks: int
+    recomputed_blocks: int
+    drafts: dict[str, DraftStats]
 
 
 class _Look(msgspec.Struct, frozen=True):
     t: float
-    overview: Overview  # joined overview of the engines that answered
+    overview: Overview
     # last overview of each engine, by engine id, also of engines that are gone
     engines: dict[str, Overview]
     latencies: Latencies
@@ -103,7 +103,6 @@ class History:
 
 
 def _by_engine(overview: Overview) -> dict[str, Overview]:
-    """Map the ids of the engines that answered to their overviews."""
     return {one.engine_id: one for one in each_overview(overview).values() or (overview,)}
 
 
@@ -124,7 +123,6 @@ def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
 
 
 def _seen(before: dict[str, Overview], now: dict[str, Overview]) -> dict[str, Overview]:
-    """Return the last overview of each engine, for the last ENGINES engines."""
     gone = {engine_id: one for engine_id, one in before.items() if engine_id not in now}
     return dict([*gone.items(), *now.items()][-ENGINES:])
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gateway.sharing.namespaces import Namespaces
 from gateway.state.records import EVERYONE
 
-MOST = 20_000  # maximum number of remembered names
+MOST = 20_000
 
 
 class NamespaceName(NamedTuple):
@@ -26,7 +26,6 @@ class ShownNamespaceNames:
     def __init__(self, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
         self._fingerprint = b""
-        # kind of a namespace, and the id of its tenant or group, by namespace
         self._scopes: dict[bytes, tuple[str, str]] = {}
         self._derived: set[tuple[str, str]] = set()
 

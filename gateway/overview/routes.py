@@ -24,7 +24,7 @@ from gateway.state.records import IsolationReport
 from gateway.state.store import IsolationReports
 from gateway.telemetry.refusals import Refusal
 
-OWNERS = 50  # maximum number of owners that are listed for each tier and for the queue
+OWNERS = 50
 EVICTIONS = 100
 
 
@@ -122,7 +122,6 @@ async def _overview(
 
 
 async def _report(reports: IsolationReports) -> IsolationReport | None:
-    """Read the isolation report, or return None while the state does not answer."""
     try:
         return await reports.isolation_report()
     except Unavailable:
@@ -130,7 +129,6 @@ async def _report(reports: IsolationReports) -> IsolationReport | None:
 
 
 async def _overview_if_any(engine: Engine) -> Overview | None:
-    """Ask for the engine's overview, or return None while the engine does not answer."""
     try:
         return await engine.ask(OverviewQuery(owners=OWNERS, evictions=EVICTIONS))
     except EngineError:

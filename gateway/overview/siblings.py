@@ -18,8 +18,8 @@ import msgspec
 
 A = TypeVar("A")
 
-ANSWER_S = 1.0  # maximum seconds to wait for the answers of all workers together
-_MAX_BYTES = 4 << 20  # maximum bytes of an answer
+ANSWER_S = 1.0
+_MAX_BYTES = 4 << 20
 _SUFFIX = ".sock"
 # pattern of the names of workers' sockets, which the router process's socket does not match
 _OF_WORKERS = f"[0-9]*{_SUFFIX}"
@@ -36,7 +36,6 @@ class Siblings:
     """The other workers of this gateway. Without a `directory` there are none."""
 
     def __init__(self, directory: Path | None = None, own: int | None = None) -> None:
-        """Find workers in `directory` by process id; `own` is this worker's process id."""
         self._directory = directory
         self._own = own or os.getpid()
 

@@ -22,7 +22,6 @@ class TenantNames:
         self._clock = clock
         self._names = {PUBLISHED: "(published prefixes)"}
         self._read_at: float | None = None
-        # names of groups by id, read together with the tenants' names
         self.groups: dict[str, str] = {}
 
     async def known(self, ids: Iterable[str]) -> dict[str, str]:

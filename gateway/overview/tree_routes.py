@@ -93,7 +93,6 @@ def tree_router(engine: Engine, rows: TreeRows) -> APIRouter:
 
 
 def _before_children(at: TreeRow) -> int:
-    """Count the tokens before a node's children. A namespace begins at 0."""
     return 0 if at.kind == "namespace" else at.tokens_before + at.tokens
 
 

@@ -18,8 +18,8 @@ from gateway.sharing.published import Published
 from gateway.state.records import PUBLISHED
 from gateway.views import TokensByTier
 
-TEXT_TOKENS = 500  # maximum number of tokens of a published prefix that are shown
-TEXTS = 1000  # maximum number of remembered texts
+TEXT_TOKENS = 500
+TEXTS = 1000
 _ID_CHARS = 8  # number of characters of an engine's id that begin the names of its nodes
 
 
@@ -42,7 +42,7 @@ class TreeRow(msgspec.Struct, frozen=True, kw_only=True):
     blocks: int
     tiers: TokensByTier
     hits: int
-    last_used_s: float  # seconds since a request last used the node
+    last_used_s: float
     children: int
     text: str | None
 

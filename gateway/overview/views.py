@@ -69,7 +69,7 @@ class OverviewShown(msgspec.Struct, frozen=True, kw_only=True):
     evictions: list[EvictionShown]
     states: StateStats | None  # counts of recurrent states; all 0 if no layer is recurrent
     health: list[Health]
-    isolation: IsolationReport | None  # the last report
+    isolation: IsolationReport | None
 
 
 def ids_in(overview: Overview) -> set[str]:

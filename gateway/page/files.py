@@ -45,7 +45,7 @@ class PageFile:
     """A page's file as it is stored, and the headers with which it is sent."""
 
     content: bytes
-    is_packed: bool  # whether the file is stored compressed
+    is_packed: bool
     media_type: str
     etag: str
 
@@ -58,13 +58,11 @@ class PageFiles:
     """The few files of a folder by their paths in the folder, read once."""
 
     def __init__(self, folder: Path = STATIC) -> None:
-        """Read all files; raise OSError for an unreadable file."""
         self._files = {
             path.relative_to(folder).as_posix().removesuffix(_GZIP): _read(path)
             for path in folder.rglob("*")
             if _kind(path) in _TYPES and path.is_file()
         }
-        # compressed content of the files that were asked for, by path
         self._packed: dict[str, Packed] = {}
 
     def answer(self, name: str, request: Request) -> Response:

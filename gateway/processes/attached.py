@@ -18,8 +18,8 @@ EXIT_ORPHANED = 3
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The values that a worker is given in addition to the gateway's config."""
 
-    parent_socket: int  # file descriptor of the socket to the parent
-    metrics_dir: str  # directory of the metrics of all workers
+    parent_socket: int
+    metrics_dir: str
     # path of the router process's socket; None: there is no router process
     router_socket: str | None = None
 

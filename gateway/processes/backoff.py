@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Backoff:
     """The delays, in seconds, before restarts: almost none after one death, then longer delays."""
 
-    first_delay_s: float = 0.1  # seconds to wait after one death, which may be chance
+    first_delay_s: float = 0.1
     # seconds to wait after a second death, doubled for each further death
     base_delay_s: float = 1.0
     max_delay_s: float = 10.0

@@ -34,7 +34,7 @@ Steps = Generator[Any, None, T]
 
 INLINE_SIZE = 4096  # maximum size of work that may run on the event loop, in characters to tokenise
 LARGE = 1 << 16  # minimum size of large work, in characters to tokenise
-_MAX_WAITING = 1024  # maximum number of one tenant's pieces of work that wait
+_MAX_WAITING = 1024
 _NICENESS = 10  # niceness of threads for large work, above the process's own niceness
 _NICEST = 19
 # The seconds for which a tenant may use the event loop at once, and the share of the time in which
@@ -123,8 +123,6 @@ class _Job:
 
 
 class _Lane:
-    """A group of threads, and the tenants whose work waits for a thread."""
-
     def __init__(self, pool: Executor, threads: int) -> None:
         self.pool = pool
         self._free = threads
@@ -157,7 +155,6 @@ class _Lane:
         self.pool.shutdown()
 
     def _begin_steps(self) -> None:
-        """Give every free thread the first job of the next tenant."""
         while self._free and self._waiting:
             tenant_id = next(iter(self._waiting))
             queue = self._waiting.pop(tenant_id)

@@ -138,7 +138,6 @@ class KeptProcess:
     """A worker or the router process, restarted as a new process when it ends."""
 
     def __init__(self, name: str, command: Sequence[str], how: KeepingConfig) -> None:
-        """Describe a process that `command` starts (`Worker.start`)."""
         self.has_served = False
         self._name = name
         self._command = command

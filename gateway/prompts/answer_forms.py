@@ -40,7 +40,6 @@ class AnswerForms:
 
     tools: ToolFormat | None = None
     reasoning: ReasoningFormat | None = None
-    # ids of special tokens, by text
     special_tokens: Mapping[str, int] = field(default_factory=dict)
     # whether the chat template or `tools.tools_text` shows tools to the model
     are_tools_shown: bool = True
@@ -197,7 +196,6 @@ def _kinds(properties: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 
 def _either(text: str, calls: str) -> str:
-    """Join two grammars as alternatives of one grammar."""
     return f"start: text | calls\n{_START.sub('text:', text)}\n{_START.sub('calls:', calls)}"
 
 

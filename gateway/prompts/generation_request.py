@@ -50,7 +50,7 @@ class ChatPrompt:
     # The dialect's values for variables that neither the request nor the operator sets.
     implied: Mapping[str, Scalar] = field(default_factory=dict)
     tools: Sequence[Tool] | None = None
-    tools_size: int = 0  # number of characters of the tools as they were sent
+    tools_size: int = 0
     later_tools: tuple[ToolSpec, ...] = ()  # tools from messages, which the template does not show
 
 
@@ -114,9 +114,7 @@ class TextRules:
     stops: tuple[str, ...] = ()
     include_stop: bool = False
     skip_special_tokens: bool = True
-    # texts of the special tokens in `stops`, by token id
     hidden_stops: Mapping[int, str] = field(default_factory=dict)
-    # whether a choice's first event has the token ids of the choice's prompt
     shows_prompt_ids: bool = False
 
 
@@ -127,11 +125,11 @@ class AnswerForm:
     The form does not change the prompt. The prompt shows all tools, even if they may not be called.
     """
 
-    tools: tuple[ToolSpec, ...] = ()  # the tools that may be called
+    tools: tuple[ToolSpec, ...] = ()
     least_calls: int = 0
     most_calls: int | None = None
     text: TextGrammar | None = None
-    text_param: str | None = None  # the request's field that asks for `text`
+    text_param: str | None = None
 
     @property
     def may_call(self) -> bool:
@@ -164,7 +162,7 @@ class GenerationRequest:
 
     request_id: str
     prompts: tuple[Prompt, ...]
-    choices: int  # number of choices of each prompt
+    choices: int
     sampling: SamplingParams
     # whether `max_tokens` is only a default, which admission may lower to the context's room
     max_tokens_may_shrink: bool
@@ -175,15 +173,15 @@ class GenerationRequest:
     priority: Priority = "interactive"
     loads: Loads = "auto"
     form: AnswerForm = AnswerForm()
-    explain: Explain | None = None  # question why the prompt missed the cache; None: not asked
-    marks: tuple[CacheMark, ...] = ()  # cache breakpoints of each prompt, in order
+    explain: Explain | None = None
+    marks: tuple[CacheMark, ...] = ()
     drafts: bool = True  # whether tokens may be drafted; drafts do not change the answer
     prediction: str = ""  # text that the answer is expected to repeat, or ""
-    embeds: bool = False  # whether the answer is each prompt's embedding
+    embeds: bool = False
     # Packed token ids whose logits after each prompt are the answer. Without ids the answer has no
     # logits.
     candidates: tuple[bytes, ...] = ()
-    modules: ModulesOption | None = None  # prompt modules that come before the text of each prompt
+    modules: ModulesOption | None = None
 
     @property
     def at_once(self) -> int:
@@ -214,7 +212,7 @@ class Origin:
     tenant_id: str
     chain: Any  # hash of all earlier messages
     begin: Place  # place in the rendered chat at which the turn begins
-    before: bytes  # digest of the rendered chat up to `begin`
+    before: bytes
     opened: TokenIds
     # If thoughts are kept: the prompt's tokens from the turn `parent` up to `opened`.
     since: TokenIds | None = None
@@ -228,7 +226,7 @@ class ModulesUsed(msgspec.Struct, frozen=True):
     used: tuple[str, ...]
     # names of modules of one scaffold, which attend to each other
     together: tuple[tuple[str, ...], ...]
-    tokens: int  # number of tokens of the modules, and of the template's text before the modules
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,15 +240,14 @@ class AdmittedRequest:
     text: TextRules
     # makes a parser of an answer; None: answers are plain text
     parser: Callable[[], TurnParser] | None = None
-    origin: Origin | None = None  # where the answer belongs, if it is to be remembered
+    origin: Origin | None = None
     grammar_param: str | None = None  # the request's field that the grammar comes from
     seen: SeenPrompt | None = None  # the prompt to remember; None for several prompts
-    # comparison of the prompt with an earlier prompt, if the request asks for it
     comparison: Comparison | None = None
-    explains: bool = False  # whether the answer reports the comparison
-    max_tokens_may_shrink: bool = False  # as in `GenerationRequest`
+    explains: bool = False
+    max_tokens_may_shrink: bool = False
     at_once: int | None = None  # maximum number of choices that run at the same time; None: all
-    modules: ModulesUsed | None = None  # prompt modules that the prompts used
+    modules: ModulesUsed | None = None
 
     @property
     def sharing(self) -> int:

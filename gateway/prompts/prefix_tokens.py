@@ -21,8 +21,8 @@ from gateway.state.records import PrefixSource
 # Texts with different first characters, one text for each kind of character that tokenizers tell
 # apart.
 _CONTINUATIONS = ("Zebra", "a", "7", " b", "\n", ".", "é", "日")
-_NEXT = (("user",), ("assistant",))  # roles that may follow messages
-_FIRST = (("system", "user"), *_NEXT)  # roles of a chat's first message
+_NEXT = (("user",), ("assistant",))
+_FIRST = (("system", "user"), *_NEXT)
 
 
 class PrefixTokens:

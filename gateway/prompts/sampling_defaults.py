@@ -36,8 +36,6 @@ DIALECT_DEFAULTS = SamplingDefaults()
 
 
 class _File(msgspec.Struct):
-    """The fields of generation_config.json, with the ranges of the dialects' fields."""
-
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None

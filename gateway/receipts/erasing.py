@@ -22,7 +22,7 @@ from gateway.receipts.signing import ReceiptKey
 from gateway.sharing.flushing import Flushing, FlushResult
 from gateway.state.records import CacheFlush, ErasedTenant
 
-LOOK_S = 0.1  # seconds between two looks at an erasure that is awaited
+LOOK_S = 0.1
 
 
 class _Recorded(NamedTuple):

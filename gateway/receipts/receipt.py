@@ -34,7 +34,6 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     keys: int
     responses: int
     engines: dict[str, Erasure]
-    # names of the engines that have not done the flush yet, because they were away
     awaited: tuple[str, ...]
     open: tuple[str, ...]
     kept: tuple[str, ...] = KEPT

@@ -37,7 +37,7 @@ class Attempt:
     replica: str
     request: Generate
     on_end: OnEnd | None
-    expected_s: float | None = None  # predicted seconds to the attempt's first token
+    expected_s: float | None = None
     sent_at: float = 0.0
     has_begun: bool = False
     says_it_stops: bool = False
@@ -69,9 +69,9 @@ class Attempts:
     on_end: OnEnd | None
     number: int = 0
     deaths: int = 0
-    left: set[str] = field(default_factory=set)  # names of the replicas that lost the request
+    left: set[str] = field(default_factory=set)
     full: set[str] = field(default_factory=set)
-    remote: RemotePrefill | None = None  # the request's remote prefill, for all attempts
+    remote: RemotePrefill | None = None
     _unbegun: Finished | Failed | None = None  # an end that waits for `remote`'s counts
 
     @property

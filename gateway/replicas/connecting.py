@@ -72,7 +72,6 @@ async def replicas(
 
 
 def _key(config: GatewayConfig, engine: str) -> LinkKey | None:
-    """Read the link key for this engine. A Unix socket needs no key."""
     if config.link_key_file is None or not is_tcp(engine):
         return None
     return read_link_key(Path(config.link_key_file))

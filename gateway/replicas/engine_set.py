@@ -32,7 +32,6 @@ class EngineSet(ReplicaQueries):
         routing: Routing,
         notes: RoutingNotes | None = None,
     ) -> None:
-        """Count routing in `notes` (`count_with`)."""
         self._routing = routing
         self._members = Members(engines, routing.gone)
         self._serving = Serving(self._members, routing, notes)

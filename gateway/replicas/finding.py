@@ -85,7 +85,7 @@ class FoundEngines:
         self._registry = registry
         self._connect = connect
         self._leases = Leases(monotonic)
-        self._clients: dict[str, FoundEngine] = {}  # clients by replica name
+        self._clients: dict[str, FoundEngine] = {}
         self._unreachable: set[str] = set()  # addresses that cannot be reached and are logged
 
     async def look(self) -> None:

@@ -66,16 +66,13 @@ class Members:
     def __init__(
         self, engines: Mapping[str, ReplicaEngine], gone: Callable[[str], None] = lambda _: None
     ) -> None:
-        """Call `gone` with the name of each replica whose engine has gone."""
         self.engines = dict(engines)
         self._gone = gone
         # ids of connected engines by replica name; None: not connected
         self._ids: dict[str, str | None] = dict.fromkeys(self.engines)
-        self._stopping: dict[str, str] = {}  # ids of stopping engines, by name
-        self._leaving: set[str] = set()  # names of leaving replicas
-        # the last fingerprint of each replica, also after its engine has gone
+        self._stopping: dict[str, str] = {}
+        self._leaving: set[str] = set()
         self._last: dict[str, bytes] = {}
-        # the last role of each replica, also after its engine has gone
         self._roles: dict[str, Role] = {}
         self._fingerprint: bytes | None = None
 

@@ -195,7 +195,6 @@ class ReplicaQueries:
         return max(pinned, key=lambda one: one.blocks)
 
     async def _read_adapter(self, query: ReadAdapter) -> AdapterRead:
-        """Read an adapter in every serving replica; raise if one refuses it or reads another."""
         answers = await ask_each(self._members.serving(), query)
         read = [one for one in answers.values() if not isinstance(one, EngineError)]
         if not read or len(read) < len(answers):
@@ -205,7 +204,6 @@ class ReplicaQueries:
         return read[0]
 
     async def _read_prefix(self, query: ReadPrefix) -> PrefixUnits:
-        """Read a pinned prefix from one replica that has it; raise if none has it."""
         errors: dict[str, EngineError] = {}
         for name, engine in self._members.serving().items():
             try:
@@ -215,7 +213,6 @@ class ReplicaQueries:
         raise first_error(errors)
 
     async def _import(self, query: BeginImport | WriteImport | EndImport) -> ImportState:
-        """Import a prefix into every serving replica; raise if one refuses it."""
         answers = await ask_each(self._members.serving(), query)
         done = [one for one in answers.values() if not isinstance(one, EngineError)]
         if not done or len(done) < len(answers):

@@ -58,7 +58,7 @@ class RemotePrefill:
             is_counted=False,
         )
         self.error: EngineError | None = None
-        self.says_it_stops = False  # whether the computing engine has announced that it stops
+        self.says_it_stops = False
         # seconds spent by the computing engine, known once the prefill is over
         self._engine_seconds = 0.0
         # number of tokens computed by that engine, known once the prefill is over

@@ -37,7 +37,6 @@ class Serving:
         self._members = members
         self._routing = routing
         self.notes: RoutingNotes = notes or NoNotes()
-        # unbegun attempts and prefills, by request id
         self._unbegun: dict[str, Attempt | RemotePrefill] = {}
 
     def generate(
@@ -80,7 +79,6 @@ class Serving:
                 engine.give_up(sent.request.request_id, "the engine does not answer")
 
     async def _begin(self, attempts: Attempts) -> Attempt:
-        """Choose a replica and send the request; raise EngineUnavailable if none is ready."""
         while True:
             question = self._question(attempts)
             route = await self._routing.route(question)
@@ -114,7 +112,6 @@ class Serving:
         )
 
     def _begun(self, attempts: Attempts, route: Route) -> Attempt:
-        """Begin the attempt on this route, with the route's prefill on another engine, if any."""
         if route.is_alone:
             self.notes.routed_alone()
         if route.prompt is not None:

@@ -102,7 +102,6 @@ class Answering:
     def _seeing(
         self, admitted: AdmittedRequest, request_metrics: RequestMetrics
     ) -> Callable[[Event], None]:
-        """Make the function that sees each event before the caller does."""
         recorder = None
         if admitted.origin is not None:
             recorder = TurnRecorder(partial(self.admission.remember, admitted.origin))

@@ -160,7 +160,7 @@ class Permit:
         self._choices = 0
         self._hold: Hold | None = None  # None: the tenant has no limits
         self._used: Callable[[], TokenCounts] = TokenCounts
-        self._unset = 0  # number of answers without a `max_tokens`
+        self._unset = 0
 
     def choose(self, choices: int) -> None:
         """Count the request's choices as streams.

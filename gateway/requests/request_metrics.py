@@ -38,12 +38,11 @@ class Usage:
     cache_miss: CacheMiss | None = None  # why the prompt missed the cache, if the request asks
     # Prompt tokens written to the cache for each breakpoint, summed over the prompts.
     written: tuple[int, ...] = ()
-    # seconds for which each breakpoint's prefix is retained after each use
     retained_s: tuple[float, ...] = ()
     # numbers of drafted and of accepted tokens, by source; known at the end
     drafts: DraftCounts = field(default_factory=dict)
     rejected_prediction_tokens: int = 0  # included in `completion_tokens`; known at the end
-    modules: ModulesUsed | None = None  # prompt modules that the prompt used
+    modules: ModulesUsed | None = None
 
     @property
     def accepted_prediction_tokens(self) -> int:
@@ -87,10 +86,9 @@ class RequestMetrics:
         self._clock = clock
         self._trace = trace
         self._last_token_at: dict[int, float] = {}
-        self._told: dict[int, int] = {}  # number of tokens sent so far, by the choice's index
-        # cached part of the prompt, by the choice's index
+        self._told: dict[int, int] = {}
         self._reused: dict[int, Reused] = {}
-        self._ends: dict[int, Finished | Failed] = {}  # how each choice ended
+        self._ends: dict[int, Finished | Failed] = {}
         self._gaps: list[float] = []
         self._reasoning_tokens = 0
         # seconds from the request's arrival to its first token
@@ -224,7 +222,6 @@ class RequestMetrics:
         return rejected
 
     def _computed(self, index: int) -> int:
-        """Count the prompt tokens that the engine computed for a choice that has begun."""
         end = self._ends.get(index)
         if end is not None and end.computed_tokens:
             return end.computed_tokens
@@ -232,7 +229,6 @@ class RequestMetrics:
         return prompt_tokens - self._reused[index].tokens
 
     def _restart(self, index: int) -> None:
-        """Forget the use of a restarted choice; keep the use of the prompt's other choices."""
         self._told.pop(index, None)
         self._ends.pop(index, None)
         self._last_token_at.pop(index, None)  # the next token ends no gap

@@ -78,7 +78,6 @@ class RouterChannel(asyncio.Protocol, Generic[M]):
             self._transport.abort()
 
     def _frames(self) -> Iterator[bytearray]:
-        """Yield and drop the whole frames received; raise ValueError for too large a frame."""
         start, come = 0, self._come
         while (begin := start + HEAD_BYTES) <= len(come):
             length = int.from_bytes(come[start:begin], "big")

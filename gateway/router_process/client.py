@@ -45,7 +45,7 @@ from gateway.routing.router import Sources
 # router process that takes longer hangs. A worker waits for a hanging process only once.
 WAIT_S = 0.25
 TURNS = 10  # number of turns of the loop's clock in WAIT_S
-RETRY_S = 0.1  # seconds to wait after a connection ended or failed
+RETRY_S = 0.1
 # A connection that ends early may do so again, for instance if an older process cannot read it.
 RETRY = Backoff(RETRY_S, base_delay_s=2 * RETRY_S, max_delay_s=5.0, healthy_after_s=10.0)
 # seconds of silence after which the process counts as away, since it sends a message every second
@@ -75,11 +75,11 @@ class RouterClient:
         self._is_met = asyncio.Event()  # set once the process has sent a message on this connection
         self._numbers = count()
         self._waiting: dict[int, _Answer] = {}
-        self._late: set[int] = set()  # numbers of questions whose answers nobody awaits any more
+        self._late: set[int] = set()
         self._known: dict[str, int] = {}
-        self._is_alone = False  # whether the log says that this worker chooses alone
+        self._is_alone = False
         self._heard_at = 0.0  # time of the last message, by the loop's clock
-        self._short_connections = 0  # connections in a row that ended early
+        self._short_connections = 0
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
@@ -137,8 +137,6 @@ class RouterClient:
         is_late = bool(self._late) or self._now() - self._heard_at > SILENT_S
         return self._is_met.is_set() and not is_late
 
-    # Questions to the router process
-
     async def _answer(self, ask: Callable[[int], ToRouter]) -> RouteAnswer | SourceAnswer | None:
         """Ask the process; return None if it does not answer, or would answer late."""
         if not self._is_met.is_set() or self._late:
@@ -188,10 +186,7 @@ class RouterClient:
         if self._channel is not None and self._is_met.is_set():
             self._channel.send(message)
 
-    # The connection to the router process
-
     async def _connect(self) -> None:
-        """Connect once, and pause after the connection's end."""
         self._channel = channel = RouterChannel[FromRouter](FromRouter, self._take)
         with suppress(OSError):  # no process listens on the socket
             loop = asyncio.get_running_loop()

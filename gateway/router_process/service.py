@@ -72,10 +72,9 @@ class WorkerConnection:
         known: Callable[[], KnownBlocks],
         over: Callable[[WorkerConnection], None],
     ) -> None:
-        """Call `over` when the connection has ended."""
         self._router = router
         self._limits = limits
-        self._at: dict[str, str] = {}  # names of replicas, by running request
+        self._at: dict[str, str] = {}
         self._over = over
         self.channel = RouterChannel[ToRouter](
             ToRouter, self._take, lambda: self.channel.send(known()), self._lost

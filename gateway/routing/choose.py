@@ -84,7 +84,6 @@ def _alike(
     balance: Balance,
     load_s: Callable[[str], float],
 ) -> list[Candidate]:
-    """Select the replicas about as cheap as the cheapest; `prices` do not include loads yet."""
     least = min(prices)
     wait_s = min([one.first_token_s - one.compute_s for one in candidates])
     cheapest = candidates[prices.index(least)]

@@ -40,8 +40,8 @@ class Offer(NamedTuple):
     replica: str
     source: FetchSource
     is_over_tcp: bool
-    uncached: int  # number of prompt tokens that are left to compute after the fetch
-    begins_s: float  # seconds before the source begins to send
+    uncached: int
+    begins_s: float
     shared_by: int  # number of fetches from this replica, the new fetch included
 
 
@@ -49,7 +49,7 @@ class ChosenFetch(msgspec.Struct, frozen=True, gc=False):
     """The chosen fetch and its predicted seconds."""
 
     source: FetchSource
-    tokens: int  # number of tokens that are fetched and so not computed
+    tokens: int
     seconds: float
 
 

@@ -31,7 +31,6 @@ class FirstTokenRouter:
         balance: Balance | None = None,
         fetches: FetchLimits | None = None,
     ) -> None:
-        """Measure time by the monotonic `clock`, in seconds."""
         self._clock = clock
         self._balance = balance or Balance()
         self._fetching = FetchChooser(fetches or FetchLimits())
@@ -110,13 +109,11 @@ class FirstTokenRouter:
         return lacking
 
     def _cache_tokens(self, prompt: Prompt, ready: Sequence[str]) -> float:
-        """Estimate the tokens that a replica's cache holds."""
         blocks = sum(map(self._index.blocks, ready))
         held = prompt.tokens_of(blocks) / len(ready) if prompt.blocks else 0.0
         return max(held, self._balance.least_prompts * prompt.tokens)
 
     def _load_s(self, prompt: Prompt, found: Mapping[str, FoundBlocks], replica: str) -> float:
-        """Estimate the replica's seconds to load the prompt's blocks in slower tiers."""
         here, rates = found.get(replica, NOTHING), self._loads.of(replica).rates
         if not here.is_lower:
             return 0.0

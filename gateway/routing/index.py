@@ -24,7 +24,7 @@ from prefix_cache.hashing import KEY_BYTES
 TIERS: tuple[TierName, ...] = ("device", "host", "disk")  # the fastest tier first
 _LEVEL = {tier: level for level, tier in enumerate(TIERS)}
 _ON_DEVICE, _ON_DISK = _LEVEL["device"], _LEVEL["disk"]
-_STEPS = 64  # number of steps into which `lower` divides a prompt
+_STEPS = 64
 _FEW_BYTES = 32 * KEY_BYTES  # bytes of keys up to which keys are shortened singly, which is faster
 
 
@@ -56,7 +56,7 @@ class CacheIndex:
     """The blocks of all replicas. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._levels: dict[str, Levels] = {}  # tiers of blocks, by replica
+        self._levels: dict[str, Levels] = {}
 
     def blocks(self, replica: str) -> int:
         """Count the known blocks of a replica."""

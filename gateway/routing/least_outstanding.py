@@ -13,7 +13,7 @@ class LeastOutstandingRouter:
     """A `Router` by outstanding prompt tokens. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._tokens: Counter[str] = Counter()  # number of tokens of running prompts, by replica
+        self._tokens: Counter[str] = Counter()
         # number of tokens of running and ended prompts, by replica
         self._given: Counter[str] = Counter()
         self._sent: dict[str, tuple[str, int]] = {}

@@ -14,10 +14,10 @@ class Sent:
     """A request that was sent to a replica and is not over."""
 
     replica: str
-    tokens: int  # number of tokens of the request's prompt
+    tokens: int
     uncached: int  # number of uncached tokens of the prompt, as predicted when the request was sent
     marks: Marks
-    source: FetchSource | None = None  # the replica from which blocks are fetched first
+    source: FetchSource | None = None
     namespace: bytes = b""  # the request's own namespace, the last of its path
     has_begun: bool = False
 
@@ -40,7 +40,6 @@ class Loads:
     def __init__(self) -> None:
         self._loads: dict[str, ReplicaLoad] = {}
         self._sent: dict[str, Sent] = {}
-        # number of fetches of unbegun requests, by the source's address
         self._fetches: Counter[str] = Counter()
 
     def fetches_from(self, address: str) -> int:

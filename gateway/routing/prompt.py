@@ -17,7 +17,7 @@ from prefix_cache.hashing import KEY_BYTES
 
 TOKEN_BYTES = 4
 SHORT = (1 << 60) - 1  # mask of a key's used bits: a Python integer of 60 bits takes 32 bytes
-STRIDE = 32  # number of blocks between two long beginnings
+STRIDE = 32
 
 Keys = Sequence[int]  # keys of blocks, cut to `SHORT`
 
@@ -36,11 +36,11 @@ class RoutingRequest(msgspec.Struct, frozen=True, array_like=True):
     """The part of a `Generate` that a router is given, with neither tokens nor a tenant's name."""
 
     request_id: str
-    tokens: Annotated[int, Meta(ge=0)]  # tokens of the request's prompt
+    tokens: Annotated[int, Meta(ge=0)]
     block_keys: bytes = b""  # 16 bytes for every whole block of the prompt
     namespace: bytes = b""  # the request's own namespace, the last of its path
     use_cache: bool = True
-    source: FetchSource | None = None  # source from which the request fetches, once chosen
+    source: FetchSource | None = None
 
 
 def routing_request(request: Generate) -> RoutingRequest:
@@ -65,10 +65,9 @@ class Prompt:
     """The prompt of a request: the number of its tokens and the keys of its blocks."""
 
     tokens: int
-    blocks: int  # number of whole KV blocks that may be cached
+    blocks: int
     keys: Keys
     namespace: bytes = b""  # the request's own namespace, the last of its path
-    # The result of `marks`, computed at its first call.
     _marks: list[tuple[int, int]] | None = field(default=None, repr=False)
 
     def tokens_of(self, blocks: int) -> int:

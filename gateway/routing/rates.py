@@ -32,7 +32,7 @@ PRIOR_TOKENS = 512  # the weight of the expected rate, in tokens
 # Tokens that count for the mean rate of all replicas when one replica's rate is estimated. Prompts
 # of a burst are computed together, and the first to end seems to have taken all of that time.
 PRIOR_COMPUTED = 8_192
-OLD_S = 60.0  # seconds after which a measured rate of fetching is old
+OLD_S = 60.0
 LATE_S = 60.0  # seconds; an engine whose clock is set back by more has restarted
 HOLD_OFF_S = 5.0  # seconds without fetches in a namespace after a fetch that brought nothing
 # maximum number of namespaces without fetches; beyond it, fetches are tried again in the oldest
@@ -45,7 +45,7 @@ class Rate:
     def __init__(self, seconds_per_token: float, worth: float = PRIOR_TOKENS) -> None:
         """Expect `seconds_per_token` until measured, with the weight of `worth` tokens."""
         self.is_measured = False
-        self.tokens = self.seconds = 0.0  # sums of the measurements
+        self.tokens = self.seconds = 0.0
         self._worth = float(worth)
         self.expect(seconds_per_token)
 

@@ -22,7 +22,7 @@ class RouteQuestion(msgspec.Struct, frozen=True, array_like=True):
     """A request, and the replicas that may take it now."""
 
     request: RoutingRequest
-    ready: Annotated[Sequence[str], Meta(min_length=1)]  # replicas that may answer the request
+    ready: Annotated[Sequence[str], Meta(min_length=1)]
     sources: Sources = {}  # replicas from which blocks may be fetched, with their addresses
     computing: Sequence[str] = ()  # replicas that may compute the prompt for the answering replica
     # The source that computed the request's prompt for an earlier attempt. The replica always

@@ -28,7 +28,7 @@ class RoutingChoice(NamedTuple):
     replica: str
     # the source from which the replica first fetches blocks, if fetching pays
     source: FetchSource | None = None
-    computes: int | None = None  # number of prompt tokens that the replica has to compute
+    computes: int | None = None
     first_token_s: float | None = None  # predicted seconds from now to the first token
 
 

@@ -25,8 +25,8 @@ from gateway.state.store import Records
 from gateway.tenant_adapters import MOST_ADAPTERS, TenantAdapter
 from prefix_cache.namespace import Namespace, adapted_fingerprint
 
-LOAD_S = 60.0  # maximum seconds to read an adapter from a disk
-MOST_WAITING = 8  # maximum number of a tenant's adapters that wait to be read
+LOAD_S = 60.0
+MOST_WAITING = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,6 @@ class TenantAdapters:
 
 
 def _check_own(tenant: Tenant, name: str) -> None:
-    """Raise Forbidden or Conflict if the tenant may not load an adapter of that name itself."""
     if not tenant.max_own_adapters:
         raise Forbidden("this tenant may not load adapters", code="adapters_not_allowed")
     if any(one.name == name and not one.is_own for one in tenant.adapters):

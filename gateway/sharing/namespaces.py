@@ -56,7 +56,6 @@ class _ScopeIndex:
         return max((_common_bytes(prefix, wanted) for prefix in around), default=0)
 
     def whole_bytes(self, prompt: bytes) -> int:
-        """Count the bytes of the longest prefix that the prompt contains whole."""
         wanted = prompt[: self.longest]
         while at := bisect_right(self.prefixes, wanted):
             last = self.prefixes[at - 1]

@@ -33,7 +33,6 @@ class Pinning:
         self._monotonic = monotonic
         self._engine_id: str | None = None
         self._asked: dict[str, asyncio.Task[None]] = {}
-        # time and reason of each refusal, by prefix id
         self._refused: dict[str, tuple[float, str]] = {}
         self._letting_go: dict[str, asyncio.Task[None]] = {}
 

@@ -30,7 +30,7 @@ from prefix_cache.namespace import NamespacePath
 
 REFRESH_S = 2.0
 FILLING = 0  # the token id that fills the last block
-LOOK_S = 0.25  # seconds between two looks for a new engine
+LOOK_S = 0.25
 _NONE: TokenIds = np.empty(0, np.int32)
 
 _LOG = logging.getLogger(__name__)
@@ -58,9 +58,9 @@ class Published:
         self._pinning = Pinning(parts.engine)
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()
-        self._tokens: dict[str, TokenIds] = {}  # the tokens of published prefixes, by id
-        self._live: dict[str, PublishedPrefix] = {}  # the published prefixes, by id
-        self._unusable: dict[str, str] = {}  # reasons why the model refuses prefixes, by prefix id
+        self._tokens: dict[str, TokenIds] = {}
+        self._live: dict[str, PublishedPrefix] = {}
+        self._unusable: dict[str, str] = {}
         self._in_force: tuple[object, ...] = ()  # inputs from which the present index was made
 
     def forget(self, changed_id: str) -> None:
@@ -144,7 +144,6 @@ class Published:
         return None if welcome is None else welcome.engine_id
 
     async def _is_usable(self, record: PublishedPrefix) -> bool:
-        """Return whether the prefix has tokens, which are computed once."""
         if record.id in self._tokens:
             return True
         if record.id in self._unusable:

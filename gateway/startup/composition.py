@@ -122,11 +122,9 @@ async def composed(
 
 @dataclass(frozen=True, slots=True)
 class _Routers:
-    """All routes, by their callers: tenants, the operator, anybody."""
-
     tenants: Sequence[APIRouter]
     operator: Sequence[APIRouter]
-    shown: Sequence[APIRouter]  # routes for anybody
+    shown: Sequence[APIRouter]
 
 
 def _of_tenants(

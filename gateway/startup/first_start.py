@@ -194,7 +194,6 @@ async def _confirm(
 
 
 async def _refuse_unfit(home: Home, shared: Shared) -> None:
-    """Raise WrongState for a state that is gone, exchanged, or may drop records."""
     if shared.redis_url is not None:
         await home.watched.check()  # a file was checked when it was opened
     fault = home.watched.fault

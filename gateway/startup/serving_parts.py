@@ -92,7 +92,7 @@ class TenantRouteParts:
 
     parts: RouteParts
     misses: LastMisses
-    memories: Sequence[TenantMemory[Any]]  # memories of tenants' values, which a flush empties
+    memories: Sequence[TenantMemory[Any]]
 
 
 async def open_kept(
@@ -128,7 +128,6 @@ async def _find_engines(
     state: KeptState,
     stack: AsyncExitStack,
 ) -> None:
-    """Let engines that are registered in the state join, if the config says so."""
     if config.find_engines:
         connect = partial(replica_client, config, engines, flushes)
         found = FoundEngines(engines, state.home.store, connect, time.monotonic)
@@ -201,7 +200,6 @@ async def open_answers(
 async def _admission(
     config: GatewayConfig, kept: Kept, engine: Engine, misses: LastMisses, stack: AsyncExitStack
 ) -> tuple[Admission, Sequence[TenantMemory[Any]]]:
-    """Make the admission of requests, and the memories that a flush empties."""
     files, store = kept.state.files, kept.state.home.store
     turns = TurnMemory(config.bounds, time.monotonic)
     seen = SeenPrompts(config.bounds, time.monotonic)
@@ -234,7 +232,7 @@ def _threads() -> int:
 def _tracing(config: GatewayConfig, stack: AsyncExitStack) -> Tracing | None:
     if config.otlp_endpoint is None:
         return None
-    from gateway.telemetry.span_export import collector, exporting  # slow to load
+    from gateway.telemetry.span_export import collector, exporting
 
     tracer = stack.enter_context(exporting(collector(config.otlp_endpoint)))
     return Tracing(tracer, config.model_name)

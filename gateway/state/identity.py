@@ -32,7 +32,7 @@ class ExpectedState:
     """
 
     what: Kept
-    name: str  # name of the state in errors: a file, or Redis
+    name: str
     id: str | None = None
     was_there: bool = False
 

@@ -98,7 +98,6 @@ def replace_private(path: Path, content: bytes) -> None:
 
 
 def _write_beside(path: Path, content: bytes) -> Path:
-    """Write a new file in the same directory, synced to the disk."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

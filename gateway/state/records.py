@@ -28,17 +28,17 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     disabled: bool = False
     weight: float = 1.0
-    group_id: str | None = None  # the group with which the tenant shares, if any
+    group_id: str | None = None
     priority: Priority = "interactive"
     # target of the time between tokens, in milliseconds; 0: the engine's target
     target_itl_ms: float = 0.0
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
-    usage_tiers: bool = False  # whether answers show which tiers held their cached tokens
+    usage_tiers: bool = False
     # whether meaningless variations of prompts are normalised
     canonical_prompts: bool = False
-    adapters: tuple[TenantAdapter, ...] = ()  # LoRA adapters that the tenant's requests may name
-    max_own_adapters: OwnAdapters = 0  # maximum number of adapters that the tenant may load itself
+    adapters: tuple[TenantAdapter, ...] = ()
+    max_own_adapters: OwnAdapters = 0
 
     @classmethod
     def new(cls, name: str, *, created_at: float) -> Tenant:
@@ -258,8 +258,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     time: float
     actor: str
-    action: str  # name of the action, such as "tenant.create"
-    target: str  # id of the changed record
+    action: str
+    target: str
     detail: dict[str, Any] = {}
 
 

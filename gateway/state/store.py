@@ -31,7 +31,7 @@ Record = Tenant | ApiKey | Group | PublishedPrefix
 R = TypeVar("R", Tenant, ApiKey, Group, PublishedPrefix)
 D = TypeVar("D", Tenant, Group)  # records that can be deleted
 
-MOST_SCHEMAS = 32  # maximum number of module schemas of one tenant
+MOST_SCHEMAS = 32
 AUDIT_KEPT = 100_000  # maximum number of stored audit entries; older entries are removed
 
 

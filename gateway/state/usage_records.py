@@ -24,7 +24,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     engine_ms: float | None = None
     # milliseconds of prefill that the cache saved, by the measured rates; None: not measured
     saved_ms: float | None = None
-    cache_written_tokens: int = 0  # number of new tokens that were put into the cache
+    cache_written_tokens: int = 0
     cache_read_tokens: int = 0
 
     def plus(self, other: Counters) -> Counters:

@@ -33,7 +33,7 @@ MAX_WAITING = 10_000  # maximum number of lines that wait to be written, each of
 # number of waiting lines beyond which requests without a key add no line
 OF_STRANGERS = MAX_WAITING // 2
 _TOGETHER_S = 0.1  # seconds for which lines are gathered, to be written together
-_END_S = 2.0  # maximum seconds to write the last lines
+_END_S = 2.0
 # maximum bytes written at once; a pipe keeps them together, whichever other process writes into it
 _AT_ONCE = 4096
 _AMBIGUOUS = re.compile(r'["=\\ ]')
@@ -51,7 +51,7 @@ class AccessLogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: str
     client_id: str | None
     tenant: str | None
-    key: str | None  # the key's id
+    key: str | None
     method: str
     route: str
     status: int
@@ -70,8 +70,8 @@ class AccessLog:
         self._render = _json if form == "json" else _line
         self._write = write or _to_stdout
         self._waiting: deque[AccessLogEntry] = deque()
-        self._dropped = 0  # number of lines dropped by `add` so far
-        self._told = 0  # number of dropped lines that the writer has reported
+        self._dropped = 0
+        self._told = 0
         self._checked: dict[str, int] = {}  # last HTTP status of each health check, by path
         self._due = threading.Event()
         self._ends = threading.Event()
@@ -156,7 +156,6 @@ _NAMES = tuple(name for name in AccessLogEntry.__struct_fields__ if name != "tim
 
 
 def _spelled(value: str | int) -> str:
-    """Write a value as it is, or in quotes if a reader could split the value."""
     if isinstance(value, int):
         return str(value)
     return msgspec.json.encode(value).decode() if _AMBIGUOUS.search(value) else value

@@ -22,9 +22,9 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     at: float  # seconds since the epoch
     request_id: str
     client_id: str | None
-    tenant: str | None  # the tenant's id; None: the request was not admitted
-    stranger: bool = False  # whether the request had no valid key
-    route: str  # the route's template
+    tenant: str | None
+    stranger: bool = False
+    route: str
     status: int
     code: str
     message: str
@@ -34,7 +34,7 @@ class LastRefusals:
     """The last refusals of one process: KEPT of tenants, and OF_STRANGERS without a key."""
 
     def __init__(self) -> None:
-        self.by_code: Counter[str] = Counter()  # number of refusals since the start, by error code
+        self.by_code: Counter[str] = Counter()
         self._of_strangers: deque[Refusal] = deque(maxlen=OF_STRANGERS)
         self._of_others: deque[Refusal] = deque(maxlen=KEPT)
 

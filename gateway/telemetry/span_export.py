@@ -26,7 +26,7 @@ from requests.adapters import HTTPAdapter
 _PATH = "/v1/traces"
 _MAX_WAITING = 4096  # maximum number of waiting spans; a request makes seven
 _MAX_BATCH = 256  # maximum number of spans encoded at once; more would delay the event loop
-_EXPORT_S = 5.0  # maximum seconds to export one batch of spans, retries included
+_EXPORT_S = 5.0
 _DELAY_MS = 2000
 _SHUTDOWN_S = 2.0
 _MAX_ATTRIBUTE_CHARS = 256

@@ -63,7 +63,6 @@ class VllmNames(Collector):
         return labels | self._model
 
     def _usage(self, pool: Metric) -> Metric:
-        """Compute the share of the pool's blocks that running requests hold."""
         blocks = {sample.labels["state"]: sample.value for sample in pool.samples}
         total = sum(blocks.values())
         usage = GaugeMetricFamily(

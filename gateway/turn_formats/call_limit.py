@@ -13,7 +13,6 @@ class CallLimit:
     """
 
     def __init__(self, parser: TurnParser, most: int) -> None:
-        """Limit the turn to `most` >= 1 calls."""
         self.is_over = False
         self._parser = parser
         self._left = most

@@ -24,7 +24,7 @@ _MAX_HELD = 1 << 16  # maximum number of characters of a value that is held and 
 _NAMES = ("name", "function", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
 _PASSED_OVER = ("id", "type", "tool_call_id")
-MEMBERS = (*_NAMES, *_ARGUMENTS, *_PASSED_OVER)  # names of the members of a call object
+MEMBERS = (*_NAMES, *_ARGUMENTS, *_PASSED_OVER)
 _NAMESPACE = "functions."  # prefix that some models write before a name
 _NOTHING = ("", "null", "None", "[]")
 
@@ -162,8 +162,6 @@ class CallReader(TurnReader):
 
 
 class _CallObject:
-    """A parser of one call object, with the members read so far."""
-
     def __init__(self, reader: CallReader, ends: Markers, *, is_inner: bool = False) -> None:
         self._reader = reader
         self._ends = ends
@@ -172,7 +170,6 @@ class _CallObject:
         self._early: str | None = None  # arguments that came before the name
 
     def read(self) -> Read[bool]:
-        """Read the object after its opening brace; return False if it is no call."""
         while True:
             key = yield from self._string()
             if key is None:
@@ -214,7 +211,6 @@ class _CallObject:
         return _text_of((yield from self._reader.json_value(_MAX_NAME)))
 
     def _value(self, key: str) -> Read[bool]:
-        """Read a member's value; return False if it cannot be the value of `key`."""
         if key in _NAMES:
             self._name = yield from self._string()
             return self._name is not None

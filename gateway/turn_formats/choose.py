@@ -153,7 +153,6 @@ def tool_format(
 
 
 def _reads(format_: ToolFormat, shown: ShownTurns) -> bool:
-    """Return whether the shown turn has the format's markers, and its parser finds the call."""
     if shown.call is None or shown.tool is None or not format_.is_in(shown.call):
         return False
     parser = format_.parser([shown.tool])

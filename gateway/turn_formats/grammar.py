@@ -116,7 +116,6 @@ class GrammarText:
         return self.json(_of_tool(tool, schema), strict=tool.strict)
 
     def _arguments_of_text(self, name: str, lark: str) -> str:
-        """Write the grammar of a JSON object with one string, which follows the Lark grammar."""
         gap = self.rule("GAP", f"/{_SPACE}/")
         parts = (quoted("{"), quoted(json.dumps(name)), quoted(":"), embedded("lark_string", lark))
         return self.rule("arguments", f"{f' {gap}? '.join((*parts, quoted('}')))}")

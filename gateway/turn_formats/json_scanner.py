@@ -40,12 +40,12 @@ class JsonScanner:
         self._open: list[str] = []
         self._expects: _State = JsonScanner._root
         self._atom = ""
-        self._escape = ""  # the unfinished escape, without its backslash
+        self._escape = ""
         self._high = ""  # the first half of a surrogate pair
         self._quote = ""  # the opening quote of the unfinished string
         self._is_key = False
         self._shown: list[str] = []
-        self._pending: list[str] = []  # text to be passed on with the next value
+        self._pending: list[str] = []
 
     @classmethod
     def after_key(cls) -> JsonScanner:
@@ -270,7 +270,6 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _finished(atom: str) -> str:
-    """Return the JSON or Python word that begins with `atom`, or else `atom`."""
     words = (*PYTHON_WORDS, *PYTHON_WORDS.values())
     return next((word for word in words if word.startswith(atom)), atom)
 

@@ -50,7 +50,6 @@ class Markers:
         return len(text)
 
     def _may_grow(self, text: str, begin: int) -> bool:
-        """Return whether more text could complete a marker, or a longer marker, at `begin`."""
         rest = text[begin : begin + self._longest]
         return any(len(rest) < len(one) and one.startswith(rest) for one in self._markers)
 
@@ -72,7 +71,7 @@ class TurnReader:
         self.tools = {tool.name: tool for tool in tools}
         self.pieces: list[Piece] = []
         self._text = ""
-        self._at = 0  # index up to which `_text` was read
+        self._at = 0
         self._held: list[str] = []
         self._is_over = False
         self.is_cut = False
@@ -104,8 +103,6 @@ class TurnReader:
         next(self._steps, None)
         pieces, self.pieces = self.pieces, []
         return pieces
-
-    # Methods for text that was read
 
     def send(self, kind: Kind) -> None:
         text = "".join(self._held)
@@ -150,8 +147,6 @@ class TurnReader:
         if end > self._at:
             self._held.append(self._text[self._at : end])
             self._at = end
-
-    # Methods that read text
 
     def more(self) -> Read[bool]:
         """Wait for more text; return False at the turn's end."""

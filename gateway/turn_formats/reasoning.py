@@ -139,10 +139,10 @@ class _Doubt:
 
     def __init__(self, make: Callable[[], TurnParser]) -> None:
         self._make = make
-        self._answer: TurnParser | None = None  # reads the held text
-        self._pieces: list[Piece] = []  # the pieces parsed from the held text
+        self._answer: TurnParser | None = None
+        self._pieces: list[Piece] = []
         self._held: list[str] = []
-        self._has_text = False  # whether the pieces have text
+        self._has_text = False
 
     def begin(self) -> None:
         """Start to hold text, since calls may begin here; do nothing if text is held already."""
@@ -160,7 +160,6 @@ class _Doubt:
         return thought
 
     def thought(self) -> list[Piece]:
-        """Return all held text as reasoning, and stop holding text."""
         held, self._held = "".join(self._held), []
         self._answer, self._pieces, self._has_text = None, [], False
         return [ReasoningPiece(held)] if held else []

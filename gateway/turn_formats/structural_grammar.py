@@ -110,7 +110,6 @@ def _bodies(grammar: GrammarText, parts: Sequence[Format]) -> list[str]:
 
 
 def _is_of(part: Format, kinds: tuple[type[Part], ...]) -> bool:
-    """Return whether a format consists only of parts of `kinds`, at any depth."""
     match part:
         case Sequence_(elements) | Or(elements):
             return all(_is_of(one, kinds) for one in elements)
@@ -134,7 +133,6 @@ def _may_be_longer(part: Format) -> bool:
 
 
 def _gbnf(grammar: GrammarText, part: Format) -> str:
-    """Write a format of literals, patterns and JSON schemas as GBNF."""
     match part:
         case ConstString(value):
             return grammar.spelled(value, quoted_in_gbnf) or '""'

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-MAX_TIMES = 10_000  # maximum number of repetitions of a part
+MAX_TIMES = 10_000
 
 
 class Part(Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):

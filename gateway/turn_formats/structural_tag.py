@@ -60,7 +60,6 @@ class StructuralTag(Struct, frozen=True):
 
 
 def _count(part: Format) -> int:
-    """Count the parts and triggers in a format, the format included."""
     match part:
         case Sequence_(elements) | Or(elements):
             return 1 + sum(map(_count, elements))

@@ -78,8 +78,8 @@ class ToolFormat(Protocol):
 
     name: ClassVar[str]  # a value of --tool-format
     markers: ClassVar[tuple[str, ...]]  # special tokens that the parser must see in the text
-    call_marks: ClassVar[tuple[str, ...]]  # markers that may begin calls after text
-    reads_reasoning: ClassVar[bool]  # whether the parser itself reads reasoning
+    call_marks: ClassVar[tuple[str, ...]]
+    reads_reasoning: ClassVar[bool]
     marks_text: ClassVar[bool]  # whether texts have markers; if so, every turn needs the parser
 
     @property

@@ -77,9 +77,9 @@ class UsageAggregator:
         self._usage_store = usage_store
         self._clock = clock
         self._counted: dict[UsageKey, Counters] = {}
-        self._batches: dict[str, list[UsageRow]] = {}  # rows by the batch's name
+        self._batches: dict[str, list[UsageRow]] = {}
         self._today = (-1, "")  # the present day: days since the epoch, and the day as text
-        self._has_dropped = False  # whether usage under an unknown label was dropped
+        self._has_dropped = False
 
     def add(self, caller: Caller, used: Counters) -> None:
         """Add usage of `caller`: a request's usage, or usage that became known after its end."""
@@ -121,7 +121,6 @@ class UsageAggregator:
         return UsageKey(self._today[1], caller.tenant_id, caller.key_id)
 
     def _add_to(self, label: str, used: Counters) -> None:
-        """Add usage under a label; drop usage under a label that this release cannot parse."""
         row = UsageKey.of(label)
         if row is not None:
             self._add(row, used)

@@ -15,7 +15,7 @@ from gateway.http.body_memory import OPERATOR
 from gateway.http.request_head import running_request, until_gone
 from gateway.processes.tenant_turns import TenantTurns
 
-MOST_WAITING = 8  # maximum number of one tenant's reports that wait
+MOST_WAITING = 8
 
 
 class Reports:

@@ -173,7 +173,6 @@ def _day(name: str, text: str) -> date:
 
 
 def _back(day: date, days: int) -> date:
-    """Return the day `days` earlier, or the first day of the calendar."""
     return day - timedelta(days=min(days, (day - date.min).days))
 
 

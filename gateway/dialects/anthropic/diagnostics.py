@@ -38,7 +38,7 @@ class CacheQuestions:
     """The questions that a request asks about its cache misses."""
 
     wants_diagnostics: bool = False
-    has_previous: bool = False  # whether `diagnostics` names a previous message
+    has_previous: bool = False
     wants_ratoon: bool = False
 
     @classmethod

@@ -64,8 +64,8 @@ class MessageRendering:
     asked: CacheQuestions = field(default_factory=CacheQuestions)
     ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
     heard: JoinedPieces | None = None  # joined pieces of a stream whose thread stores the answer
-    is_open: type[Piece] | None = None  # kind of the open content block
-    blocks: int = 0  # number of content blocks begun
+    is_open: type[Piece] | None = None
+    blocks: int = 0
     calls: int = 0
     end: ChoiceEnded | None = None
 
@@ -142,7 +142,6 @@ class MessageRendering:
                 return self._delta(InputJsonDelta(text))
 
     def _within(self, kind: type[Piece], empty: Content) -> bytes:
-        """Make sure that a block of `kind` is open; return the events that this takes."""
         if self.is_open is kind:
             return b""
         closed = self._closed()

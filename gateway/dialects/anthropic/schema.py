@@ -107,4 +107,4 @@ class MessagesRequest(PromptRequest, frozen=True, kw_only=True):
     top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     metadata: Metadata | None = None
     diagnostics: DiagnosticsOptions | None = None
-    drafts: bool | None = None  # as in `ChatRequest`
+    drafts: bool | None = None

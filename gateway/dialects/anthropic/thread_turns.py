@@ -97,7 +97,6 @@ def answer_of(pieces: Sequence[FinishedPiece], request_id: str) -> list[Block]:
 
 
 def _changed(wire: PromptRequest, asked: HeldConversation, model: str) -> Iterator[str]:
-    """Yield the fields of `wire` that must equal the thread's fields but differ."""
     if model != asked.model:
         yield "model"
     if wire.system is not None and system_of(wire.system) != system_of(asked.system):

@@ -35,8 +35,6 @@ _LOG = logging.getLogger(__name__)
 
 
 class _SpelledTurn(Struct, frozen=True, kw_only=True):
-    """A `HeldTurn` whose conversation is already JSON."""
-
     asked: Raw
     answer: list[object]
 

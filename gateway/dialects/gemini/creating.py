@@ -104,7 +104,6 @@ class CachedContentWriter:
         salt: str | None,
         seconds: float,
     ) -> GenerationRequest:
-        """Make the request that computes `prefix` and generates nothing."""
         adapter = self.parts.card.named(model, permit.caller).adapter
         request_id, bounds = request_id_of(request.scope), self.parts.bounds
 

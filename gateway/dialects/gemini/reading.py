@@ -114,7 +114,6 @@ class GeminiReader:
         return await self.off_the_loop(permit, understand), modules_of(asked.ratoon)
 
     async def _named(self, wire: GeminiPrompt, permit: Permit) -> NamedContent | None:
-        """Find the cached content that a request names, if any; raise NotFound if it is missing."""
         if wire.cached_content is None:
             return None
         return await self.contents.find(permit.caller.tenant_id, wire.cached_content, permit.body)

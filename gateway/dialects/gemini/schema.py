@@ -16,7 +16,7 @@ Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
-MAX_TOOLS = 512  # maximum number of functions that a request declares
+MAX_TOOLS = 512
 
 
 class FunctionDeclaration(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -114,7 +114,7 @@ class GenerateContentRequest(GeminiPrompt, frozen=True, kw_only=True, rename="ca
 
     service_tier: str | None = None
     continuation_token: Raw = field(default_factory=Raw)
-    drafts: bool | None = None  # as in chat completions
+    drafts: bool | None = None
 
 
 class CountTokensRequest(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -73,13 +73,13 @@ def _refuse(wire: CompletionRequest) -> None:
 class CompletionReply(ReplyFormat):
     """A renderer of an answer as a text completion, whole or in chunks."""
 
-    echoed: tuple[Prompt, ...]  # the prompts, if the answer echoes them
-    choices: int  # number of choices of each prompt
+    echoed: tuple[Prompt, ...]
+    choices: int
     skip_special_tokens: bool
-    has_logprobs: bool = False  # whether the answer has log-probabilities of the echoed prompt
+    has_logprobs: bool = False
     # number of candidates for each prompt token, in vLLM's form; None: no log-probabilities
     prompt_logprobs: int | None = None
-    offsets: dict[int, Offsets] = field(default_factory=dict)  # text offsets of tokens, by choice
+    offsets: dict[int, Offsets] = field(default_factory=dict)
 
     def piece(self, event: Event) -> CompletionChoice | None:
         """Write the choice of a chunk for `event`, with the text that `event` adds."""

@@ -55,7 +55,7 @@ class PlacedModuleView(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None  # None: the module is part of every prompt
     position: int
     tokens: int
-    parameters: dict[str, int]  # number of positions for each parameter's value
+    parameters: dict[str, int]
 
 
 class ModulesView(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,13 +63,13 @@ class Output:
 
     request_id: str
     first: int  # number of the first output item, after the input items
-    numbers: Iterator[int]  # numbers of the events
+    numbers: Iterator[int]
     # the form of each tool's calls, by the name that the model knows
     calls: Mapping[str, Called] = field(default_factory=dict)
-    items: list[OutputItem] = field(default_factory=list)  # the complete items of the answer
+    items: list[OutputItem] = field(default_factory=list)
     _open: OutputItem | None = None
-    _texts: list[str] = field(default_factory=list)  # pieces of the open item's text
-    _input: FreeInput = field(default_factory=FreeInput)  # reader of the open call's free text
+    _texts: list[str] = field(default_factory=list)
+    _input: FreeInput = field(default_factory=FreeInput)
 
     def add(self, piece: Piece) -> Iterator[ResponseEvent]:
         """Add a piece of the answer; yield its events."""

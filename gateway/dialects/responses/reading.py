@@ -57,11 +57,11 @@ class Understood:
     """A converted request, with the response that its answer will complete."""
 
     generation_request: GenerationRequest
-    begun: ResponseReply  # the response, without output
+    begun: ResponseReply
     # the form of each tool's calls, by the name that the model knows
     calls: Mapping[str, Called]
-    items: bytes  # the input's items as JSON
-    count: int  # number of the input's items
+    items: bytes
+    count: int
 
 
 def check_fields(wire: ResponsesRequest) -> None:
@@ -174,7 +174,6 @@ def _texts(item: Item) -> Iterator[str]:
 
 
 def _variables(wire: ResponsesRequest) -> dict[str, Scalar]:
-    """Write the template variables for the effort and for thinking."""
     effort = None if wire.reasoning is None else wire.reasoning.effort
     if effort is None:
         return {}

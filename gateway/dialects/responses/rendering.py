@@ -131,7 +131,6 @@ class ResponseRendering:
         )
 
     def _ratoon(self, usage: Usage) -> RatoonReply | UnsetType:
-        """Write the ignored fields, and the cache miss if the request asked for it."""
         missed, begun = self._asked.ratoon(usage), self._begun.ratoon
         if missed is UNSET or begun is UNSET:
             return begun if missed is UNSET else missed
@@ -155,7 +154,6 @@ def _item_status(end: ChoiceEnded) -> ItemStatus:
 
 
 def _pieces(piece: FinishedPiece) -> tuple[Piece, ...]:
-    """Split a finished piece into the pieces that a stream would have."""
     if isinstance(piece, FinishedCall):
         return (CallStarted(piece.name), CallArguments(piece.arguments))
     return (piece,)

@@ -146,7 +146,7 @@ class InputDetails(Struct, frozen=True, kw_only=True):
     """The input tokens read from and written to the cache."""
 
     cached_tokens: int
-    cache_write_tokens: int  # written to the cache
+    cache_write_tokens: int
     cache_write_tokens_details: CacheWrites | UnsetType = UNSET
     ratoon: TokensByTier | UnsetType = UNSET
 

@@ -151,7 +151,6 @@ class Keeping:
     def _content(
         self, choices: Sequence[FinishedChoice], usage: Usage
     ) -> Steps[tuple[str, Content]]:
-        """Return the response's id, and the content to store."""
         yield from ()
         self.rendering.take(choices)
         reply = self.rendering.finished(usage)

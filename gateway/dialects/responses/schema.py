@@ -143,7 +143,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     prompt_cache_options: ResponseCacheOptions | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     ratoon: RatoonOptions | None = None
-    drafts: bool | None = None  # as in `ChatRequest`
+    drafts: bool | None = None
 
     @property
     def prewarms(self) -> bool:

@@ -20,7 +20,7 @@ from gateway.http.body_memory import BodyLease
 from gateway.processes.fair_executor import Steps
 from gateway.state.store_errors import missing_response
 
-_MAX_REFERRED = 16  # maximum number of stored responses to which one request may refer
+_MAX_REFERRED = 16
 _LOG = logging.getLogger(__name__)
 
 

@@ -7,7 +7,7 @@ most bytes is cut off. No tenant loses an answer because of another tenant's byt
 from collections import Counter
 from typing import Literal, Protocol
 
-Bound = Literal["answer", "tenant", "all"]  # name of the exceeded limit
+Bound = Literal["answer", "tenant", "all"]
 
 
 class HeldAnswer(Protocol):
@@ -35,9 +35,9 @@ class AnswerMemory:
         self._most_of_answer = of_answer
         self._most_of_tenant = of_tenant
         self._most = of_all
-        self._held = Counter[str | None]()  # bytes of answers, by tenant
+        self._held = Counter[str | None]()
         self._total = 0
-        self._open: dict[str | None, set[HeldAnswer]] = {}  # the answers that hold bytes, by tenant
+        self._open: dict[str | None, set[HeldAnswer]] = {}
 
     def __len__(self) -> int:
         return self._total

@@ -50,7 +50,6 @@ class EventStream(Response):
         self._error_event = error_event
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run as an ASGI application; raise errors before the first byte."""
         with suppress(ClientGone):
             await until_gone(receive, self._send(scope, send))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fastapi import Request, Response
 
-_WORTH_IT = 1024  # minimum number of bytes of content that is compressed
+_WORTH_IT = 1024
 
 
 @dataclass(frozen=True, slots=True)

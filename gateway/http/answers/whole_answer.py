@@ -23,7 +23,7 @@ from gateway.http.request_head import ClientGone, RunningRequest, running_reques
 _KEY = "ratoon.gathered"
 _JSON = "application/json"
 _RETRY_S = 2.0
-_AT_ONCE = 128 << 10  # maximum number of bytes sent at once
+_AT_ONCE = 128 << 10
 
 _LOG = logging.getLogger(__name__)
 
@@ -110,8 +110,6 @@ async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
 
 
 class _LargeAnswer(Response):
-    """An answer whose pieces are encoded and sent as fast as the client takes them."""
-
     def __init__(
         self,
         first: bytes,

@@ -129,7 +129,6 @@ def check_names(body: Body) -> None:
 
 
 def _least_bytes(members: dict[str, msgspec.Raw]) -> int:
-    """Count the bytes of an object that has exactly these members and no blanks."""
     return 1 + sum(len(name) + len(memoryview(value)) + 4 for name, value in members.items())
 
 
@@ -144,7 +143,6 @@ def check_inner(spelled: Body, param: str) -> None:
 
 
 def _check_text(body: Body) -> None:
-    """Raise UnicodeDecodeError if `body` is not UTF-8."""
     decoder = _UTF8()
     for piece in pieces_of(body):
         decoder.decode(piece)

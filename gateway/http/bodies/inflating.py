@@ -24,7 +24,7 @@ class Inflating:
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP)
         self._has_begun = False
-        self._ended = 0  # number of gzip members that have ended
+        self._ended = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield the inflated content of `data` in small pieces.

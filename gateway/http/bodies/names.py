@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.errors import BadRequest
 
-_LONGEST = 64  # maximum number of characters of a name that an error quotes
+_LONGEST = 64
 
 
 def check_all_names(spelled: bytes | bytearray) -> None:

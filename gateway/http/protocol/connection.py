@@ -128,7 +128,6 @@ class BoundedConnection(CountedConnection):
             self._next_turn.after(self.pipelined_s)
 
     def _rest(self) -> None:
-        """Receive and parse no data for the given seconds."""
         self._next_turn.after(self.rest_s)
         self._receive_if_there_is_room()
 
@@ -244,7 +243,6 @@ class BoundedConnection(CountedConnection):
         self._enter(State.IDLE, None if self._received else self.timeout_keep_alive)
 
     def _refuse(self, error: GatewayError) -> None:
-        """Answer with an error, unless an answer has begun, and disconnect."""
         if self.state is State.ENDED or self.transport.is_closing():
             return
         if self._answer(error):
@@ -255,7 +253,6 @@ class BoundedConnection(CountedConnection):
             self._close()
 
     def _drain(self, size: int) -> None:
-        """Discard a piece of a body; disconnect if the body goes on too long."""
         self._to_drain -= size
         if self._to_drain < 0:
             self.state = State.ENDED
@@ -273,7 +270,6 @@ class BoundedConnection(CountedConnection):
         return self.state in (State.BODY, State.DRAINING)
 
     def _enter(self, state: State, seconds: float | None) -> None:
-        """Put the connection in `state`, for at most the state's deadline."""
         self.state = state
         self._deadline.restart(seconds)
 

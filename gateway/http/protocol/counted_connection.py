@@ -46,8 +46,8 @@ class CountedConnection(HttpToolsProtocol):
 
     bounds: ClassVar[Bounds]
     dialects: ClassVar[Dialects]
-    holders: ClassVar[Holders[CountedConnection]]  # the holders of the port's connections
-    backlogs: ClassVar[Backlogs]  # the backlogs of the connections' streams
+    holders: ClassVar[Holders[CountedConnection]]
+    backlogs: ClassVar[Backlogs]
     gathered: ClassVar[GatheredAnswers]
     cors: ClassVar[Cors] = Cors()
     # called with the code of each error that the connection sends
@@ -56,7 +56,7 @@ class CountedConnection(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.state = State.CLOSED
-        self._received = bytearray()  # received bytes that are not yet parsed
+        self._received = bytearray()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the new connection; if the port is full, close another connection."""

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from gateway.errors import BadRequest, HeadTooLarge, UriTooLong
 
-MAX_REQUEST_LINE = 4096  # maximum bytes of a request line
+MAX_REQUEST_LINE = 4096
 MAX_FIELDS = 100  # maximum number of fields of a head, as with Apache and HAProxy
 MAX_PARAMETERS = 100
 _END = re.compile(rb"\n\r?\n")
@@ -28,7 +28,7 @@ _HOST = re.compile(rb"[\w.~!$&'()*+,;=%:\[\]-]*", re.ASCII)
 SLICE = 4 << 10
 _MAX_CREDIT = 1 << 10  # maximum bytes of framing without any byte of the body
 _EARNED = 8  # bytes of framing credit for each byte of the body
-_MAX_TRAILERS = 512  # maximum bytes of the trailers' names and values
+_MAX_TRAILERS = 512
 _MESSAGE_END = b"\r\n\r\n"
 
 UNREADABLE = BadRequest("this is not a valid HTTP request", code="invalid_http")
@@ -123,7 +123,7 @@ class BodyFraming:
         self._credit = _MAX_CREDIT
         self._trailers = 0
         self._in_slice = 0  # number of the body's bytes, without framing, in the slice parsed last
-        self.pieces = 0  # number of pieces of the body so far
+        self.pieces = 0
         self._tail = b""  # the last parsed bytes, in which the end of the message may have begun
 
     @classmethod

@@ -82,7 +82,6 @@ class Holders(Generic[C]):
         self._held.setdefault(owner, {})[one] = None
 
     def _spare(self) -> Iterator[C]:
-        """Yield the connections that may be closed, the first choice first."""
         most_first = sorted(
             self._held.items(), key=lambda item: (len(item[1]), item[0] == STRANGERS), reverse=True
         )

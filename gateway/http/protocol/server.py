@@ -130,7 +130,6 @@ async def all_listen(servers: Sequence[Server]) -> None:
 
 
 def _end(servers: Sequence[Server]) -> None:
-    """Drain the servers at a first signal; end them at once at a second signal."""
     if all(server.should_exit for server in servers):
         for server in servers:
             server.force_exit = True

@@ -108,10 +108,10 @@ Tools = Annotated[Raw, Meta(extra_json_schema=_schema())]
 class SentTools:
     """The tools of a request: the tools shown to the model, and the ignored tools."""
 
-    forms: tuple[Tool, ...] = ()  # the shown tools, as templates take them
-    places: tuple[int, ...] = ()  # index of each tool in the request
-    free: frozenset[str] = frozenset()  # names of the tools that take text
-    specs: tuple[ToolSpec, ...] = ()  # the specifications that calls of the shown tools must meet
+    forms: tuple[Tool, ...] = ()
+    places: tuple[int, ...] = ()
+    free: frozenset[str] = frozenset()
+    specs: tuple[ToolSpec, ...] = ()
     passed_over: tuple[PassedOver, ...] = ()
     # cache breakpoints, each with its tool's index
     marks: tuple[tuple[int, CacheControl], ...] = ()

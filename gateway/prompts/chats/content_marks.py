@@ -153,7 +153,6 @@ def escaped(mark: str) -> str:
 
 
 def _private_use(strings: Iterable[str]) -> set[str]:
-    """Return the private characters in `strings`, plain or escaped as in ASCII JSON."""
     plain, spelled = set[str](), set[str]()
     for text in strings:
         for found in _PLAIN.finditer(text):

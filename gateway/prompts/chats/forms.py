@@ -48,7 +48,6 @@ def tools_of(tools: Sequence[Tool] | None, traits: TemplateTraits) -> list[Tool]
 
 
 def _completed(tool: Tool, *, with_parameters: bool) -> Tool:
-    """Add missing fields to `tool`, each in its usual place."""
     function = tool["function"]
     empty: dict[str, Any] = {"name": function["name"], "description": ""}
     if with_parameters:
@@ -67,7 +66,6 @@ def _deepened(tool: Tool) -> Tool:
 
 
 def _described(schema: Any) -> Any:
-    """Add an empty description to a parameter's schema, and to all schemas within it."""
     return {"description": "", **_filled(schema)} if isinstance(schema, dict) else schema
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-_SHORT = 9  # number of characters of a short call id
+_SHORT = 9
 
 
 class Text(Struct, frozen=True):
@@ -55,7 +55,7 @@ class Message(Struct, frozen=True):
     role: str
     parts: tuple[Part, ...]
     name: str | None = None
-    param: str = "messages"  # the request's field that the message comes from
+    param: str = "messages"
 
     def __post_init__(self) -> None:
         kinds = [type(part) for part in self.parts if not isinstance(part, ToolCall)]

@@ -32,11 +32,11 @@ _OFFERED = {
 _ASKED = Message("user", (Text("How is the weather?"),))
 _CALL = ToolCall(_TOOL.name, {"city": _CITY, "days": _DAYS}, "abcdefgh1")
 _RESULT = Message("tool", (ToolResult("Cold.", "abcdefgh1"),))
-_LONGEST_MARK = 40  # maximum characters of a tag
+_LONGEST_MARK = 40
 _THOUGHT = "This needs a call."
 
 
-Render = Callable[..., Rendered]  # the signature of `ChatTemplate.render`
+Render = Callable[..., Rendered]
 
 
 def shown_turns(source: str, render: Render, *, shows_calls: bool = True) -> ShownTurns:
@@ -77,7 +77,6 @@ def _common(one: str, other: str) -> int:
 
 
 def _rendered(render: Render, messages: Sequence[Message], *, asks: bool) -> str:
-    """Render the chat's text, or return "" if the template refuses the chat."""
     try:
         return render(messages, add_generation_prompt=asks, tools=[_OFFERED]).text
     except BadRequest:

@@ -19,7 +19,7 @@ Scalar = str | int | float | bool | None
 class ChatSettings(NamedTuple):
     """The operator's settings of chats. None stands for the model's own setting."""
 
-    template: str | None = None  # path of a chat template file
+    template: str | None = None
     variables: str | None = None  # JSON of an object of variables
     tool_format: str | None = None
 

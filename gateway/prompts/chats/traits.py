@@ -24,9 +24,9 @@ class TemplateTraits(Struct, frozen=True):
     users_in_a_row: bool = True
     assistants_in_a_row: bool = True
     assistant_first: bool = True
-    system_alone: bool = True  # whether a chat may consist of system messages alone
+    system_alone: bool = True
     user_after_result: bool = True
-    results: bool = True  # whether messages of the role `tool` are shown
+    results: bool = True
     # How many calls a message may have. `text`: calls are shown only in the message's text.
     calls: Literal["several", "one", "text"] = "several"
     arguments: Literal["object", "text"] = "object"
@@ -38,11 +38,11 @@ class TemplateTraits(Struct, frozen=True):
     text_beside_calls: Literal["together", "thought", "apart"] = "together"
     # The message's field for the assistant's reasoning. `part`: a part in the list of content.
     reasoning: ReasoningField = "reasoning_content"
-    empty_answers: bool = True  # whether the assistant's messages may be empty
+    empty_answers: bool = True
     # value of the template's variable `tools` without tools
     no_tools: Literal["null", "list"] = "null"
     shows_tools: bool = True
-    tools_need_system: bool = False  # whether tools are shown only if there is a system message
+    tools_need_system: bool = False
     # The empty fields that are added to tools: a description, also parameters, or also the
     # description of each parameter.
     completed_tools: Literal["as_sent", "described", "whole", "deep"] = "as_sent"

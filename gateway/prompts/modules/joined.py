@@ -69,7 +69,7 @@ class ModulesBefore:
     token_ids: TokenIds  # copied tokens of the modules, and the values
     positions: TokenIds
     namespace: Namespace  # of the tokens after the modules
-    end: int  # the position of the own text
+    end: int
 
     def joined(self, own: TokenIds) -> JoinedPrompt:
         """Join the modules and the `own` tokens of one prompt."""
@@ -150,7 +150,6 @@ def _digest(schema: bytes, run: Run, head: str = "") -> str:
 
 
 def _of_all(digests: list[str], values: TokenIds, first: int) -> str:
-    """Hash everything that decides the KV of a request's tokens, except these tokens."""
     return _hash(*(one.encode() for one in digests), pack_token_ids([*values, first]))
 
 

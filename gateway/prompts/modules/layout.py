@@ -39,7 +39,7 @@ class PlacedModule:
     positions: TokenIds
     parameters: dict[str, FreePositions]
     first: int
-    end: int  # first position after the module
+    end: int
 
     @property
     def length(self) -> int:

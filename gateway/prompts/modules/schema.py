@@ -121,7 +121,6 @@ def _check_module(module: ModuleSpec, param: str) -> None:
 
 
 def _check_scaffolds(schema: SchemaSpec) -> None:
-    """Refuse scaffolds with unknown modules, two modules of a union, or shared modules."""
     places = {
         one.name: place
         for place, module in enumerate(schema.modules)

@@ -37,7 +37,7 @@ class ModulesOption(Struct, frozen=True, forbid_unknown_fields=True):
 class Run:
     """Tokens of modules that attend to each other, and their positions in the schema."""
 
-    names: tuple[str | None, ...]  # None: an unnamed module
+    names: tuple[str | None, ...]
     token_ids: TokenIds
     positions: TokenIds
 
@@ -62,7 +62,7 @@ class Selection:
     runs: tuple[Run, ...]
     value_ids: TokenIds
     value_positions: TokenIds
-    end: int  # first position of the request's own text
+    end: int
 
     @property
     def used(self) -> tuple[str, ...]:

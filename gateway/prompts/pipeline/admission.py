@@ -159,7 +159,6 @@ class Admission:
             raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
         prepared = yield from self._prepare_all(wanted, caller, welcome, schema)
         generates = generates_of(wanted, prepared, caller, welcome.max_model_len, writer)
-        # number of times that each prompt is computed
         computed = 1 if generates[0].use_cache else wanted.choices
         prompt_tokens = computed * sum(prompt.num_tokens for prompt in prepared)
         tail, prefill = prepared[0].tail, prepared[0].prefill
@@ -183,7 +182,6 @@ class Admission:
         )
 
     def _with_hidden_stops(self, rules: TextRules) -> TextRules:
-        """Add the stop strings that are special tokens to the stop tokens."""
         if not rules.stops:
             return rules
         return replace(rules, hidden_stops=self.tokenizer.special_ids(rules.stops))

@@ -225,7 +225,6 @@ def _check_served(welcome: Welcome) -> None:
 
 
 def _check_fields(wanted: GenerationRequest) -> None:
-    """Raise BadRequest for options that are not supported together with modules."""
     refused = {
         "`ratoon.explain`": wanted.explain is not None,
         "cache breakpoints": bool(wanted.marks),

@@ -46,8 +46,7 @@ class Prepared:
     marks: tuple[Mark, ...]
     prediction: bytes  # packed token ids of the predicted answer
     question: int  # as in `Generate`
-    adapter: AdapterUse | None  # adapter that computes the prompt, and its first token
-    # modules and positions, if the prompt has prompt modules
+    adapter: AdapterUse | None
     joined: JoinedPrompt | None = None
     modules: ModulesUsed | None = None
 

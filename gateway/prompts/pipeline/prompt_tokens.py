@@ -174,7 +174,6 @@ class PromptTokens:
     def _with_turns(
         self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool
     ) -> Steps[tuple[SplicedChat, TokenIds] | None]:
-        """Tokenise the chat with its generated turns; return None if it is then too long."""
         special = add_special_tokens
         try:
             ids = yield from self._joined(chat, asked, add_special_tokens=special)
@@ -283,7 +282,6 @@ class PromptTokens:
 
 
 def _tail_of(rendered: Rendered) -> str:
-    """Return the end of a rendered chat, before its prefill."""
     if not rendered.prefill:
         return "".join(rendered.pieces[-_TAIL:])
     return rendered.text.removesuffix(rendered.prefill)[-_TAIL_CHARS:]

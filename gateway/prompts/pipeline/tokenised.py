@@ -18,10 +18,10 @@ class PromptContext:
 
     tenant_id: str
     namespace: Namespace  # namespace of the tenant's private blocks
-    most: int  # maximum number of tokens of a prompt
+    most: int
     room: int  # number of tokens to leave free below `most` when generated turns are put back
     vocab_size: int
-    ends: tuple[int, ...]  # tokens at which the model stops
+    ends: tuple[int, ...]
 
     @classmethod
     def of(cls, welcome: Welcome, tenant_id: str, namespace: Namespace, room: int) -> PromptContext:
@@ -37,9 +37,9 @@ class Tokenised:
     token_ids: TokenIds
     # The end of a rendered chat without the prefill; None for other prompts.
     tail: str | None = None
-    prefill: str = ""  # the text that the answer continues
+    prefill: str = ""
     origin: Origin | None = None  # chat and place of the answer, if the answer is to be remembered
-    last_text: str = ""  # the end of a rendered chat's text after its last control token
+    last_text: str = ""
     rendered: Rendered | None = None  # None: the prompt is no chat
 
 

@@ -64,7 +64,7 @@ class ChatTemplate:
         self._marks = ContentMarks(self._control)
         self._plain = FittedTemplate(source, tokens)
         self._tool_use = self._plain if tool_use is None else FittedTemplate(tool_use, tokens)
-        self.source = self._tool_use.source  # source of the template for chats with tools
+        self.source = self._tool_use.source
         shows_calls = self._tool_use.traits.calls != "text"
         self.shown = shown_turns(self.source, self.render, shows_calls=shows_calls)
         self.reasoning = reasoning_format(self.shown)

@@ -99,7 +99,6 @@ class FittedTemplate:
         )
 
     def _is_begin(self, spelled: str, longer: str, variables: Variables) -> bool:
-        """Return whether the longer chat's rendering begins with the shorter chat's rendering."""
         chats = ((spelled, False), (spelled, True), (longer, True))
         try:
             shown, asked, after = (

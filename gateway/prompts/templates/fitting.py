@@ -26,7 +26,7 @@ from gateway.prompts.chats.messages import (
 )
 from gateway.prompts.chats.traits import TemplateTraits
 
-_BETWEEN = "\n\n"  # text between the texts of joined messages
+_BETWEEN = "\n\n"
 
 
 def fitted(messages: Sequence[Message], traits: TemplateTraits) -> list[Message]:
@@ -48,7 +48,6 @@ def with_system(messages: Sequence[Message], text: str, traits: TemplateTraits) 
 
 
 def _systems(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
-    """Fit system messages, at the beginning and inside the conversation."""
     leading = list(takewhile(lambda one: one.role == "system", messages))
     rest = messages[len(leading) :]
     if traits.leading_system == "several":
@@ -77,7 +76,6 @@ def _led(
 
 
 def _calls(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
-    """Fit messages with calls, each with the results that follow it."""
     over, behind = _last_turn(messages), 0
     for place, message in enumerate(messages):
         if place < behind:

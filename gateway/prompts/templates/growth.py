@@ -11,9 +11,9 @@ from typing import Any
 
 from gateway.prompts.templates.meter import TooMuchWork, check_count, check_size, extent
 
-_MOST_WIDTH = 999  # maximum width of a field in a format
-_MOST_INDENT = 64  # maximum characters of indentation for each level of JSON
-_MOST_BITS = 1 << 16  # maximum number of bits of a whole number
+_MOST_WIDTH = 999
+_MOST_INDENT = 64
+_MOST_BITS = 1 << 16
 # characters at which a text is split into words
 _BLANKS = [one for one in map(chr, range(0x3001)) if one.isspace()]
 _WIDE = re.compile(r"\d{4}")

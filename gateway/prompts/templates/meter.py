@@ -10,12 +10,12 @@ from jinja2.utils import Namespace
 
 # maximum steps of a rendering; scanning 4,096 messages once for each message takes half of these
 MOST_STEPS = 1 << 23
-MOST_CHARS = 1 << 26  # maximum characters of a text that the template makes
+MOST_CHARS = 1 << 26
 # maximum number of values of a list, or of values compared, sorted or written at once
 MOST_VALUES = 1 << 22
-_MOST_WRITTEN = 1 << 27  # maximum characters written by all macros together
+_MOST_WRITTEN = 1 << 27
 _MOST_SECONDS = 5.0  # maximum processor time of a rendering in seconds
-_LOOKS = 1 << 6  # number of steps between readings of the clock
+_LOOKS = 1 << 6
 _OF_A_VALUE = 24  # approximate number of characters of a value that is no text
 _HOLDERS = (list, tuple, dict, KeysView, ValuesView, ItemsView)
 

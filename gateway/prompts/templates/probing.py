@@ -37,7 +37,7 @@ _BARE_TOOLS: tuple[Tool, ...] = tuple(
     {"type": "function", "function": {"name": "look_up", **more}} for more in _BARE
 )
 
-Answer = dict[str, Any]  # values of traits
+Answer = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,6 @@ def find_traits(template: CompiledTemplate) -> TemplateTraits:
 
 
 class _Probe:
-    """A renderer of small chats by one template."""
-
     def __init__(self, template: CompiledTemplate) -> None:
         self._template = template
 
@@ -143,7 +141,6 @@ class _Probe:
         return any(shows_tool(self._text(chat_of("u"), one, ONE_TOOL)) for one in forms)
 
     def shows_tools(self, traits: TemplateTraits) -> bool:
-        """Return whether the template shows tools that lack parameters or descriptions."""
         said = chat_of("u")
         return all("look_up" in self._text(said, traits, [tool]) for tool in _BARE_TOOLS)
 
@@ -157,7 +154,6 @@ class _Probe:
         )
 
     def shows_ids(self, traits: TemplateTraits) -> bool:
-        """Return whether results are shown with the ids of their calls."""
         said = chat_of("u acc t t")
         text = self._text(said, traits, ONE_TOOL)
         ids = [part.id for message in said for part in message.parts if isinstance(part, ToolCall)]
@@ -182,7 +178,6 @@ class _Probe:
     def _text(
         self, messages: Sequence[Message], traits: TemplateTraits, tools: Sequence[Tool] | None
     ) -> str:
-        """Render a chat's text, or return "" if the template refuses the chat."""
         asks = messages[-1].role != "assistant"
         given = given_of(fitted(messages, traits), tools, traits, add_generation_prompt=asks)
         try:

@@ -135,8 +135,6 @@ def _bounded(run: Callable[..., Any], grows: Growth | None) -> Callable[..., Any
 
 
 def _refused(name: str) -> Callable[..., Any]:
-    """Refuse a filter of jinja2's that no published template uses."""
-
     @jinja2.pass_context
     def refused(context: Context, *args: Any, **kwargs: Any) -> NoReturn:
         del context, args, kwargs
@@ -195,7 +193,6 @@ def _strftime_now(form: str) -> str:
 
 
 def _listed(value: Any) -> Any:
-    """Return a list for JSON from a filter such as `map`; raise TypeError for other values."""
     if isinstance(value, Iterator):
         return growth.as_list(value)
     raise TypeError(f"{type(value).__name__} is no JSON")

@@ -16,7 +16,7 @@ from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolC
 _WORD = re.compile(r"zq\d+qz")
 # A list of parts that a template has written as if it were a text.
 _PART = re.compile(r"""\{['"]type['"]: ?['"](?:text|thinking)""")
-_LONGEST_LOOP = 6  # maximum number of messages in one round of a loop
+_LONGEST_LOOP = 6
 _BLANK = 16  # number of characters to which a longer blank text is cut
 _NAME = "look_up"
 _DESCRIPTION = "Looks a word up."

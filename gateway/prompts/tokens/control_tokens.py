@@ -26,7 +26,7 @@ class Rendered:
     """
 
     pieces: tuple[str, ...]
-    prefill: str = ""  # the prompt's last text, which the answer continues
+    prefill: str = ""
 
     @property
     def text(self) -> str:

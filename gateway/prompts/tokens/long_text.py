@@ -113,7 +113,6 @@ class LongTexts:
     def _ids(
         self, chunk: str | Rendered, owner: Owner | None, *, special: bool
     ) -> tuple[TokenIds, int]:
-        """Encode a chunk; return the chunk's ids and the work, in tokenised characters."""
         memory = self._memory
         if memory is None or owner is None:
             return self._tokenizer.encode(chunk, add_special_tokens=special), len(chunk)

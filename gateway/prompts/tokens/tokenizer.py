@@ -41,7 +41,7 @@ class Pipeline:
     normalizer: dict[str, Any] | None
     pre_tokenizer: dict[str, Any] | None
     decoder: dict[str, Any] | None
-    is_plain_bpe: bool  # whether equal texts always give equal tokens
+    is_plain_bpe: bool
     added_tokens: tuple[tokenizers.AddedToken, ...]
 
     @classmethod
@@ -251,7 +251,6 @@ class TextTokenizer:
         return token_id
 
     def _real_ids(self, inner: tokenizers.Tokenizer, highest_id: int) -> TokenIds:
-        """Map ids of this tokenizer to the ids of the model's tokenizer."""
         added = inner.get_added_tokens_decoder().items()
         real = {self._id_of(self._names.get(one.content, one.content)): i for i, one in added}
         ids = np.arange(1 + max(highest_id, *real, 0), dtype=np.int32)

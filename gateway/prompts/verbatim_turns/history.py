@@ -35,9 +35,9 @@ Find = Callable[[bytes], GeneratedTurn | None]
 class Marks(NamedTuple):
     """The control tokens that delimit a turn, and a function that finds where an answer begins."""
 
-    ends: frozenset[str]  # tokens that end turns
+    ends: frozenset[str]
     own: frozenset[str]  # control tokens that a model writes within a remembered turn
-    begin: Callable[[Rendered], Place]  # finds where the answer to a prompt begins
+    begin: Callable[[Rendered], Place]
 
     def closes(self, token: str) -> bool:
         """Return whether a control token stands after a turn's text."""
@@ -148,7 +148,6 @@ def _ending(chat: ChatPrompt, length: int, *, asks: bool) -> ChatPrompt:
 
 
 def _without_thoughts(chat: ChatPrompt, length: int) -> ChatPrompt:
-    """Drop the thoughts of the first messages, whose remembered tokens contain the thoughts."""
     first = tuple(map(_silent, chat.messages[:length]))
     return replace(chat, messages=(*first, *chat.messages[length:]))
 
@@ -159,7 +158,6 @@ def _silent(message: Message) -> Message:
 
 
 def _begins_with(rendered: Rendered, end: Place, other: Rendered) -> bool:
-    """Return whether `rendered` begins with the text of `other` up to `end`."""
     if len(rendered.pieces) <= end.piece:
         return False
     wanted: Sequence[str] = between(other, START, end).pieces

@@ -14,7 +14,7 @@ from gateway.tenant_memory import TenantMemory
 class GeneratedTurn:
     """A generated turn: its tokens and its place in the rendered chat."""
 
-    begin: Place  # place in the rendered chat
+    begin: Place
     before: bytes  # digest of the chat up to `begin`
     token_ids: TokenIds  # all tokens from `begin` on, without the token that ended the turn
     said: Said

@@ -59,7 +59,7 @@ class ChatKeys:
 
     tenant_id: str
     of_turns: Mapping[int, bytes]  # keys by the index of the assistant's message
-    chain: Any  # the hash of the whole chat
+    chain: Any
 
 
 class VerbatimTurns:

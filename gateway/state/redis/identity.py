@@ -139,10 +139,6 @@ class StateLink:
         return self._link.is_full or self._large.is_full
 
     async def _known(self) -> str:
-        """Return the state's id, which is sent with every command.
-
-        Raises StateLost or Unavailable.
-        """
         if self._id is None or self._lost is not None:
             return await self._settle()
         return self._id
@@ -163,7 +159,6 @@ class StateLink:
         self._evicts = evicts(policy) if may_evict else None
 
     async def _settle(self) -> str:
-        """Find the state's id, or note the state's fault; raise StateLost or Unavailable."""
         found, records = await self._link.commands([_ASK, ("EXISTS", at.TENANTS, at.KEYS)])
         try:
             settled = self._settled(found, is_empty=not records)

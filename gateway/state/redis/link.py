@@ -41,7 +41,7 @@ TIMEOUT_S = 0.05
 FAILURES = 5
 PROBE_AFTER_S = 1.0
 MAX_CONNECTIONS = 64
-_SOCKET_TIMEOUT_S = 10.0  # seconds of the default timeout
+_SOCKET_TIMEOUT_S = 10.0
 _BYTES_A_SECOND = 2 << 20  # bytes a second that a slow network carries
 _LOG_AGAIN_S = 10.0
 
@@ -138,7 +138,7 @@ class RedisLink:
 
     # maximum calls at once: more would only wait in Redis while their timeouts run
     calls_at_once = 16
-    commands_at_once = 256  # maximum number of commands in one round trip
+    commands_at_once = 256
 
     def __init__(
         self, client: Redis, breaker: Breaker | None = None, *, timeout_s: float = TIMEOUT_S

@@ -21,7 +21,7 @@ from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store import D, R, Record, live_group
 from gateway.state.store_errors import has_members, missing, taken
 
-_MAX_TRIES = 20  # maximum number of tries of a change, while others change the same record
+_MAX_TRIES = 20
 _encode = msgspec.json.encode
 
 
@@ -135,7 +135,6 @@ class RedisRecords:
         return transaction
 
     async def _repeat(self, change: Callable[[], Awaitable[Transaction]]) -> None:
-        """Make and apply a transaction; repeat while others change the same data."""
         for _ in range(_MAX_TRIES):
             try:
                 return await self.link.apply(await change())
@@ -144,7 +143,6 @@ class RedisRecords:
         raise unavailable()
 
     async def _changing(self, kind: type[R], record_id: str) -> tuple[R, Transaction]:
-        """Return a record, and a transaction that fails if the record changes before."""
         place, size = _PLACES[kind].records, _PLACES[kind].size
         stored = await self.link.command("HGET", place, record_id, size=size)
         if stored is None:

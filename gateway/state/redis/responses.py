@@ -94,7 +94,6 @@ class RedisResponses(RedisRecords):
             await self._drop(*read_record(member, tuple[str, str]))
 
     async def _size_of(self, tenant_id: str, response_id: str, now: float) -> int:
-        """Return the bytes of a tenant's response; raise NotFound also for an expired response."""
         size, ends_at = await self.link.commands(
             [
                 ("HSTRLEN", at.responses_of(tenant_id), response_id),

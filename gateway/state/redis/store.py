@@ -171,7 +171,6 @@ class RedisStore(RedisModules):
     async def _places(
         self, first_day: str, last_day: str, tenant_id: str | None
     ) -> list[tuple[str, str]]:
-        """List, in order, the days and tenants that may have usage rows."""
         bounds = at.day_number(first_day), at.day_number(last_day)
         stored = await self.link.command("ZRANGEBYSCORE", at.USAGE_DAYS, *bounds)
         days = [day.decode() for day in stored]
@@ -187,7 +186,6 @@ class RedisStore(RedisModules):
 
 
 def _rows(places: Sequence[tuple[str, str]], found: Sequence[dict[bytes, bytes]]) -> list[UsageRow]:
-    """Make the rows of each day and tenant from the hash at the same index of `found`."""
     return [
         UsageRow(day=day, tenant_id=tenant, key_id=key, counters=counters)
         for (day, tenant), fields in zip(places, found, strict=True)

@@ -211,7 +211,6 @@ class DatabaseFile:
         return damaged(self._expected.what, self._path.name)
 
     def _moved(self) -> Fault | None:
-        """Return the fault of a file removed, emptied or exchanged since it was opened."""
         what, path = self._expected.what, self._path
         if _size(path) == 0:
             return gone(what, path.name)

@@ -130,7 +130,6 @@ _MODULES = (
     )""",
 )
 
-# The schema changes of each version, by its number.
 _ADDED = {
     2: _TABLES,
     3: _RESPONSES,

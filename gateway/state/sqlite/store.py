@@ -182,7 +182,6 @@ def _one(connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:
 
 
 def _every(connection: sqlite3.Connection, kind: type[R], **wanted: str) -> list[R]:
-    """List all records whose columns have the `wanted` values, oldest first."""
     where = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
     statement = f"SELECT record FROM {_TABLES[kind]} WHERE {where} ORDER BY created_at, rowid"
     decoder = msgspec.json.Decoder(kind)

@@ -26,8 +26,6 @@ Work = Callable[[sqlite3.Connection], T]
 
 
 class _Reader:
-    """A thread with a separate read-only connection."""
-
     def __init__(self, file: DatabaseFile, name: str) -> None:
         self._thread = _one_thread(name)
         self._connection = file.reader()

@@ -246,7 +246,6 @@ class _ElementReader(CallReader):
 
 
 def _member(schema: Schema, name: str, root: Schema) -> Schema:
-    """Return the schema of the member `name`, or of a list's items."""
     for one in alternatives(schema, root):
         named = one.get("properties")
         found: Any = named.get(name) if isinstance(named, dict) else None
@@ -261,7 +260,6 @@ def _array(items: Sequence[str]) -> str:
 
 
 def _object(members: Mapping[str, Sequence[str]]) -> str:
-    """Write an object; members of the same name become a list."""
     named = ((name, _array(all_) if all_[1:] else all_[0]) for name, all_ in members.items())
     return f"{{{', '.join(f'{string(name)}: {value}' for name, value in named)}}}"
 

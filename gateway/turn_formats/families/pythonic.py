@@ -102,7 +102,6 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec], opens: str = "") -> s
 
 
 def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
-    """Write the grammar of arguments in the schema's order, or of any arguments."""
     properties = properties_of(tool)
     if properties is None:
         one = grammar.rule("any", f"{_ANY_PARAMETER} {grammar.json({}, strict=False)}")
@@ -230,8 +229,6 @@ class _PythonicReader(CallReader):
 
 
 class _MarkedReader(_PythonicReader):
-    """A parser of lists after a marker, anywhere in the turn."""
-
     def turn(self) -> Read[None]:
         while (yield from self.until(self._starts, TextPiece)):
             yield from self.spaces()

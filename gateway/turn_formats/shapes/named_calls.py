@@ -30,7 +30,7 @@ class NamedCallFormat(BlockFormat):
     marks: ClassVar[tuple[str, str, str, str, str]]
     between_calls = ""
     id_end: ClassVar[str] = ""  # text between a call's id and the tool's name; "": calls have no id
-    around_text: ClassVar[tuple[str, ...]] = ()  # markers around texts, which are dropped
+    around_text: ClassVar[tuple[str, ...]] = ()
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
         return _NamedCallReader(tools, self.marks, self.id_end, self.around_text)

@@ -24,7 +24,7 @@ class ObjectFormat(BlockFormat):
     call_marks: ClassVar[tuple[str, ...]] = ()
     # whether call objects are written as `{"get_weather": {...}}`
     names_are_keys: ClassVar[bool] = False
-    around_text: ClassVar[tuple[str, ...]] = ()  # markers around texts, which are dropped
+    around_text: ClassVar[tuple[str, ...]] = ()
     tokens: ClassVar[tuple[str, ...]] = ()  # control tokens within markers
     end: ClassVar[str]
     fence: ClassVar[str]  # text of a fence after the first marker, or ""

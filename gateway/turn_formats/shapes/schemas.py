@@ -10,7 +10,7 @@ from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 _MAX_PARTS = 64  # maximum number of parts read of a JSON schema, which may refer to itself
 _MAX_KEYS = 64  # number of keys of a schema that count as a further part
-_MAX_TYPES = 64  # maximum number of names read of one list of types
+_MAX_TYPES = 64
 _PARTS = ("$ref", "allOf")
 _UNION = ("anyOf", "oneOf")
 _OF_TYPE = {  # keywords that imply a type
@@ -164,7 +164,6 @@ class _Resolver:
             yield from self.alternatives({**common, **self._viewed(one)})
 
     def _collect(self, schema: Schema, parts: dict[int, Schema]) -> None:
-        """Add `schema`, and the schemas of its `$ref` and `allOf`, each once."""
         if id(schema) in parts:
             return
         parts[id(schema)] = schema
@@ -198,7 +197,6 @@ class _Resolver:
 
 
 def _merged(parts: Sequence[Schema]) -> dict[str, Any]:
-    """Merge schemas. For each keyword the first schema's value wins."""
     whole: dict[str, Any] = {}
     for name, value in chain.from_iterable(part.items() for part in parts):
         if name not in _PARTS:
@@ -213,7 +211,6 @@ def _merged(parts: Sequence[Schema]) -> dict[str, Any]:
 
 
 def _target(reference: object, root: Schema) -> Any:
-    """Find the part of the schema `root` that a `$ref` points to."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     found: Any = root

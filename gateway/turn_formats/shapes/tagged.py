@@ -71,7 +71,6 @@ class TaggedFormat(BlockFormat):
         return f"{head} {self._parameters(grammar, tool)} {grammar.spelled(self.tags.call_end)}"
 
     def _parameters(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of parameters in the schema's order, or of any parameters."""
         tags = self.tags
         properties = properties_of(tool)
         if properties is None:

@@ -22,7 +22,7 @@ from gateway.turn_formats.turn_format import ToolSpec
 _LINE = Markers("\n")
 _MAX_NAME = 1024
 _NUMBER = re.compile(r"[0-9]{0,9}")
-_Tag = tuple[str, str | None]  # the tag, and its parameter's name
+_Tag = tuple[str, str | None]
 
 
 class _Marks:
@@ -175,7 +175,6 @@ class TaggedReader(CallReader):
             self.send(value.add)
 
     def _quoted(self, value: _Value) -> Read[None]:
-        """If the value begins with a quote, send the text within the quotes."""
         if self._marks.quote and (yield from self.literal(self._marks.quote[0])):
             self.drop()
             found = yield from self.until(self._marks.quote[1], value.add, strips=False)
@@ -223,7 +222,6 @@ class _Value:
         self._parts: list[str] = []  # unsent text; for a string, only a newline that may end it
 
     def begin(self) -> list[Piece]:
-        """Begin the value; return the opening quote of a string, nothing for other types."""
         return [CallArguments('"')] if self._is_text else []
 
     def add(self, text: str) -> Piece | None:

@@ -8,22 +8,22 @@ from gateway.turn_formats.shapes.plain_values import ValueTags
 class Tags(Struct, frozen=True):
     """The tags of a call, in their order, and the text between them."""
 
-    call: str  # tag before the tool's name
+    call: str
     named: str  # text after the tool's name; "": another tag or whitespace follows
-    key: str  # text before a parameter's name
-    keyed: tuple[str, ...]  # texts between a parameter's name and its value
+    key: str
+    keyed: tuple[str, ...]
     value_end: str
     call_end: str
     block: str = ""  # tag before a block of calls; "": calls are in no block
     block_end: str = ""
     holds_many: bool = False
-    line: str = "\n"  # text between tags
-    pad: str = ""  # text before and after a value
+    line: str = "\n"
+    pad: str = ""
     numbered: str = ""  # text between the tool's name and a number, before `named`
     between: str | None = None  # text between calls that are blocks; None: `line`
-    typed: tuple[tuple[str, str], ...] = ()  # as in `ValueTags`
-    quote: tuple[str, str] | None = None  # as in `ValueTags`
-    tokens: tuple[str, ...] = ()  # control tokens within tags
+    typed: tuple[tuple[str, str], ...] = ()
+    quote: tuple[str, str] | None = None
+    tokens: tuple[str, ...] = ()
 
     @property
     def key_end(self) -> str:

@@ -30,7 +30,6 @@ def is_text(types: Set[str]) -> bool:
 
 
 def _as_json(text: str) -> str:
-    """Convert `text`, JSON or a Python literal, to JSON; return "" if it is neither."""
     if text[:1] in ("{", "["):
         shown, end = (scanner := JsonScanner()).feed(text)
         if scanner.is_whole and end == len(text):

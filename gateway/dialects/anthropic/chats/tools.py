@@ -38,7 +38,7 @@ class RequestTools:
 
     declared: tuple[tuple[int, ToolParam], ...]  # shown tools, each with its index in the request
     in_force: tuple[ToolSpec, ...]  # callable tools at the end of the conversation
-    later: tuple[ToolSpec, ...]  # tools that turns have defined
+    later: tuple[ToolSpec, ...]
     passed_over: tuple[PassedOver, ...]
 
     @classmethod
@@ -135,7 +135,6 @@ class _Changes:
         self.passed_over: list[PassedOver] = []
 
     def apply(self, block: Change, where: str) -> None:
-        """Apply a tool change; raise BadRequest for an undefined tool, or for too many tools."""
         match block.tool:
             case ToolReference(name=name):
                 if name not in self.known:

@@ -41,12 +41,12 @@ _FAILED = "Error: "  # templates have no field for a failed call
 
 class _Placed(NamedTuple):
     block: Block
-    where: str  # the block's request field, for errors
+    where: str
 
 
 def messages_of(turns: Sequence[InputMessage]) -> Iterator[Message]:
     """Convert the turns into messages; raise BadRequest for a misplaced block."""
-    names: dict[str, str] = {}  # names of called tools, by call id
+    names: dict[str, str] = {}
     for role, blocks in _by_role(turns):
         if role == "assistant":
             called = [one for one, _ in blocks if isinstance(one, ToolUseBlock | HostedUse)]
@@ -71,7 +71,6 @@ def joined(texts: Sequence[TextBlock]) -> str:
 
 
 def _by_role(turns: Sequence[InputMessage]) -> Iterator[tuple[str, list[_Placed]]]:
-    """Yield each run of turns of one role, as the role and the blocks of the run."""
     said = [(place, turn) for place, turn in enumerate(turns) if turn.content is not None]
     for role, same in groupby(said, key=lambda one: one[1].role):
         yield role, [placed for place, turn in same for placed in _blocks(turn, place)]
@@ -136,7 +135,6 @@ def _assistant(blocks: Sequence[_Placed]) -> Message:
 
 
 def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iterator[Message]:
-    """Yield the messages of user or system turns: results of calls, and texts."""
     texts: list[TextBlock] = []
     param = _param(blocks)
     for block, where in blocks:

@@ -58,11 +58,11 @@ class GeminiRendering:
     model: str
     tokenizer: Tokenizer
     shows_thoughts: bool = False
-    ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
+    ignored: tuple[PassedOver, ...] = ()
     explains: bool = False
     calls: int = 0
-    is_open: dict[int, _OpenCall] = field(default_factory=dict)  # by candidate index
-    ends: dict[int, ChoiceEnded] = field(default_factory=dict)  # by candidate index
+    is_open: dict[int, _OpenCall] = field(default_factory=dict)
+    ends: dict[int, ChoiceEnded] = field(default_factory=dict)
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
         """Return no headers, because Google's API has none for rate limits."""

@@ -54,7 +54,6 @@ def _called(form: AnswerForm, calling: FunctionCalling) -> AnswerForm:
 
 
 def _text(config: GeminiGenerationConfig) -> tuple[Grammar | None, str | None]:
-    """Read the grammar of the answer's text, and the grammar's request field."""
     mime = (config.response_mime_type or "").partition(";")[0].strip().lower()
     schema, param = _schema(config)
     if mime == "text/x.enum":
@@ -70,7 +69,6 @@ def _text(config: GeminiGenerationConfig) -> tuple[Grammar | None, str | None]:
 
 
 def _schema(config: GeminiGenerationConfig) -> tuple[dict[str, Any] | bool | None, str]:
-    """Return the answer's JSON schema (or None) and its request field."""
     if config.response_json_schema is not None:
         return config.response_json_schema, f"{_CONFIG}.responseJsonSchema"
     if config.response_schema is not None:
@@ -80,7 +78,6 @@ def _schema(config: GeminiGenerationConfig) -> tuple[dict[str, Any] | bool | Non
 
 
 def _one_of(schema: dict[str, Any] | bool | None, param: str) -> Grammar:
-    """Write the grammar of a text that is one of the texts in the schema's `enum`."""
     texts = schema.get("enum") if isinstance(schema, dict) else None
     if not texts or not all(isinstance(text, str) and text for text in texts):
         raise BadRequest("text/x.enum needs a schema with an `enum` of texts", param=param)

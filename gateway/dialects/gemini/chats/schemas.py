@@ -85,7 +85,6 @@ def _listed(given: object, where: str) -> list[Any]:
 
 
 def _reference(given: object, where: str) -> str:
-    """Read a reference, and rename Gemini's `defs` to JSON Schema's `$defs`."""
     if not isinstance(given, str):
         raise BadRequest("this is not a reference", param=where)
     return given.replace("#/defs/", "#/$defs/", 1)

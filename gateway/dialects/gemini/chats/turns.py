@@ -22,12 +22,10 @@ _USERS = (None, "user", "function")
 
 class _Placed(NamedTuple):
     part: GeminiPart
-    where: str  # the part's request field, for errors
+    where: str
 
 
 class _Calls:
-    """The function calls of a conversation that still lack a result."""
-
     def __init__(self) -> None:
         self._made = 0
         self._open: list[tuple[str, str]] = []  # ids and names
@@ -40,7 +38,6 @@ class _Calls:
         return call_id
 
     def answered(self, result: GeminiResult) -> str:
-        """Close the call that `result` answers, and return its id."""
         for place, (call_id, name) in enumerate(self._open):
             if call_id == result.id if result.id else name == result.name:
                 del self._open[place]

@@ -44,12 +44,10 @@ class ChatReply(ReplyFormat):
     service_tier: ServedTier | UnsetType = UNSET
     # number of candidates for each prompt token, in vLLM's form; None: no log-probabilities
     prompt_logprobs: int | None = None
-    free: frozenset[str] = frozenset()  # names of tools that take free text
-    # index of the last started tool call, by choice
+    free: frozenset[str] = frozenset()
     calls: dict[int, int] = field(default_factory=dict)
-    texts: dict[int, FreeInput] = field(default_factory=dict)  # readers of free text, by choice
-    prompt: list[int] | UnsetType = UNSET  # the prompt's token ids, for the next chunk
-    # indices of the choices whose first tokens were sent
+    texts: dict[int, FreeInput] = field(default_factory=dict)
+    prompt: list[int] | UnsetType = UNSET
     told: set[int] = field(default_factory=set)
 
     def frame(self, event: Event) -> bytes | None:

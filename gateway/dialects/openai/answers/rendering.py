@@ -28,13 +28,12 @@ class ReplyFormat(ABC):
     id: str
     created: int  # seconds since the epoch
     model: str
-    fingerprint: str  # from `ModelCard.fingerprint`
+    fingerprint: str
     include_usage: bool
     tokenizer: Tokenizer
-    ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
+    ignored: tuple[PassedOver, ...] = ()
     shows_ids: bool = False
-    begun: set[int] = field(default_factory=set)  # indices of the choices that have begun
-    # Ratoon's answer fields, for the next chunk
+    begun: set[int] = field(default_factory=set)
     ratoon: RatoonReply | msgspec.UnsetType = UNSET
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:

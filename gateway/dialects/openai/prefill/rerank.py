@@ -76,7 +76,7 @@ class RerankReply(WholeReply):
 
     id: str
     top_n: int | None  # maximum number of documents in the answer; None: all
-    texts: Sequence[str]  # the documents' texts, if the answer repeats them
+    texts: Sequence[str]
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Reranked:
         """Write the documents, the highest score first. Equal scores keep the request's order."""

@@ -114,7 +114,6 @@ def _sampling(
 
 
 def _prompt_logprobs(wire: Generating, bounds: Bounds, echoed: int | None) -> int | None:
-    """Return the number of log-probabilities for each prompt token, or None."""
     asked = wire.prompt_logprobs
     if asked is None:
         return echoed

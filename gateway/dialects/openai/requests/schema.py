@@ -184,7 +184,6 @@ class Generating(Struct, frozen=True, kw_only=True):
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
-    # Grammar fields of SGLang's and llama.cpp's clients.
     regex: str | None = None
     ebnf: str | None = None
     grammar: str | None = None

@@ -53,8 +53,8 @@ class Toolset:
     passed_over: list[PassedOver] = field(default_factory=list)
     # the breakpoints on tools, each with the tool's index in `tools`
     marks: list[tuple[int, CacheControl]] = field(default_factory=list)
-    in_place: dict[int, list[Tool]] = field(default_factory=dict)  # tools by their item's index
-    _num_shown: int = 0  # number of tools shown at the prompt's beginning
+    in_place: dict[int, list[Tool]] = field(default_factory=dict)
+    _num_shown: int = 0
     # each tool's namespace and name, by the name that the model knows
     _keys: dict[str, Key] = field(default_factory=dict)
     _formats: FreeFormats = field(default_factory=FreeFormats)
@@ -147,7 +147,6 @@ class Toolset:
         return [*found.values()]
 
     def _name(self, one: Offered) -> str:
-        """Choose the tool's name for the model. A tool that is defined again keeps its name."""
         key = _key(one)
         space, name = key
         if space is not None and self._keys.get(name, key) != key:

@@ -31,7 +31,7 @@ from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from gateway.prompts.chats.offered_tools import added_text, free_arguments
 
-ToolsInPlace = Mapping[int, Sequence[Tool]]  # tools by the index of the item that brings them
+ToolsInPlace = Mapping[int, Sequence[Tool]]
 
 
 def messages_of(
@@ -51,7 +51,7 @@ def messages_of(
 
 def _said(items: Sequence[Placed], in_place: ToolsInPlace) -> Iterator[Message]:
     turn = _Turn()
-    names: dict[str, str] = {}  # names of called functions, by call id
+    names: dict[str, str] = {}
     for place, placed in enumerate(items):
         item, found = placed.item, in_place.get(place, ())
         if item.type == ADDED_TOOLS and not found:
@@ -111,12 +111,10 @@ def _arguments(given: str | dict[str, Any] | None, placed: Placed) -> dict[str, 
 
 @dataclass(slots=True)
 class _Turn:
-    """The parts of an unfinished turn of the assistant."""
-
     reasoning: list[str] = field(default_factory=list)
     text: str | None = None
     calls: list[ToolCall] = field(default_factory=list)
-    param: str = ""  # the field of the turn's first item
+    param: str = ""
 
     def can_take(self, item: Item) -> bool:
         if item.type in CALLS:

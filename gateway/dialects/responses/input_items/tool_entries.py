@@ -78,7 +78,7 @@ class _Search(_Marked, frozen=True, kw_only=True):
 
 
 class _Run(_Marked, frozen=True, kw_only=True):
-    environment: dict[str, Any] | None = None  # the environment in which a shell runs
+    environment: dict[str, Any] | None = None
 
 
 class Called(Struct, frozen=True):
@@ -95,9 +95,9 @@ class Offered(Struct, frozen=True):
     called: Called
     form: Tool  # the tool in the templates' form
     strict: bool
-    entry: int | None  # index in the request's `tools`
+    entry: int | None
     param: str
-    lark: str | None = None  # Lark grammar for the text of a free-text tool's calls
+    lark: str | None = None
 
     @property
     def shown_name(self) -> str:
