@@ -84,9 +84,9 @@ class SequenceCache:
         Return False and change nothing if that is impossible now. The sequence may then have to
         wait for loads (`Lease.ready`).
         """
-        if not self._cache.is_kept(sequence.flow):
+        if not self._cache.is_kept(sequence.flow) or not self._lease_modules(sequence, now):
             return False
-        size = self._cache.block_size
+        size, modules = self._cache.block_size, sequence.modules
         match = self._match(sequence).first((sequence.num_tokens - 1) // size)
         found, loads = match.found, self._loads(sequence, match, before)
         lease = self._cache.acquire(
@@ -100,9 +100,11 @@ class SequenceCache:
             match=match,
         )
         if lease is None:
+            if modules is not None:
+                modules.release(self._cache, now)
             return False
-        if not self._lease_modules(sequence, lease, now):
-            return False
+        if modules is not None:  # the tokens that are copied count as cached
+            lease.cached_tokens = max(lease.cached_tokens, modules.copied_tokens)
         self._want_states(sequence, lease)
         if sequence.constraint is None:  # a left-out row needs the old recurrent state
             self._cache.let_start_over(lease)
@@ -114,20 +116,18 @@ class SequenceCache:
             self._single_flight.begin(sequence, _prompt_keys(sequence, first))
         return True
 
-    def _lease_modules(self, sequence: Sequence, lease: Lease, now: float) -> bool:
+    def _lease_modules(self, sequence: Sequence, now: float) -> bool:
         """Lease a sequence's prompt modules.
 
-        Return False and release `lease` if a module is gone. Copied module tokens count as cached
-        tokens of `lease`.
+        Return False if a module is gone, or there is no room for the sequence's own blocks. To be
+        called before these are leased, which may evict modules that are not leased.
         """
         modules = sequence.modules
         if modules is None:
             return True
-        if not modules.lease(self._cache, sequence.flow, now):
-            self._cache.release(lease, now=now)
+        if self.lacking(sequence) > self._cache.capacity.obtainable:
             return False
-        lease.cached_tokens = max(lease.cached_tokens, modules.copied_tokens)
-        return True
+        return modules.lease(self._cache, sequence.flow, now)
 
     def copies(self, sequence: Sequence) -> tuple[TokenCopy, ...]:
         """Return the copies of module tokens to a starting sequence's own blocks."""

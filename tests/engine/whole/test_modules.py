@@ -159,6 +159,26 @@ def test_modules_wait_for_the_room_that_a_running_request_takes() -> None:
     rig.expect_nothing_left()
 
 
+def test_a_request_does_not_evict_its_own_modules() -> None:
+    rig = Rig(num_blocks=32, has_modules=True, max_batch_tokens=64)
+    first, second = (Part([at] * 16, 16 * at) for at in (1, 2))
+    rig.submit(generate("oldest", [6] * 12, max_tokens=1))
+    rig.run()
+    for name, part in (("stores first", first), ("stores second", second)):
+        rig.submit(modular(name, [part], [9], 60, max_tokens=1))
+        rig.run()
+    rig.submit(generate("newest", [7] * 80, max_tokens=1))
+    rig.run()
+    assert rig.cache.capacity.pool().free == 1, "the control: a request's own blocks do not fit"
+    for name, part in (("holds", first), ("evicts", second)):
+        rig.submit(modular(name, [part], [8] * 9, 60, max_tokens=2))
+    rig.run()
+    for name, part in (("holds", first), ("evicts", second)):
+        assert rig.finished(name).computed_tokens == 9
+        assert rig.link.tokens(name) == expected([part], [8] * 9, 2, 4)
+    rig.expect_nothing_left()
+
+
 def test_modules_that_do_not_stay_are_refused_with_a_time_to_come_back() -> None:
     rig = Rig(has_modules=True)
     parts = [Part([at] * 16, 16 * at) for at in (1, 2, 3)]
