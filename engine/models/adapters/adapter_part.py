@@ -41,10 +41,13 @@ class AdapterPart:
         return self.slices.has(name)
 
     def cut(self, name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rank's part of A (rank, in) and B (out, rank)."""
+        """Return a copy of the rank's part of A (rank, in) and B (out, rank).
+
+        A view would keep the whole adapter in memory.
+        """
         if self.slices.shard_dim(name) == COLUMNS:
-            return self.slices.cut(name, a).clone(), b
-        return a, self.slices.cut(name, b).clone()  # a view would keep all of B in memory
+            return self.slices.cut(name, a).clone(), b.clone()
+        return a.clone(), self.slices.cut(name, b).clone()
 
     def num_bytes(self, name: str, a: Tensor, b: Tensor) -> int:
         """Return the bytes of A and B that all ranks hold together."""
