@@ -27,6 +27,7 @@ def advice(
     timing: TimingFinding | None,
     gaps: TimingFinding | None,
     eviction: EvictionFinding | None,
+    modules: TimingFinding | None = None,
 ) -> Iterator[str]:
     """Yield a sentence or two for each inconclusive part."""
     unsure = sum(finding.outcome is Outcome.INCONCLUSIVE for finding in findings)
@@ -43,6 +44,9 @@ def advice(
         yield from _of_timing(timing, "timing test", longer)
     if gaps is not None and timing_outcome(gaps) is Outcome.INCONCLUSIVE:
         yield from _of_timing(gaps, "timing test of gaps")
+    if modules is not None and timing_outcome(modules) is Outcome.INCONCLUSIVE:
+        longer = f"longer prompts (--timing-tokens, now {modules.prompt_tokens}), "
+        yield from _of_timing(modules, "timing test of modules", longer)
     if eviction is not None and eviction_outcome(eviction) is Outcome.INCONCLUSIVE:
         yield _of_eviction(eviction)
 

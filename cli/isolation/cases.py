@@ -127,10 +127,8 @@ PUBLISHED_CASES = (
     Case(PUBLISHED, "for a group: left the group", groups=_MEMBERS, leaves=True, publishes=_GROUP),
 )
 
-# Prompt modules are tested in two tiers only. Under a ceiling that pushes KV blocks to a lower
-# tier, the tenant's part of the device's cache is too small for a head and a module. Before a
-# restart there are too many tenants for a small cache.
-_WITH_MODULES = (TierCase.DEVICE, TierCase.EVICTED)
+# Prompt modules are not tested over a restart, because before a restart there are too many tenants
+# for a small cache.
 _module = partial(Case, "module", is_module=True)
 MODULE_CASES = (
     _module("another tenant's, of the same text"),
@@ -144,7 +142,7 @@ def cells_of(tier: TierCase, *, each_entry: bool = True) -> list[Cell]:
 
     With `each_entry` false, the entry point differs from case to case, and from tier to tier.
     """
-    modules = MODULE_CASES if tier in _WITH_MODULES else ()
+    modules = () if tier is TierCase.RESTARTED else MODULE_CASES
     cases = (*CASES, *PUBLISHED_CASES, *modules)
     if each_entry:
         return [Cell(case, tier, entry) for case in cases for entry in ENTRY_POINTS]

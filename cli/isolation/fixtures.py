@@ -12,7 +12,13 @@ from typing import Any
 
 from cli.errors import ServerRefused
 from cli.isolation.cases import Cell
-from cli.isolation.server import MODULE, ProbePrompt, ServerUnderTest, opening_messages
+from cli.isolation.server import (
+    MODULE,
+    ProbePrompt,
+    ServerUnderTest,
+    opening_messages,
+    using_module,
+)
 from cli.operating.admin_client import GROUPS, PREFIXES, TENANTS, AdminClient, ResourceKind
 from cli.operating.audit import MARK
 from cli.operating.cache import FLUSH
@@ -20,6 +26,7 @@ from cli.operating.prefixes import EVERYONE
 
 _GONE = 404
 _LIGHT = 0.01
+_HEAVY = 3.0
 _OWN_TOKENS = 4
 _WARM_LOOKS, _WARM_LOOK_S = 200, 0.05
 
@@ -81,16 +88,16 @@ class Fixtures:
         groups = dict[str | None, str]()
         if case.groups[0] is not None:
             groups[case.groups[0]] = words["group_id"] = await self._group(case.groups[0], words)
-        first = await self.tenant(words["first_name"], groups.get(case.groups[0]), ceiling)
+        # the tenants' parts of the cache must have room for the module
+        weight, other_weight = (_HEAVY, 1.0) if case.is_module else (1.0, _LIGHT)
+        first = await self.tenant(words["first_name"], groups.get(case.groups[0]), ceiling, weight)
         words["first_id"] = first.id
         if case.groups[1] is not None and case.groups[1] not in groups:
             groups[case.groups[1]] = await self._group(case.groups[1], words)
         other = first
         if not case.one_tenant:
             name = (case.other_name or "{mark}-other").format_map(words)
-            # the tenant's part of the cache must have room for the module
-            weight = 1.0 if case.is_module else _LIGHT
-            other = await self.tenant(name, groups.get(case.groups[1]), weight=weight)
+            other = await self.tenant(name, groups.get(case.groups[1]), weight=other_weight)
         prompt, prefix = await self._server.new_text(first.key, prompt_tokens), None
         if case.publishes is not None:
             scope = EVERYONE if case.publishes == EVERYONE else groups[case.publishes]
@@ -118,8 +125,7 @@ class Fixtures:
         return made
 
     async def _module(self, tenant: TenantFixture, text: str) -> dict[str, Any]:
-        schema_id = await self._server.store_module(tenant.key, text)
-        return {"ratoon": {"modules": {"schema": schema_id, "use": [MODULE]}}}
+        return using_module(await self._server.store_module(tenant.key, text), MODULE)
 
     async def _publish(self, cell: Cell, name: str, scope: str, text: str) -> dict[str, Any]:
         is_chat = cell.entry.kind == "chat"

@@ -37,6 +37,9 @@ _OVER_S = 2.0  # seconds by which a cell may exceed its time limit
 _BAD_REQUEST, _CONFLICT = 400, 409
 # numbers of prompts that fit under the ceiling in the wanted tier, and in faster tiers
 _KEPT, _ON_THE_WAY = 3, 2
+# A request with prompt modules counts as a prompt of this many times the length, because a tenant's
+# part of the device must hold all modules of a request and the request's own tokens.
+_WITH_MODULES = 2
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
 _PIECES = 4
 _NO_MODULES = "the model serves no prompt modules"
@@ -136,10 +139,13 @@ class PairedTest:
             return untested(cell, Outcome.INCONCLUSIVE, str(refusal))
 
     async def _prepared(self, cell: Cell, stack: AsyncExitStack) -> Fixture:
-        ceiling, pushed = 1.0, None
+        """Set up a cell's fixture, with the first tenant's blocks in the cell's tier."""
+        ceiling, pushed, most = 1.0, None, self._most_tokens
         if cell.tier in (TierCase.HOST, TierCase.DISK):
-            facts = self._server.facts
-            pushed = squeeze(facts, cell.tier, self._most_tokens, self._slots_a_state)
+            facts, has_modules = self._server.facts, cell.case.is_module
+            most *= _WITH_MODULES if has_modules else 1
+            slots = self._slots_a_state
+            pushed = squeeze(facts, cell.tier, most, slots, stays_on_device=has_modules)
             ceiling = pushed.ceiling
             if pushed.fill_tokens > self._max_fill_tokens:
                 raise NotReached(f"it takes {pushed.fill_tokens} tokens to get to the {cell.tier}")
@@ -149,7 +155,7 @@ class PairedTest:
         for _ in range(2 + has_states):
             await self._first(fixture)
         if pushed is not None:
-            await push_down(self._server, fixture.first.key, pushed, self._most_tokens)
+            await push_down(self._server, fixture.first.key, pushed, most)
         if cell.tier is TierCase.EVICTED:
             await flush(self._server, fixture.first, fixture.other)
             if (await self._first(fixture)).is_full(self._block_size):
@@ -189,12 +195,18 @@ class PairedTest:
 
 
 def squeeze(
-    facts: ServerFacts, tier: TierCase, prompt_tokens: int, slots_a_state: int = _SLOTS_A_STATE
+    facts: ServerFacts,
+    tier: TierCase,
+    prompt_tokens: int,
+    slots_a_state: int = _SLOTS_A_STATE,
+    *,
+    stays_on_device: bool = False,
 ) -> Squeeze:
     """Compute the ceiling and tokens that push a prompt of `prompt_tokens` into a lower tier.
 
     The ceiling also leaves room for recurrent states. It assumes that one in `slots_a_state` of the
-    device's slots is not reserved for running sequences.
+    device's slots is not reserved for running sequences. With `stays_on_device` the prompt also
+    fits under the ceiling on the device.
     """
     blocks = {name: size // facts.block_size for name, size in facts.tier_tokens.items()}
     above = [name for name in _ORDER[: _ORDER.index(tier)] if name in blocks]
@@ -202,6 +214,8 @@ def squeeze(
     if facts.tier_states and tier is TierCase.DISK:
         prompt *= 2  # cut at its recurrent states, the prompt moves down in several parts
     kept = {tier: _KEPT} | dict.fromkeys(set(above) - {TierCase.DEVICE}, _ON_THE_WAY)
+    if stays_on_device:
+        kept = dict.fromkeys(above, 1) | {tier: _KEPT + 1}
     shares = [n * prompt / max(blocks[name], 1) for name, n in kept.items()]
     states = facts.tier_states
     if states:
@@ -209,6 +223,8 @@ def squeeze(
         shares.append(slots_a_state / states[TierCase.DEVICE])
     ceiling = min(max(shares), 1.0)
     fill = sum(math.ceil(ceiling * blocks[name]) for name in above) + prompt
+    if stays_on_device:  # modules are read more often than filling prompts
+        fill += prompt
     return Squeeze(ceiling, fill * facts.block_size)
 
 

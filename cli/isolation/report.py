@@ -36,6 +36,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     timing_outcome: Outcome | None
     gaps: TimingFinding | None = None  # gaps between the tokens after the first
     gaps_outcome: Outcome | None = None
+    modules: TimingFinding | None = None  # first tokens of prompts of a module
+    modules_outcome: Outcome | None = None
     eviction: EvictionFinding | None
     eviction_outcome: Outcome | None
     verdict: Outcome
@@ -73,6 +75,7 @@ def _sections(record: Record) -> list[Section]:
         ("What did not pass", "", list(map(_cell_row, bad))),
         _timing(record.timing, record.timing_outcome),
         *_gaps(record.gaps, record.gaps_outcome),
+        *_modules(record.modules, record.modules_outcome),
         _eviction(record.eviction, record.eviction_outcome),
         ("Left out for lack of time", "; ".join(record.left_out), []),
         ("Verdict", " ".join([_verdict(record), *record.advice]), []),
@@ -144,6 +147,17 @@ def _gaps(gaps: TimingFinding | None, outcome: Outcome | None) -> list[Section]:
         "drafts from what a tenant was answered must make no other's faster. By the same bounds."
     )
     return [("Gaps between tokens", text, _across_and_control(gaps.across, gaps.control))]
+
+
+def _modules(modules: TimingFinding | None, outcome: Outcome | None) -> list[Section]:
+    if modules is None:
+        return []
+    text = (
+        f"{outcome}. The first token of a prompt of one module of about {modules.prompt_tokens} "
+        "tokens, which both tenants have stored; hit: the victim has used the same. By the same "
+        "bounds."
+    )
+    return [("Timing of modules", text, _across_and_control(modules.across, modules.control))]
 
 
 def _eviction(eviction: EvictionFinding | None, outcome: Outcome | None) -> Section:

@@ -20,8 +20,10 @@ from cli.operating.cache import STATS
 _BUSY = (429, 503)
 _TRIES, _LONGEST_PAUSE_S = 8, 5.0
 MODULE = "module"  # name of the prompt module in a module schema of the tests
+_MODULES = 2  # number of modules of a request with modules: the head and MODULE
 _VOCABULARY = 1000  # token ids from which prompts are drawn
 _LOOKS, _LOOK_S = 200, 0.05
+MODULES = "/v1/modules"
 _OWN_PREFIXES = "/v1/cache/prefixes"
 _FROM_ANSWERS = "tree", "answers"
 
@@ -71,10 +73,13 @@ class Reading:
     def is_full(self, block_size: int) -> bool:
         """Return whether everything that can be cached was cached.
 
-        This is all prompt modules, or all whole KV blocks before the last token.
+        This is all prompt modules, or all whole KV blocks before the last token. The last block of
+        a module in a lower tier is always computed again.
         """
         if self.module_tokens:
-            return self.cached_module_tokens >= self.module_tokens
+            is_loaded = any(self.tiers.get(tier) for tier in (TierCase.HOST, TierCase.DISK))
+            again = _MODULES * block_size if is_loaded else 0
+            return self.cached_module_tokens >= self.module_tokens - again
         return self.cached_tokens >= (self.prompt_tokens - 1) // block_size * block_size
 
 
@@ -164,11 +169,13 @@ class ServerUnderTest:
 
         `text` is divided into a head and MODULE.
         """
-        modules = [
-            {"text": text[: len(text) // 2]},
-            {"name": MODULE, "text": text[len(text) // 2 :]},
-        ]
-        stored = await self._post("/v1/modules", key, {"modules": modules})
+        half = len(text) // 2
+        modules = [{"text": text[:half]}, {"name": MODULE, "text": text[half:]}]
+        return await self.store_schema(key, modules)
+
+    async def store_schema(self, key: str, modules: list[dict[str, Any]]) -> str:
+        """Store a module schema as a tenant, and return its id."""
+        stored = await self._post(MODULES, key, {"modules": modules})
         schema_id: str = msgspec.json.decode(stored)["id"]
         return schema_id
 
@@ -280,6 +287,11 @@ def _states(stats: dict[str, Any]) -> dict[str, int]:
     if not stats["total"]:
         return {}
     return {TierCase.DEVICE: stats["total"]} | {n: at["total"] for n, at in stats["lower"].items()}
+
+
+def using_module(schema_id: str, name: str) -> dict[str, Any]:
+    """Return the field of a request that uses one module of a schema."""
+    return {"ratoon": {"modules": {"schema": schema_id, "use": [name]}}}
 
 
 def opening_messages(opening: str) -> list[dict[str, str]]:

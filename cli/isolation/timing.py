@@ -7,6 +7,9 @@ Two parts of the attacker's answer are timed. These are the first token, which c
 faster, and the tokens after it, which drafts from earlier answers make faster. In a hit both
 tenants get the same answer, because the seed is the same.
 
+In the test of prompt modules, victim and attacker have each stored a schema of the same modules,
+and p, q and r are prompts of one such module.
+
 Every prompt is new. A trial's hit and miss follow each other directly, in random order. So other
 load affects both, and both follow the same work for the victim. The control is the same test with
 one tenant as victim and attacker.
@@ -21,10 +24,10 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -35,6 +38,7 @@ from cli.errors import ServerRefused, ServerUnreachable
 from cli.isolation.cases import IDS_STREAMED
 from cli.isolation.fixtures import TenantFixture
 from cli.isolation.server import ProbePrompt, ServerUnderTest, reading_of
+from cli.isolation.trial_prompts import PlainPrompts, PromptsOfModules, TrialPrompts
 from cli.progress import progress_lines
 
 _WARM_UP = 5
@@ -75,11 +79,12 @@ class TimingFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimingFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """The results for the first token, and for the gaps between the tokens after it."""
+    """The results for the first token, the gaps after it, and first tokens after modules."""
 
     first_token: TimingFinding
     # None if the server drafts nothing, even from a tenant's own answers
     gaps: TimingFinding | None
+    modules: TimingFinding | None = None  # None: no prompts of modules were timed
 
 
 class Timed(NamedTuple):
@@ -90,8 +95,19 @@ class Timed(NamedTuple):
     drafted: int
 
 
+class TimedRequests(Protocol):
+    """One tenant's requests that are timed."""
+
+    def timed(self, prompt: ProbePrompt, tokens: int, fields: Mapping[str, object]) -> Timed:
+        """Time an answer of `tokens` tokens."""
+        ...
+
+
 class _TimedConnection:
-    """A tenant's timed connection, used inside `with`. It is unusable after an error."""
+    """A tenant's timed connection, used inside `with`. It is unusable after an error.
+
+    Implements `TimedRequests`.
+    """
 
     def __init__(self, server: ServerUnderTest, key: str) -> None:
         self._server = server
@@ -108,14 +124,14 @@ class _TimedConnection:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def timed(self, prompt: ProbePrompt, tokens: int) -> Timed:
+    def timed(self, prompt: ProbePrompt, tokens: int, fields: Mapping[str, object]) -> Timed:
         """Time a streamed answer of `tokens` tokens: its first event line, and its end.
 
         The seed is a function of the prompt, so equal prompts get equal answers. Sampling is not
         greedy, because greedy answers repeat themselves. They would be drafted even without another
         tenant's answer.
         """
-        body = self._server.body(IDS_STREAMED, prompt)
+        body = self._server.body(IDS_STREAMED, prompt, fields)
         body |= {"max_tokens": tokens, "temperature": 1.0, "ignore_eos": True}
         body["seed"] = hash(tuple(prompt.ids)) % _SEEDS
         content = msgspec.json.encode(body)
@@ -142,68 +158,101 @@ async def time_tenants(
     length: int,
     samples: int,
     until: float = math.inf,
+    *,
+    of_modules: bool = False,
 ) -> TimingFindings | None:
     """Time `samples` hits and misses, or as many as end before `until`.
 
     Returns None if these are too few to judge. `until` is a time of `time.monotonic()`. The control
     has a fifth as many samples, but at least 100. The other load of the server should be steady.
-    Blocks the event loop, except for a moment between trials.
+    Blocks the event loop, except for a moment between trials. With `of_modules` each prompt is a
+    prompt module, and no gaps are timed.
     """
-    every = max(1, samples // max(samples // _CONTROL_SHARE, min(_MIN_CONTROL, samples)))
-    across, control = list[tuple[Timed, Timed]](), list[tuple[Timed, Timed]]()
     block = server.facts.block_size
     length -= length % block if length > block else 0
     # enough answer tokens that a whole KV block of the answer is cached, for drafts
-    answered = block + 1
-
-    def trial(spy: _TimedConnection) -> tuple[Timed, Timed]:
-        taken = {}
-        for is_hit in random.sample((True, False), k=2):
-            asked = server.new_ids(length)
-            own.timed(asked, answered)
-            asked_again = asked if is_hit else server.new_ids(length)
-            taken[is_hit] = spy.timed(asked_again, answered)
-        return taken[True], taken[False]
-
+    answered = 1 if of_modules else block + 1
+    prompts: TrialPrompts = PlainPrompts(server, length)
+    if of_modules:
+        prompts = PromptsOfModules(server, victim.key, attacker.key, length)
+    name = "timing of modules" if of_modules else "timing"
     with (
         _TimedConnection(server, victim.key) as own,
         _TimedConnection(server, attacker.key) as others,
-        progress_lines("timing", samples) as advance,
+        progress_lines(name, samples) as advance,
     ):
-        for _ in range(_WARM_UP):
-            if time.monotonic() >= until:
-                return None
-            trial(others)
-            control.append(trial(own))
-        if not any(hit.drafted for hit, _ in control):
-            answered = 1
-        control.clear()
-        for number in range(samples):
-            if time.monotonic() >= until:
-                break
-            across.append(trial(others))
-            if number % every == 0:
-                control.append(trial(own))
-            advance(1)
-            await asyncio.sleep(0)  # lets Ctrl-C cancel
-    if len(across) < min(_FEWEST, samples):
+        trials = await taken(prompts, own, others, answered, samples, until, advance)
+    if trials is None:
         return None
     gaps = attrgetter("others_s")
     return TimingFindings(
-        first_token=_finding(length, across, control, attrgetter("first_token_s")),
-        gaps=_finding(length, across, control, gaps) if answered > 1 else None,
+        first_token=trials.finding(length, attrgetter("first_token_s")),
+        gaps=trials.finding(length, gaps) if trials.answered > 1 else None,
     )
 
 
-def _finding(
-    length: int,
-    across: list[tuple[Timed, Timed]],
-    control: list[tuple[Timed, Timed]],
-    part: Callable[[Timed], float],
-) -> TimingFinding:
-    return TimingFinding(
-        prompt_tokens=length, across=_separation(across, part), control=_separation(control, part)
-    )
+class Trials(NamedTuple):
+    """Trials, each a hit and a miss, and the number of tokens of each answer."""
+
+    across: list[tuple[Timed, Timed]]  # victim and attacker are two tenants
+    control: list[tuple[Timed, Timed]]
+    answered: int
+
+    def finding(self, length: int, part: Callable[[Timed], float]) -> TimingFinding:
+        """Compare hits and misses by one timed part of their answers."""
+        return TimingFinding(
+            prompt_tokens=length,
+            across=_separation(self.across, part),
+            control=_separation(self.control, part),
+        )
+
+
+async def taken(
+    prompts: TrialPrompts,
+    own: TimedRequests,
+    others: TimedRequests,
+    answered: int,
+    samples: int,
+    until: float,
+    advance: Callable[[int], None],
+) -> Trials | None:
+    """Take `samples` trials, or as many as end before `until`.
+
+    Returns None if these are too few to judge. Answers have `answered` tokens, but a single token
+    if the server drafts nothing.
+    """
+    every = max(1, samples // max(samples // _CONTROL_SHARE, min(_MIN_CONTROL, samples)))
+    across, control = list[tuple[Timed, Timed]](), list[tuple[Timed, Timed]]()
+
+    async def trial(spy: TimedRequests) -> tuple[Timed, Timed]:
+        """Time a hit and a miss."""
+        await prompts.prepare()
+        times = {}
+        for is_hit in random.sample((True, False), k=2):
+            asked = prompts.new()
+            own.timed(asked.prompt, answered, asked.own_fields)
+            again = asked if is_hit else prompts.new()
+            fields = again.own_fields if spy is own else again.other_fields
+            times[is_hit] = spy.timed(again.prompt, answered, fields)
+        return times[True], times[False]
+
+    for _ in range(_WARM_UP):
+        if time.monotonic() >= until:
+            return None
+        await trial(others)
+        control.append(await trial(own))
+    if not any(hit.drafted for hit, _ in control):
+        answered = 1
+    control.clear()
+    for number in range(samples):
+        if time.monotonic() >= until:
+            break
+        across.append(await trial(others))
+        if number % every == 0:
+            control.append(await trial(own))
+        advance(1)
+        await asyncio.sleep(0)  # lets Ctrl-C cancel
+    return None if len(across) < min(_FEWEST, samples) else Trials(across, control, answered)
 
 
 def _separation(trials: list[tuple[Timed, Timed]], part: Callable[[Timed], float]) -> Separation:

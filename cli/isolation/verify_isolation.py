@@ -5,7 +5,7 @@ import math
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import aiohttp
+import msgspec
 
 from cli.echo import echo
-from cli.errors import BadSetting, CliError
+from cli.errors import BadSetting, CliError, ServerRefused
 from cli.isolation.advice import advice
 from cli.isolation.cache_control import CacheControlTest
 from cli.isolation.cases import TierCase
@@ -39,10 +40,12 @@ _test = partial(plain_field, rich_help_panel="Tests")
 _ABSENT = {"model": "one server serves one model", "adapter": "its tenants have no adapters"}
 REPORT = "/admin/isolation/report"
 # The seconds after which all tests of --quick have ended, without the cleanup. Then the shares of a
-# time limit at which the paired tests and the timing test end.
-_QUICK_S, _UNTIL_COMPARED, _UNTIL_TIMED = 75.0, 0.6, 0.8
+# time limit at which the paired tests, the timing test and the timing of modules end.
+_QUICK_S, _UNTIL_COMPARED, _UNTIL_TIMED, _UNTIL_MODULES = 75.0, 0.6, 0.8, 0.9
 # a prompt of the timing test and its answer take at most a third of the device's KV blocks
 _PART = 3
+_TIMING, _MODULES = "timing test", "timing of modules"
+_BAD_REQUEST = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,10 @@ async def _run(admin: AdminFlags, flags: VerifyFlags, tiers: tuple[TierCase, ...
         paired = PairedTest(server, flags.max_fill_tokens, each_entry=not flags.quick)
         findings = await _compared(server, paired, tiers, began_at, within)
         timing = await _timed(server, first, second, flags, began_at + _UNTIL_TIMED * within)
+        if timing is not None and server.facts.has_modules:
+            until = began_at + _UNTIL_MODULES * within
+            modules = await _timed_modules(server, first, second, flags, findings, until)
+            timing = msgspec.structs.replace(timing, modules=modules)
         eviction = None
         if flags.eviction_trials and _device_tokens(server) <= flags.max_fill_tokens:
             test = EvictionTest(server, first, second)
@@ -147,7 +154,7 @@ async def _run(admin: AdminFlags, flags: VerifyFlags, tiers: tuple[TierCase, ...
         if flags.restart:
             findings += await paired.over_restart()
             tiers = (*tiers, TierCase.RESTARTED)
-        left_out = _left_out(flags, findings, timing, eviction)
+        left_out = _left_out(server.facts, flags, findings, timing, eviction)
         record = _record(server.facts, began, tiers, findings, timing, eviction, left_out)
         await _hand_in(client, record, flags.samples)
     return record
@@ -193,13 +200,42 @@ async def _timed(
 ) -> TimingFindings | None:
     if not flags.samples:
         return None
-    most = min(server.facts.max_model_len // 2, _device_tokens(server) // _PART)
-    most -= server.facts.block_size  # room for the answer
-    length = min(flags.timing_tokens, max(most, server.facts.block_size))
+    length = _timed_tokens(server, flags)
     return await time_tenants(server, first, second, length, flags.samples, until)
 
 
+async def _timed_modules(
+    server: ServerUnderTest,
+    first: TenantFixture,
+    second: TenantFixture,
+    flags: VerifyFlags,
+    findings: list[Finding],
+    until: float,
+) -> TimingFinding | None:
+    """Time prompts of modules; add a finding if the tenants' parts have no room for modules."""
+    length = _timed_tokens(server, flags)
+    try:
+        timed = await time_tenants(
+            server, first, second, length, flags.samples, until, of_modules=True
+        )
+    except ServerRefused as refusal:
+        if refusal.status != _BAD_REQUEST:
+            raise
+        why = f"the server refused modules of {length} tokens"
+        findings.append(_untested(_MODULES, "another tenant", Outcome.INCONCLUSIVE, why))
+        return None
+    return None if timed is None else timed.first_token
+
+
+def _timed_tokens(server: ServerUnderTest, flags: VerifyFlags) -> int:
+    """Return the tokens of a prompt of the timing test."""
+    most = min(server.facts.max_model_len // 2, _device_tokens(server) // _PART)
+    most -= server.facts.block_size  # room for the answer
+    return min(flags.timing_tokens, max(most, server.facts.block_size))
+
+
 def _left_out(
+    facts: ServerFacts,
     flags: VerifyFlags,
     findings: Sequence[Finding],
     timing: TimingFindings | None,
@@ -209,13 +245,20 @@ def _left_out(
     cells = Counter(one.tier for one in cut if one.tier != "any")
     lines = [f"{count} cells of the paired test, {tier}" for tier, count in cells.items()]
     lines += [f"the test of {one.dimension}" for one in cut if one.tier == "any"]
-    taken = 0 if timing is None else timing.first_token.across.samples
-    if taken < flags.samples:
-        lines.append(f"{flags.samples - taken} of {flags.samples} samples of the timing test")
+    timed, modules = (None, None) if timing is None else (timing.first_token, timing.modules)
+    lines += _missing_samples(timed, flags.samples, _TIMING)
+    if facts.has_modules and not any(one.dimension == _MODULES for one in findings):
+        lines += _missing_samples(modules, flags.samples, _MODULES)
     is_inconclusive = any(one.dimension == "eviction" for one in findings)
     if flags.eviction_trials and eviction is None and not is_inconclusive:
         lines.append("the eviction test")
     return lines
+
+
+def _missing_samples(timing: TimingFinding | None, wanted: int, test: str) -> Iterator[str]:
+    taken = 0 if timing is None else timing.across.samples
+    if taken < wanted:
+        yield f"{wanted - taken} of {wanted} samples of the {test}"
 
 
 def _device_tokens(server: ServerUnderTest) -> int:
@@ -231,9 +274,15 @@ def _record(
     eviction: EvictionFinding | None,
     left_out: list[str],
 ) -> Record:
-    is_cut = any("timing test" in line for line in left_out)
-    timing, gaps = (None, None) if timings is None else (timings.first_token, timings.gaps)
+    timing, gaps, modules = (
+        (None, None, None)
+        if timings is None
+        else (timings.first_token, timings.gaps, timings.modules)
+    )
+    is_cut = _is_cut(left_out, _TIMING)
+    modules_are_cut = _is_cut(left_out, _MODULES)
     timed, gapped = _timed_outcome(timing, is_cut=is_cut), _timed_outcome(gaps, is_cut=is_cut)
+    used = _timed_outcome(modules, is_cut=modules_are_cut)
     if timings is not None and gaps is None:
         why = "the server drafts nothing"
         findings.append(_untested("gaps", "another tenant", Outcome.NOT_APPLICABLE, why))
@@ -249,14 +298,26 @@ def _record(
         timing_outcome=timed,
         gaps=gaps,
         gaps_outcome=gapped,
+        modules=modules,
+        modules_outcome=used,
         eviction=eviction,
         eviction_outcome=evicted,
-        verdict=overall(findings, timed, gapped, evicted),
+        verdict=overall(findings, timed, gapped, used, evicted),
         left_out=left_out,
         advice=list(
-            advice(findings, None if is_cut else timing, None if is_cut else gaps, eviction)
+            advice(
+                findings,
+                None if is_cut else timing,
+                None if is_cut else gaps,
+                eviction,
+                None if modules_are_cut else modules,
+            )
         ),
     )
+
+
+def _is_cut(left_out: Sequence[str], test: str) -> bool:
+    return any(line.endswith(test) for line in left_out)
 
 
 def _timed_outcome(timing: TimingFinding | None, *, is_cut: bool) -> Outcome | None:

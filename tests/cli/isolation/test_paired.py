@@ -82,6 +82,15 @@ def test_there_is_room_for_states_of_recurrent_layers(
     assert control.fill_tokens < wanted.fill_tokens
 
 
+@pytest.mark.parametrize("tier", [TierCase.HOST, TierCase.DISK])
+def test_modules_fit_on_the_device_too(tier: TierCase) -> None:
+    facts = server(500_000, 4_000_000, 40_000_000)
+    wanted = squeeze(facts, tier, PROMPT, stays_on_device=True)
+    assert wanted.ceiling * 500_000 >= PROMPT
+    assert squeeze(facts, tier, PROMPT).ceiling * 500_000 < PROMPT, "the control"
+    assert wanted.fill_tokens < 20_000
+
+
 def test_a_tier_smaller_than_a_few_prompts_is_had_whole() -> None:
     assert squeeze(server(1536, 160), TierCase.HOST, PROMPT).ceiling == 1.0
 

@@ -57,6 +57,17 @@ def test_full_is_all_whole_blocks_before_the_last_token(
     assert Reading(prompt, cached).is_full(16) == full
 
 
+@pytest.mark.parametrize(
+    ("tier", "cached", "full"),
+    [("device", 80, True), ("device", 79, False), ("host", 48, True), ("disk", 47, False)],
+)
+def test_full_is_all_modules_but_the_last_blocks_of_those_in_lower_tiers(
+    tier: str, cached: int, full: bool
+) -> None:
+    reading = Reading(90, cached, {tier: cached}, module_tokens=80, cached_module_tokens=cached)
+    assert reading.is_full(16) == full
+
+
 def test_a_control_from_another_tier_shows_nothing_of_this_one() -> None:
     host = replace(CELL, tier=TierCase.HOST)
     assert finding(COLD, FULL, host).outcome is Outcome.INCONCLUSIVE
@@ -162,7 +173,7 @@ def test_in_turn_every_case_has_a_place_in_every_tier_by_different_entry_points(
     entries: dict[str, list[str]] = {}
     for tier in TierCase:
         cells = cells_of(tier, each_entry=False)
-        modules = MODULE_CASES if tier in (TierCase.DEVICE, TierCase.EVICTED) else ()
+        modules = () if tier is TierCase.RESTARTED else MODULE_CASES
         assert [cell.case for cell in cells] == [*CASES, *PUBLISHED_CASES, *modules]
         assert {cell.entry for cell in cells} == set(ENTRY_POINTS)
         for cell in cells:
@@ -170,7 +181,7 @@ def test_in_turn_every_case_has_a_place_in_every_tier_by_different_entry_points(
                 cell.entry.name
             )
     for name, names in entries.items():
-        tiers = 2 if name.startswith("module") else len(TierCase)
+        tiers = len(TierCase) - name.startswith("module")
         assert len(set(names)) == tiers
     every = cells_of(TierCase.DEVICE)
     assert len(every) == (len(CASES) + len(PUBLISHED_CASES) + len(MODULE_CASES)) * len(ENTRY_POINTS)

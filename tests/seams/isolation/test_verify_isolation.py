@@ -102,7 +102,7 @@ def has_temporary_tenants(server: Server) -> bool:
 
 def expect_isolated(record: dict[str, Any], tier: str) -> None:
     found = [one for one in cells(record, tier) if one["outcome"] != "not applicable"]
-    has_modules = record["server"]["has_modules"] and tier in ("device", "evicted")
+    has_modules = record["server"]["has_modules"] and tier != "restarted"
     modules = len(MODULE_CASES) if has_modules else 0
     assert len(found) == len(CASES) + len(PUBLISHED_CASES) + modules
     for finding in found:
@@ -194,7 +194,7 @@ def test_a_server_that_shares_everything_is_found_out(
 ) -> None:
     """Here the host is shared; `faults/test_machines.py` has a server that shares devices."""
     with running_server(tmp_path / "data", {**small, "RATOON_SHARE_ALL": "1"}) as server:
-        printed = verify(server, "--tiers", "device,host", *PAIRED_ONLY)
+        printed = verify(server, "--tiers", "device,host,disk", *PAIRED_ONLY)
         expect_nothing_left(server)
     assert printed.status == 1
     assert printed.json["verdict"] == "leaks"
@@ -204,9 +204,11 @@ def test_a_server_that_shares_everything_is_found_out(
     assert outcomes["another tenant"] == "leaks"
     assert outcomes["stranger"] == "leaks"
     assert behind["another tenant"] == "leaks"
-    modules = {f["case"]: f["outcome"] for f in cells(printed.json, "device")}
-    assert modules["another tenant's, of the same text"] == "leaks"
-    assert modules["the same text under another salt"] == "passed"
+    for tier in ("device", "host", "disk"):
+        modules = {f["case"]: f["outcome"] for f in cells(printed.json, tier)}
+        assert modules["another tenant's, of the same text"] == "leaks"
+        assert modules["the same salt of two tenants"] == "leaks"
+        assert modules["the same text under another salt"] == "passed"
     # A salt is a salt, whoever shares the rest.
     assert outcomes["unset, set"] == "passed"
     told = {case: finding["outcome"] for case, finding in control_of(printed.json).items()}

@@ -1,0 +1,83 @@
+"""The prompts of the timing test's trials: token ids, or one module that both tenants have stored.
+
+Knows: how schemas of modules are stored. Does not know: what is timed (`timing.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from cli.isolation.server import MODULES, ProbePrompt, ServerUnderTest, using_module
+
+_PROMPTS_A_TRIAL = 3
+_MODULES = 10 * _PROMPTS_A_TRIAL  # number of modules of a schema
+_AFTER_MODULE = 4  # number of tokens of a prompt after its module
+
+
+class TrialPrompt(NamedTuple):
+    """A prompt of a trial, and the fields by which each tenant's request names its module."""
+
+    prompt: ProbePrompt
+    own_fields: Mapping[str, object]
+    other_fields: Mapping[str, object]
+
+
+class TrialPrompts(Protocol):
+    """The prompts of the trials, each new."""
+
+    async def prepare(self) -> None:
+        """Prepare the prompts of the next trial."""
+        ...
+
+    def new(self) -> TrialPrompt:
+        """Return the next prompt."""
+        ...
+
+
+class PlainPrompts:
+    """Prompts of `length` token ids. Implements `TrialPrompts`."""
+
+    def __init__(self, server: ServerUnderTest, length: int) -> None:
+        self._server = server
+        self._length = length
+
+    async def prepare(self) -> None:
+        """Do nothing."""
+
+    def new(self) -> TrialPrompt:
+        return TrialPrompt(self._server.new_ids(self._length), {}, {})
+
+
+class PromptsOfModules:
+    """Prompts of one module of about `length` tokens, which both tenants have stored.
+
+    A schema is a union of many modules, so that all begin at one position. Implements
+    `TrialPrompts`.
+    """
+
+    def __init__(self, server: ServerUnderTest, victim: str, attacker: str, length: int) -> None:
+        """Take both tenants' keys."""
+        self._server = server
+        self._keys = victim, attacker
+        self._length = length
+        self._schemas: list[str] = []  # ids of both tenants' schemas
+        self._names: list[str] = []  # names of modules that no trial has used
+
+    async def prepare(self) -> None:
+        """Store the next schema for both tenants, in place of the last, if its modules are used."""
+        if len(self._names) >= _PROMPTS_A_TRIAL:
+            return
+        for key, old in zip(self._keys, self._schemas, strict=False):
+            await self._server.answered("DELETE", f"{MODULES}/{old}", key)
+        drawn = await self._server.new_text(self._keys[0], _MODULES * self._length)
+        size = -(-len(drawn.text) // _MODULES)
+        texts = [drawn.text[at : at + size] for at in range(0, len(drawn.text), size)]
+        named = [{"name": f"m{at}", "text": text} for at, text in enumerate(texts)]
+        stored = [await self._server.store_schema(key, [{"union": named}]) for key in self._keys]
+        self._schemas, self._names = stored, [one["name"] for one in named]
+
+    def new(self) -> TrialPrompt:
+        name, prompt = self._names.pop(), self._server.new_ids(_AFTER_MODULE)
+        own, others = (using_module(schema, name) for schema in self._schemas)
+        return TrialPrompt(prompt, own, others)
