@@ -21,7 +21,7 @@ from gateway.dialects.gemini.cached_schema import (
 )
 from gateway.dialects.gemini.schema import GeminiPrefix
 from gateway.dialects.stored_records import StoredRecords
-from gateway.errors import BadRequest, NotFound
+from gateway.errors import BadRequest, Forbidden, NotFound
 from gateway.http.body_memory import BodyLease
 from gateway.state.records import StoredResponse
 
@@ -81,7 +81,7 @@ class CachedContents:
     records: StoredRecords
 
     async def find(self, tenant_id: str, name: str, body: BodyLease) -> NamedContent:
-        """Find a cached content of the tenant; raise NotFound if there is none.
+        """Find a cached content of the tenant; raise Forbidden if there is none.
 
         The memory counted for `body` grows by the bytes of the record.
         """
@@ -104,7 +104,7 @@ class CachedContents:
             before = body.size
             try:
                 shown.append((await self.find(tenant_id, name, body)).shown())
-            except NotFound:
+            except Forbidden:
                 continue  # the content has expired meanwhile
             finally:
                 body.shrink(before)
@@ -157,9 +157,12 @@ class CachedContents:
         await self.records.drop(found.record.tenant_id, found.name)
 
 
-def missing() -> NotFound:
-    """Make the error for a missing content, or a content of another tenant or salt."""
-    return NotFound(
+def missing() -> Forbidden:
+    """Make the error for a missing content, or a content of another tenant or salt.
+
+    Gemini's status is 403, by which clients know that they must create the content again.
+    """
+    return Forbidden(
         "CachedContent not found (or permission denied)",
         code="cached_content_not_found",
         param="cachedContent",

@@ -153,7 +153,7 @@ def test_a_deleted_content_leaves_the_cache(
     ):
         with pytest.raises(errors.ClientError) as raised:
             use()
-        assert (raised.value.code, raised.value.status) == (404, "NOT_FOUND")
+        assert (raised.value.code, raised.value.status) == (403, "PERMISSION_DENIED")
 
 
 def test_a_content_is_its_tenant_s_alone(
@@ -171,7 +171,7 @@ def test_a_content_is_its_tenant_s_alone(
         ):
             with pytest.raises(errors.ClientError) as raised:
                 use()
-            assert (raised.value.code, raised.value.status) == (404, "NOT_FOUND")
+            assert (raised.value.code, raised.value.status) == (403, "PERMISSION_DENIED")
         theirs = create(stranger)
         assert len(list(gemini.caches.list())) == len(list(stranger.caches.list())) == 1
         stranger.caches.delete(name=name_of(theirs))
@@ -187,8 +187,8 @@ def test_a_content_has_its_salt(http: httpx.Client, engine: FakeEngine) -> None:
     name = http.post("/v1beta/cachedContents", json=body).json()["name"]
     same = post(http, cachedContent=name, cacheSalt="a")
     assert same.json()["usageMetadata"]["cachedContentTokenCount"] > 200
-    error_of(post(http, cachedContent=name, cacheSalt="b"), 404, "NOT_FOUND")
-    error_of(post(http, cachedContent=name), 404, "NOT_FOUND")
+    error_of(post(http, cachedContent=name, cacheSalt="b"), 403, "PERMISSION_DENIED")
+    error_of(post(http, cachedContent=name), 403, "PERMISSION_DENIED")
 
 
 def test_a_content_is_no_response(http: httpx.Client, engine: FakeEngine, served: Served) -> None:
