@@ -7,6 +7,10 @@
       <scaffold><module name="fees">...</module><module name="rules">...</module></scaffold>
     </schema>
 
+`parameter` with `length` is `param` with `len`. A module within a module follows the outer module's
+own text, is named `outer.inner`, and is a module of its own. The content of `system`, `user` and
+`assistant` stands in their place: all modules are part of the system message.
+
 Text outside of modules is part of every prompt. A text of only spaces is dropped. Other texts keep
 the spaces at both ends.
 """
@@ -24,10 +28,17 @@ from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
 _ATTRIBUTES = {
     "schema": {"name"},
     "module": {"name"},
-    "union": set[str](),
+    "union": {"scaffold"},  # names the member that other modules attend to: here none does
     "scaffold": set[str](),
     "param": {"name", "len"},
+    "parameter": {"name", "length"},
+    "system": set[str](),
+    "user": set[str](),
+    "assistant": set[str](),
 }
+_LENGTHS = {"param": "len", "parameter": "length"}
+_ROLES = ("system", "user", "assistant")
+_MOST_DEPTH = 8  # maximum number of modules around a module
 
 
 def schema_of_pml(text: str) -> SchemaSpec:
@@ -40,15 +51,16 @@ def schema_of_pml(text: str) -> SchemaSpec:
         raise _wrong(f"this is no XML: {error}") from error
     _check(root, "schema")
     places, scaffolds = list[ModuleSpec](), list[tuple[str, ...]]()
-    for one in _contents(root):
+    for one in _top(root):
         if isinstance(one, str):
             places.append(ModuleSpec(text=one))
         elif one.tag == "scaffold":
-            members = [_place(inner) for inner in _elements(one)]
+            _check(one, "scaffold")
+            members = [_member(inner) for inner in _elements(one)]
             places += members
             scaffolds.append(tuple(member.name or "" for member in members))
         else:
-            places.append(_place(one))
+            places += _places(one, ())
     try:
         return msgspec.convert(
             {
@@ -62,28 +74,63 @@ def schema_of_pml(text: str) -> SchemaSpec:
         raise _wrong(str(error)) from error
 
 
-def _place(element: ET.Element) -> ModuleSpec:
-    if element.tag == "union":
+def _top(root: ET.Element) -> Iterator[str | ET.Element]:
+    """Yield the schema's texts and elements, with the content of roles in their place."""
+    for one in _contents(root):
+        if not isinstance(one, str) and one.tag in _ROLES:
+            _check(one, one.tag)
+            yield from _contents(one)
+        else:
+            yield one
+
+
+def _places(element: ET.Element, outer: tuple[str, ...]) -> list[ModuleSpec]:
+    """Return the places of a module or union, then the places of the modules within.
+
+    A module that only has modules within is left out.
+    """
+    is_union = element.tag == "union"
+    if is_union:
         _check(element, "union")
-        return ModuleSpec(union=tuple(_module(one) for one in _elements(element)))
-    return _module(element)
+    pairs = [_module(one, outer) for one in (_elements(element) if is_union else (element,))]
+    own = [module for module, within in pairs if module.parts or not within]
+    places = [ModuleSpec(union=tuple(own))] if is_union and (own or not pairs) else own
+    return places + [place for _, within in pairs for place in within]
 
 
-def _module(element: ET.Element) -> ModuleSpec:
+def _member(element: ET.Element) -> ModuleSpec:
+    """Return a scaffold's module or union."""
+    places = _places(element, ())
+    if len(places) != 1:
+        raise _wrong("a scaffold's modules have no modules within")
+    return places[0]
+
+
+def _module(element: ET.Element, outer: tuple[str, ...]) -> tuple[ModuleSpec, list[ModuleSpec]]:
+    """Return a module with its own text, and the places of the modules within."""
     _check(element, "module")
     if not element.get("name"):
         raise _wrong("a module has a name")
-    pieces = list[str | Parameter]()
+    path = (*outer, element.get("name", ""))
+    if len(path) > _MOST_DEPTH:
+        raise _wrong(f"a module is within more than {_MOST_DEPTH} others")
+    pieces, within = list[str | Parameter](), list[ModuleSpec]()
     for one in _contents(element):
-        pieces.append(one if isinstance(one, str) else _parameter(one))
-    return ModuleSpec(name=element.get("name"), parts=tuple(pieces))
+        if not isinstance(one, str) and one.tag in ("module", "union"):
+            within += _places(one, path)
+        elif within:
+            raise _wrong("a module's own text comes before the modules within it")
+        else:
+            pieces.append(one if isinstance(one, str) else _parameter(one))
+    return ModuleSpec(name=".".join(path), parts=tuple(pieces)), within
 
 
 def _parameter(element: ET.Element) -> Parameter:
-    _check(element, "param")
-    length = element.get("len", "")
+    tag = "parameter" if element.tag == "parameter" else "param"
+    _check(element, tag)
+    length = element.get(_LENGTHS[tag], "")
     if len(element) or not (length.isascii() and length.isdecimal() and len(length) < 6):
-        raise _wrong("a parameter has a name, a length `len` in tokens, and no content")
+        raise _wrong("a parameter has a name, a length in tokens (`len`), and no content")
     return Parameter(element.get("name", ""), int(length))
 
 

@@ -42,6 +42,37 @@ def test_a_schema_is_read_whole() -> None:
     )
 
 
+def test_modules_within_modules_are_named_by_their_path() -> None:
+    """The forms of the examples that Prompt Cache comes with."""
+    read = schema_of_pml("""
+<schema name="persona">
+  <system>You are polite.</system>
+  <user>
+    Make a character.
+    <module name="age"><union>
+      <module name="child">Young.</module>
+      <module name="senior">Old, with <parameter name="years" length="2"/> years.
+        <union><module name="well">Well.</module><module name="ill">Ill.</module></union>
+      </module>
+    </union></module>
+    <module name="home">A home <module name="city">in a city.</module></module>
+  </user>
+  <assistant>Ask me.</assistant>
+</schema>""")
+    check_schema(read)
+    assert [one.text for one in read.modules[:2]] == [
+        "You are polite.",
+        "\n    Make a character.\n    ",
+    ]
+    of_age, of_senior, home, city, last = read.modules[2:]
+    assert last.text == "Ask me."
+    assert [one.name for one in of_age.alternatives] == ["age.child", "age.senior"]
+    assert Parameter("years", 2) in of_age.alternatives[1].pieces
+    assert [one.name for one in of_senior.alternatives] == ["age.senior.well", "age.senior.ill"]
+    assert (home.name, home.pieces) == ("home", ("A home ",))
+    assert (city.name, city.pieces) == ("home.city", ("in a city.",))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -52,7 +83,18 @@ def test_a_schema_is_read_whole() -> None:
         ('<schema version="2">x</schema>', "`version`"),
         ("<schema><module>x</module></schema>", "a name"),
         ('<schema><module name="a b">x</module></schema>', "regex"),
-        ('<schema><module name="a"><module name="b">x</module></module></schema>', "<module>"),
+        ('<schema><module name="a"><module name="b">x</module> y</module></schema>', "own text"),
+        ('<schema><module name="a"><schema name="b">x</schema></module></schema>', "<schema>"),
+        ("<schema><tool>x</tool></schema>", "<tool>"),
+        ("<schema><user><system>x</system></user></schema>", "<system>"),
+        ("<schema>" + 9 * '<module name="a">' + "x" + 9 * "</module>" + "</schema>", "more than 8"),
+        ("<schema><union><union></union></union></schema>", "<union>"),
+        (
+            '<schema><scaffold><module name="a">x<module name="b">y</module></module>'
+            '<module name="c">z</module></scaffold></schema>',
+            "within",
+        ),
+        ('<schema><module name="a">x<parameter name="p" len="1"/></module></schema>', "`len`"),
         ('<schema><module name="a">x<param name="p"/></module></schema>', "a length"),
         ('<schema><module name="a">x<param name="p" len="0"/></module></schema>', ">= 1"),
         ('<schema><module name="a">x<param name="p" len="-1"/></module></schema>', "a length"),
