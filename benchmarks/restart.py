@@ -2,12 +2,12 @@
 
     python -m benchmarks.restart --gib 10 [--block-kib 2048] [--device-gib 2] [--directory D]
 
-A disk tier is filled with --gib GiB of prefixes as conversations would leave them, and closed. They
-are system prompts that many conversations share, and the conversations. Most are never hit again.
-Then the lower tiers are opened, the tree is rebuilt and the hottest blocks are loaded, as before an
-engine is ready. This is done with an empty directory, with the full directory and its file in the
-page cache, and with the file dropped from the page cache. There is no model, because loading a
-model takes the same time in all three cases.
+A disk tier is filled with --gib GiB of prefixes as conversations would leave them, and closed. The
+prefixes are system prompts that many conversations share, and the conversations. Most prefixes are
+never hit again. Then the lower tiers are opened, the tree is rebuilt and the hottest blocks are
+loaded, as before an engine is ready. This is done with an empty directory, with the full directory
+and its file in the page cache, and with the file dropped from the page cache. There is no model,
+because loading a model takes the same time in all three cases.
 """
 
 from __future__ import annotations

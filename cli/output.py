@@ -64,7 +64,7 @@ def utc_now() -> str:
 def moment(seconds: float | None) -> str:
     """Write seconds since the epoch as a date and time in UTC, or None as "".
 
-    Times after the year 9999, at which a rotated key may end, have no date.
+    A rotated key may end after the year 9999. Such a time has no date.
     """
     if seconds is None:
         return ""

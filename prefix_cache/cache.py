@@ -210,8 +210,8 @@ class PrefixCache:
         """Lease the leading blocks on the device for reading.
 
         Returns None if the device has no such block. The lease has no private block, and counts as
-        a use of its blocks. With `is_part`, the holder has another lease too. Only the other lease
-        counts where `owner` needs room. With `with_state`, the lease ends at the last state
+        a use of its blocks. With `is_part`, the holder has another lease too. When `owner` needs
+        room, only that other lease counts. With `with_state`, the lease ends at the last state
         checkpoint on the device and includes it.
         """
         self._at(now)

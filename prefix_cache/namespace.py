@@ -32,11 +32,12 @@ def derive_namespace(secret: bytes, fingerprint: bytes, scope: tuple[str, ...]) 
 def adapted_fingerprint(
     fingerprint: bytes, digest: bytes | None, start: int | None = None
 ) -> bytes:
-    """Return the fingerprint of blocks computed with an adapter, or the model's own without one.
+    """Return the fingerprint of blocks computed with an adapter. Without an adapter, it is the
+    model's.
 
     It is the SHA-256 of a name, the model's fingerprint and the adapter's digest, each after its
     length. So each adapter has its own namespaces. `start` is the position from which an activated
-    adapter computes. In different prompts, the same tokens may be before or after it.
+    adapter computes. The same tokens may come before `start` in one prompt and after it in another.
     """
     if digest is None:
         return fingerprint
@@ -92,7 +93,8 @@ class NamespacePath:
 
     def span_at(self, block: int) -> tuple[Namespace, int | None]:
         """Return the namespace of block number `block`, and the first later block in another
-        one."""
+        namespace.
+        """
         if len(self.spans) == 1:
             return self.spans[0][1], None
         here = self.at(block)

@@ -4,8 +4,8 @@
     restore   the part of the tree that is on disk is rebuilt               after a start
     hottest   the blocks that were used most are loaded to the device       before any request
 
-A recurrent state on disk takes several records, each as large as a block's. The state is restored
-if all its records and the block before it are there.
+A recurrent state on disk takes several records, each as large as the record of a block. The state
+is restored if all its records and the block before it are there.
 
 A restored block is put after the block whose key its record names, without comparing tokens. So
 keys are checked twice. A record whose key is not the digest of its content is dropped. Two
@@ -209,7 +209,7 @@ class Restart:
 def _run_from(
     first: Stored, below: dict[bytes, list[Stored]], states: Mapping[Identity, int]
 ) -> list[Stored]:
-    """Return the records of one node: with equal fields, and no branch or state in between."""
+    """Return the records of one node. They have equal fields, and no branch or state in between."""
     run = [first]
     while len(then := below.get(run[-1][1].key, [])) == 1 and _alike(first[1], then[0][1]):
         if _identity(run[-1][1]) in states:

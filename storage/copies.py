@@ -30,7 +30,7 @@ from storage.runs import Runs
 
 
 class CopyDirection(Enum):
-    """The direction of a copy: to a slower tier or to a faster one."""
+    """The direction of a copy: to a slower tier or to a faster tier."""
 
     DOWN = "down"
     UP = "up"
@@ -84,7 +84,6 @@ class Passed:
         """Return at once."""
 
     def release_early(self) -> bool:
-        """Return False, because nothing is missing."""
         return False
 
 
@@ -129,7 +128,6 @@ class OnStream:
         self._done.synchronize()
 
     def release_early(self) -> bool:
-        """Release the load early if all layers except the late layers have arrived."""
         if self._early is None or self._late is None:
             return False
         if not self._early.query():  # type: ignore[no-untyped-call]
@@ -223,7 +221,7 @@ def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> C
 def pieces_in_order(runs: Runs, late: LayerwiseLoad) -> tuple[CopyPieces, CopyPieces]:
     """Return the copies that must end before an early release, and the late layers' copies.
 
-    As many of the last blocks as the late bytes allow are cut in two pieces.
+    The last blocks are cut in two pieces, as many as the late bytes allow.
     """
     blocks, cut = runs.single(), late.bytes_before
     split = min(late.max_bytes // (runs.targets.shape[1] - cut), len(blocks))

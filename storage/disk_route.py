@@ -8,8 +8,8 @@ A recurrent state is moved block by block like KV, and its move ends with the la
 is lost if any block is lost. Otherwise it fails if any block fails.
 
 Reads come first, since requests wait for them. Writes take at most half of the buffers. When the
-disk does not answer, moves that wait for a buffer fail at once. Computing a prefix is better for a
-request than waiting for a stalled disk.
+disk does not answer, moves that wait for a buffer fail at once. A request computes its prefix
+faster than a stalled disk answers.
 """
 
 from __future__ import annotations

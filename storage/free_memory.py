@@ -17,7 +17,7 @@ _LIMITS = {"RLIMIT_AS": (resource.RLIMIT_AS, 0), "RLIMIT_DATA": (resource.RLIMIT
 
 @dataclass(frozen=True, slots=True, order=True)
 class FreeMemory:
-    """Bytes that may still be taken, and the limit from which they follow, in words."""
+    """Bytes that may still be taken, and the name of the limit that sets them."""
 
     bytes: int
     bound: str
@@ -49,7 +49,7 @@ def host_free_memory(
 ) -> FreeMemory:
     """Return the memory left under the tightest limit.
 
-    `limits` are bytes by RLIMIT name, by default this process's. If the system does not tell, as
+    `limits` are bytes by RLIMIT name, by default this process's. If the system does not give it, as
     outside Linux, a quarter of all memory counts as free.
     """
     available = _available(meminfo)

@@ -4,8 +4,8 @@
 
 Weights are random. Prints a JSON line for each figure: bursts of prompts until each has its first
 token, steps that compute a prompt, and steps that decode. Operations a second are given as a share
-of two rates: a large matrix product's on this device, and the one in an H100's or H200's data
-sheet. `docs/inference-by-numbers.md` has the figures in a table.
+of two rates: the rate of a large matrix product on this device, and the rate in an H100's or H200's
+data sheet. `docs/inference-by-numbers.md` has the figures in a table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`ratoon cache probe` and `warm`: how much of a prompt is in the cache, for its tenant."""
+"""`ratoon cache probe` and `warm`: show or fill the cache for a tenant's prompt."""
 
 import asyncio
 from typing import Annotated, Any, Literal

@@ -42,7 +42,7 @@ ActorState = HostState | Literal["failed", "drained"]
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an engine.
 
-    `why` says why it failed or why gateways do not find it, if either holds.
+    `why` is the reason why the engine failed, or why gateways do not find it.
     """
 
     state: ActorState
@@ -130,7 +130,10 @@ class EngineActor:
 
 
 def composed(settings: ClusterSettings, number: int, address: str) -> EngineConfig:
-    """Compose the config of an engine on this machine. Raises CliError if it cannot run here."""
+    """Compose the config of an engine on this machine.
+
+    Raises CliError if the engine cannot run here.
+    """
     data_dir = Path(settings.data_dir)
     source = checked_source(settings.model, settings.engine, of=machine())
     given = settings.link_key_file

@@ -66,7 +66,7 @@ def check_gateway_ports(settings: ClusterSettings) -> None:
 
 
 def gateway_settings(settings: ClusterSettings) -> dict[str, Any]:
-    """Compose the gateway's settings: its section of cluster.yaml, and the state's place."""
+    """Compose the gateway's settings from its section of cluster.yaml and the state's place."""
     shared = settings.shared
     ours = {
         "model": settings.model,

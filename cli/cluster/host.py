@@ -4,7 +4,7 @@
                             `--asked to stop--> stopping: not registered any more, then drained
 
 The host queries the engine over the link, as gateways do. It does not restart an engine that ends.
-The process that started the host does, on this machine or on another.
+The process that started the host restarts it, on this machine or on another machine.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""`ratoon engine --register`: an engine under a host, both of which signals end."""
+"""`ratoon engine --register`: an engine and its host, which a signal ends."""
 
 import asyncio
 import signal

@@ -100,7 +100,7 @@ def why_not_made(ray: Ray, made: Any) -> str:
 
 
 def reports(ray: Ray, numbers: Sequence[int]) -> dict[int, EngineReport | None]:
-    """Fetch each engine's report. It is None without a machine or an answer."""
+    """Fetch each engine's report, or None for an engine without a machine or an answer."""
     asked = {}
     for number in numbers:
         try:

@@ -46,7 +46,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """The times since which the cluster is too slow, and too large, if it is."""
+    """The times since which the cluster has been too slow or too large, or None."""
 
     slow: float | None = None
     idle: float | None = None

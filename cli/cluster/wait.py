@@ -1,4 +1,4 @@
-"""Predictions of an engine's use, and of a new request's wait in it, from its counters.
+"""Predictions of an engine's use and of a new request's wait, from the engine's counters.
 
     wait    prompt tokens not computed yet, divided by the tokens a second of large steps; at
             least the time for which the oldest waiting request has waited

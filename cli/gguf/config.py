@@ -94,7 +94,8 @@ def _rope_scaling(
     factor = fields.get(f"{of_model}rope.scaling.factor")
     original = fields.get(f"{of_model}rope.scaling.original_context_length")
     if factors is not None:
-        # Llama 3's scaling, already computed: LongRoPE with the same factors at every length.
+        # The file has Llama 3's scaling as factors. They are LongRoPE with equal factors at every
+        # length.
         return {
             "rope_type": "longrope",
             "short_factor": factors,

@@ -70,7 +70,7 @@ def _of_timing(timing: TimingFinding, test: str, longer: str = "") -> Iterator[s
 def _samples(across: Separation) -> int:
     """Return how many samples make the interval narrow enough.
 
-    The width falls with the root of their number.
+    The interval's width falls with the root of the number of samples.
     """
     half = (across.high - across.low) / 2
     wanted = across.samples * max(2.0, (half / (TOLERANCE * _ROOM)) ** 2)

@@ -1,4 +1,7 @@
-"""The cells of the paired test: the difference of two requests, their tier, the entry point."""
+"""The cells of the paired test.
+
+A cell names the difference of two requests, the tier that they meet in, and the entry point.
+"""
 
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
@@ -14,7 +17,7 @@ Kind = Literal["chat", "text", "ids"]
 class TierCase(StrEnum):
     """The tier of the first request's KV blocks when the other request comes.
 
-    EVICTED and RESTARTED name instead what happened to the blocks before.
+    EVICTED and RESTARTED name an event before, instead of a tier.
     """
 
     DEVICE = "device"

@@ -43,8 +43,7 @@ _WITH_MODULES = 2
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
 _PIECES = 4
 _NO_MODULES = "the model serves no prompt modules"
-# The device's state slots for each state slot that tenants divide: the first guess, and the
-# maximum.
+# The device's state slots, divided by the state slots that tenants share: first guess and maximum.
 _SLOTS_A_STATE, _MOST_SLOTS_A_STATE = 2, 8
 
 
@@ -57,7 +56,7 @@ class Squeeze:
 
 
 class NotReached(Exception):
-    """KV blocks of a prompt that could not be brought to the tier of a test."""
+    """A failure to bring a prompt's KV blocks to the tier of a test."""
 
 
 class PairedTest:
@@ -134,7 +133,7 @@ class PairedTest:
             is_full = cell.case.publishes is not None and refusal.status == _CONFLICT
             if not is_full and not (cell.case.is_module and refusal.status == _BAD_REQUEST):
                 raise
-            # No room for another published prefix, or none for the module in the tenant's
+            # There is no room for another published prefix, or for the module in the tenant's
             # partition.
             return untested(cell, Outcome.INCONCLUSIVE, str(refusal))
 
@@ -212,7 +211,7 @@ def squeeze(
     above = [name for name in _ORDER[: _ORDER.index(tier)] if name in blocks]
     prompt = prompt_tokens // facts.block_size + 2  # a partial block, and a block for the answer
     if facts.tier_states and tier is TierCase.DISK:
-        prompt *= 2  # cut at its recurrent states, the prompt moves down in several parts
+        prompt *= 2  # a prompt with recurrent states moves down in several parts
     kept = {tier: _KEPT} | dict.fromkeys(set(above) - {TierCase.DEVICE}, _ON_THE_WAY)
     if stays_on_device:
         kept = dict.fromkeys(above, 1) | {tier: _KEPT + 1}
@@ -232,7 +231,8 @@ async def push_down(server: ServerUnderTest, key: str, wanted: Squeeze, prompt_t
     """Send filling prompts as the tenant under the ceiling, to push its first prompt down.
 
     Each filling prompt is sent twice, because a prompt sent once would not displace a prompt sent
-    twice. Each has a random salt, so that no cell finds the first tokens of filling prompts.
+    twice. Each filling prompt has a random salt, so that no cell finds the first tokens of filling
+    prompts.
     """
     tokens = wanted.fill_tokens
     for prompt in server.new_prompts(tokens, max(tokens // _PIECES, prompt_tokens)):

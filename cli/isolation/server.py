@@ -220,10 +220,10 @@ class ServerUnderTest:
         return ProbePrompt(random.choices(self._vocabulary, k=length))
 
     def new_prompts(self, tokens: int, length: int) -> list[ProbePrompt]:
-        """Draw prompts of `length` ids, or as many as the model takes, `tokens` ids in total.
+        """Draw prompts of `length` ids or the model's maximum, with `tokens` ids in total.
 
         The prompts begin with different ids, if the vocabulary is large enough. So no prompt finds
-        another's first token in the cache.
+        another prompt's first token in the cache.
         """
         length = min(length, self.facts.max_model_len - 2)
         sizes = [min(length, tokens - at) for at in range(0, tokens, max(length, 1))]

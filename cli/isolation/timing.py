@@ -128,8 +128,8 @@ class _TimedConnection:
         """Time a streamed answer of `tokens` tokens: its first event line, and its end.
 
         The seed is a function of the prompt, so equal prompts get equal answers. Sampling is not
-        greedy, because greedy answers repeat themselves. They would be drafted even without another
-        tenant's answer.
+        greedy, because greedy answers repeat themselves. Repeated tokens would be drafted even
+        without another tenant's answer.
         """
         body = self._server.body(IDS_STREAMED, prompt, fields)
         body |= {"max_tokens": tokens, "temperature": 1.0, "ignore_eos": True}

@@ -13,7 +13,7 @@ _UNITS = {"s": 1.0, "ms": 1e-3}
 
 
 class Slo(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds of an SLO on a request's times, in seconds, where given."""
+    """The bounds of an SLO on a request's times, in seconds. None means no bound."""
 
     ttft: float | None = None
     tpot: float | None = None

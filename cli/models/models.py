@@ -1,6 +1,6 @@
 """`ratoon models`: the models that can be served, from the registry of the engine.
 
-No torch, and nothing is started.
+This module imports no torch and starts no process.
 """
 
 from __future__ import annotations

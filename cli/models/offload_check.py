@@ -28,8 +28,8 @@ _MORE = 1.05  # factor on a layer's matrices that covers its norms and biases
 def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) -> None:
     """Raise BadSetting for an impossible --cpu-offload-gb.
 
-    It exceeds the layers, frees nothing or lacks host memory. `of` is the engine's machine with the
-    memory that the engine may take, if the engine runs on this machine.
+    An impossible offload exceeds the layers, frees nothing or lacks host memory. `of` is the
+    engine's machine with the memory that the engine may take, if the engine runs on this machine.
     """
     if not engine.model.cpu_offload_gb:
         return

@@ -153,7 +153,9 @@ class ResourceKind:
         return "/".join([self.path, *(quote(part, safe="") for part in (item_id, *more))])
 
     async def find(self, client: AdminClient, name_or_id: str, given_by: str = "") -> str:
-        """Return the id of the resource with this id or name. Raises BadSetting without one.
+        """Return the id of the resource with this id or name.
+
+        Raises BadSetting if there is no such resource.
 
         `given_by` is the flag that named the resource. It is empty for an argument.
         """

@@ -11,7 +11,7 @@ from cli.operating.admin_client import AdminClient, with_admin
 from cli.options.options import AdminFlags
 from cli.output import moment, print_result, print_table
 
-# `ratoon verify-isolation` begins all names with this prefix, by which they are recognised here.
+# All names that `ratoon verify-isolation` makes begin with this prefix.
 MARK = "verify-isolation"
 _PAGE = 1000
 _COLUMNS = ("time", "actor", "action", "target", "detail")
@@ -78,7 +78,7 @@ def _rows(entries: Sequence[Entry], is_test: bool) -> Iterator[Cells]:
 def _tested(entries: Sequence[Entry]) -> set[str]:
     """Collect the ids that verify-isolation made.
 
-    Its names begin with MARK, or are an id that it made.
+    The names of its resources begin with MARK, or are an id that it made before.
     """
     found = set[str]()
     for entry in reversed(entries):

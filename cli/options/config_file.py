@@ -89,7 +89,7 @@ ConfigFile = Annotated[
 
 
 def settings_in(path: Path, options: Options) -> dict[str, Any]:
-    """Read the file's settings that `options` name. Raises BadConfig."""
+    """Read the settings of `options` from the file. Raises BadConfig."""
     return _checked(path, options, _read(path), "")
 
 

@@ -27,7 +27,7 @@ class ModelCosts:
 
     parameters: int
     active_parameters: int  # used per token: fewer than all in mixtures of experts
-    layer_parameters: int
+    layer_parameters: int  # of all layers
     layers: int
     rule_of_thumb: int  # 12 L d^2, for all layers
     weight_bytes: int

@@ -92,7 +92,7 @@ class MachineModel(msgspec.Struct, frozen=True):
         return flops / (self.tflops * 1e12)
 
     def step_seconds(self, shape: ModelShape, rows: int, context: float) -> float:
-        """Estimate the seconds of a decode step of `rows` requests: the time per output token."""
+        """Estimate the seconds of a decode step of `rows` requests."""
         kv_bytes, attention = shape.context_costs(context)
         read = shape.read_by(rows) + rows * kv_bytes
         flops = rows * (shape.flops_per_token + attention)

@@ -58,7 +58,7 @@ def stages_of(decoder: DecoderCounts, num_stages: int) -> list[DecoderCounts]:
 
 
 def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
-    """Set as many GPUs as ranks.
+    """Set the number of GPUs to the number of ranks.
 
     Raises BadSetting for another number or an indivisible model.
     """

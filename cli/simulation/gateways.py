@@ -40,7 +40,6 @@ class GatewaysRouter:
         self._of(request_id).ended(replica, request_id)
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """Report the engine's cache changes to every gateway."""
         for one in self._gateways:
             one.heard(replica, events)
 
@@ -49,7 +48,6 @@ class GatewaysRouter:
             one.gone(replica)
 
     def known_blocks(self, replica: str) -> int:
-        """Count the blocks that routers know of a replica, the same for all gateways."""
         return self._gateways[0].known_blocks(replica)
 
     def _of(self, request_id: str) -> Router:

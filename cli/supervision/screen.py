@@ -33,7 +33,6 @@ class StderrScreen:
             self.say(loading)
 
     def say(self, text: str) -> None:
-        """Print a line of the supervisor, distinct from the children's lines."""
         self._print(f"ratoon: {text}", "bold")
 
     def child_says(self, name: ChildName, line: str) -> None:

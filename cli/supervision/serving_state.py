@@ -105,7 +105,7 @@ class ChildPatience:
 class Policy:
     """The supervisor's limits, in seconds and counts."""
 
-    backoff: Backoff = Backoff()  # between restarts of a child that dies
+    backoff: Backoff = Backoff()  # pauses between restarts of a child that dies
     max_unready_runs: int = 3  # maximum number of deaths of a child that was never ready
     hopeless_status: int = 2
     refused_status: int = 3

@@ -27,7 +27,7 @@ _WORTH_A_LINK = 6  # minimum number of fields that an answer shares with a linke
 
 
 def api_pages() -> dict[str, str]:
-    """Write routes and bodies of tenants and of operators. The latter link to tenants' bodies."""
+    """Write the pages of routes and bodies, of tenants and of operators."""
     described = description()
     routes = [
         (f"{method.upper()} {path}", operation)
@@ -99,7 +99,7 @@ class _Bodies:
         return "; ".join(kinds)
 
     def _used_once(self, shown: Sequence[str], operations: Sequence[Any]) -> Iterator[str]:
-        """Yield the small bodies that only one other body has, and that are described there."""
+        """Yield the small bodies that only one other body uses, which describes them."""
         used = Counter(_names_in([self.schemas[body] for body in shown]))
         top = {*_names_in(operations)}
         for body in shown:

@@ -1,4 +1,4 @@
-"""The page of metrics, from an exposition in which everything has happened."""
+"""The page of metrics, from an exposition with every metric."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.telemetry.metrics import GatewayMetrics
 
 
 def exposition() -> str:
-    """Write what /metrics shows when everything that can be shown has happened."""
+    """Write the text of /metrics with every metric that it can show."""
     metrics = GatewayMetrics()
     metrics.started("route")
     metrics.ended(

@@ -13,7 +13,7 @@ MARK = "<!-- Below this line the page is made by docs/generate (`make docs`). --
 
 
 def pages() -> dict[str, str]:
-    """Return each page by its file's name: the text by hand above the mark, and the rest."""
+    """Return the text of each page, by the name of its file."""
     made = {
         "cli.md": cli_page(),
         "configuration.md": configuration_page(),

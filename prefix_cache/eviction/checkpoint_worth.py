@@ -1,4 +1,4 @@
-"""The order of eviction of state checkpoints: the one that saves least for its age goes first.
+"""The order of eviction of state checkpoints, by the tokens that they save and by their age.
 
 A checkpoint saves the tokens between the previous checkpoint on its path and itself. Without it, a
 request computes these tokens again. All checkpoints take the same bytes. GreedyDual (Young, 1994;
@@ -35,12 +35,9 @@ class CheckpointWorth(EvictionPolicy):
         self._tier = tier
 
     def sort_key(self, node: Node) -> SortKey:
-        """Return the priority that the state checkpoint got when it last became a candidate."""
         return (self._copy(node).priority,)
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Return whether `node`'s state checkpoint, new in this tier, is worth more than
-        `victim`'s."""
         return self.priority(victim) < self.clock + worth(node)
 
     def fresh(self) -> CheckpointWorth:

@@ -22,7 +22,7 @@ from storage.move import Tier
 SortKey = tuple[float, ...]
 Entry = tuple[Any, ...]  # a sort key's numbers, a serial number and a node, compared as a tuple
 
-SLACK = 64  # number of stale heap entries beyond which they are removed
+SLACK = 64  # number of stale heap entries that always stay
 ABOVE = {Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
 # A table for `bytes.translate`, indexed by residency. It has 1 for a block that lies in this tier
 # and in a faster tier and is not being copied.
@@ -89,7 +89,6 @@ class LeastRecentlyUsed(EvictionPolicy):
     """The LRU policy: evict the leaf unused for longest, and among equals the deeper leaf."""
 
     def sort_key(self, node: Node) -> SortKey:
-        """Return the time of last use and the depth in blocks."""
         return (node.last_used, -node.start - node.edge.num_blocks)
 
 
@@ -157,7 +156,7 @@ class Candidates:
     spare = choose  # `VictimQueue` overrides `spare` and spares owners below their floors
 
     def own(self, owner: str) -> Node | None:  # noqa: ARG002 - without quotas there are no ceilings
-        """Return the leaf of `owner` to evict when it is over its ceiling. Without quotas, None."""
+        """Return the leaf to evict when `owner` is over its ceiling, or None without quotas."""
         return None
 
     def admits(self, node: Node, victim: Node) -> bool:
@@ -197,7 +196,9 @@ class Candidates:
 
 
 class RedundantCopies:
-    """Redundant copies in a tier: a faster tier has the same blocks, so they are evicted first.
+    """The redundant copies in a tier, which are evicted first.
+
+    A copy is redundant if a faster tier has the same block.
 
     The queue holds nodes. `choose` finds out which of a node's blocks are redundant.
     """

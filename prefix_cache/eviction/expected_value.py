@@ -4,9 +4,9 @@
     value    keeps the blocks that are likeliest to be used again for the room that they take; the
              chance is learned for each number of uses
 
-`value` sets a node's priority when a request that used it ends, and does not change it later.
-Priority is counted from `clock`, the number of blocks that have entered the tree so far. So nodes
-that are used later get higher priorities. `clock` is the policy's only clock.
+`value` sets a node's priority when a request that used the node ends. The priority does not change
+later. Priority is counted from `clock`, the number of blocks that have entered the tree so far. So
+nodes that are used later get higher priorities. `clock` is the policy's only clock.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Ghost:
     def common_blocks(self, keys: bytes) -> int:
         """Count the leading blocks that this ghost has in common with a run."""
         low, high = 0, min(len(self.keys), len(keys)) // KEY_BYTES
-        while low < high:  # keys are chained, so equal keys follow equal keys
+        while low < high:  # keys are chained: after an unequal key, all keys are unequal
             middle = (low + high + 1) // 2
             at = slice((middle - 1) * KEY_BYTES, middle * KEY_BYTES)
             low, high = (middle, high) if self.keys[at] == keys[at] else (low, middle - 1)
@@ -135,7 +135,7 @@ class ExpectedValue(EvictionPolicy):
     """
 
     def __init__(self, patience: float = 4.0, insertion_penalty: float = 6.0) -> None:
-        self.clock = 0
+        self.clock = 0  # number of blocks added so far
         self.live = 0
         self._patience = patience
         self._insertion_penalty = insertion_penalty
@@ -146,14 +146,12 @@ class ExpectedValue(EvictionPolicy):
         return ExpectedValue(self._patience, self._insertion_penalty)
 
     def sort_key(self, node: Node) -> SortKey:
-        """Return the priority, the time of last use and the depth in blocks."""
         return (node.priority, node.last_used, -node.start - node.edge.num_blocks)
 
     def new_blocks(self, keys: bytes) -> int:
         return self._ghosts.alike(keys)
 
     def may_grow(self, node: Node) -> bool:
-        """Allow growth only while the node has not been used again."""
         return node.hits + node.seen == 0
 
     def entered(self, node: Node) -> None:
@@ -165,7 +163,6 @@ class ExpectedValue(EvictionPolicy):
         node.priority = self._priority(node, node.edge.num_blocks)
 
     def restored(self, node: Node) -> None:
-        """Set the priority of a restored node from its uses before the restart."""
         self.clock += len(node.edge)
         self.live += len(node.edge)
         node.priority = self._priority(node, len(node.edge))
@@ -184,7 +181,6 @@ class ExpectedValue(EvictionPolicy):
             one.priority = self._priority(one, added)
 
     def left(self, node: Node, keys: bytes) -> None:
-        """Remember how often blocks that left the tree were used."""
         self.live -= len(keys) // KEY_BYTES
         if self.live < 0:
             self.live = 0

@@ -1,14 +1,13 @@
 """The usage of a tier by each owner against its quota, which decides whose blocks go first.
 
-When an owner needs more blocks than are free, they are taken from the first of these classes:
+When an owner needs more blocks than are free, blocks are taken from the first of these classes:
 
-    UNPINNED    published prefixes that are no longer pinned
-    OVER_OWN    the owner that wants more, if that would put it over its ceiling
-    OVER        other owners over their ceilings
-    ABOVE       owners above their floors, first the owner that holds most for its weight; for the
+    UNPINNED    published prefixes that are no longer pinned OVER_OWN    the owner that wants more,
+    if it would exceed its ceiling OVER        other owners over their ceilings ABOVE       owners
+    above their floors, first the owner that holds most for its weight; for the
                 owner that wants more, the wanted blocks count as held
-    OWN         the owner that wants more, even below its floor
-    BELOW       any owner: a floor is kept as long as there is another way
+    OWN         the owner that wants more, even below its floor BELOW       any owner, if no other
+    class has a block
 
 While every owner is between floor and ceiling, this order is weighted max-min fairness. The owner
 with the most blocks for its weight gives up blocks, until all owners that want more hold the same
@@ -55,7 +54,7 @@ class Rank(NamedTuple):
 
     sort: Class
     held: float  # minus the held blocks, divided by the weight
-    is_other: bool  # False for the owner that needs the room, which goes before an equal
+    is_other: bool  # False for the owner that needs the room, who gives up first
     owner: str
 
 
@@ -160,7 +159,7 @@ class QuotaUsage:
         return Rank(sort, -level / self._weight(owner), is_other, owner)
 
     def allowance(self, first: Rank, then: Rank | None, more: int) -> int:
-        """Return how many blocks `first` may give up before `then` must do so. At least 1."""
+        """Return how many blocks `first` may give up before `then` gives up blocks. At least 1."""
         if first.sort in (Class.OWN, Class.UNPINNED):
             return self.total
         level = self.level(first.owner) + (0 if first.is_other else more)

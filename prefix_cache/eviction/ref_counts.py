@@ -1,8 +1,8 @@
 """Reference counts of leases on tree nodes, which determine the evictable blocks.
 
 A lease is counted at its deepest node alone. A node is held if it has a lease or a held child. A
-change of a node's state is passed up to the first ancestor that it does not change. The device
-blocks of all attached nodes that are not held are evictable.
+change of a node's state is passed up until an ancestor's state stays the same. The device blocks of
+all attached nodes that are not held are evictable.
 
 In the lower tiers, a node is a leaf of a tier if no child begins in that tier or in a faster tier.
 A node with a block being copied is no candidate in any tier.
@@ -75,7 +75,8 @@ class RefCounts:
         }
 
     def set_apart(self, quota_usages: Mapping[Tier, QuotaUsage]) -> None:
-        """Isolate owners, so that no owner's blocks influence the eviction of another's.
+        """Isolate owners, so that no owner's blocks influence the eviction of another owner's
+        blocks.
 
         Each owner gets a fresh policy, which has learnt nothing of other owners.
         """

@@ -1,10 +1,10 @@
-"""Retention: until its mark lapses, a node is evicted after its owner's other nodes.
+"""Retention: a marked node is evicted after its owner's other nodes, until the mark lapses.
 
 A mark retains a node for a time, which restarts whenever a request finds the node. A mark
 guarantees nothing. If all of an owner's blocks are retained, the block whose mark lapses first is
 evicted first. So retention does not change how many of an owner's blocks are evicted.
 
-A prefix is retained as a whole. The blocks before a retained block are retained as long.
+A prefix is retained as a whole. The blocks before a retained block are retained for the same time.
 """
 
 from __future__ import annotations

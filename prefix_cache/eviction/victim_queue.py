@@ -75,7 +75,6 @@ class VictimQueue(Candidates):
         return None if leaves is None else leaves.first()
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Return whether `node` may take the room of `victim`, which was chosen for its owner."""
         admits = self._policy_of(node.owner).admits
         is_apart = node.owner != victim.owner
         return is_apart or self._retention.may_displace(node, victim, admits)
@@ -84,7 +83,6 @@ class VictimQueue(Candidates):
         return [node for leaves in self._leaves.values() for node in leaves.outdated()]
 
     def num_unreachable(self) -> int:
-        """Count the candidates and owners that would never reach the front. Used by checks."""
         self._place_anew()
         unplaced = len(self._leaves.keys() ^ self._places.keys())
         stale = [o for o, rank in self._places.items() if rank != self._quota_usage.rank(o)]

@@ -6,8 +6,8 @@ A row ends at each position, so each position may cost a step. A step of LEAST_S
 about as long as a step of one token, since both mostly read the weights. So the state at the
 question or before the last token is kept only if it saves later prompts LEAST_SAVED tokens.
 
-If a question follows its documents in one text, no mark shows where it begins. Most questions are
-shorter than TAIL. So a long text also has a state TAIL tokens before its end.
+If a question follows its documents in one text, no mark shows where the question begins. Most
+questions are shorter than TAIL. So a long text also has a state TAIL tokens before its end.
 """
 
 from __future__ import annotations

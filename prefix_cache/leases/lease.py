@@ -62,7 +62,7 @@ class Lease:
     is_part: bool = False
     loads: int = 0  # runs of blocks that are still loading
     failed: bool = False
-    first_added: int | None = None
+    first_added: int | None = None  # position of the first block that this lease added
     duplicates: list[tuple[int, int]] = field(default_factory=list)  # [start, end) positions
     states: LeaseStates | None = None
 

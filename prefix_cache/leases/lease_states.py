@@ -55,7 +55,7 @@ class LeaseStates:
     wanted: set[int] = field(default_factory=set)  # positions of states that the tree should keep
     kept: StateAt | None = None
     coming: list[StateAt] = field(default_factory=list)
-    # By slot: nodes whose checkpoint in that slot rows of the lease may still read.
+    # The nodes whose checkpoints the lease's rows may still read, by slot.
     read: dict[int, Node] = field(default_factory=dict)
     given: list[Node] = field(default_factory=list)  # nodes that got a checkpoint of this lease
     # whether the slot for the answer's end is charged to the owner's partition
@@ -78,8 +78,8 @@ class LeaseStates:
     def next_out(self, *, decodes: bool = False) -> int:
         """Choose the slot to which the next row writes. Raises LeaseError if no slot is left.
 
-        Gives up the kept state if no other slot is left. With `decodes`, the row decodes one token
-        or verifies drafts of a ring.
+        Gives up the kept state if no other slot is left. With `decodes`, the row decodes one token,
+        or verifies drafts with a ring buffer.
         """
         is_to_stay = self.at.position in self.wanted or self.at.slot not in self.owned
         if decodes and self.in_place and not is_to_stay:

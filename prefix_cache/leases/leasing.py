@@ -1,4 +1,4 @@
-"""The opening and closing of leases over found, loading, partly copied and fresh KV blocks.
+"""The opening and closing of leases on KV blocks.
 
     0 ...... found ...... at.num_blocks ...... all tokens
     | held in the tree;  | private blocks, for which room     |
@@ -70,7 +70,7 @@ class Leasing:
         """Lease blocks for `token_ids`; return None if there is no room now.
 
         `known` are the leading tokens that may come from the cache. `match` is an earlier match of
-        them.
+        these tokens.
         """
         match = self._tree.match(path, known, match)
         at = match.at.cut(reachable(match.at, load_blocks))

@@ -5,10 +5,11 @@
         max(copies before these + copy of n blocks, tokens to be computed before this prompt)
             + computing the other tokens of the prompt
 
-The `n` with the least time is chosen, and the largest of equal ones. The caller predicts the time
-of computing (`PrefillTimes`). The time of copies is measured for each source tier. Until something
-is measured, loading is assumed to be quicker, because a rate that is never tried is never measured.
-For the same reason, refused loads are tried again now and then (`refusals.py`).
+The `n` with the least time is chosen. Among equal times, the largest `n` is chosen. The caller
+predicts the time of computing (`PrefillTimes`). The time of copies is measured for each source
+tier. Until a rate is measured, loading is assumed to be quicker. Otherwise nothing would be loaded,
+and no rate measured. For the same reason, refused loads are tried again now and then
+(`refusals.py`).
 
 If a recurrent state is needed at the end, all blocks up to the state are loaded with it, or no
 block. A state takes as long to load as blocks of the same bytes.
@@ -26,8 +27,8 @@ from prefix_cache.tree.match import Whereabouts
 from storage.move import Tier
 
 LOWER = (Tier.HOST, Tier.DISK)
-# Initial bytes a second of a copy to the device. The host's is high, because otherwise nothing
-# would be loaded from the host and its rate never measured.
+# Initial bytes a second of a copy to the device. The host's rate is high, so that loads from the
+# host are tried and measured.
 FIRST_GUESS = {Tier.HOST: 2e10, Tier.DISK: 2e8}
 WEIGHT = 0.2  # share of a new measurement in the running mean
 
@@ -46,7 +47,7 @@ class PrefillTimes(Protocol):
 
 
 class CopyRate:
-    """The seconds to copy a block from one tier to the device: a guess, then a running mean."""
+    """The running mean of the seconds to copy a block from a tier. It starts as a guess."""
 
     def __init__(self, first_guess: float) -> None:
         self.per_block = first_guess

@@ -6,7 +6,7 @@
     forget   the owner is done with it: blocks that no other listed prefix needs are dropped
 
 Only the owner's own blocks in the path's last namespace are retained. So a mark in a namespace of
-many owners costs no other owner. For each owner, the `MOST` prefixes that were marked last are
+many owners affects no other owner. For each owner, the `MOST` prefixes that were marked last are
 listed.
 """
 

@@ -26,7 +26,7 @@ class StateLeasing:
     def __init__(
         self, ref_counts: RefCounts, capacity: Capacity, *, in_place: bool = False
     ) -> None:
-        """Create it without leases. With `in_place`, each recurrent state is a ring buffer."""
+        """Start without leases. With `in_place`, each recurrent state is a ring buffer."""
         self._in_place = in_place
         self._ref_counts = ref_counts
         self._capacity = capacity
@@ -278,8 +278,8 @@ class StateLeasing:
 def _may_keep(lease: Lease, block: int) -> bool:
     """Return whether the tree may keep this lease's recurrent state at the start of `block`.
 
-    In a namespace that other owners read too, states are kept only at its last block's end. A state
-    elsewhere would show readers where other owners' requests differed or stopped.
+    In a namespace that other owners read too, states are kept only at the end of the namespace's
+    last block. A state elsewhere would show other owners where a request differed or stopped.
     """
     _, span_end = lease.path.span_at(max(block - 1, 0))
     return span_end is None or span_end == block

@@ -3,10 +3,10 @@
 Where there is a slower tier, evicted blocks are copied there. The end of a copy (`complete`) has
 one of these outcomes:
 
-    arrived       the blocks lie in the slower tier as well
-    failed        the slot there is free again; the node is not copied down again before it is used
-    to make room  their faster copies are forgotten, unless they were used meanwhile
-    lost          the copy that was read is damaged: reported to the caller
+    arrived       the blocks lie in the slower tier as well failed        the slot there is free
+    again; the node is not copied down again before it is used to make room  faster copies are
+    forgotten, unless the blocks were used meanwhile lost          the copy that was read is
+    damaged: reported to the caller
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PoolUse:
     free: int
     used: int
     evictable: int
-    leased: int  # blocks in the tree, private to a lease, or detached, that a lease holds
+    leased: int  # blocks held by leases: in the tree, private, or detached
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +145,7 @@ class Capacity:
         return count <= free + self._ref_counts.evictable_blocks
 
     def keepable(self, partial: Partial | None, count: int) -> Partial | None:
-        """Return the partial match, or None if keeping its block leaves too little room.
-
-        The room needed is `count` blocks.
-        """
+        """Return the partial match, or None if its block leaves no room for `count` blocks."""
         if partial is None:
             return None
         kept = self._ref_counts.cost(Position.after(partial.node))
@@ -190,8 +187,8 @@ class Capacity:
     def adopt(self, node: Node, owner: str) -> None:
         """Charge the blocks of `node` and of all its ancestors to `owner` from now on.
 
-        All blocks are on the device and not being copied (`may_adopt`). Their records on disk are
-        sealed for their former owners, so they are forgotten.
+        All blocks are on the device and not being copied (`may_adopt`). Disk records are sealed for
+        their former owners, so this method forgets the blocks' records.
         """
         for current in node.way_up():
             if current.owner == owner:

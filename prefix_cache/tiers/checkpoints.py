@@ -125,8 +125,8 @@ class Checkpoints:
     def take_for_answer(self, owner: str) -> list[int]:
         """Take one more slot for the recurrent state at an answer's end, or none.
 
-        Only while sequences have less than half of the slots, so that no sequence waits for this
-        one. Where tiers are partitioned, the slot is charged to the owner's partition until
+        Takes a slot only while sequences have less than half of the slots. So no sequence waits for
+        this slot. Where tiers are partitioned, the slot is charged to the owner's partition until
         `end_hold`.
         """
         if not self.is_partitioned:
@@ -153,7 +153,7 @@ class Checkpoints:
         return True
 
     def take_in_exchange(self, owner: str) -> list[int] | None:
-        """Take a device slot in exchange for one that `owner` gives to the tree.
+        """Take a device slot in exchange for a slot that `owner` gives to the tree.
 
         Returns None if no slot is free now.
         """

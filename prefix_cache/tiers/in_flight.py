@@ -141,8 +141,7 @@ class InFlight:
                 yield transfer
 
     def _ending(self, ended: list[Move], at: int) -> tuple[Transfer, int]:
-        """Return the transfer of the move at index `at`, and how many moves from there on are its
-        own."""
+        """Return the transfer of the move at index `at`, and the number of its moves from there."""
         move = ended[at]
         transfer = self._whole.get(move)
         if transfer is not None and ended[at : at + len(transfer.moves)] == transfer.moves:

@@ -96,7 +96,7 @@ class Offloader:
     def make_ahead(self) -> None:
         """Start copies so that some device blocks are free before a request needs them.
 
-        Where the device is partitioned, some blocks are outside all partitions anyway.
+        A partitioned device needs no such copies, because some blocks are outside all partitions.
         """
         if self._has_lower and self._tiers.ahead and not self._quota_usages[DEVICE_TIER].parts:
             self.make_room(min(self._tiers.ahead, self._device.total), "")
@@ -165,8 +165,8 @@ class Offloader:
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str, awaited: int = 0) -> int:
         """Free slots of the node's last blocks in `tier`, or start copies that will free them.
 
-        Returns 0 then. Otherwise returns how many slots the node waits for, which become free in
-        the tier below. Other nodes already wait for `awaited` of these slots.
+        Returns 0 if it did. Otherwise, the node waits for slots that become free in the tier below.
+        Returns the number of these slots. Other nodes already wait for `awaited` of them.
         """
         below = self._below[tier]
         if below is None:
@@ -225,7 +225,7 @@ class Offloader:
     def _room(
         self, tier: Tier, wanted: int, node: Node, must: bool, owner: str, awaited: int
     ) -> tuple[int, int]:
-        """Return how many slots of `tier` `node` may take now, and how many later.
+        """Return the number of slots of `tier` that `node` may take now, and the number later.
 
         Of the slots that become free later, `awaited` are for other nodes.
         """

@@ -123,7 +123,7 @@ class Quotas:
         return self._quota_usages[DEVICE_TIER].floor(owner)
 
     def runs_alone(self, owner: str, blocks: int) -> bool:
-        """Return whether a sequence of this many blocks needs room in others' partitions."""
+        """Return whether a sequence of this many blocks needs room in other owners' partitions."""
         return self._quota_usages[DEVICE_TIER].is_too_much(owner, blocks)
 
     def is_kept(self, owner: str, is_busy: Callable[[str], bool]) -> bool:

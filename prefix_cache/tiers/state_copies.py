@@ -1,9 +1,9 @@
 """Copies of state checkpoints between tiers: down before eviction, and up for leases.
 
 The recurrent states that are evicted next are first copied to the tier below (`copy_ahead`). A new
-request waits for these copies if it would otherwise cost states (`make_room`). A running sequence
-does not wait. Only states that were found again or are retained go to disk, and few at once, so a
-slow disk delays no request.
+request waits for these copies if states would otherwise be lost (`make_room`). A running sequence
+does not wait. Only states that were found again or are retained go to disk. Few are written at
+once, so a slow disk delays no request.
 """
 
 from __future__ import annotations

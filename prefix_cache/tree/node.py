@@ -196,7 +196,7 @@ class Node:
         return way
 
     def tails(self) -> tuple[Tier, ...]:
-        """Return the tiers in which the node has blocks and no child has, so it is a leaf there."""
+        """Return the tiers in which the node is a leaf: it has blocks there, and no child has."""
         edge = self.edge
         device, upper = edge.num_device, edge.num_upper
         on_device = device > 0 and not self.device_children
@@ -239,7 +239,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A block in the tree that shares only its leading tokens with the tokens wanted next."""
+    """A block in the tree that begins with the wanted tokens but ends with other tokens."""
 
     node: Node
     block_id: int

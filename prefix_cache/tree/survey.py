@@ -5,10 +5,10 @@
 A survey looks at each node once. The tree changes meanwhile, so the sums describe no single moment.
 Each list has at most LISTED nodes.
 
-    hot       most hit tokens: requests that found the node, times the tokens that it has now
-    wasteful  most blocks for each use: blocks that it has, divided by 1 + requests that found it
+    hot       most hit tokens: requests that found the node, times the node's present tokens
+    wasteful  most blocks for each use: the node's blocks, divided by 1 + requests that found it
 
-Both parts of a split node keep its number of requests, since the requests found both.
+Both parts of a split node keep the node's number of requests, since the requests found both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The radix tree over KV blocks. Its edges carry the namespace, which decides who may read them.
+"""The radix tree over KV blocks. Each edge has a namespace, which decides who may read it.
 
     root
      |- published: system prompt           edges of one path may run published -> group
@@ -105,8 +105,8 @@ class RadixTree:
     ) -> PrefixMatch:
         """Return the leading whole blocks of `tokens` that are in the tree.
 
-        `before` is an earlier match of the same path and of tokens with the same beginning. If it
-        still holds, the walk starts at its end.
+        `before` is an earlier match of the same path and of tokens with the same beginning. If the
+        match still holds, the walk starts at its end.
         """
         known = self._known(path, tokens, before)
         return PrefixMatch.of(known, needs_state=self.needs_state)
@@ -244,8 +244,8 @@ class RadixTree:
     def tell(self, node: Node) -> bool:
         """Update the parent's counts after a node's blocks have changed tiers.
 
-        Returns whether the counts have changed. The parent may then be a new leaf of a tier, or no
-        longer one.
+        Returns whether the counts have changed. The parent may then have become a leaf of a tier,
+        or ceased to be a leaf.
         """
         edge = node.edge
         now = (edge.num_device > 0, edge.num_upper > 0)

@@ -33,7 +33,7 @@ class DiskConfig:
     start_deadline_s: float = 30.0
     lock_wait_s: float = 5.0  # maximum wait until a previous engine's process has closed the files
     restart_after_s: float = 0.5  # pause before a restart, doubled with each consecutive failure
-    max_failures: int = 3  # within failure_window_s, after which the tier stays off
+    max_failures: int = 3  # failures within failure_window_s after which the tier stays off
     failure_window_s: float = 600.0
     full_retry_s: float = 10.0  # pause before a restart after the disk was full
 

@@ -1,4 +1,4 @@
-"""The opening of a directory's record file, whatever state the directory is in.
+"""The opening of a directory's record file, in any state of the directory.
 
     DIRECTORY/lock                  held by the one process that may touch the other files
     DIRECTORY/secret                authenticates records; DIRECTORY/keys with encryption
@@ -48,8 +48,8 @@ class OpenedFile:
 def open_directory(wish: Open) -> OpenedFile:
     """Open the file of `wish`. Without `wish.keep`, first move the old file to quarantine.
 
-    Raises DiskInUse, OSError, or FileTrouble if not even a new file can be opened. DiskFull and
-    FileFull mean that the disk has no room for it.
+    Raises DiskInUse, OSError, or FileTrouble if even a new file cannot be opened. DiskFull and
+    FileFull mean that the disk has no room for the file.
     """
     config, directory = wish.config, wish.config.directory
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

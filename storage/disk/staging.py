@@ -18,7 +18,7 @@ class Staging:
         """Allocate the buffers, pinned for copies to and from `device`. Raises PoolDoesNotFit."""
         self.pool = HostPool(num_buffers, block_bytes, device)
         self._free = list(range(num_buffers))
-        self._owed: dict[int, int] = {}
+        self._owed: dict[int, int] = {}  # buffers of abandoned reads, by ticket
         self._given_back: set[int] = set()
 
     @property
@@ -36,7 +36,7 @@ class Staging:
         return self._free.pop() if self._free else None
 
     def give_back(self, buffer: int) -> None:
-        """Give a buffer back. It becomes free once no answer to it is owed."""
+        """Give a buffer back. The buffer becomes free once the process owes it no answer."""
         if buffer in self._owed.values():
             self._given_back.add(buffer)
         else:
@@ -47,7 +47,7 @@ class Staging:
         self._owed[ticket] = buffer
 
     def answered(self, ticket: int) -> bool:
-        """Free the buffer of a given-up read, and return whether `ticket` was one."""
+        """Free the buffer of a given-up read. Return whether `ticket` was such a read."""
         buffer = self._owed.pop(ticket, None)
         if buffer is None:
             return False
@@ -62,5 +62,4 @@ class Staging:
         self._owed, self._given_back = {}, set()
 
     def close(self) -> None:
-        """Free the buffers' memory."""
         self.pool.close()

@@ -31,7 +31,7 @@ class DiskProcessStats:
     refused: int = 0  # writes refused because the file or its disk was full
     late: int = 0  # reads that missed their deadline
     quarantines: int = 0
-    failures: int = 0
+    failures: int = 0  # deaths of the disk's process
     disk_full: bool = False
     given_up: int = 0  # times the file was removed because others needed its disk space
     forgetting: int = 0  # forgotten owners whose records may still be readable

@@ -5,9 +5,9 @@ because the file may have caused the death. After a pause, another process start
 file. Then `generation` rises, and the cache must forget the tier. After too many deaths in a short
 time the tier stays off. A process that ended because its disk was full is always started again.
 
-A read that misses its deadline fails. Its answer may still come later, so its buffer is not used
-again before that. A write that misses its deadline fails only after the process is killed, because
-the process may still be reading the block.
+A read that misses its deadline fails. Its answer may still come later. Until then, its buffer is
+not used again. A write that misses its deadline fails only after the process is killed, because the
+process may still be reading the block.
 """
 
 from __future__ import annotations
@@ -84,7 +84,6 @@ class DiskTier:
 
     @property
     def state(self) -> DiskState:
-        """The state of the disk tier, such as up, starting again, or off for good."""
         return self._state
 
     @property
@@ -94,7 +93,6 @@ class DiskTier:
 
     @property
     def encrypts(self) -> bool:
-        """True if each owner's records are encrypted under the owner's own key."""
         return self._config.encrypt
 
     @property
@@ -147,7 +145,6 @@ class DiskTier:
             self._process.send(wire.Forget(owner))
 
     def is_forgetting(self, owner: str) -> bool:
-        """Return whether records of a forgotten owner may still be readable."""
         return owner in self._forgetting
 
     def erase_unlisted(self) -> None:

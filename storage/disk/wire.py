@@ -121,7 +121,7 @@ class Opened(DiskMessage, frozen=True):
     """The report that the file is open, with the number of its slots.
 
     `set_aside` means that an unusable file was moved to quarantine. `given_up` means that a file
-    was removed because others need its room.
+    was removed because other programs need its room.
     """
 
     set_aside: bool

@@ -53,7 +53,7 @@ class Writing:
         blocks_at_once: int,
         note_done: Callable[[Iterable[str]], None],
     ) -> None:
-        """Send answers by `reply`.
+        """Send answers with `reply`.
 
         `tend` drops dead readers and reports the file's use. `note_done` remembers flushes and may
         raise OSError.
@@ -136,7 +136,7 @@ class Writing:
         return dict.fromkeys(left)
 
     def _change(self, writes: list[Write], erased: Iterable[int], *, in_need: bool = False) -> bool:
-        """Erase and write in one transaction. Returns False, and changes nothing, without room."""
+        """Erase and write in one transaction. Without room, returns False and changes nothing."""
         if not writes and not erased:
             return True
         blocks = [

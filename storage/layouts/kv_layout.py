@@ -38,7 +38,7 @@ class KvGroup:
     num_kv_heads: int
     head_dim: int
     dtype: str  # type of keys and values, in ITEM_BYTES
-    window: int | None = None  # number of tokens that a query sees with its own, or None for all
+    window: int | None = None  # number of tokens that a query sees, with its own token; None: all
     scale_bytes: int = 0  # bytes of one layer's scales in a block
     has_values: bool = True  # False: values are a part of the keys, and not stored again
 
@@ -83,7 +83,6 @@ class KvLayout:
 
     @property
     def block_bytes(self) -> int:
-        """The bytes of a block."""
         return self.offset(self.num_layers)
 
     @property

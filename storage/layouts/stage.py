@@ -1,4 +1,4 @@
-"""The layers of a model that one pipeline stage has, in weights and in every block.
+"""The layers of a model that belong to one pipeline stage.
 
     layers   0 ............ 16 | 17 ........ 31        of two stages, whose `ends` are (17, 32)
 

@@ -18,8 +18,7 @@ from math import gcd
 from storage.layouts.kv_layout import KvLayout
 from storage.layouts.state_layout import StateLayout
 
-# Blocks of a ring for a row's new tokens: the first new token's block and the next, which drafts
-# may reach.
+# The blocks of a ring for a row's new tokens: the first new token's block, and the next block.
 NEW_BLOCKS = 2
 
 

@@ -34,7 +34,7 @@ class DevicePool:
     ) -> None:
         """Allocate the pool.
 
-        `max_late_bytes` is the number of bytes of a load for which steps may wait
+        `max_late_bytes` bounds the bytes of a load that may be missing when steps start
         (`LayerwiseLoad`). Raises PoolDoesNotFit if `num_blocks` is under 1 or the device lacks the
         memory.
         """
@@ -48,7 +48,6 @@ class DevicePool:
 
     @property
     def block_bytes(self) -> int:
-        """The bytes of a block."""
         return self.layout.block_bytes
 
 

@@ -65,7 +65,6 @@ class DynamicBatching:
         return queue.count - queue.count % self.size
 
     def deadline(self, queue: Waiting) -> float | None:
-        """Return when the oldest request will have waited long enough."""
         return queue.oldest_at + self.wait_s if queue.count else None
 
 
@@ -81,7 +80,6 @@ class StaticBatching:
         return min(queue.count, self.size) if is_formed and not queue.running else 0
 
     def deadline(self, queue: Waiting) -> float | None:  # noqa: ARG002 (of the protocol)
-        """Return None, because only an arrival or an end makes a batch due."""
         return None
 
 

@@ -40,7 +40,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class RecordNotSound(Exception):
-    """Bytes that were not sealed here. The error has no detail that could help an attacker."""
+    """Bytes that were not sealed here. The error gives an attacker no detail."""
 
 
 @dataclass(frozen=True, slots=True)
