@@ -42,7 +42,7 @@ from engine.link.view_messages import View
 from engine.queries.cache_feed import SNAPSHOT_PACE_S, CacheFeed
 from engine.queries.queries import Queries
 from engine.queries.tree_views import PACE_S
-from engine.scheduling.scheduled_rows import Scheduled
+from engine.scheduling.scheduled_rows import Scheduled, ScheduledRow
 from engine.sentinel.sentinel import Load
 from engine.sequences.intake import quota_of
 from engine.sequences.pins import OURSELVES
@@ -98,6 +98,7 @@ class EngineCore:
         self._compute_modules()
         self._take_constraints()
         self._give_adapters()
+        launched = tuple[ScheduledRow, ...]()
         if not self._time_left():
             self._settle_drafts()
             began = self._clock()
@@ -107,12 +108,15 @@ class EngineCore:
             self._modules.ran(began, goes_on=goes_on)
             is_ahead = self._begin(step)
             if is_ahead:
+                launched = tuple(step.rows)
                 self._launches.decided(self._clock() - began)
             self._settle(leaving=self._leaving(is_ahead=is_ahead))
             self._launches.ask_for_masks()
         self._clients.send()
         self._settler.commit(self._clock())
         self._sample()
+        if self._launches:  # the device computes
+            self._scheduler.prepare_drafts(launched)
         self._cache_feed.publish(self._link.send)
         self.queries.tree_views.advance()
 
@@ -327,8 +331,6 @@ class EngineCore:
         if launches_first:
             self._copies.start(self._clock())
         self._is_still = not self._launches
-        if is_ahead:
-            self._scheduler.begin_drafts(scheduled.rows)
         return is_ahead
 
     def _leaving(self, *, is_ahead: bool) -> int:

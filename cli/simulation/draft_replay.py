@@ -45,7 +45,10 @@ class LoadCounts:
     row_steps: int = 0
     seconds: float = 0.0
     plain_seconds: float = 0.0  # predicted seconds of the same tokens without drafts
+    # Processor seconds of each step in which all `rows` texts decode: of drafting while the device
+    # waits, and of preparing the next drafts while the device computes.
     drafting_seconds: list[float] = field(default_factory=list)
+    preparing_seconds: list[float] = field(default_factory=list)
     sources: dict[DraftSource, SourceCounts] = field(default_factory=dict)
 
 
@@ -113,7 +116,7 @@ class DraftReplay:
         )
         sequence.hold(lease, next(self._ids))
         self._cache.commit(lease, text.prompt, length, keys, now=self._now)
-        self._drafting.begin(sequence)
+        self._drafting.prepare(sequence)
         answer: list[int] = text.answer.tolist()
         sequence.append(answer[0])
         return _Running(sequence, answer)
@@ -124,8 +127,12 @@ class DraftReplay:
         decodes = [one.sequence for one in running if one.left]
         began = thread_time()
         drafts = self._drafting.propose(decodes) if decodes else {}
+        proposed = thread_time()
+        for sequence in decodes:
+            self._drafting.prepare(sequence)
         if len(decodes) == counts.rows:
-            counts.drafting_seconds.append(thread_time() - began)
+            counts.drafting_seconds.append(proposed - began)
+            counts.preparing_seconds.append(thread_time() - proposed)
         rows, drafted = len(decodes), sum(len(draft.token_ids) for draft in drafts.values())
         before = counts.tokens
         for one in running:

@@ -38,9 +38,10 @@ class DraftedLoad:
     tokens_per_step: float
     acceptance_rate: float
     speed: float
-    # Median processor time, in us, that drafting takes in a step of all rows, or 0 without such
-    # steps.
+    # Median processor times, in us, in a step of all rows; 0 if there is no such step: of drafting
+    # while the device waits, and of preparing the next drafts while the device computes.
     drafting_us: float
+    preparing_us: float
     sources: dict[str, SourceReport]
 
 
@@ -111,5 +112,6 @@ def _report(counts: LoadCounts, run: int) -> DraftedLoad:
         acceptance_rate=accepted / max(drafted, 1),
         speed=counts.plain_seconds / counts.seconds if counts.seconds else 1.0,
         drafting_us=median(counts.drafting_seconds or [0.0]) * 1e6,
+        preparing_us=median(counts.preparing_seconds or [0.0]) * 1e6,
         sources={str(name): one for name, one in sources.items()},
     )

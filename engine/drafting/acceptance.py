@@ -33,21 +33,35 @@ class Acceptance:
     accepted: float = 0.0
     rejected: float = 0.0
     probability: float = field(init=False)
-    most_expected: float = field(init=False)  # mean of accepted tokens in a draft of `MOST_DRAFTS`
+    _most_expected: float = field(init=False)  # 0: not computed since the last tokens
 
     def __post_init__(self) -> None:
         self.learn(0, is_rejected=False)
 
+    @property
+    def most_expected(self) -> float:
+        """The mean number of accepted tokens in a draft of `MOST_DRAFTS` tokens."""
+        if not self._most_expected:
+            self._most_expected = self.expected(MOST_DRAFTS)
+        return self._most_expected
+
     def learn(self, accepted: int, *, is_rejected: bool) -> None:
         """Learn that `accepted` leading tokens were right, and whether the next was wrong."""
+        self.take(self.after(accepted, is_rejected=is_rejected))
+
+    def after(self, accepted: int, *, is_rejected: bool) -> tuple[float, float, float]:
+        """Return what `learn` would learn from these tokens, for `take`."""
         kept = _KEPT_AFTER[accepted + is_rejected]
-        self.accepted = right = self.accepted * kept + accepted
-        self.rejected = wrong = self.rejected * kept + is_rejected
+        right, wrong = self.accepted * kept + accepted, self.rejected * kept + is_rejected
         probability = (right + PRIOR_WEIGHT * self.prior) / (right + wrong + PRIOR_WEIGHT)
         if not LEAST < probability < MOST:
             probability = LEAST if probability <= LEAST else MOST
-        self.probability = probability
-        self.most_expected = self.expected(MOST_DRAFTS)
+        return right, wrong, probability
+
+    def take(self, learned: tuple[float, float, float]) -> None:
+        """Learn what `after` returned."""
+        self.accepted, self.rejected, self.probability = learned
+        self._most_expected = 0.0
 
     def expected(self, size: int) -> float:
         """Return the mean number of accepted tokens in a draft of `size` tokens."""

@@ -27,6 +27,7 @@ class Alignment:
         "_lost",
         "_matched",
         "_place",
+        "_prepared",
         "_text",
         "_tokens",
         "index",
@@ -40,11 +41,14 @@ class Alignment:
         """
         self.source, self.index = source, index
         self._is_own = index.text is tokens
-        self._text, self._tokens = index.tokens, tokens.data
+        self._text = index.tokens
+        self._tokens = index.tokens if self._is_own else tokens.data
         self._known = 0
         self._place: int | None = None
         self._matched = 0
         self._lost: tuple[int, int] | None = None  # places of the divergence in text and sequence
+        # The next draft, and the number of known tokens that it follows; None: not prepared.
+        self._prepared: tuple[int, tuple[int, ...]] | None = None
 
     def begin(self, place: int, known: int, matched: int) -> None:
         """Follow the text from `place` after `known` tokens, with `matched` equal tokens."""
@@ -52,6 +56,10 @@ class Alignment:
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
         """Return at most `most` tokens that probably follow the sequence's first `known` tokens."""
+        if self._prepared is not None:
+            (after, token_ids), self._prepared = self._prepared, None
+            if after == known == self._known:
+                return token_ids[:most]
         end = known if self._is_own else self.index.end
         if known > self._known:
             if self._place is not None:
@@ -70,6 +78,34 @@ class Alignment:
                 found = (found * (size // len(found) + 1))[:size]
         return tuple(found)
 
+    def prepare(self, known: int, count: int, most: int) -> list[int]:
+        """Prepare the draft of at most `most` tokens after the text's next `count` tokens.
+
+        Return these tokens: if they follow the sequence's first `known` tokens, `advance` moves
+        past them. Return [] if nothing is prepared. The text must not change in between.
+        """
+        place, end = self._place, known if self._is_own else self.index.end
+        if place is None or known != self._known:
+            return []
+        after = place + count + min(most, self._matched + count)
+        if after > end:
+            return []
+        text = self._text[place:after].tolist()
+        self._prepared = known + count, tuple(text[count:])
+        return text[:count]
+
+    def advance(self, count: int) -> None:
+        """Move past `count` tokens of the text that the sequence got; a draft is prepared."""
+        assert self._place is not None
+        self._known += count
+        self._place += count
+        self._matched += count
+
+    def catch_up(self, known: int) -> None:
+        """Index the sequence's `known` tokens if they are the text; more tokens will follow."""
+        if self._is_own:
+            self.index.extend(known)
+
     def _follow(self, place: int, known: int) -> None:
         before = self._known
         here = self._tokens[before:known].tolist()
@@ -86,7 +122,7 @@ class Alignment:
 
     def _search(self, known: int, end: int) -> int | None:
         index = self.index
-        if self._is_own:
+        if self._is_own and index.end < end - 1:
             index.extend(end - 1)
         found = index.find(self._tokens, known)
         if self._lost is not None and (found is None or found[1] == RUN):

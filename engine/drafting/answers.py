@@ -61,6 +61,7 @@ class EarlierAnswers:
 class FollowedAnswer:
     """The place in a namespace's answers that a sequence follows. Implements `Drafter`."""
 
+    __slots__ = ("_alignment", "_answers", "_scope", "_sequence")
     source: ClassVar[DraftSource] = "answers"
 
     def __init__(self, answers: EarlierAnswers, sequence: Sequence) -> None:

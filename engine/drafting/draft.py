@@ -48,8 +48,8 @@ BeginDrafts = Callable[[Sequence], Drafter | None]
 class Drafting(Protocol):
     """An interface to the choice of a step's drafts. Used by one thread only."""
 
-    def begin(self, sequence: Sequence) -> None:
-        """Prepare to draft for a sequence whose first token the launched step samples.
+    def prepare(self, sequence: Sequence) -> None:
+        """Prepare to draft for a sequence of which the launched step samples tokens.
 
         The host has time while the device computes. Otherwise `propose` prepares.
         """
@@ -77,7 +77,7 @@ class Drafting(Protocol):
 class NoDrafts:
     """A choice of no drafts. Implements `Drafting`."""
 
-    def begin(self, sequence: Sequence) -> None:
+    def prepare(self, sequence: Sequence) -> None:
         """Prepare nothing."""
         del sequence
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ordered
 
 from engine.drafting.acceptance import MOST_DRAFTS, PRIORS, Acceptance
-from engine.drafting.draft import BeginDrafts, Draft, DraftSource
+from engine.drafting.alignment import Alignment
+from engine.drafting.draft import BeginDrafts, Draft, Drafter
 from engine.drafting.lengths import Payoff
 from engine.sequences.sequence import Sequence
 
@@ -24,16 +25,33 @@ GOOD = 0.5  # acceptance at which a full draft is taken without asking later sou
 class DraftedRow:
     """The guess for one sequence, and the acceptance of each of its sources."""
 
-    __slots__ = ("_guessed", "_missed", "_sources", "_tokens", "guess", "known", "rests_until")
+    __slots__ = (
+        "_coming",
+        "_guessed",
+        "_learned",
+        "_missed",
+        "_own",
+        "_sources",
+        "_tokens",
+        "_verified",
+        "guess",
+        "known",
+        "rests_until",
+    )
 
     def __init__(self, sequence: Sequence, sources: Iterable[BeginDrafts]) -> None:
         """Draft for a sequence from `sources`, which are asked in order."""
         drafters = [drafter for begin in sources if (drafter := begin(sequence)) is not None]
         self._sources = [(drafter, Acceptance(PRIORS[drafter.source])) for drafter in drafters]
-        self._tokens = sequence.tokens.data
+        texts = (one for one in drafters if isinstance(one, Alignment))
+        self._own = next((one for one in texts if one.source == "own"), None)
+        self._tokens = sequence.tokens.data if self._own is None else self._own.index.tokens
         self.known = 0
         self.guess: tuple[int, ...] = ()
-        self._guessed: tuple[DraftSource, Acceptance] | None = None
+        self._guessed: tuple[Drafter, Acceptance] | None = None
+        self._verified = 0  # number of the guess's tokens that the launched step verifies
+        self._coming: list[int] = []  # next tokens for which the next guess is prepared
+        self._learned = 0.0, 0.0, 0.0  # what these tokens show of the guess's source
         self._missed = 0
         self.rests_until = 0
 
@@ -41,9 +59,11 @@ class DraftedRow:
         """Learn from new tokens and guess the next tokens. Return whether there is a guess."""
         before = self.known
         if known != before:
-            if before:
+            if self.guess:
                 self._learn(self._tokens[before:known].tolist())
-            self.known, self.guess = known, ()
+            elif before:
+                self._missed += known - before
+            self.known, self.guess, self._verified = known, (), 0
             if known >= self.rests_until:
                 self._ask(known)
                 if self._missed > PATIENCE:
@@ -56,26 +76,45 @@ class DraftedRow:
         The draft head drafts anew after each of the `pending` tokens.
         """
         assert self._guessed is not None
-        source, acceptance = self._guessed
-        size = len(self.guess) + (pending if source == "mtp" else 0)
+        drafter, acceptance = self._guessed
+        size = len(self.guess) + (pending if pending and drafter.source == "mtp" else 0)
         left = len(self._tokens) - self.known - 1
         return acceptance.probability, size if size < left else left
 
     def draft(self, length: int) -> Draft:
         """Return the first `length` tokens of the guess."""
         assert self._guessed is not None
-        source, acceptance = self._guessed
-        return Draft(self.guess[:length], source, acceptance.probability)
+        drafter, acceptance = self._guessed
+        self._verified = length
+        return Draft(self.guess[:length], drafter.source, acceptance.probability)
+
+    def prepare(self) -> None:
+        """Prepare the next guess, while a launched step samples the next tokens."""
+        if self._own is not None and self.known:
+            self._own.catch_up(self.known)
+        if self.guess and self._guessed is not None:
+            drafter, acceptance = self._guessed
+            if isinstance(drafter, Alignment):
+                self._coming = drafter.prepare(self.known, self._verified + 1, MOST_DRAFTS)
+                right = min(len(self._coming), len(self.guess))
+                self._learned = acceptance.after(right, is_rejected=False)
 
     def _learn(self, token_ids: list[int]) -> None:
+        assert self._guessed is not None
         right, guess = 0, self.guess
-        if guess and self._guessed is not None:
+        drafter, acceptance = self._guessed
+        coming, self._coming = self._coming, []
+        if token_ids == coming and isinstance(drafter, Alignment):
+            right = min(len(token_ids), len(guess))
+            drafter.advance(len(token_ids))
+            acceptance.take(self._learned)
+        else:
             for expected, token_id in zip(guess, token_ids, strict=False):
                 if expected != token_id:
                     break
                 right += 1
             is_rejected = right < len(token_ids) and right < len(guess)
-            self._guessed[1].learn(right, is_rejected=is_rejected)
+            acceptance.learn(right, is_rejected=is_rejected)
         if right:
             missed = self._missed - OUTWEIGHS * right
             self._missed, self.rests_until = missed if missed > 0 else 0, 0
@@ -85,19 +124,19 @@ class DraftedRow:
     def _ask(self, known: int) -> None:
         highest = 0.0
         for drafter, acceptance in self._sources:
-            if acceptance.most_expected <= highest:
+            if highest and acceptance.most_expected <= highest:
                 continue
             token_ids = drafter.draft(known, MOST_DRAFTS)
             if not token_ids:
                 continue
-            if len(token_ids) == MOST_DRAFTS:
-                expected = acceptance.most_expected
-                is_good = acceptance.probability >= GOOD
-            else:
-                expected, is_good = acceptance.expected(len(token_ids)), False
+            is_good = len(token_ids) == MOST_DRAFTS and acceptance.probability >= GOOD
+            if is_good and not highest:
+                self.guess, self._guessed = token_ids, (drafter, acceptance)
+                return
+            expected = acceptance.expected(len(token_ids))
             if expected > highest:
                 highest, self.guess = expected, token_ids
-                self._guessed = drafter.source, acceptance
+                self._guessed = drafter, acceptance
                 if is_good:
                     return
 
@@ -117,9 +156,12 @@ class ChosenDrafts:
         self._rows: dict[Sequence, DraftedRow] = {}
         self._has_paid = False
 
-    def begin(self, sequence: Sequence) -> None:
-        if sequence not in self._rows:
+    def prepare(self, sequence: Sequence) -> None:
+        row = self._rows.get(sequence)
+        if row is None:
             self._rows[sequence] = DraftedRow(sequence, self._sources)
+        else:
+            row.prepare()
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
         if self._has_paid:

@@ -89,7 +89,7 @@ class Payoff:
 
         A choice has the number of drafted tokens, and the expected number of accepted tokens.
         """
-        plain, most_rows = self._seconds(rows), self._most_rows
+        plain, most_rows, predicted = self._seconds(rows), self._most_rows, self._predicted
         waits = self._host_seconds()
         fastest, best, before = GAIN, None, 0.0
         for at, (drafted, accepted) in enumerate(choices):
@@ -99,7 +99,7 @@ class Payoff:
             if most_rows is not None and rows + drafted > most_rows:
                 continue
             computed = rows + int(drafted) + (int(accepted) if self._has_states else 0)
-            longer = self._seconds(computed)
+            longer = predicted.get(computed) or self._seconds(computed)
             if plain is None or longer is None:
                 cost = (UNKNOWN_ROWS + computed) / (UNKNOWN_ROWS + rows)
             else:

@@ -19,7 +19,7 @@ LONGEST = 32  # maximum number of tokens that are compared before a place
 WINDOW = 1 << 17  # maximum number of places kept
 MOST_TRIED = 16  # maximum number of places that a search compares
 _TABLE_BITS = (8, 16)  # minimum and maximum number of bits of a hash
-_FACTORS = (0x85EBCA77, 0xC2B2AE3D)
+_FIRST, _SECOND = 0x85EBCA77, 0xC2B2AE3D
 _TOKEN_BITS = 32
 _MASK = (1 << _TOKEN_BITS) - 1
 _AT_ONCE = 48  # number of places from which arrays are faster than a loop
@@ -60,7 +60,7 @@ class TextIndex:
             self._extend_at_once(end)
             return
         latest, earlier, wrap, shift = self._latest, self._earlier, self._wrap, self._shift
-        place, (first, second) = self.end, _FACTORS
+        place, first, second = self.end, _FIRST, _SECOND
         for before, token in pairwise(self.tokens[place - 1 : end].tolist()):
             place += 1
             key = (before * first + token * second & _MASK) >> shift
@@ -77,15 +77,19 @@ class TextIndex:
         """
         if end < RUN:
             return None
-        first, second = _FACTORS
-        mixed = tokens[end - 2] * first + tokens[end - 1] * second
-        place, end_place, wrap = self._latest[(mixed & _MASK) >> self._shift], self.end, self._wrap
-        oldest = end_place - wrap if end_place - wrap > RUN else RUN
-        if place < oldest:
+        further = tokens[end - 2]
+        mixed = further * _FIRST + tokens[end - 1] * _SECOND
+        place = self._latest[(mixed & _MASK) >> self._shift]
+        if place < RUN:
             return None
-        text, earlier = self.tokens, self._earlier
+        wrap, text, earlier = self._wrap, self.tokens, self._earlier
+        oldest = self.end - wrap
+        if oldest < RUN:
+            oldest = RUN
+        elif place < oldest:
+            return None
         wanted, size = 0, end if end < LONGEST else LONGEST
-        best, longest, further = 0, RUN - 1, tokens[end - RUN]
+        best, longest = 0, RUN - 1
         for _ in range(MOST_TRIED):
             # A longer match needs one more equal token, and this check skips most places.
             if place > longest and text[place - 1 - longest] == further:
@@ -115,7 +119,7 @@ class TextIndex:
     def _extend_at_once(self, end: int) -> None:
         start = max(self.end + 1, end - self._wrap)
         text = self.text[start - RUN : end].astype(np.uint32)
-        first, second = (np.uint32(factor) for factor in _FACTORS)
+        first, second = np.uint32(_FIRST), np.uint32(_SECOND)
         mixed = text[:-1] * first + text[1:] * second
         keys = (mixed >> np.uint32(self._shift)).astype(np.uint16)
         order = np.argsort(keys, kind="stable").astype(np.int32)

@@ -48,17 +48,23 @@ class _Followed:
 class TreeWalk:
     """The most used path below a sequence's place in the tree. Implements `Drafter`."""
 
+    __slots__ = ("_followed", "_lease", "_nothing", "_num_children", "_sequence", "_tree")
     source: ClassVar[DraftSource] = "tree"
 
     def __init__(self, tree: RadixTree, sequence: Sequence, lease: Lease) -> None:
         self._tree, self._sequence, self._lease = tree, sequence, lease
         self._followed: _Followed | None = None
         # The last node without tokens below it, and its number of children at that time.
-        self._nothing: tuple[Node, int] | None = None
+        self._nothing: Node | None = None
+        self._num_children = 0
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
         """Return the tokens that followed the same prefix before."""
         followed, sequence = self._followed, self._sequence
+        if followed is None:
+            node = self._lease.node
+            if node is self._nothing and len(node.children) == self._num_children:
+                return ()
         if followed is None or not followed.follow(sequence.tokens.data, known, most):
             followed = self._followed = self._find(known)
         if followed is None:
@@ -67,14 +73,15 @@ class TreeWalk:
 
     def _find(self, known: int) -> _Followed | None:
         start, sequence = self._lease.node, self._sequence
-        if not start.children or not start.attached or not sequence.use_cache:
+        if not start.attached or not sequence.use_cache:
             return None
-        seen = start, len(start.children)
-        if self._nothing == seen:
+        if start is self._nothing and len(start.children) == self._num_children:
             return None
-        found = continuation(self._tree, sequence.path, sequence.token_ids, start, AHEAD)
+        count = len(start.children)
+        ids = sequence.token_ids
+        found = continuation(self._tree, sequence.path, ids, start, AHEAD) if count else None
         if found is None:
-            self._nothing = seen
+            self._nothing, self._num_children = start, count
             return None
         ahead, node = found
         return _Followed(known, ahead.data, 0, node, node.trims)

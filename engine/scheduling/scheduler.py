@@ -206,12 +206,12 @@ class Scheduler:
         else:
             builder.add(sequence)
 
-    def begin_drafts(self, rows: Iterable[ScheduledRow]) -> None:
-        """Prepare drafts for sequences whose first tokens the launched rows sample."""
+    def prepare_drafts(self, rows: Iterable[ScheduledRow]) -> None:
+        """Prepare drafts for running sequences whose tokens the launched rows sample."""
         if self._drafts.may_have(len(self.running)):
             for row in rows:
-                if row.samples and not row.sequence.num_output:
-                    self._drafts.begin(row.sequence)
+                if row.samples and row.sequence.batch_slot is not None:
+                    self._drafts.prepare(row.sequence)
 
     @property
     def is_drafting(self) -> bool:

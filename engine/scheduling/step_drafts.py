@@ -25,10 +25,10 @@ class StepDrafts:
         most = min(MOST_DRAFTED_ROWS, self.limits.max_running - 1)
         return 0 < rows <= most and self.limits.stages == 1
 
-    def begin(self, sequence: Sequence) -> None:
-        """Prepare drafts of a sequence, unless its first token is its last."""
+    def prepare(self, sequence: Sequence) -> None:
+        """Prepare drafts of a sequence, unless its next token is its last."""
         if sequence.num_tokens + 1 < len(sequence.tokens) and _may_have_drafts(sequence):
-            self.drafting.begin(sequence)
+            self.drafting.prepare(sequence)
 
     def are_likely(self, decodes: list[Sequence]) -> bool:
         """Return whether drafts are likely. The decodes' last tokens may be pending."""
@@ -46,10 +46,12 @@ class StepDrafts:
         room = self.limits.max_running - sum(1 + one.num_again for one in decodes)
         drafts = dict[Sequence, Draft]()
         for sequence, draft in self.drafting.propose(drafted).items():
-            most = min(room, len(sequence.tokens) - sequence.num_tokens - 1)
-            if ids := draft.token_ids[: max(most, 0)]:
-                drafts[sequence] = draft._replace(token_ids=ids)
-                room -= len(ids)
+            most = max(min(room, len(sequence.tokens) - sequence.num_tokens - 1), 0)
+            if len(draft.token_ids) > most:
+                draft = draft._replace(token_ids=draft.token_ids[:most])
+            if draft.token_ids:
+                drafts[sequence] = draft
+                room -= len(draft.token_ids)
         return drafts
 
 

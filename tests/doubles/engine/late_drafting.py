@@ -23,9 +23,9 @@ class LateDrafting:
         """Draft from this tree, as if every step took the same time."""
         self._chosen = choose_drafts(tree, lambda rows: 0.01, answers=self._answers(tree))
 
-    def begin(self, sequence: Sequence) -> None:
+    def prepare(self, sequence: Sequence) -> None:
         """Prepare for a sequence."""
-        self._chosen.begin(sequence)
+        self._chosen.prepare(sequence)
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
         """Return whether drafts are likely."""

@@ -27,12 +27,12 @@ class ScriptedDrafting:
     fewest: int = 1
     often: float = 1.0  # probability that a sequence gets drafts
     random: Random = field(default_factory=lambda: Random(1))
-    begun: list[str] = field(default_factory=list)
+    prepared: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
 
-    def begin(self, sequence: Sequence) -> None:
-        """Keep the sequence that begins."""
-        self.begun.append(sequence.request_id)
+    def prepare(self, sequence: Sequence) -> None:
+        """Keep the sequence that is prepared for."""
+        self.prepared.append(sequence.request_id)
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
         """Return whether drafts are ever made."""

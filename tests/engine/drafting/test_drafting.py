@@ -72,12 +72,16 @@ class Silent:
         return ()
 
 
-def play(drafting: ChosenDrafts, sequence: Sequence, answer: Ordered[int]) -> tuple[list[int], int]:
+def play(
+    drafting: ChosenDrafts, sequence: Sequence, answer: Ordered[int], *, is_prepared: bool = False
+) -> tuple[list[int], int]:
     """Decode an answer: the lengths of the drafts, step by step, and how many tokens agreed."""
     lengths, right = list[int](), 0
     while sequence.num_output < len(answer):
         left = answer[sequence.num_output :]
         draft = drafting.propose([sequence]).get(sequence)
+        if is_prepared:
+            drafting.prepare(sequence)
         agreed = 0 if draft is None else accepted(draft.token_ids, left[:-1])
         lengths.append(len(draft.token_ids) if draft else 0)
         right += agreed
@@ -240,21 +244,24 @@ def test_all_sources_together() -> None:
     assert draft[:2] == (tuple(FILE[5:8]), "own")
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_drafts_are_the_same_if_the_row_is_prepared(seed: int) -> None:
-    """Prepared when the prompt was known; otherwise at the first draft, some tokens later."""
+@pytest.mark.parametrize("seed", range(8))
+def test_drafts_are_the_same_if_they_are_prepared(seed: int) -> None:
+    """Prepared when the prompt was known and after each step, or else never."""
     generator = random.Random(seed)
     prompt = [generator.randrange(4) for _ in range(generator.choice([1, 30, 300]))]
     answer = [generator.randrange(4) for _ in range(60)]
-    answer += prompt[:40] + answer[:20]
+    answer += prompt[:40] + answer[:20] + prompt[:200]
+    prediction = generator.choice([None, answer[30:150]])
     found = list[tuple[list[int], int]]()
     for is_prepared in (True, False):
-        drafting, sequence = choose_drafts(RadixTree(4), flat), row(prompt, 200)
+        drafting = choose_drafts(RadixTree(4), flat)
+        sequence = row(prompt, 400, prediction=prediction)
         if is_prepared:
-            drafting.begin(sequence)
+            drafting.prepare(sequence)
+            drafting.prepare(sequence)
             assert sequence in drafting._rows
         give(sequence, *answer[: seed % 3])
-        found.append(play(drafting, sequence, answer))
+        found.append(play(drafting, sequence, answer, is_prepared=is_prepared))
     assert found[0] == found[1]
     assert found[0][1] > 5
 
@@ -271,6 +278,8 @@ def test_many_rows_at_random(seed: int) -> None:
             rows.append(row(prompt, generator.randrange(1, 50)))
         drafting.is_worth_waiting(rows)
         drafts = drafting.propose(rows)
+        for one in rows:
+            drafting.prepare(one)
         assert set(drafts) <= set(rows)
         for one in list(rows):
             draft = drafts.get(one)

@@ -217,6 +217,10 @@ class Later(NoDrafts):
 
     chosen: Drafting | None = None
 
+    def prepare(self, sequence: Sequence) -> None:
+        if self.chosen is not None:
+            self.chosen.prepare(sequence)
+
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
         return self.chosen is not None and self.chosen.is_worth_waiting(decodes)
 
@@ -247,5 +251,6 @@ def test_an_engines_own_drafts_change_nothing(grammars: Grammars, overlap_schedu
     assert len(engine.steps) - before < before
     drafted = engine.core.stats().drafts
     assert all(drafted[source].accepted_tokens > 0 for source in ("tree", "grammar")), drafted
+    assert not drafting.chosen._rows, "no ended sequence is prepared for"
     engine.expect_nothing_left()
     engine.close()
