@@ -101,8 +101,8 @@ class MessagesReader:
 
     async def prompt(
         self, request: Request, permit: Permit
-    ) -> tuple[ChatPrompt, ModulesOption | None]:
-        """Read the prompt of a request to count tokens, and the modules that the request names."""
+    ) -> tuple[ChatPrompt, ModulesOption | None, str | None]:
+        """Read the prompt of a request to count tokens, the request's modules and its salt."""
         bounds, admission = self.parts.bounds, self.parts.answering.admission
         wire = await read_wire(request, permit, _PROMPT, bounds, admission)
         model = self.parts.card.named(wire.model, permit.caller)
@@ -112,7 +112,8 @@ class MessagesReader:
             whole = wire if before is None else continued(wire, before, model.name)
             return chat_prompt(with_shown_turns(whole), bounds.max_messages)[0]
 
-        return await self._off_the_loop(permit, understand), modules_of(wire.ratoon)
+        prompt = await self._off_the_loop(permit, understand)
+        return prompt, modules_of(wire.ratoon), wire.cache_salt
 
     async def _understood(
         self, wire: MessagesRequest, permit: Permit, request_id: str
@@ -175,5 +176,6 @@ def generation_request(
         explain=explain_of_messages(wire),
         marks=marks_of(wire, prompt),
         drafts=wire.drafts is not False,
+        salt=wire.cache_salt,
         modules=modules_of(wire.ratoon),
     )

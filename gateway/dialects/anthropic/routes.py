@@ -37,10 +37,9 @@ def messages_router(parts: RouteParts) -> APIRouter:
 
     @router.post("/v1/messages/count_tokens", openapi_extra=described(TokenCount, PromptRequest))
     async def count_tokens(request: Request, permit: PermitOf) -> Response:
-        prompt, modules = await reader.prompt(request, permit)
-        counted = TokenCount(
-            await answering.admission.count(prompt, permit.caller, modules, body=permit.body)
-        )
+        prompt, modules, salt = await reader.prompt(request, permit)
+        count = answering.admission.count
+        counted = TokenCount(await count(prompt, permit.caller, modules, salt, permit.body))
         await permit.give_back()
         return json_response(msgspec.json.encode(counted), limit_headers(permit.standing))
 

@@ -185,15 +185,3 @@ def test_a_field_that_cannot_be_followed_is_refused_by_name(
     error = error_of(post(http, **fields), 400, "INVALID_ARGUMENT")
     assert param_of(error) == param
     assert not engine.requests
-
-
-def test_a_salt_keeps_a_cache_apart(http: httpx.Client, engine: FakeEngine) -> None:
-    contents = [{"parts": [{"text": "x" * 200}]}]
-
-    def cached(**fields: Any) -> int:
-        answer = post(http, contents=contents, **fields).json()
-        return int(answer["usageMetadata"]["cachedContentTokenCount"])
-
-    assert cached(cacheSalt="a") == 0
-    assert cached(cacheSalt="a") > 0
-    assert cached(cacheSalt="b") == cached() == 0
