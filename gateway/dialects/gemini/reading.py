@@ -64,9 +64,7 @@ class GeminiReader:
         wire = await read_wire(request, permit, _GENERATE, self.bounds, self.admission)
         check_model(wire.model, name, "model")
         request_id = request_id_of(request.scope)
-        found = await self._named(wire, permit)
-        if found is not None:
-            check_use(found, model.name, wire.cache_salt)
+        found = await self._named(wire, model.name, permit)
 
         def understand() -> tuple[GenerationRequest, DeclaredTools]:
             prefix = None if found is None else found.prefix()
@@ -97,26 +95,35 @@ class GeminiReader:
 
     async def prompt(
         self, request: Request, permit: Permit, name: str
-    ) -> tuple[ChatPrompt, ModulesOption | None]:
-        """Read the prompt of a request to count tokens, and the modules that the request names."""
-        self.card.named(name, permit.caller)
+    ) -> tuple[ChatPrompt, ModulesOption | None, str | None]:
+        """Read the prompt of a request to count tokens, the request's modules and its salt."""
+        model = self.card.named(name, permit.caller)
         wire = await read_wire(request, permit, _COUNT, self.bounds, self.admission)
         alone = GeminiPrompt(contents=wire.contents or [], ratoon=wire.ratoon)
         asked = wire.generate_content_request or alone
         check_model(asked.model, name, "generateContentRequest.model")
-        found = await self._named(asked, permit)
+        found = await self._named(asked, model.name, permit)
 
         def understand() -> ChatPrompt:
             whole = asked if found is None else joined(asked, found.prefix())
             tools = DeclaredTools.of(whole.tools)
             return chat_prompt(whole, tools, self.bounds.max_messages)[0]
 
-        return await self.off_the_loop(permit, understand), modules_of(asked.ratoon)
+        prompt = await self.off_the_loop(permit, understand)
+        return prompt, modules_of(asked.ratoon), asked.cache_salt
 
-    async def _named(self, wire: GeminiPrompt, permit: Permit) -> NamedContent | None:
+    async def _named(self, wire: GeminiPrompt, model: str, permit: Permit) -> NamedContent | None:
+        """Find the cached content that a request names, if any.
+
+        Raises NotFound if the content is missing or has another salt, and BadRequest if it is of
+        another model.
+        """
         if wire.cached_content is None:
             return None
-        return await self.contents.find(permit.caller.tenant_id, wire.cached_content, permit.body)
+        tenant_id = permit.caller.tenant_id
+        found = await self.contents.find(tenant_id, wire.cached_content, permit.body)
+        check_use(found, model, wire.cache_salt)
+        return found
 
     async def off_the_loop(self, permit: Permit, understand: Callable[[], T]) -> T:
         """Run `understand`, off the event loop if the body is large."""

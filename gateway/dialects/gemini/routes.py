@@ -100,8 +100,8 @@ def _add_counting(router: APIRouter, parts: RouteParts, reader: GeminiReader, ve
         openapi_extra=described(CountTokensResponse, CountTokensRequest),
     )
     async def count_tokens(model: str, request: Request, permit: PermitOf) -> Response:
-        prompt, modules = await reader.prompt(request, permit, model)
-        counted = await admission.count(prompt, permit.caller, modules, body=permit.body)
+        prompt, modules, salt = await reader.prompt(request, permit, model)
+        counted = await admission.count(prompt, permit.caller, modules, salt, permit.body)
         await permit.give_back()
         return json_response(msgspec.json.encode(_counted(counted)))
 
