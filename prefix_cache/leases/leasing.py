@@ -85,7 +85,7 @@ class Leasing:
         if wanted > capacity.allocator.num_free and (
             wanted > capacity.obtainable - self._ref_counts.cost(at)
         ):
-            return None  # not even after all copies have ended
+            return None  # there is no room even after all copies have ended
         node = self._ref_counts.split_at(at)
         self._ref_counts.inc_ref(node)
         is_apart = capacity.is_partitioned(owner)
@@ -124,7 +124,7 @@ class Leasing:
         node = self._ref_counts.split_at(at)
         self._ref_counts.inc_ref(node)
         lease = self._open(path, owner, node, now)
-        self._capacity.adopt(node, owner)  # until now charged to their writers
+        self._capacity.adopt(node, owner)  # the blocks' writers were charged before
         self._states.pin(lease)
         self._fill(lease, 0, None)
         return lease

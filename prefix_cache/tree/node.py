@@ -149,7 +149,7 @@ class Node:
 
     namespace: Namespace
     edge: Edge
-    owner: str  # computed these blocks
+    owner: str  # the owner whose request computed these blocks
     start: int
     parent: Node | None = field(repr=False)
     last_used: float
