@@ -36,7 +36,7 @@ class Limits(
 ):
     """The limits on a tenant's use; None: unlimited.
 
-    `burst_s`: a burst may be as large as the rate allows in this many seconds; None: in a minute.
+    A burst may be as large as the rate allows in `burst_s` seconds, by default in a minute.
     `tokens_per_minute` counts computed prompt tokens and generated tokens, but no cached tokens.
     Without `max_concurrent` a tenant with any other limit may run 8,192 requests at once.
     """
@@ -64,7 +64,7 @@ class Limits(
 class CacheQuota(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """A tenant's shares of every tier; raises ValueError for a floor above the ceiling."""
+    """A tenant's shares of every tier. Raises ValueError for a floor above the ceiling."""
 
     floor: Share = 0.0  # share of every tier that other tenants cannot take from the tenant
     ceiling: Share = 1.0  # maximum share of every tier that the tenant keeps

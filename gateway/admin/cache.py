@@ -32,7 +32,7 @@ class FlushDone(msgspec.Struct, frozen=True):
     """Answer of POST /admin/cache/flush.
 
     `awaited` names engines that did not answer. They flush later, before they serve anything.
-    `flushed_blocks` counts the other engines' blocks; it is None if no engine answered.
+    `flushed_blocks` counts the other engines' blocks. It is None if no engine answered.
     """
 
     flushed_blocks: int | None

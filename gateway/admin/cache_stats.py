@@ -42,10 +42,10 @@ def cache_stats(
     *,
     router_answers: bool | None = None,
 ) -> CacheStats:
-    """Convert the engine's counters to the operator's view; `names`: tenants' names by id.
+    """Convert the engine's counters to the operator's view. `names` are tenants' names by id.
 
-    If there are several engines, `replicas` lists each engine's counters, and all other counters
-    are sums over the engines.
+    If there are several engines, `replicas` lists each engine's counters. All other counters are
+    sums over the engines.
     """
     counted = each_replica(stats)
     return view_of(

@@ -112,7 +112,7 @@ class CarriedIn:
         return BegunImport(query.import_id)
 
     async def write(self, import_id: str, first: int, payload: bytes) -> BegunImport:
-        """Write whole units; raise BadRequest, or Conflict for an unknown import."""
+        """Write whole units of KV; raise BadRequest, or Conflict for an unknown import."""
         with refusing():
             await self._engine.ask(WriteImport(import_id=import_id, first=first, payload=payload))
         return BegunImport(import_id)

@@ -55,7 +55,7 @@ class NewEngine(AdminBody):
 
 
 class FoundEngineView(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered engine. Times are seconds since the epoch; `beat_at` is null if added by hand.
+    """A registered engine. Times are seconds since the epoch. `beat_at` is null if added by hand.
 
     `state` is the engine's state in this gateway's `/readyz`, or null if the gateway does not use
     the engine.
@@ -75,7 +75,7 @@ class FoundEngineList(msgspec.Struct, frozen=True):
 
 
 class RemovedEngine(msgspec.Struct, frozen=True):
-    """The engine that was removed. Its requests continue; gateways send it no new requests."""
+    """The engine that was removed. Its requests continue. Gateways send it no new requests."""
 
     address: str
 
@@ -84,7 +84,7 @@ class RemovedEngine(msgspec.Struct, frozen=True):
 class _Engines:
     """The parts of the gateway to update when an engine is added or removed.
 
-    `finds`: whether the gateway uses registered engines.
+    `finds` tells whether the gateway uses registered engines.
     """
 
     registry: EngineRegistry
@@ -138,7 +138,7 @@ def engines_router(
 ) -> APIRouter:
     """Serve the routes below `/admin/engines`.
 
-    `finds`: whether the gateway uses the engines registered in the state.
+    `finds` tells whether the gateway uses the engines registered in the state.
     """
     router = APIRouter(prefix="/admin/engines")
     engines = _Engines(registry, engine, audit, clock, finds)

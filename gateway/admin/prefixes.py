@@ -56,7 +56,7 @@ class Publishing:
     async def publish(
         self, name: str, scope: str, source: PrefixSource, now: float
     ) -> tuple[PublishedPrefix, bool]:
-        """Store a new version of a prefix and put it in force; delete the name's older versions.
+        """Store a new version of a prefix and put it in force. Delete the name's older versions.
 
         Returns the record, and whether its version is new. If the content is published already,
         nothing changes.

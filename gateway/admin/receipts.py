@@ -22,7 +22,7 @@ MOST_WAIT_S = 20.0
 class ReceiptOrder(AdminBody):
     """Body of POST /admin/receipts: a deleted tenant's id.
 
-    `wait_s`: seconds to wait for the erasure's end.
+    The request waits up to `wait_s` seconds for the erasure's end.
     """
 
     tenant: str

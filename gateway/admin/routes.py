@@ -64,7 +64,7 @@ def admin_router(
     """Serve the admin routes and `/metrics`.
 
     `metrics_auth` admits readers of `/metrics` other than the operator. `open_metrics` serves
-    `/metrics` without a key, on an address that tenants cannot reach. `finds_engines`: whether the
+    `/metrics` without a key, on an address that tenants cannot reach. With `finds_engines` the
     gateway uses the engines registered in the state.
     """
     guarded = [Depends(admin_auth), Depends(_with_room(bodies))]

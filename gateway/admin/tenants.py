@@ -1,12 +1,12 @@
 """`/admin/tenants` and `/admin/groups`: create, list, change, disable, delete tenants and groups.
 
 A group consists of tenants that trust each other. Membership is a field of the tenant, which is in
-one group at most. When a tenant is disabled or deleted, or its group changes, its cached prefixes
-are dropped before the answer is sent. Otherwise the tenant could watch who later uses the blocks
-that it wrote for its group. Other gateways learn of the change later. Blocks of requests that they
-admit until then are dropped after GROUP_KNOWN_S. This flush is recorded before the change, so any
-gateway can make it. A change is applied to the record as it is stored at that moment. Two
-simultaneous changes therefore do not undo each other.
+one group at most. If a tenant is disabled or deleted, or its group changes, its cached prefixes are
+dropped. This is done before the answer is sent. Otherwise the tenant could watch who later uses the
+blocks that it wrote for its group. Other gateways learn of the change later. Blocks of requests
+that they admit until then are dropped after GROUP_KNOWN_S. This flush is recorded before the
+change, so any gateway can make it. A change is applied to the record as it is stored at that
+moment. Two simultaneous changes therefore do not undo each other.
 """
 
 from collections.abc import Callable

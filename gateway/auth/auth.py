@@ -60,7 +60,7 @@ class Authenticator(SecurityBase):
         operator: "AdminAuthenticator | None" = None,
         running: RunningRequests | None = None,
     ) -> None:
-        """Authenticate tenants; without `operator`, no request has the operator's rights.
+        """Authenticate tenants. Without `operator`, no request has the operator's rights.
 
         `running` lists each authenticated request until the request is over.
         """

@@ -1,9 +1,9 @@
 """API keys: issued, shown once, stored as digests, rotated, revoked, and turned into callers.
 
-A key is `sk-` and 256 bits in url-safe base64: 192 random bits and their tag, which is made with
-the pepper. With that much entropy one fast keyed hash is enough. The store holds
-HMAC-SHA256(pepper, key). The time of a lookup by that digest tells an attacker nothing, because
-digests cannot be chosen without the pepper.
+A key is `sk-` and 256 bits in url-safe base64. The bits are 192 random bits and their tag, which is
+made with the pepper. With that much entropy one fast keyed hash is enough. The store holds
+HMAC-SHA256(pepper, key). Digests cannot be chosen without the pepper, so the time of a lookup tells
+an attacker nothing.
 
 A key with a valid tag (`is_marked`) cannot be made up. Older keys have no tag. If they were never
 found here, only a few are looked up at a time. A flood of made-up keys therefore takes little of
@@ -183,7 +183,7 @@ class Keyring:
         return IssuedKey(secret, record)
 
     async def rotate(self, key_id: str, *, overlap_s: float) -> IssuedKey:
-        """Issue a key's successor; the old key expires after `overlap_s` seconds (0: at once).
+        """Issue a key's successor. The old key expires after `overlap_s` seconds (0: at once).
 
         The successor has the old key's original lifetime, even if a rotation has shortened the old
         key's life. The old key is shortened last, so a crash in between leaves two keys. Raises
@@ -207,9 +207,10 @@ class Keyring:
     async def identify(self, key: str) -> Caller:
         """Return the caller whose key is `key`.
 
-        Raises Unauthenticated, always with the same message, for a malformed (checked before any
-        I/O), unknown, revoked or expired key. Raises Forbidden for a valid key of a disabled
-        tenant. Raises Unavailable if the store does not answer and the key is not remembered.
+        Raises Unauthenticated for a malformed, unknown, revoked or expired key, always with the
+        same message. A malformed key is refused before any I/O. Raises Forbidden for a valid key of
+        a disabled tenant. Raises Unavailable if the store does not answer and the key is not
+        remembered.
         """
         presented = self.read(key)
         return await self.check(presented.digest, may_be_made_up=not presented.is_marked)

@@ -41,9 +41,9 @@ _OF_KIND: dict[PartKind | None, Reason] = {
 class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
     """A cache miss: its reason (the change that lost most tokens), its place and its cost.
 
-    None means unknown. `matched_tokens` is set if a recurrent state was missing, so that fewer
-    tokens could be used than were cached. Without the change, `reusable_tokens` of the earlier
-    prompt could have been reused. Of these, `lost_tokens` were computed again, in `lost_ms` at this
+    None means unknown. `matched_tokens` is set if fewer tokens could be used than were cached,
+    since a recurrent state was missing. Without the change, `reusable_tokens` of the earlier prompt
+    could have been reused. Of these, `lost_tokens` were computed again, in `lost_ms` at this
     prompt's speed. `token` is the first lost token, and `part` the request's field that holds it.
     `before` and `after` are the texts of the two prompts around the token.
     """
@@ -69,7 +69,7 @@ def cache_miss(
     """Return why no more than `cached` tokens of a prompt came from the cache.
 
     `matched` counts the tokens that were cached. It exceeds `cached` if a recurrent state at their
-    end was missing. `s_per_token`: the seconds to compute an uncached token, or None if unknown.
+    end was missing. `s_per_token` is the seconds to compute an uncached token, or None if unknown.
     """
     seen = compared.seen
     unknown = _without_costs(compared, cached)

@@ -56,7 +56,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A prompt and an earlier prompt; `seen` is None if no earlier prompt is comparable."""
+    """A prompt and an earlier prompt. `seen` is None if no earlier prompt is comparable."""
 
     new: SeenPrompt
     block_size: int
@@ -133,7 +133,7 @@ def _most_alike(
 
 
 def _different(ids: TokenIds) -> npt.NDArray[np.bool_]:
-    """Return a mask of the token ids that occur in `ids`; sorting the ids would take longer."""
+    """Return a mask of the token ids that occur in `ids`. Sorting the ids would take longer."""
     found = np.zeros(ids.max(initial=0) + 1, np.bool_)
     found[ids] = True
     return found

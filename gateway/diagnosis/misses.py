@@ -48,7 +48,7 @@ class LastMisses:
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
 
     def watch(self, tenant_id: str) -> list[Miss]:
-        """List the tenant's misses, newest first; record further misses for WATCHED_S seconds."""
+        """List the tenant's misses, newest first. Record further misses for WATCHED_S seconds."""
         seen = self._seen.setdefault(tenant_id, _Seen(0.0))
         seen.until = self._clock() + WATCHED_S
         self._seen.move_to_end(tenant_id)

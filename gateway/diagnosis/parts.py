@@ -2,9 +2,9 @@
 
 A template decides where the parts are in the prompt, and may trim them. The parts are therefore
 searched for in the prompt's own text. Tools (by their names) and the system's texts are searched
-from the beginning, and messages from the end. A part that is not found is skipped. Since a search
-in vain reads the whole prompt, and a request may have thousands of missing parts, the search has a
-limit.
+from the beginning, and messages from the end. A part that is not found is skipped. A search in vain
+reads the whole prompt, and a request may have thousands of missing parts. The search therefore has
+a limit.
 """
 
 from collections.abc import Generator, Iterable, Sequence

@@ -43,7 +43,7 @@ class Rendering(Protocol):
         ...
 
     def begin(self, usage: Usage) -> bytes | None:
-        """Write the bytes before the first event; `usage` has the prompt's token counts."""
+        """Write the bytes before the first event. `usage` has the prompt's token counts."""
         ...
 
     def frame(self, event: Event) -> bytes | None:

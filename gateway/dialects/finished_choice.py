@@ -89,7 +89,7 @@ async def gather(
 ) -> list[FinishedChoice]:
     """Collect all choices of an answer, in the order of their index.
 
-    Each event calls `grew` with the number of bytes that it adds. The number is negative if a
+    `grew` is called for each event with the number of added bytes. The number is negative if a
     choice restarts and drops its pieces.
     """
     gathering: dict[int, _Gathering] = {}
@@ -137,7 +137,7 @@ class _Gathering:
 
 
 def pieces_of(delta: Delta) -> tuple[Piece, ...]:
-    """Return the pieces of `delta`; an unparsed text is one piece."""
+    """Return the pieces of `delta`. An unparsed text is one piece."""
     if delta.pieces is not None:
         return delta.pieces
     return (TextPiece(delta.text),) if delta.text else ()

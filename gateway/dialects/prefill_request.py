@@ -97,7 +97,7 @@ def check_size(size: int, param: str) -> int:
 
 
 def bytes_of(prompts: Sequence[str | TokenIds], shared: str = "") -> int:
-    """Count the bytes of the prompts in memory; each text also contains the text `shared`."""
+    """Count the bytes of the prompts in memory. Each text also contains the text `shared`."""
     length, width = len(shared), _width(shared)
     return sum(
         one.nbytes if isinstance(one, np.ndarray) else (length + len(one)) * max(width, _width(one))
@@ -128,7 +128,7 @@ def scaled(
 
 
 def numbers(state: bytes, dimensions: int | None = None) -> list[float]:
-    """List an embedding's rounded numbers; `state` is unscaled, in little endian float32."""
+    """List an embedding's rounded numbers. `state` is unscaled, in little endian float32."""
     listed: list[float] = scaled(np.frombuffer(state, "<f4"), dimensions).round(_DIGITS).tolist()
     return listed
 

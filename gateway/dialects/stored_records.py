@@ -36,7 +36,7 @@ class StoredRecords:
     async def find_all(
         self, tenant_id: str, record_ids: Sequence[str], body: BodyLease
     ) -> list[StoredResponse]:
-        """Find the tenant's records with these ids; skip ids without a record.
+        """Find the tenant's records with these ids. Skip ids without a record.
 
         Before the read, the memory counted for `body` grows by the maximum size of the records.
         Then it shrinks to their real size. Raises TooManyRequests or Unavailable if there is no

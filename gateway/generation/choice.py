@@ -102,7 +102,7 @@ async def run_choice(
 ) -> AsyncGenerator[Event, None]:
     """Yield a choice's `Delta`s and one `ChoiceEnded`; raise EngineError if the engine fails.
 
-    `events` are the engine's; `see` is called with each event before the event is yielded. At a
+    `events` are the engine's. `see` is called with each event before the event is yielded. At a
     stop string, the engine's stream is closed before `ChoiceEnded` is yielded. This cancels the
     request in the engine and makes the number of computed tokens known. The same is done if the
     turn is over before the engine's stream ends.

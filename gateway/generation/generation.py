@@ -35,7 +35,7 @@ async def generating(
     *,
     is_whole: bool = False,
 ) -> AsyncIterator[AsyncGenerator[Event, None]]:
-    """Run all choices of `admitted`; the generator yields their events as they come.
+    """Run all choices of `admitted`. The generator yields their events as they come.
 
     `see` is called with every event before it is yielded. `on_end` is called with a choice's index
     and the end that `Engine.generate` reports. It is also called for a choice that is cancelled

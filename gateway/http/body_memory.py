@@ -52,7 +52,7 @@ class BodyMemory:
 
     @contextmanager
     def lease(self, tenant_id: str) -> Iterator[BodyLease]:
-        """Open an empty lease of body memory for one request; give all bytes back at the end."""
+        """Open an empty lease of body memory for one request. Give all bytes back at the end."""
         lease = BodyLease(self, tenant_id)
         try:
             yield lease
@@ -170,5 +170,5 @@ class BodyLease:
             self._memory.give_back(self._tenant_id, less)
 
     def release(self) -> None:
-        """Give back all reserved bytes; repeated calls do nothing."""
+        """Give back all reserved bytes. Repeated calls do nothing."""
         self.shrink(0)

@@ -84,7 +84,7 @@ class DirectRoute(APIRoute):
     handler: Handler[Any]
 
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run as an ASGI application; give the permit back when the answer has been sent."""
+        """Run as an ASGI application. Give the permit back when the answer has been sent."""
         request = Request(scope, receive, send)
         async with self.guard.permit(await self.guard.authenticate(request)) as permit:
             response = await self.handler(request, permit)

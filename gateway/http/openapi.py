@@ -3,8 +3,8 @@
 FastAPI describes only the pydantic models that are parameters of a route. Here no body is a
 parameter, since each body is read within a limit. Tenants' bodies and all answers are msgspec
 Structs. The operator's bodies are pydantic models. A route declares the types of its body and its
-answer with `openapi_extra=described(...)`. `complete` adds the schemas of these types, the shape of
-errors in the dialect of each path, and the key that a path takes.
+answer with `openapi_extra=described(...)`. `complete` adds the schemas of these types. It also adds
+the shape of errors in the dialect of each path, and the key that a path takes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,8 +46,8 @@ def described(
     """Describe a route that takes a body of type `request` and answers with a `reply`, both JSON.
 
     `request` is a Struct or a pydantic model, and `reply` is a Struct. The route may also answer
-    with server-sent events of the type `event`, which may be a union, or with text of the media
-    types `texts`. The BEYOND_TYPES of a Struct or a model are added to its schema.
+    with server-sent events of the type `event`, or with text of the media types `texts`. `event`
+    may be a union. The BEYOND_TYPES of a Struct or a model are added to its schema.
     """
     kinds = {JSON: reply, "text/event-stream": event}
     content = {media: _schema(kind) for media, kind in kinds.items() if kind is not None}

@@ -114,7 +114,7 @@ class RequestHead:
         self._access_log = access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run as an ASGI application; a cancellation ends here."""
+        """Run as an ASGI application. A cancellation ends here."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -251,7 +251,7 @@ def _traceparent(scope: Scope) -> str | None:
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`; cancel it and raise ClientGone if the client disconnects.
+    """Return the result of `work`. If the client disconnects, cancel it and raise ClientGone.
 
     The body must have been read before. The next message is then the end of the connection.
     """

@@ -75,7 +75,7 @@ class GuardedLimiter:
         return verdict
 
     async def charge(self, hold: Hold, used: Amount) -> None:
-        """Settle the hold where it was reserved; if Redis does not answer, settle it later."""
+        """Settle the hold where it was reserved. If Redis does not answer, settle it later."""
         if hold.epoch == _STAND_IN:
             await self._alone.charge(hold, used)
             self._owe(hold.demand.tenant_id, tokens=used.tokens)
@@ -85,7 +85,7 @@ class GuardedLimiter:
             self._uncharged.append(left)
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Renew holds; holds in Redis may lapse if Redis does not answer."""
+        """Renew holds. Holds in Redis may lapse if Redis does not answer."""
         await self._alone.renew([hold for hold in holds if hold.epoch == _STAND_IN])
         self._catch_up()
         with suppress(Unavailable):
@@ -176,7 +176,7 @@ class GuardedLimiter:
 
 
 def _bounded(owed: list[Owed]) -> list[Owed]:
-    """Return the debts; join too many debts into one.
+    """Return the debts, joined into one debt if there are too many.
 
     Redis may have counted some of the joined debts already.
     """

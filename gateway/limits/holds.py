@@ -13,7 +13,7 @@ import msgspec
 class Held(msgspec.Struct, frozen=True, array_like=True):
     """The tokens and cost that a running request has reserved.
 
-    `until`: the time at which the hold lapses, in us.
+    The hold lapses at the time `until`, in us.
     """
 
     until: int

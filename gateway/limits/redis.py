@@ -64,7 +64,7 @@ class RedisLimiter:
         return await self.reserve_owing(demand, ())
 
     async def reserve_owing(self, demand: Demand, owed: Sequence[Owed]) -> Verdict:
-        """Count the debts even if the demand is denied; reserve everything or nothing."""
+        """Count the debts even if the demand is denied. Reserve everything or nothing."""
         limits = demand.limits
         budget = limits.budget
         period = "" if budget is None else budget.period

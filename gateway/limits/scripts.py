@@ -10,9 +10,9 @@ the allowed ranges of limits, all numbers here are whole and exact.
     a member is  id|tokens|cost|period
 
 RESERVE and CHARGE return the levels that they found. The gateway makes a refusal from these levels.
-Redis may know of less spending than the gateway last saw, because Redis was emptied or a lagging
-replica took over. The gateway's number counts then. A budget's `epoch` is drawn when its key is
-created. A changed epoch means that Redis was emptied, and earlier holds are no longer in it.
+If Redis was emptied or a lagging replica took over, it may know of less spending than the gateway
+last saw. The gateway's number counts then. A budget's `epoch` is drawn when its key is created. A
+changed epoch means that Redis was emptied, and earlier holds are no longer in it.
 
 Rates expire when they have drained, but not within IDLE_MS. Holds do not expire, since nothing
 would then release their tokens and budgets. The count of tokens does not expire while tokens are
@@ -210,5 +210,5 @@ return redis.call('ZCARD', KEYS[3])
 
 
 def script(part: str, clock: str = CLOCK) -> str:
-    """Return the script RESERVE, CHARGE or RENEW; `clock` is Lua code that reads Redis's time."""
+    """Return the script RESERVE, CHARGE or RENEW. `clock` is Lua code that reads Redis's time."""
     return _ACCOUNT % clock + part

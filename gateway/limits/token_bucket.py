@@ -6,8 +6,8 @@
     holds      the running requests, each with the time at which it lapses (`holds`)
     budgets    by period: the spent and the reserved micro-units
 
-The tokens settled within any time t are at most rate * t + burst, plus the tokens that running
-requests needed beyond their reservations. These overfill the bucket, and no request begins until
+Within any time t, at most rate * t + burst tokens are settled. Running requests may add the tokens
+that they needed beyond their reservations. These overfill the bucket, and no request begins until
 the excess has drained too. The spending never exceeds the budget.
 
 Times are microseconds of a monotonic clock, and `month` counts calendar months. `scripts` has the
@@ -87,7 +87,7 @@ class Spending(msgspec.Struct, array_like=True):
     month: int = 0
 
     def turn(self, month: int) -> None:
-        """Begin a new month if the calendar month is later; an earlier month changes nothing.
+        """Begin a new month if the calendar month is later. An earlier month changes nothing.
 
         If the calendar goes back by more than a month, a clock was ahead before. The month is then
         set back, so that the next month begins as always.

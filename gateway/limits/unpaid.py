@@ -25,12 +25,12 @@ class Unpaid(deque[T]):
         self._on_lost = on_lost
 
     def append(self, one: T, /) -> None:
-        """Add a charge at the end; if the queue is full, the first charge is lost."""
+        """Add a charge at the end. If the queue is full, the first charge is lost."""
         self._make_place()
         super().append(one)
 
     def appendleft(self, one: T, /) -> None:
-        """Put a charge back at the front; if the queue is full, the last charge is lost."""
+        """Put a charge back at the front. If the queue is full, the last charge is lost."""
         self._make_place()
         super().appendleft(one)
 

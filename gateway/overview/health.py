@@ -1,7 +1,7 @@
 """The health of the server's processes and files, for the operator.
 
-The list has the engines and the router process as this process sees them, the engines' disk
-processes, the gateway's workers, and the faults of the stored state.
+The list has the engines and the router process, as this process sees them. It also has the engines'
+disk processes, the gateway's workers, and the faults of the stored state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ def health(
     why_absent: str | None = None,
     router_answers: bool | None = None,
 ) -> list[Health]:
-    """List the health of all processes and stores; `overview` is None while no engine answers.
+    """List the health of all processes and stores. `overview` is None while no engine answers.
 
     If there are several engines, `replicas` lists them and `overview` is their joined overview.
     `router_answers` tells whether the router process answers, or is None without a router process.

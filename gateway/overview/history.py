@@ -75,7 +75,7 @@ class History:
         return [sample for sample in self._samples if sample.t > t]
 
     async def look(self) -> None:
-        """Add a sample of the events since the last look; add none while the engine is away."""
+        """Add a sample of the events since the last look. Add none while the engine is away."""
         try:
             overview = await self._engine.ask(OverviewQuery())
         except EngineError:

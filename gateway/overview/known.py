@@ -45,7 +45,7 @@ class ToldRefusals(msgspec.Struct, frozen=True):
 
 
 class OwnRequest(msgspec.Struct, frozen=True):
-    """A request that a worker is answering. `arrived`: seconds of the monotonic clock."""
+    """A request that a worker is answering. `arrived` is in seconds of the monotonic clock."""
 
     id: str
     tenant_id: str | None
@@ -54,7 +54,7 @@ class OwnRequest(msgspec.Struct, frozen=True):
 
 
 class ToldWorker(msgspec.Struct, frozen=True):
-    """A worker's process id and start time. `started`: seconds since the epoch."""
+    """A worker's process id and start time. `started` is in seconds since the epoch."""
 
     pid: int
     started: float
@@ -78,7 +78,7 @@ class Known:
         return msgspec.msgpack.encode(self._told(_QUESTIONS.decode(question)))
 
     async def refusals(self) -> ToldRefusals:
-        """Ask all workers for their refusals; list the newest first."""
+        """Ask all workers for their refusals, and list the newest first."""
         heard = await self.siblings.ask(RefusalsAsked(), ToldRefusals)
         told = [self._own_refusals(), *heard.answers]
         last = newest(one for some in told for one in some.last)

@@ -1,10 +1,10 @@
 """The other workers of this gateway, which a page's worker asks for their data.
 
 Workers share a port, so any worker may answer a page. Each worker listens on a Unix socket in their
-shared directory, which is open only to their user. It answers with data in its memory: its last
-refusals, the requests that it answers, and the misses of a tenant that looks at its page. The
-worker that answers a page joins the data of all workers. Nothing is sent while nobody looks at a
-page. `known.py` has the questions and answers.
+shared directory, which is open only to their user. It answers with its last refusals, and with the
+requests that it is answering. It also answers with the cache misses of tenants whose page is open.
+The worker that answers a page joins the data of all workers. Nothing is sent while nobody looks at
+a page. `known.py` has the questions and answers.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Siblings:
             path.unlink(missing_ok=True)
 
     async def ask(self, question: msgspec.Struct, kind: type[A]) -> Heard[A]:
-        """Ask all other workers; each answers with a `kind`. Dead workers are skipped."""
+        """Ask all other workers. Each answers with a `kind`. Dead workers are skipped."""
         paths = [] if self._directory is None else sorted(self._directory.glob(_OF_WORKERS))
         others = [path for path in paths if int(path.stem) != self._own]
         asked = msgspec.msgpack.encode(question)

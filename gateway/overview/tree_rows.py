@@ -24,7 +24,9 @@ _ID_CHARS = 8  # number of characters of an engine's id that begin the names of 
 
 
 class TreeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A tree node for the operator: a namespace or a prefix. `tiers`: blocks by fastest tier.
+    """A tree node for the operator: a namespace or a prefix.
+
+    `tiers` counts blocks by their fastest tier.
 
     A prefix's numbers exclude its children, which continue the prefix. `hits` counts the requests
     that found it. `text` is the beginning of a published prefix's text at this node.

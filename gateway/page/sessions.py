@@ -6,8 +6,9 @@ origin (SameSite=Strict). It is only for HTTPS (Secure) if the page was reached 
 for SESSION_S. Signing out removes the cookie. A copy made before could be used until its time is
 over, or until the signing key changes.
 
-A request that changes something must have the CSRF token as a header, which no form and no page of
-another origin can add. The token is computed from the cookie, and only the page receives it.
+A request that changes something must have the CSRF token as a header. No form and no page of
+another origin can add this header. The token is computed from the cookie, and only the page
+receives it.
 """
 
 import hashlib

@@ -20,7 +20,7 @@ class WhoseUsage(msgspec.Struct, frozen=True):
 
 
 class UsageSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One day's usage in tokens, in UTC; `t` is the day's beginning in seconds since the epoch."""
+    """One day's usage in tokens, in UTC. `t` is the day's beginning in seconds since the epoch."""
 
     t: float
     prompt: int
@@ -30,7 +30,9 @@ class UsageSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageData(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of GET /usage/data: usage of the last days at all gateways; `misses` at this gateway.
+    """Answer of GET /usage/data.
+
+    The usage is of the last days at all gateways. The `misses` are of this gateway.
 
     `saved_seconds` is None if the engine has measured nothing.
     """

@@ -26,7 +26,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def attached_to_parent(worker: WorkerConfig, serving: Awaitable[None]) -> AsyncIterator[None]:
-    """Notify the parent once `serving` has returned; end this process when the parent is gone."""
+    """Notify the parent once `serving` has returned. End this process when the parent is gone."""
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=worker.parent_socket))
     tasks = [
         asyncio.create_task(_report(serving, writer), name="worker-report"),

@@ -30,10 +30,10 @@ def has_room(place: Path, least_bytes: int) -> bool:
 
 @contextmanager
 def temp_directory(prefix: str, holds: str, within: Path | None = None) -> Iterator[Path]:
-    """Make a directory that is open only to its owner (0700); remove it at the end.
+    """Make a directory that is open only to its owner (0700). Remove it at the end.
 
-    First, directories of the same `prefix` are removed if their process is gone and they hold only
-    files whose names match `holds`. `within` is the system's temporary directory by default.
+    First, old directories of the same `prefix` are removed. Their process must be gone, and all
+    their files' names must match `holds`. `within` is the system's temporary directory by default.
     """
     within = within or Path(tempfile.gettempdir())
     _sweep(within, prefix, holds)

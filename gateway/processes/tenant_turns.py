@@ -53,7 +53,7 @@ class TenantTurns:
 
 
 async def seen_out(work: Awaitable[T]) -> T:
-    """Return the result of work that cannot be stopped; a cancellation waits for the work's end.
+    """Return the result of work that cannot be stopped. A cancellation waits for the work's end.
 
     A tenant's turn therefore lasts as long as its work in a thread, even if the client has
     disconnected.

@@ -93,7 +93,7 @@ class Worker:
         return self._process.pid
 
     def terminate(self) -> None:
-        """Make the worker drain; a second call makes it end without waiting."""
+        """Make the worker drain. A second call makes it end without waiting."""
         with suppress(ProcessLookupError):
             self._process.terminate()
 
@@ -169,7 +169,7 @@ class KeptProcess:
         self._stopping.set()
 
     def stop(self) -> None:
-        """Ask the process to drain, and at a second call to end at once; start no new process."""
+        """Ask the process to drain, and at a second call to end at once. Start no new process."""
         self.start_no_more()
         if self._running is not None:
             self._running.terminate()
@@ -202,7 +202,7 @@ class KeptProcess:
 
 
 class Workers:
-    """The keeper of `count` worker processes; `command` starts a worker (`Worker.start`)."""
+    """The keeper of `count` worker processes. `command` starts a worker (`Worker.start`)."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class Workers:
         return self._status
 
     def stop(self) -> None:
-        """Ask all workers to drain; start no new workers."""
+        """Ask all workers to drain. Start no new workers."""
         if self._router is not None:
             self._router.start_no_more()  # a signal to all processes may have ended the router
         for one in self._workers:

@@ -191,7 +191,7 @@ class GenerationRequest:
 
     @property
     def has_output(self) -> bool:
-        """True if tokens are generated; False if the prompt is only computed into the cache."""
+        """True if tokens are generated. False if the prompt is only computed into the cache."""
         return self.sampling.max_tokens > 0
 
     @property
@@ -231,7 +231,7 @@ class ModulesUsed(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRequest:
-    """The admitted request. Choice i is `generates[i]`; the choices of a prompt are adjacent."""
+    """The admitted request. Choice i is `generates[i]`. The choices of a prompt are adjacent."""
 
     generates: tuple[Generate, ...]
     choices: int

@@ -28,7 +28,7 @@ LOOK_S = 0.1
 class _Recorded(NamedTuple):
     """A recorded erasure.
 
-    `is_due_again`: whether all gateways know of the deletion, so that engines flush a second time.
+    `is_due_again` tells whether all gateways know of the deletion. Engines then flush again.
     """
 
     flush: CacheFlush
@@ -54,9 +54,9 @@ class Erasing:
     ) -> FlushResult:
         """Drop a tenant's prefixes, and record `of`, the erased records of a deleted tenant.
 
-        `again`: drop the prefixes once more when all gateways refuse the tenant's requests. If
-        dropping fails, the caller's change stands. The flush is recorded, or no request can reach
-        the blocks that remain in the cache.
+        With `again`, the prefixes are dropped once more when all gateways refuse the tenant's
+        requests. If dropping fails, the caller's change stands. The flush is recorded, or no
+        request can reach the blocks that remain in the cache.
         """
         try:
             return await self._flushing.flush(tenant_id, GROUP_KNOWN_S if again else 0.0, of)

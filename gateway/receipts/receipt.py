@@ -1,7 +1,7 @@
 """A receipt of an erasure, as data, and its signed form.
 
-Numbers are integers and times are text, so that the signed bytes of a receipt do not depend on the
-layout of its JSON.
+Numbers are integers and times are text. The signed bytes of a receipt therefore do not depend on
+the layout of its JSON.
 """
 
 from datetime import UTC, datetime

@@ -45,7 +45,7 @@ class Attempt:
     _held: Finished | Failed | None = None  # an end that came before `_is_last` was known
 
     def ended(self, end: Finished | Failed) -> None:
-        """Handle the engine's end of this attempt; pass the end on if it ends the request."""
+        """Handle the engine's end of this attempt. Pass the end on if it ends the request."""
         if self._is_last is None and not self.has_begun and not _is_answer(end):
             self.says_it_stops = isinstance(end, Failed) and end.code == EngineUnavailable.code
             self._held = end
@@ -53,7 +53,7 @@ class Attempt:
             self.on_end(end)
 
     def settle(self, *, is_last: bool) -> None:
-        """Settle whether the request ends with this attempt; if not, the attempt is not charged."""
+        """Settle whether the request ends with this attempt. If not, the attempt is not charged."""
         if self._is_last is not None:
             return
         self._is_last = is_last
@@ -103,7 +103,7 @@ class Attempts:
         return self.remote.own_end(event)
 
     async def end_remote(self) -> None:
-        """Cancel the remote prefill; count its tokens if the request ended without a token."""
+        """Cancel the remote prefill. Count its tokens if the request ended without a token."""
         if self.remote is None:
             return
         self.remote.stop()

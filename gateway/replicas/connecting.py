@@ -57,7 +57,7 @@ def replica_client(
 async def replicas(
     config: GatewayConfig, routing: Routing, flushes: FlushReader | None
 ) -> AsyncIterator[EngineSet]:
-    """Connect the config's replicas; replicas found in the state join them (`finding`).
+    """Connect the config's replicas. Replicas found in the state join them (`finding`).
 
     `flushes` is passed to `replica_client`.
     """

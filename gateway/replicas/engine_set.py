@@ -79,7 +79,7 @@ class EngineSet(ReplicaQueries):
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
-        """Generate; a request that fails before its first token may run on another replica."""
+        """Generate an answer. A request without a first token may move to another replica."""
         return self._serving.generate(request, on_end)
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
@@ -100,9 +100,9 @@ class EngineSet(ReplicaQueries):
         self._members.join(name, engine)
 
     def leave(self, name: str) -> ReplicaEngine | None:
-        """Send a replica no new requests; remove it and return its engine once it is idle.
+        """Send a replica no new requests. Remove it and return its engine once it is idle.
 
-        Returns None before, and may be called again.
+        Returns None until then, and may be called again.
         """
         return self._members.leave(name)
 

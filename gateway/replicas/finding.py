@@ -109,7 +109,7 @@ class FoundEngines:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Read the state every LOOK_S seconds while this context is open; then close clients."""
+        """Read the state every LOOK_S seconds while this context is open. Then close clients."""
         try:
             async with repeated(self._look_and_wait, "found-engines"):
                 yield

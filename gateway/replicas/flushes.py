@@ -1,8 +1,8 @@
 """The recorded flushes for engines that connect. Engines first do the flushes that they missed.
 
 Engines are connected before the state is open, so a reader waits until the state has been found. It
-also waits while the state does not answer, since an engine that may still have flushed blocks must
-not be used. No flush can be recorded meanwhile, and a minute later no key is valid either.
+also waits while the state does not answer. An engine that may still have flushed blocks must not be
+used. No flush can be recorded meanwhile, and a minute later no key is valid either.
 
 A flush that engines repeat is due `again_s` seconds after this process first saw the flush, by a
 monotonic clock. It is never earlier than the flush's record says. It is later if this process did

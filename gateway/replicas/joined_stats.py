@@ -90,7 +90,7 @@ def _pool(pools: Sequence[PoolStats]) -> PoolStats:
 
 
 def _pins(pins: Sequence[PinStats]) -> PinStats:
-    """Join pins: a pin on several engines counts once, by its id; claims count on each."""
+    """Join pins. A pin on several engines counts once, by its id, but its claims add up."""
     return summed(pins, pinned=merged((one.pinned for one in pins), max))
 
 

@@ -84,9 +84,9 @@ class Members:
             self._ids[name] = None
 
     def leave(self, name: str) -> ReplicaEngine | None:
-        """Send a replica no new requests; remove it and return its engine once it is idle.
+        """Send a replica no new requests. Remove it and return its engine once it is idle.
 
-        Returns None before, and may be called again.
+        Returns None until then, and may be called again.
         """
         engine = self.engines[name]
         self._leaving.add(name)
@@ -107,8 +107,8 @@ class Members:
     def ready(self, tokens: int = 0) -> list[str]:
         """Name the replicas that take requests of `tokens` tokens, including the answer.
 
-        Admission checks the shortest context of the serving replicas, but a replica that has
-        connected since may have a smaller pool.
+        Admission checks the shortest context of the serving replicas. A replica that has connected
+        since may have a smaller pool.
         """
         return [
             name
@@ -156,7 +156,7 @@ class Members:
 
     @property
     def welcome(self) -> Welcome | None:
-        """The welcome of all serving replicas; `engine_id` changes when a replica comes or goes."""
+        """The welcome of all serving replicas. `engine_id` changes when a replica comes or goes."""
         ready, serving = self.ready(), self.serving()
         known = [found for one in serving.values() if (found := one.welcome) is not None]
         if not known:

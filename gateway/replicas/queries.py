@@ -13,9 +13,9 @@
 | import a prefix | serving | all replicas'; an error if one refuses it |
 | flush | connected | the sum; an error if one could not be flushed |
 
-A probe tells what is cached, not where the next request will be sent: that depends on the requests
-under way. The set's `engine_id` changes with a new replica, so the keeper of the pins
-(`gateway.sharing.pinning`) asks the replica for all pins.
+A probe shows the cached part of a prompt, but not the replica of the next request. That replica
+also depends on the running requests. The set's `engine_id` changes with a new replica.
+`gateway.sharing.pinning` then asks the replica for all pins.
 """
 
 from collections.abc import Callable, Mapping

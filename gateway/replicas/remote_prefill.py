@@ -72,7 +72,7 @@ class RemotePrefill:
         return FetchSource(address, num_tokens, self.request.request_id)
 
     def start(self, engine: ReplicaEngine, on_begin: OnBegin, on_over: Callable[[], None]) -> None:
-        """Begin the prefill; call `on_over` once, however the prefill ends."""
+        """Begin the prefill. Call `on_over` once, however the prefill ends."""
         self._running = asyncio.create_task(self._run(engine, on_begin), name="remote-prefill")
         self._running.add_done_callback(lambda task: _over(task, on_over))
 

@@ -25,7 +25,7 @@ def summed(parts: Sequence[S], **others: Any) -> S:
 
 
 def merged(parts: Iterable[Mapping[K, V]], join: Callable[[list[V]], V]) -> dict[K, V]:
-    """Merge the mappings; join the values of equal keys by `join`."""
+    """Merge the mappings. Join the values of equal keys by `join`."""
     values: dict[K, list[V]] = {}
     for part in parts:
         for key, value in part.items():

@@ -67,7 +67,7 @@ class Permits:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[Permits]:
-        """Renew all holds while the context is open; then wait for running settlements."""
+        """Renew all holds while the context is open. Then wait for running settlements."""
         try:
             async with repeated(self._renew, "limits-renew"):
                 yield self
@@ -150,7 +150,7 @@ class Permits:
 
 
 class Permit:
-    """A request's permit and its body's memory; `standing` has the remaining rate limits."""
+    """A request's permit and its body's memory. `standing` has the remaining rate limits."""
 
     def __init__(self, permits: Permits, caller: Caller, body: BodyLease) -> None:
         self.caller = caller
@@ -179,7 +179,7 @@ class Permit:
 
         Answers without a `max_tokens` may be as long as the limits allow. The likely tokens of the
         answers are reserved of the rate. Their maximum cost is reserved of a budget. Raises the
-        errors of `Permits.taken`; the request then keeps its hold.
+        errors of `Permits.taken`. The request then keeps its hold.
         """
         self.body.release()
         if self._hold is None or not _counts_tokens(self._hold.demand):
@@ -215,7 +215,7 @@ class Permit:
         self._used = used
 
     async def give_back(self) -> None:
-        """Give back streams, body and hold, and settle the use; a second call does nothing."""
+        """Give back streams, body and hold, and settle the use. A second call does nothing."""
         choices, self._choices = self._choices, 0
         if choices:
             self._permits.streams.give_back(self.caller.tenant_id, choices)

@@ -60,7 +60,7 @@ _NOT_OUR_FAULT = (*_FINISHED, "cancelled")
 
 
 class TracedUse(NamedTuple):
-    """Token counts of a request; `written` counts tokens written to the cache for breakpoints."""
+    """Token counts of a request. `written` counts tokens written to the cache for breakpoints."""
 
     prompt: int
     cached: int
@@ -80,7 +80,7 @@ class RequestTracing:
         """Record that the request was sent to the engine."""
 
     def first_token(self, timing: Timing | None) -> None:
-        """Record the first token; `timing` has the engine's phases in seconds, if reported."""
+        """Record the first token. `timing` has the engine's phases in seconds, if reported."""
 
     def used(self, outcome: str, tokens: TracedUse) -> None:
         """Record an admitted request's end: its finish reason or error code, and its tokens."""

@@ -73,7 +73,7 @@ class RouterChannel(asyncio.Protocol, Generic[M]):
             self.close()
 
     def close(self) -> None:
-        """End the connection now; the event `closed` is set in a later turn of the event loop."""
+        """End the connection now. The event `closed` is set in a later turn of the event loop."""
         if self._transport is not None:
             self._transport.abort()
 

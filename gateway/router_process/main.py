@@ -104,7 +104,7 @@ async def found(config: GatewayConfig, engines: EngineSet) -> AsyncIterator[None
 
 @asynccontextmanager
 async def listening(service: RouterService, path: Path) -> AsyncIterator[None]:
-    """Listen for workers at a Unix socket while this context is open; replace a removed socket."""
+    """Listen for workers at a Unix socket while this context is open. Replace a removed socket."""
     create = partial(asyncio.get_running_loop().create_unix_server, service.meet, str(path))
     server = await create()
 

@@ -58,7 +58,7 @@ class OwnRequests(LeastOutstandingRouter):
         self._under_way = {n: one for n, one in self._under_way.items() if one.replica != replica}
 
     def told_anew(self) -> Iterator[NoteSent | NoteBegan]:
-        """Yield the notes that a new router needs; if there are many keys, leave some keys out."""
+        """Yield the notes that a new router needs. If there are many keys, leave some keys out."""
         room = self._most_told_key_bytes
         for request_id, one in self._under_way.items():
             request = one.request

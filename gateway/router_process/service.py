@@ -38,7 +38,7 @@ class RouterService:
         known: Callable[[], KnownBlocks],
         limits: RemotePrefillLimits | None = None,
     ) -> None:
-        """Send workers the counts that `known` returns; apply `limits` to remote prefills."""
+        """Send workers the counts that `known` returns. Apply `limits` to remote prefills."""
         self._router = router
         self._known = known
         self._limits = limits or RemotePrefillLimits()

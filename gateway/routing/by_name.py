@@ -21,7 +21,7 @@ def router_by_name(
     seed: int = 0,
     session_blocks: int = SESSION_BLOCKS,
 ) -> Router:
-    """Make the router of this name. `clock` returns monotonic seconds; `seed` is for `random`."""
+    """Make the router of this name. `clock` returns monotonic seconds. `seed` is for `random`."""
     kinds: Mapping[RouterName, Callable[[], Router]] = {
         "first-token": lambda: FirstTokenRouter(clock),
         "cached-share": CachedShareRouter,

@@ -10,8 +10,8 @@
 Requests that begin alike wait for the first of them. No two replicas compute the same prefix at the
 same time. New conversations do not all go to the replicas that have their few common blocks. They
 would push out older KV blocks there, while other caches are half empty. Computed tokens have to be
-cached. When all replicas compute about as much, the blocks evicted next are about as old in each of
-them, as in one large cache.
+cached. When all replicas compute about as much, the next evicted blocks are about as old in each of
+them. They then resemble one large cache.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,8 +59,8 @@ def choose_replica(
     """Choose a replica by name. The order of equal candidates does not matter.
 
     `cache_tokens` is about the number of tokens that a replica's cache holds. `load_s` returns the
-    seconds for which a replica loads blocks. It is called only for replicas that load and would be
-    chosen if loading took no time, since loading only raises a price.
+    seconds for which a replica loads blocks. Loading only raises a price. `load_s` is therefore
+    called only for replicas that would be chosen if loading took no time.
     """
     running = [one.running for one in candidates]
     most = balance.slack + balance.spread * sum(running) / len(running)
@@ -98,9 +98,9 @@ def _alike(
 
 
 def _limit(price: float, wait_s: float, balance: Balance) -> float:
-    """Return the highest price that counts as equal to `price`; every replica waits `wait_s`.
+    """Return the highest price that counts as equal to `price`.
 
-    The common wait is excluded from the tolerance, since a share of a long queue may exceed the
-    worth of a prefix.
+    Every replica waits `wait_s`. This wait does not widen the tolerance, since a share of a long
+    queue may exceed the worth of a prefix.
     """
     return price + (price - wait_s) * balance.alike + balance.alike_s

@@ -2,8 +2,8 @@
 
 Requests that begin alike come in swarms, before the first of them is computed. A sent prompt
 therefore counts as cached on its replica from the sending to its first token. From then on the
-replica itself reports its blocks. Only some beginnings of a prompt are stored (`Prompt.marks`), so
-the common prefix of two prompts is found a little too short.
+replica itself reports its blocks. Only some beginnings of a prompt are stored (`Prompt.marks`). The
+common prefix of two prompts is therefore found a little too short.
 """
 
 from bisect import bisect_left

@@ -67,7 +67,7 @@ class FetchChooser:
         loads: Loads,
         load_s: Callable[[str], float],
     ) -> Sequence[Offer]:
-        """Return the two replicas with most of the prompt; between equals, fewer fetches decide.
+        """Return the two replicas with most of the prompt, and among equals with fewest fetches.
 
         `found` has the part of the prompt that each replica has. `load_s` returns the seconds in
         which a replica loads the blocks of this part from its slower tiers.
@@ -86,7 +86,7 @@ class FetchChooser:
     def chosen(
         self, lacking: Sequence[Lacking], offers: Sequence[Offer], namespace: bytes, now: float
     ) -> dict[str, ChosenFetch]:
-        """Choose the fetches of replicas, by name; other replicas compute the missing tokens.
+        """Choose the fetches of replicas, by name. Other replicas compute the missing tokens.
 
         `namespace` is the prompt's own namespace, and `now` is monotonic seconds.
         """

@@ -79,7 +79,7 @@ class CacheIndex:
         self._levels.pop(replica, None)
 
     def find(self, keys: Keys, replicas: Iterable[str]) -> dict[str, FoundBlocks]:
-        """Find each replica's part of a prompt; replicas without any part are left out.
+        """Find each replica's part of a prompt. Replicas without any part are left out.
 
         For each replica the previous replica's answer is tried first, since the two are often
         equal.

@@ -64,7 +64,7 @@ class Loads:
         cached: int,
         source: FetchSource | None = None,
     ) -> None:
-        """Note that a request was sent; the replica will have `cached` blocks of its prompt.
+        """Note that a request was sent. The replica will have `cached` blocks of its prompt.
 
         Fetched tokens are not computed, but have to be cached like computed tokens.
         """

@@ -23,7 +23,7 @@ Keys = Sequence[int]  # keys of blocks, cut to `SHORT`
 
 
 def keys_of(block_keys: bytes) -> Keys:
-    """Read block keys in their short form; drop an incomplete last key.
+    """Read block keys in their short form. Drop an incomplete last key.
 
     The keys are stored as machine integers, and become Python integers only when they are read.
     """

@@ -1,7 +1,7 @@
 """The rates at which a replica computes, loads and fetches, learned from requests' first tokens.
 
-A replica computes several prompts at a time, so their times overlap. A second in which several are
-computed counts once:
+A replica computes several prompts at a time, so their times overlap. A second in which several
+prompts are computed counts once:
 
     prompt 1   |==== prefill ====|
     prompt 2         |=== prefill ===|
@@ -87,7 +87,7 @@ class ReplicaRates:
         source: FetchSource | None = None,
         namespace: bytes = b"",
     ) -> bool:
-        """Learn from a prompt's first token; `source` is the replica that it was fetched from.
+        """Learn from a prompt's first token. `source` is the replica that it was fetched from.
 
         `namespace` is the prompt's own namespace, the last of its path. Returns True if `compute`
         has changed.

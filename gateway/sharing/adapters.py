@@ -90,7 +90,7 @@ class TenantAdapters:
         return made
 
     async def drop(self, tenant_id: str, name: str, *, is_own: bool = False) -> int | None:
-        """Drop a tenant's adapter; with `is_own` only an adapter that the tenant loaded itself.
+        """Drop a tenant's adapter. With `is_own` only an adapter that the tenant loaded itself.
 
         Returns the number of blocks that left the cache; None if no engine answered. Raises
         NotFound.

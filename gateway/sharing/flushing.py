@@ -56,7 +56,7 @@ class Flushing(Renewed):
     def __init__(
         self, state: FlushState, engine: Engine, clock: Callable[[], float], reader: FlushReader
     ) -> None:
-        """Share the process's `reader` of flushes; `clock` returns seconds since the epoch."""
+        """Share the process's `reader` of flushes. `clock` returns seconds since the epoch."""
         super().__init__()
         self._reader = reader
         self._state = state

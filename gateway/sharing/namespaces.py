@@ -30,7 +30,7 @@ from prefix_cache.hashing import TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath, derive_namespace
 
 _TOKEN_BYTES = 4
-# number of first bytes that name the module schema; the other bytes decide who shares the KV blocks
+# number of a namespace's first bytes, which name the module schema
 _FIRST_BYTES = 8
 
 
@@ -68,8 +68,8 @@ class _ScopeIndex:
 class PublishedIndex:
     """An index of published prefixes, which counts the leading published blocks of a prompt.
 
-    The prefixes of a scope are sorted by their bytes. The prefix with the most leading bytes in
-    common with a prompt is next to the prompt's place in that order. A lookup is therefore a binary
+    The prefixes of a scope are sorted by their bytes. In that order, a prompt's place is next to
+    the prefix with which it has the most leading bytes in common. A lookup is therefore a binary
     search and two comparisons, however many prefixes there are. Tokens are compared, not hashes. A
     prompt that leaves a published prefix half-way shares that half, unless the model has recurrent
     layers. The recurrent state there would come from another tenant's request.
@@ -134,7 +134,7 @@ class ScopeMissing(ValueError):
 
 
 class Namespaces:
-    """The maker of namespaces along prompts. `share_all`: all tenants share one namespace."""
+    """The maker of namespaces along prompts. With `share_all`, all tenants share one namespace."""
 
     def __init__(
         self, secret: bytes, *, share_all: bool = False, published: PublishedIndex | None = None

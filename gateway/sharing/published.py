@@ -187,7 +187,7 @@ def pinned_tokens(token_ids: TokenIds, block_size: int, *, has_states: bool = Fa
 
     The last block is filled up with FILLING ids, so that a request can copy its leading, published
     part. It is left out if the model has recurrent states. Requests continue from the recurrent
-    state at the end of the last KV block that is published whole, so this state has to be pinned.
+    state at the end of the last whole published KV block. This state has to be pinned.
     """
     over = len(token_ids) % block_size
     if not over:

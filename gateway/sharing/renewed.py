@@ -37,7 +37,7 @@ class Renewed(ABC):
             self.reload()
 
     async def renew_when_due(self) -> None:
-        """Wait until a renewal is due, and try it; if the state is away, the next turn retries."""
+        """Wait until a renewal is due, and try it. If the state is away, the next turn retries."""
         with suppress(TimeoutError):
             async with asyncio.timeout(REFRESH_S):
                 await self._news.wait()

@@ -92,7 +92,7 @@ async def composed(
     dialects: Sequence[Dialect] = DIALECTS,
     flushes: FlushReader | None = None,
 ) -> AsyncIterator[Gateway]:
-    """Compose the gateway of `config` with `engine`; close everything opened at the end.
+    """Compose the gateway of `config` with `engine`. Close everything opened at the end.
 
     `shared_metrics` is the directory in which several workers count together. `flushes`, for which
     connecting engines wait, is given the state once the state is open. The data directory must have
@@ -186,7 +186,7 @@ def _of_all(config: GatewayConfig, engine: Engine, faults: FaultWatch) -> Sequen
 
 
 def _binds(config: GatewayConfig, routers: _Routers, front: _Front, most: int) -> tuple[Bind, ...]:
-    """Bind all routes to one address, or the operator's routes to a second; both serve `shown`.
+    """Bind all routes to one address, or the operator's routes to a second. Both serve `shown`.
 
     Pages of other origins may read only answers on the tenants' address.
     """

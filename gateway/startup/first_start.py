@@ -90,11 +90,11 @@ async def ensure_first_start(
 ) -> FirstStart:
     """Create the missing files of an installation in `data_dir`, and return its first keys.
 
-    `admin_key`, or else the key in `shared.secrets_dir`, replaces the operator's key in `keys.env`,
-    so that every process reads the same key. `new_state` accepts a state that is empty, gone,
-    damaged or exchanged. An empty state gets new demo tenants. Raises BadAdminKey,
-    PrivateFileError, SchemaTooNew, WrongState or DatabaseFault. If Redis is needed and does not
-    answer, raises Unavailable.
+    `admin_key`, or else the key in `shared.secrets_dir`, replaces the operator's key in `keys.env`.
+    Every process then reads the same key. `new_state` accepts a state that is empty, gone, damaged
+    or exchanged. An empty state gets new demo tenants. Raises BadAdminKey, PrivateFileError,
+    SchemaTooNew, WrongState or DatabaseFault. If Redis is needed and does not answer, raises
+    Unavailable.
     """
     if admin_key is None and shared.secrets_dir is not None:
         admin_key = handed_in_admin_key(Path(shared.secrets_dir))
@@ -140,7 +140,7 @@ def load_admin_key(data_dir: Path) -> str:
 
 
 def read_keys(path: Path) -> dict[str, str]:
-    """Read the `export NAME=value` lines of `keys.env`; old files' lines have no `export`.
+    """Read the `export NAME=value` lines of `keys.env`. Old files' lines have no `export`.
 
     Raises PrivateFileDamaged if the operator's key is missing.
     """
@@ -153,7 +153,7 @@ def read_keys(path: Path) -> dict[str, str]:
 
 
 def _is_done(data_dir: Path) -> bool:
-    """Return whether an earlier start was completed; create the directory (0700) if missing."""
+    """Create a missing directory (0700). Return whether an earlier start was completed."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     return (data_dir / KEYS_FILE).exists()
 

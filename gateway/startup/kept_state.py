@@ -46,7 +46,7 @@ class SharedCache:
 async def open_state(
     config: GatewayConfig, stack: AsyncExitStack, on_lost: Callable[[], None]
 ) -> KeptState:
-    """Open the state; `stack` closes it. Raises CannotStart for bad files.
+    """Open the state. `stack` closes it. Raises CannotStart for bad files.
 
     `on_lost` is called for each charge that is lost.
     """

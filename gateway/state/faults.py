@@ -59,7 +59,7 @@ class Faulty(Protocol):
         ...
 
     async def check(self) -> None:
-        """Check whether the object has a fault now; never raise an error."""
+        """Check whether the object has a fault now. Never raise an error."""
         ...
 
 

@@ -46,7 +46,7 @@ class Home:
 async def open_home(
     data_dir: Path, shared: Shared, room: ReservedRoom | None = None, *, new_state: bool = False
 ) -> AsyncIterator[Home]:
-    """Open the state; close it when this context ends.
+    """Open the state. Close it when this context ends.
 
     Redis need not be reachable yet. With `new_state`, the state may differ from the expected state.
     Otherwise an unexpected state raises WrongState. Also raises SchemaTooNew, PrivateFileError,

@@ -6,7 +6,7 @@ PrivateFileError
  `- PrivateFileDamaged     the content of the file is not of the expected form
 
 A file appears whole or not at all. The bytes go to a fresh file in the same directory (O_EXCL,
-0600), reach the disk, and only then get the name. Messages name paths, never contents.
+0600). They reach the disk before the file gets its name. Messages name paths, never contents.
 """
 
 import os
@@ -26,7 +26,7 @@ class FileMissing(PrivateFileError):
 
 
 class FileExposed(PrivateFileError):
-    """The error of a private file that others than its owner may read or write."""
+    """The error of a private file that other users may read or write."""
 
 
 class PrivateFileDamaged(PrivateFileError):
@@ -76,7 +76,7 @@ def read_handed_in(path: Path) -> str:
 
 
 def create_private(path: Path, content: bytes) -> bool:
-    """Create `path` with `content`; if `path` exists already, change nothing and return False.
+    """Create `path` with `content`. If `path` exists already, change nothing and return False.
 
     If several processes try at once, exactly one of them creates the file.
     """

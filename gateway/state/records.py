@@ -134,7 +134,7 @@ class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.scope == EVERYONE else self.scope
 
     def updated(self, new: PublishedPrefix) -> PublishedPrefix:
-        """Return this prefix with the token count and deletion of `new`; never undo a deletion.
+        """Return this prefix with the token count and deletion of `new`; a deletion stays.
 
         A deleted prefix keeps its name and version, but not its content.
         """

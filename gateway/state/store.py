@@ -174,7 +174,7 @@ class AuditLog(Protocol):
     """The log of the operators' actions."""
 
     async def append_audit(self, entry: AuditEntry) -> None:
-        """Add an audit entry; remove the oldest entries beyond AUDIT_KEPT."""
+        """Add an audit entry. Remove the oldest entries beyond AUDIT_KEPT."""
         ...
 
     async def list_audit(self, *, limit: int, skip: int = 0) -> list[AuditEntry]:

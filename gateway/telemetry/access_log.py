@@ -77,7 +77,7 @@ class AccessLog:
         self._ends = threading.Event()
 
     def add(self, entry: AccessLogEntry, *, of_stranger: bool = False) -> None:
-        """Queue `entry` to be written; queue a health check only if it fails with a new status.
+        """Queue `entry` to be written. Queue a health check only if it fails with a new status.
 
         Requests without a key leave half of the queue to other requests.
         """
@@ -98,7 +98,7 @@ class AccessLog:
 
     @contextmanager
     def written(self) -> Iterator[AccessLog]:
-        """Write entries while this context is open; spend up to 2 s on the last entries."""
+        """Write entries while this context is open. Spend up to 2 s on the last entries."""
         writer = threading.Thread(target=self._run, name="access-log", daemon=True)
         writer.start()
         try:

@@ -29,7 +29,7 @@ class EngineCollector(Collector):
         self._stats = stats
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the engine's metrics; without an engine, only `ratoon_engine_up`."""
+        """Yield the engine's metrics, or only `ratoon_engine_up` without an engine."""
         yield _gauge("ratoon_engine_up", "1 while an engine is connected", self._stats is not None)
         if self._stats is not None:
             yield from metrics_of(self._stats)

@@ -1,9 +1,9 @@
 """The gateway's Prometheus metrics.
 
-An exposition has two sources: this process's measurements of its requests, and the engine's own
-counters at the scrape (`engine_metrics`). No label names a tenant or a key. Such labels would tell
-tenants about each other, and grow without limit. `route` must be a route's template, since raw
-paths grow without limit too.
+An exposition has two sources. These are this process's measurements of its requests, and the
+engine's own counters at the scrape (`engine_metrics`). No label names a tenant or a key. Such
+labels would tell tenants about each other, and grow without limit. `route` must be a route's
+template, since raw paths grow without limit too.
 
 Every `started` is followed by exactly one `ended`. A request that was refused before it started is
 counted only by `refused`. Times are seconds, and sizes are tokens or blocks.
@@ -100,7 +100,7 @@ class GatewayMetrics:
         generated_tokens: int,
         seconds: float,
     ) -> None:
-        """Count the end of a started request; `outcome` is a finish reason or an error's code."""
+        """Count the end of a started request. `outcome` is a finish reason or an error's code."""
         self._requests.running.dec()
         self._requests.ended.labels(route, outcome).inc()
         self._tokens.prompt.inc(prompt_tokens)
@@ -135,7 +135,7 @@ class GatewayMetrics:
     def render(
         self, stats: EngineStats | None, replicas: Mapping[str, ReplicaHealth] | None = None
     ) -> bytes:
-        """Write the metrics in Prometheus' text format; `stats` is None if there is no engine.
+        """Write the metrics in Prometheus' text format. `stats` is None if there is no engine.
 
         If there are several engines, `replicas` lists them, and `stats` are their joined counters.
         """

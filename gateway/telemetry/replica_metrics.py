@@ -25,7 +25,7 @@ class ReplicaCollector(Collector):
         self._counted = counted
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of all replicas; yield none if there is a single engine."""
+        """Yield the metrics of all replicas if there are several engines."""
         if not self._replicas:
             return
         up = GaugeMetricFamily(

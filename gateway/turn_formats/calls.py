@@ -54,7 +54,7 @@ class CallReader(TurnReader):
             self.pieces.append(CallArguments(arguments))
 
     def call_of(self, name: str, ends: Markers) -> Read[bool]:
-        """Read and send a call's arguments; if the text is no call, hold the text and return False.
+        """Read and send a call's arguments. If the text is no call, hold the text and return False.
 
         Missing arguments before one of `ends`, or before the end of the turn, become an empty
         object.
@@ -91,7 +91,7 @@ class CallReader(TurnReader):
         return False
 
     def broken_arguments(self, closes: str, ends: Markers, rest: str = "") -> Read[None]:
-        """Close broken arguments with `closes`; send the text up to one of `ends` as text.
+        """Close broken arguments with `closes`. Send the text up to one of `ends` as text.
 
         `rest` and the held text are sent before that text. At the turn's end both are dropped,
         since they belong to an incomplete member.
@@ -146,7 +146,7 @@ class CallReader(TurnReader):
         return False
 
     def call_object(self, ends: Markers) -> Read[bool]:
-        """Read a call object; if it is none, send the text and return False.
+        """Read a call object. If it is none, send the text and return False.
 
         That text is the held text and the part of the object that was read. After broken arguments,
         text up to one of `ends` is sent as text.
@@ -221,7 +221,7 @@ class _CallObject:
         return bool(value)
 
     def _arguments(self) -> Read[bool]:
-        """Read the arguments and send the call, whose name is known; stream them if possible."""
+        """Read the arguments and send the call, whose name is known. Stream them if possible."""
         assert self._name is not None
         if (yield from self._reader.peek()) == "{":
             self._reader.started(self._name)
@@ -254,7 +254,7 @@ class _CallObject:
         return False
 
     def _as_text(self, scanner: JsonScanner) -> Read[bool]:
-        """Send the rest of the object as text; markers within its strings begin no call."""
+        """Send the rest of the object as text. Markers within its strings begin no call."""
         self._reader.send(TextPiece)
         yield from self._reader.as_text(scanner)
         return False

@@ -34,7 +34,7 @@ class GrammarText:
     """A builder of a grammar. Every method that adds a rule may raise GrammarTooLong."""
 
     def __init__(self, special_tokens: Mapping[str, int], *, prefix: str = "") -> None:
-        """Start a grammar with the special tokens' ids by text; rule names begin with `prefix`."""
+        """Start a grammar with the special tokens' ids by text. Rule names begin with `prefix`."""
         self._prefix = prefix
         self._ids = dict(special_tokens)
         tokens = sorted(map(re.escape, self._ids), key=len, reverse=True)
@@ -62,7 +62,7 @@ class GrammarText:
         return name
 
     def rule_once(self, name: str, key: str, write: Callable[[], str]) -> str:
-        """Return the name of the rule for `key`; add the rule on first use.
+        """Return the name of the rule for `key`. Add the rule on first use.
 
         `write` returns the rule's body, which may refer to the rule itself.
         """
@@ -121,7 +121,7 @@ class GrammarText:
         return self.rule("arguments", f"{f' {gap}? '.join((*parts, quoted('}')))}")
 
     def value(self, tool: ToolSpec, schema: Schema) -> str:
-        """Write the grammar of a parameter's JSON; `schema` may refer to the tool's schema."""
+        """Write the grammar of a parameter's JSON. `schema` may refer to the tool's schema."""
         lark = lark_in(schema)
         if lark is not None:
             return self.rule("string", embedded("lark_string", lark))
@@ -145,7 +145,7 @@ class GrammarText:
         return self.rule("json", f"%json {spelled}")
 
     def source(self, start: str) -> str:
-        """Write the whole grammar; `start` is the body of its start rule."""
+        """Write the whole grammar. `start` is the body of its start rule."""
         return "\n".join([f"start: {start}", *self._rules, ""])
 
 

@@ -221,7 +221,7 @@ class JsonScanner:
         return at
 
     def _escaped(self, escape: str) -> None:
-        """Pass on an escape; hold the first half of a surrogate pair until the second comes."""
+        """Pass on an escape. Hold the first half of a surrogate pair until the second comes."""
         is_low = _LOW.fullmatch(escape)
         if self._high:
             escape = self._high + escape if is_low else _NO_CHARACTER + escape

@@ -169,7 +169,7 @@ class TurnReader:
             self._take(self._at + 1)
 
     def literal(self, markers: Markers) -> Read[str]:
-        """Read the marker at the reading position; without a marker, return "" and read nothing."""
+        """Read the marker at the reading position. Without a marker, return "" and read nothing."""
         while markers.may_grow(self._text, self._at):
             if not (yield from self.more()):
                 break
@@ -178,7 +178,7 @@ class TurnReader:
         return found
 
     def closing(self, markers: Markers) -> Read[str]:
-        """Read a marker as `literal` does; at the turn's end read a marker's beginning, too."""
+        """Read a marker as `literal` does. At the turn's end read a marker's beginning, too."""
         found = yield from self.literal(markers)
         if not found and self._is_over and markers.may_grow(self._text, self._at):
             self._take(len(self._text))
@@ -204,7 +204,7 @@ class TurnReader:
         return (yield from self.run(_SPACES))
 
     def until(self, markers: Markers, kind: Kind, *, strips: bool = True) -> Read[str]:
-        """Send all text before the first marker; hold and return the marker, or "" at the end.
+        """Send all text before the first marker. Hold and return the marker, or "" at the end.
 
         With `strips` the whitespace before the marker or the turn's end is held, too. It is dropped
         or sent later.

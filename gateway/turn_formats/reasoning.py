@@ -145,7 +145,7 @@ class _Doubt:
         self._has_text = False
 
     def begin(self) -> None:
-        """Start to hold text, since calls may begin here; do nothing if text is held already."""
+        """Start to hold text, since calls may begin here. Do nothing if text is held already."""
         self._answer = self._answer or self._make()
 
     def add(self, text: str) -> Piece | None:

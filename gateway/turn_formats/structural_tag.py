@@ -48,7 +48,7 @@ class StructuralTag(Struct, frozen=True):
         return _problem(tree)
 
     def lark(self, special_tokens: Mapping[str, int]) -> str:
-        """Write the structural tag's Lark grammar; `special_tokens` are as in `grammar.py`."""
+        """Write the structural tag's Lark grammar. `special_tokens` are as in `grammar.py`."""
         grammar = GrammarText(special_tokens, prefix="tag_")
         return grammar.source(body_of(grammar, self._tree()))
 

@@ -59,7 +59,7 @@ class TurnParser(Protocol):
         """True if the turn is over. Later text is dropped."""
 
     def feed(self, text: str) -> list[Piece]:
-        """Return the pieces that are certain; hold back text that may begin a marker."""
+        """Return the pieces that are certain. Hold back text that may begin a marker."""
 
     def end(self, *, is_cut: bool = False) -> list[Piece]:
         """End the turn; return the pieces that were held back.

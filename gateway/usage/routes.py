@@ -149,7 +149,7 @@ def days_of(first: str | None, last: str | None, now: float) -> tuple[str, str]:
 def usage_response(
     request: Request, wanted: str | None, days: tuple[str, str], rows: Sequence[UsageRow]
 ) -> Response:
-    """Write usage rows as JSON; as CSV for `format=csv`, or by default for `Accept: text/csv`.
+    """Write usage rows as JSON, or as CSV for `format=csv` or `Accept: text/csv`.
 
     Raises BadRequest for any other format.
     """

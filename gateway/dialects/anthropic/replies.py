@@ -54,7 +54,7 @@ class TextContent(Struct, frozen=True, tag_field="type", tag="text"):
 
 
 class ThinkingContent(Struct, frozen=True, tag_field="type", tag="thinking"):
-    """A block of the model's thinking. The text may be hidden; the signature is always empty."""
+    """A block of the model's thinking. The text may be hidden. The signature is always empty."""
 
     thinking: str
     signature: str = ""
@@ -74,7 +74,7 @@ Content = TextContent | ThinkingContent | ToolUseContent
 class CacheMissReason(Struct, frozen=True):
     """The cause of a cache miss, and the number of prompt tokens that missed because of it.
 
-    The last two types mean that the cause is unknown; they have no number.
+    The last two types mean that the cause is unknown. They have no number.
     """
 
     type: Literal[

@@ -117,7 +117,7 @@ class Threads:
 
 @dataclass(slots=True)
 class ThreadTurn:
-    """A thread's turn while it is answered; `asked` is the JSON of its `HeldConversation`."""
+    """A thread's turn while it is answered. `asked` is the JSON of its `HeldConversation`."""
 
     threads: Threads
     thread: Thread
@@ -134,7 +134,7 @@ class ThreadTurn:
 
     @asynccontextmanager
     async def claimed(self) -> AsyncIterator[None]:
-        """Claim the turn that this turn continues; release the claim if the answer fails."""
+        """Claim the turn that this turn continues. Release the claim if the answer fails."""
         previous_id, tenant_id = self._previous_id, self.caller.tenant_id
         if previous_id is None:
             yield
@@ -169,7 +169,7 @@ class ThreadTurn:
 
 @contextmanager
 def _logged(failure: str) -> Iterator[None]:
-    """Log an error of the store; the answer is sent in spite of the error."""
+    """Log an error of the store. The answer is sent in spite of the error."""
     try:
         yield
     except GatewayError as error:

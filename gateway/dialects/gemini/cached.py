@@ -95,7 +95,7 @@ class CachedContents:
     async def page(
         self, tenant_id: str, size: int | None, token: str | None, body: BodyLease
     ) -> CachedContentList:
-        """List a page of the tenant's cached contents; `token` says where the page begins."""
+        """List a page of the tenant's cached contents. `token` says where the page begins."""
         begin = int(token) if token else 0
         end = begin + min(size or _PAGE, _MOST_ON_PAGE)
         names = await self.records.store.response_ids(tenant_id, PREFIX, now=self.records.clock())

@@ -68,7 +68,7 @@ class CachedContentWriter:
         return await self.contents.keep(permit.caller.tenant_id, stored, seconds)
 
     async def renew(self, request: Request, permit: Permit, name: str) -> NamedContent:
-        """Set the time at which a content expires; compute its KV again if the KV was evicted."""
+        """Set the time at which a content expires. Compute its KV again if the KV was evicted."""
         admission = self.parts.answering.admission
         wire = await read_wire(request, permit, _EXPIRY, self.parts.bounds, admission)
         if wire.ttl is None and wire.expire_time is None:

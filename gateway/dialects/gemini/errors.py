@@ -33,7 +33,7 @@ def _typed(name: str) -> str:
 
 
 class _Detail(Struct, frozen=True, kw_only=True, rename="camel", tag_field="@type", tag=_typed):
-    """The base of an error's details; `@type` names Google's message type."""
+    """The base of an error's details. `@type` names Google's message type."""
 
 
 class ErrorInfo(_Detail, frozen=True, kw_only=True):

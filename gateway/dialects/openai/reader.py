@@ -138,7 +138,7 @@ class Reader:
     async def understood(
         self, permit: Permit, size: int, understand: Callable[[Bounds], Understood]
     ) -> Understood:
-        """Run `understand` in another thread; `size` is the work in characters to tokenise."""
+        """Run `understand` in another thread. `size` is the work in characters to tokenise."""
         bounds = self.bounds
         if permit.caller.is_operator:  # an operator's request may always set `cache.load`
             bounds = msgspec.structs.replace(bounds, allow_cache_load=True)

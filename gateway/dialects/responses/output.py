@@ -72,7 +72,7 @@ class Output:
     _input: FreeInput = field(default_factory=FreeInput)
 
     def add(self, piece: Piece) -> Iterator[ResponseEvent]:
-        """Add a piece of the answer; yield its events."""
+        """Add a piece of the answer, and yield its events."""
         match piece:
             case TextPiece(text) | ReasoningPiece(text) if not text:
                 return

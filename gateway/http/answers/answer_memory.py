@@ -24,7 +24,7 @@ class HeldAnswer(Protocol):
         ...
 
     def cut_off(self, beyond: Bound) -> None:
-        """End the request and release the answer's bytes; `beyond` names the exceeded limit."""
+        """End the request and release the answer's bytes. `beyond` names the exceeded limit."""
         ...
 
 
@@ -43,7 +43,7 @@ class AnswerMemory:
         return self._total
 
     def count(self, answer: HeldAnswer, more: int) -> None:
-        """Change the size of `answer` by `more`; cut off the answers that exceed a limit."""
+        """Change the size of `answer` by `more`. Cut off the answers that exceed a limit."""
         tenant_id = answer.tenant_id
         self._total += more
         self._held[tenant_id] += more

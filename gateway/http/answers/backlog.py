@@ -87,7 +87,7 @@ class Backlog:
             await self._writing
 
     async def end(self, message: Message) -> None:
-        """Drop the waiting messages; if an answer has begun, send `message` as the last."""
+        """Drop the waiting messages. If an answer has begun, send `message` as the last."""
         self.drop()
         if self._has_begun and not self._is_complete:
             await self._hand_over(message)
@@ -114,7 +114,7 @@ class Backlog:
         self._writing = None
 
     def _next(self) -> tuple[Message, int]:
-        """Remove the messages to send next, joined into one; return it and its number of bytes."""
+        """Remove the next messages; return them as one message, and its number of bytes."""
         message = self._waiting.popleft()
         if message["type"] != _BODY:
             return message, 0
@@ -146,7 +146,7 @@ def let_wait(scope: Scope, backlogs: Backlogs, flow: Flow) -> None:
 
 @contextmanager
 def backlog_of(scope: Scope, send: Send) -> Iterator[Backlog]:
-    """Open the backlog of an answer; drop it at the end."""
+    """Open the backlog of an answer. Drop it at the end."""
     backlogs, flow = scope.get(_KEY) or (Backlogs(Bounds()), _Flowing())
     backlog = Backlog(backlogs, flow, running_request(scope), send, body_send(scope))
     try:

@@ -37,7 +37,7 @@ class EventStream(Response):
         headers: Mapping[str, str],
         error_event: Callable[[GatewayError], bytes] | None = None,
     ) -> None:
-        """Stream frames; `last` is the frame that ends a stream without failure.
+        """Stream frames. `last` is the frame that ends a stream without failure.
 
         `error_event` makes the frame of an error. `headers` are read when the first frame comes, so
         they may be filled until then.

@@ -38,7 +38,7 @@ class GatheredAnswers(AnswerMemory):
 
 
 class Gathered:
-    """The memory that one whole answer takes; `size` in bytes."""
+    """The memory that one whole answer takes, with its `size` in bytes."""
 
     def __init__(self, memory: AnswerMemory, running: RunningRequest) -> None:
         self.size = 0
@@ -48,7 +48,7 @@ class Gathered:
         self._is_over = False
 
     def grow(self, more: int) -> None:
-        """Change the answer's size by `more` bytes; cut off the request beyond a limit."""
+        """Change the answer's size by `more` bytes. Cut off the request beyond a limit."""
         if more and not self._is_over:
             self.size += more
             self._memory.count(self, more)
@@ -59,7 +59,7 @@ class Gathered:
         self.release()
 
     def release(self) -> None:
-        """Release the memory; repeated calls do nothing."""
+        """Release the memory. Repeated calls do nothing."""
         self.grow(-self.size)
         self._is_over = True
 
@@ -78,7 +78,7 @@ def gathered(scope: Scope) -> Gathered:
 
 
 def gathered_by(running: RunningRequest, memory: AnswerMemory) -> Gathered:
-    """Open the memory of a request's whole answer; release it when the request is over."""
+    """Open the memory of a request's whole answer. Release it when the request is over."""
     answer = Gathered(memory, running)
     running.at_end.callback(answer.release)
     return answer

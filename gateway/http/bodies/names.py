@@ -1,10 +1,10 @@
 """The refusal of JSON objects that have a name twice.
 
 Readers differ in which of the two values counts. A proxy before this server may allow some models
-or set the salt. It may read the first `cache_salt`, and this server the last. A tenant's body
-therefore has each name at its first level once, since model, salt and limits are set there
-(`body.py`). Deeper levels hold messages, tools and schemas. The model reads them, and no right
-depends on them. The operator's bodies and files with keys have no name twice at any level.
+or set the salt. It may read the first `cache_salt`, and this server the last. A tenant's body must
+therefore have each name at its first level once. Model, salt and limits are set there (`body.py`).
+Deeper levels hold messages, tools and schemas. The model reads them, and no right depends on them.
+The operator's bodies and files with keys have no name twice at any level.
 """
 
 import json
@@ -45,7 +45,7 @@ def _once(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _read(spelled: bytes | bytearray, objects: Any) -> Any:
-    """Parse JSON, with `objects` to read pairs; leave numbers unparsed, since they may be huge."""
+    """Parse JSON, with `objects` to read pairs. Leave numbers unparsed, since they may be huge."""
     return json.loads(
         spelled.decode(),
         object_pairs_hook=objects,

@@ -5,9 +5,9 @@ is answered. It waits without limit for a head. A client could thus hold memory 
 loop busy at no cost.
 
 Here received bytes wait to be parsed. A head is parsed once it is whole. The next request is parsed
-once the request before it is answered, and a moment later if the client did not wait for that
-answer. One piece of a body is parsed in each turn of the event loop. While many bytes wait, no more
-are received.
+once the request before it is answered. If the client did not wait for that answer, its next request
+is parsed a moment later. One piece of a body is parsed in each turn of the event loop. While many
+bytes wait, no more are received.
 """
 
 import asyncio

@@ -59,7 +59,7 @@ class CountedConnection(HttpToolsProtocol):
         self._received = bytearray()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the new connection; if the port is full, close another connection."""
+        """Count the new connection. If the port is full, close another connection."""
         super().connection_made(CoalescedHead(transport, self.loop))
         self._reads = ReadWatch(self.transport, self.bounds.stalled_write_s)
         self.flow = FlowControl(self)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ class CountedConnection(HttpToolsProtocol):
         return self.state is State.IDLE
 
     def make_room(self) -> None:
-        """Close at once to make room; a client that waits for an answer is sent an error."""
+        """Close at once to make room. A client that waits for an answer is sent an error."""
         if self.flow.write_paused:  # the client does not read
             self.transport.abort()
             return
@@ -87,7 +87,7 @@ class CountedConnection(HttpToolsProtocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from the count; abandon its request if it has no valid key."""
+        """Remove the connection from the count. Abandon its request if it has no valid key."""
         self.holders.leave(self)
         self._reads.end()
         super().connection_lost(exc)
@@ -129,6 +129,6 @@ class CountedConnection(HttpToolsProtocol):
         return True
 
     def _close(self) -> None:
-        """Close once all written data has been sent; abort the connection of a very slow client."""
+        """Close once all written data has been sent. Abort the connection of a very slow client."""
         self._reads.begin()
         self.transport.close()

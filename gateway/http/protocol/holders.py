@@ -50,7 +50,7 @@ class Holders(Generic[C]):
         return gone
 
     def leave(self, one: C) -> None:
-        """Remove a connection; removing it again does nothing."""
+        """Remove a connection. Removing it again does nothing."""
         owner = self._owners.pop(one, None)
         if owner is not None:
             held = self._held[owner]

@@ -60,7 +60,7 @@ class Server(uvicorn.Server):
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen; if other processes share the port, listen on a socket of this process's own."""
+        """Listen. If other processes share the port, this process listens on a separate socket."""
         if self._shares_port:
             sockets = sockets_on(self.config.host, self.config.port)
         await super().startup(sockets)
@@ -107,7 +107,7 @@ def make_server(bind: Bind, bounds: Bounds, grace_s: float, *, shares_port: bool
 
 
 async def serve(servers: Sequence[Server], ends: Sequence[signal.Signals] = _SIGNALS) -> None:
-    """Run the servers until one of the signals `ends`, or until a server ends; then drain all.
+    """Run the servers until one of the signals `ends`, or until a server ends. Then drain all.
 
     Running requests may continue for the servers' grace period. New connections are refused.
     """

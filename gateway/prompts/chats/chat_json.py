@@ -209,7 +209,7 @@ def asks_something(raw: Raw) -> bool:
 
 
 def unsupported(param: str, unless: str = "") -> BadRequest:
-    """Make the error for a known but unsupported field; `unless` names the supported case."""
+    """Make the error for a known but unsupported field. `unless` names the supported case."""
     message = f"`{param}` is not supported{unless and f' unless {unless}'}"
     return BadRequest(message, code="unsupported_parameter", param=param)
 

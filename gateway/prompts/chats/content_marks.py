@@ -7,7 +7,7 @@ tokens in the rendered text are then the template's own. The break characters ar
 afterwards. Templates may trim, split and join the strings, so a break character is no space and
 stands within the token.
 
-A template may also write the rest of a token around a string, such as `<` and `>` around a
+A template may also write the rest of a token around a string. An example is `<` and `>` around a
 parameter's name. A string that lacks only the brackets is a *near-token*. Near-tokens are broken up
 too if the template allows it.
 """
@@ -61,7 +61,7 @@ class ContentMarks:
         return _free([*_said(given["messages"]), *_strings(_rest(given))])
 
     def marked(self, given: Given, mark: str, *, near: bool) -> Given:
-        """Put `mark` into the control tokens of `given`; if `near`, also into the near-tokens."""
+        """Put `mark` into the control tokens of `given`. If `near`, also into the near-tokens."""
         messages = [self._message(message, mark, near=near) for message in given["messages"]]
         rest = _rest(given).items()
         return {

@@ -3,9 +3,9 @@
     | head | module | module | ... |  other tokens of these  |  values  |  own text  |
     `--- modules: each in a namespace of its own ---'  `--- the request's tokens ---'
 
-The head is the text that a chat template writes before the modules, and the schema's text before
-its first named module. The head is a module as well, and every other module attends to it. A model
-makes worse use of modules without the prompt's first tokens before them.
+The head is the chat template's text before the modules, and the schema's text before its first
+named module. The head is a module as well, and every other module attends to it. A model makes
+worse use of modules without the prompt's first tokens before them.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class PlacedSchema:
 
 
 def placed_schema(schema: SchemaSpec, encode: Encode, most: int) -> Steps[PlacedSchema]:
-    """Tokenise and place the modules of a checked schema; `encode` tokenises one text by itself.
+    """Tokenise and place the modules of a checked schema. `encode` tokenises one text by itself.
 
     Raises BadRequest for a text of more than `most` tokens.
     """

@@ -101,7 +101,7 @@ class Admission:
 
     @property
     def module_prompts(self) -> ModulePrompts:
-        """The tenants' module schemas; raises NotFound if this gateway stores none."""
+        """The tenants' module schemas. Raises NotFound if this gateway stores none."""
         if self._modules is None:
             raise NotFound("this gateway stores no schemas of modules")
         return self._modules

@@ -44,7 +44,7 @@ class PromptTokens:
         texts: TextMemory | None = None,
         verdicts: Verdicts | None = None,
     ) -> None:
-        """Make a tokeniser; without `turns`, the template alone renders every chat.
+        """Make a tokeniser. Without `turns`, the template alone renders every chat.
 
         Without `texts` every text is tokenised whole. Without `verdicts` every shape is judged
         anew.

@@ -155,7 +155,7 @@ class ChatTemplate:
         return self._control.split(text, mark)
 
     def _continued(self, chat: _Chat) -> Rendered:
-        """Render the chat up to its last message's text; append this text unchanged."""
+        """Render the chat up to its last message's text. Append this text unchanged."""
         prefill = Prefill.of(chat.messages[-1])
         pieces = spelled(prefill.text or prefill.thought, self.reasoning)
         begun = self._begun(chat, prefill, opens=len(pieces) > 1)
@@ -165,7 +165,7 @@ class ChatTemplate:
         return Rendered(begun.pieces, prefill.text or prefill.thought)
 
     def _begun(self, chat: _Chat, prefill: Prefill, *, opens: bool) -> Rendered:
-        """Render the chat before a prefill; `opens`: whether the prefill opens the reasoning."""
+        """Render the chat before a prefill, which opens the reasoning itself if `opens`."""
         asked = replace(chat, messages=chat.messages[:-1], asks=True)
         if opens and self.reasoning is not None:
             text, mark = self._text(asked)

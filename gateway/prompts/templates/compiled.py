@@ -35,7 +35,7 @@ _BREAKS = (
 
 
 class CannotRender(Exception):
-    """The error of a rendering that failed; `said` is the template's reason, if any."""
+    """The error of a rendering that failed. `said` is the template's reason, if any."""
 
     def __init__(self, said: str | None = None) -> None:
         super().__init__(said or "")
@@ -48,7 +48,7 @@ class CompiledTemplate:
     def __init__(
         self, source: str, tokens: Mapping[str, str], most_steps: int = MOST_STEPS
     ) -> None:
-        """Compile the template; `tokens`: special tokens by name. Raises TemplateBroken."""
+        """Compile the template. `tokens` are special tokens by name. Raises TemplateBroken."""
         self.source = source
         self._template = _compiled(source)
         self._tokens = dict(tokens)

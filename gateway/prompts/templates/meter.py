@@ -33,7 +33,7 @@ class Meter:
         self._until = time.thread_time() + _MOST_SECONDS
 
     def step(self) -> None:
-        """Count a step; read the clock after every `_LOOKS` steps."""
+        """Count a step. Read the clock after every `_LOOKS` steps."""
         self._steps_left -= 1
         if self._steps_left < 0:
             raise TooMuchWork

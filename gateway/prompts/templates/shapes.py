@@ -1,8 +1,8 @@
-"""The check, on a chat's shape, that a template shows the chat whole and in order.
+"""The check that a template shows a chat whole and in order, made with the chat's shape.
 
 A chat's *shape* is its roles and kinds of parts. The check renders another chat of this shape,
-whose texts are unique short words. It then finds or misses each word. An agent's loop repeats one
-kind of turn, and two rounds of the loop are enough.
+whose texts are unique short words. A word that is missing then stands for a hidden message. An
+agent's loop repeats one kind of turn, and two rounds of the loop are enough.
 """
 
 import re
@@ -107,7 +107,7 @@ def shape_of(kinds: Iterable[TurnKind]) -> list[Message]:
 
 
 def _id(first: int, number: int) -> str:
-    """Make an id of nine letters and digits; a negative `number` gives the id of no call."""
+    """Make an id of nine letters and digits. A negative `number` gives the id of no call."""
     return f"id{first + number:07}" if number >= 0 else "idUnknown"
 
 

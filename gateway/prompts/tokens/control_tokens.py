@@ -48,7 +48,7 @@ class ControlTokens:
     def __init__(
         self, added: Mapping[str, bool] | None = None, marks: TokenMarks = NO_MARKS
     ) -> None:
-        """Find the control tokens; `added` has the `special` flag of each added token's text."""
+        """Find the control tokens. `added` has the `special` flag of each added token's text."""
         known = added or {}
         self.tokens = frozenset(
             text for text, special in known.items() if marks.are_of(text, is_special=special)

@@ -68,8 +68,8 @@ class SplicedChat:
 class ChatHash:
     """A hash of a rendered chat up to a place, in which splices count as their tokens.
 
-    Two chats with the same hash have the same tokens up to that place, if a control token or a
-    splice comes next.
+    If a control token or a splice comes next, two chats with the same hash have the same tokens up
+    to that place.
     """
 
     def __init__(self, rendered: Rendered) -> None:

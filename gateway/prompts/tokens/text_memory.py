@@ -48,7 +48,7 @@ class Owner:
 
 
 def key_of(namespace: bytes, text: str | Rendered, *, special: bool) -> bytes:
-    """Hash a text for look-up; `special`: whether its ids begin with the model's special tokens."""
+    """Hash a text for look-up. With `special`, its ids begin with the model's special tokens."""
     hashed = hashlib.blake2b(namespace, digest_size=32, person=b"special" if special else b"")
     pieces = (text,) if isinstance(text, str) else text.pieces
     for place, piece in enumerate(pieces):

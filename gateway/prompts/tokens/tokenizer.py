@@ -95,7 +95,7 @@ class Tokenizer:
         parse_special: bool = False,
         marks: TokenMarks = NO_MARKS,
     ) -> None:
-        """Wrap `inner`; with `parse_special`, control tokens in a plain text become token ids."""
+        """Wrap `inner`. With `parse_special`, control tokens in a plain text become token ids."""
         inner.no_truncation()
         inner.no_padding()
         _keep_no_words(inner.model)
@@ -226,7 +226,7 @@ class TextTokenizer:
         self._ids = self._real_ids(inner, highest_id)
 
     def encode(self, prompt: Rendered, *, add_special_tokens: bool) -> TokenIds:
-        """Encode to int32 ids; with `add_special_tokens`, the model's BOS comes first."""
+        """Encode to int32 ids. With `add_special_tokens`, the model's BOS comes first."""
         text = "".join(
             self._names[piece] if place % 2 else piece for place, piece in enumerate(prompt.pieces)
         )
@@ -272,7 +272,7 @@ def _bare(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 def _keep_no_words(model: tokenizers.models.Model) -> None:
     """Switch off the library's cache of words.
 
-    The cache would keep the first 10,000 words of all tenants, and the time of a text would reveal
+    The cache would keep the first 10,000 words of all tenants. The time of a text would then reveal
     these words. Looking a word up again is as fast.
     """
     if isinstance(model, tokenizers.models.BPE | tokenizers.models.Unigram):

@@ -39,7 +39,7 @@ class _Scripts(NamedTuple):
 
 
 class StateLink:
-    """A link whose commands reach only the `expected` state; other states raise StateLost.
+    """A link whose commands reach only the `expected` state. Other states raise StateLost.
 
     Large changes are sent over a second link. So is every command with the `size` of its answer in
     bytes. Callers must give a size (or `large.UNSIZED`) unless a limit keeps the answer small.
@@ -68,7 +68,7 @@ class StateLink:
         return self._lost or self._evicts or (no_room("Redis") if self._is_full else None)
 
     async def check(self) -> None:
-        """Check the state's id and Redis' eviction policy; if Redis was full, try a write."""
+        """Check the state's id and Redis' eviction policy. If Redis was full, try a write."""
         try:
             await self._settle()
             await self._look_for_eviction()

@@ -1,7 +1,7 @@
 """A SQLite file watched while in use: its faults, and the space reserved in it.
 
 A damaged file refuses every call until a check finds it whole again. A file that was removed,
-emptied or exchanged while open also refuses every call, since writes to it would be lost.
+emptied or exchanged while open also refuses every call. Writes to it would be lost.
 
 The file reserves a megabyte of free pages, and its WAL is as long. Most writes therefore need no
 new room on the disk. A write that finds no room takes the ballast (`reserved_room`).
@@ -96,7 +96,7 @@ class DatabaseFile:
         on: sqlite3.Connection | None = None,
         may_use_reserve: bool = True,
     ) -> T:
-        """Do `work`; on a full disk, do it again in the ballast's space if that is allowed.
+        """Do `work`. On a full disk, do it again in the ballast's space if that is allowed.
 
         `work` is called with `on`, a reader of the file, or by default with the file's own
         connection. The file's faults become the gateway's errors: StateLost for a damaged or
@@ -264,7 +264,7 @@ class DatabaseFile:
 
 
 def _identified(connection: sqlite3.Connection, expected: ExpectedState) -> str:
-    """Return the file's id; give a new file an id. Raises WrongState."""
+    """Return the file's id, which a new file gets here. Raises WrongState."""
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     connection.execute("CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL)")
     found = _stored_id(connection)

@@ -164,7 +164,7 @@ def _make_private(path: Path) -> None:
 
 
 def _enter_wal(connection: sqlite3.Connection) -> None:
-    """Switch the file to WAL; retry, since SQLite's busy handler does not cover this."""
+    """Switch the file to WAL. Retry, since SQLite's busy handler does not cover this."""
     deadline = time.monotonic() + WAL_WAIT_S
     while True:
         try:

@@ -170,7 +170,7 @@ def _drop_oldest(connection: sqlite3.Connection, tenant_id: str) -> None:
 
 @contextmanager
 def _unsynced(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit this context's change without a sync; the next synced commit writes it to disk."""
+    """Commit this context's change without a sync. The next synced commit writes it to disk."""
     connection.execute("PRAGMA synchronous = NORMAL")
     try:
         yield

@@ -124,7 +124,7 @@ class _ElementReader(CallReader):
         self.send(TextPiece)
 
     def _block(self) -> Read[bool]:
-        """Read calls after the block's tag; if the text is no call, send it and return False."""
+        """Read calls after the block's tag. If the text is no call, send it and return False."""
         yield from self.spaces()
         if not (yield from self.literal(_CALLS)):
             self.send(TextPiece)

@@ -122,7 +122,7 @@ class _Reader(CallReader):
         self.send(TextPiece)
 
     def _message(self) -> Read[None]:
-        """Read a call or the head of a text after a marker; if neither follows, send the marker."""
+        """Read a call or the head of a text after a marker. If neither follows, send the marker."""
         marked = len(self.held())
         name = yield from self.run(_NAME, _MAX_NAME)
         is_named = yield from self.literal(self._named)

@@ -158,7 +158,7 @@ class _GemmaReader(CallReader):
         self.send(TextPiece)
 
     def _call(self) -> Read[bool]:
-        """Read a call after its marker; if the text is no call, send it and return False."""
+        """Read a call after its marker. If the text is no call, send it and return False."""
         yield from self.spaces()
         yield from self.literal(_CALL)
         yield from self.spaces()
@@ -174,7 +174,7 @@ class _GemmaReader(CallReader):
         return is_call
 
     def _object(self, depth: int) -> Read[bool]:
-        """Read and send an object; close it and return False if it is malformed or cut off."""
+        """Read and send an object. Close it and return False if it is malformed or cut off."""
         before = "{"
         yield from self.literal(_OBJECT)
         self.drop()

@@ -73,7 +73,7 @@ class _MistralReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[bool]:
-        """Read calls after their marker; if the text is no call, send it and return False."""
+        """Read calls after their marker. If the text is no call, send it and return False."""
         yield from self.spaces()
         if (yield from self.peek()) in ("[", "{"):
             return (yield from self.call_objects(_BEGINS))

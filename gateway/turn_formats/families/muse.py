@@ -66,7 +66,7 @@ class MuseFormat(TaggedFormat):
         return grammar.source(repeated(message, grammar.spelled(_BEGIN), 1, None))
 
     def around(self, text: str, prompt: str) -> str:
-        """Write the grammar of `text` as a message to the user; `text` if a message is open."""
+        """Write the grammar of `text`, as a message to the user unless a message is open."""
         if not prompt.endswith((_BEGIN, f"{_TO}self{_HEAD_END}")):
             return text
         grammar = GrammarText(self.special_tokens, prefix="message")

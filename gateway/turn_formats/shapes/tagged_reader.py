@@ -76,7 +76,7 @@ class TaggedReader(CallReader):
         self.send(TextPiece)
 
     def _block(self) -> Read[bool]:
-        """Read calls after their tag; if the text is no call, send it and return False."""
+        """Read calls after their tag. If the text is no call, send it and return False."""
         if self._tags.block and self.held().endswith(self._tags.block):
             yield from self.spaces()
             if not (yield from self.literal(self._marks.calls)):
@@ -125,7 +125,7 @@ class TaggedReader(CallReader):
         self.drop()
 
     def _tag(self) -> Read[_Tag]:
-        """Read the next parameter's tag and name; if another tag follows, return it unread."""
+        """Read the next parameter's tag and name. If another tag follows, return it unread."""
         yield from self.spaces()
         tag = yield from self.closing(self._marks.within)
         if tag == self._tags.key:
@@ -148,7 +148,7 @@ class TaggedReader(CallReader):
         return name.strip()
 
     def _parameter(self, parameters: ParameterTypes, name: str, given: set[str]) -> Read[_Tag]:
-        """Send a parameter's value; read and return the tag after it."""
+        """Send a parameter's value. Read and return the tag after it."""
         self.pieces.append(CallArguments(f"{', ' if given else '{'}{string(name)}: "))
         given.add(name)
         if self._tags.pad:
@@ -234,7 +234,7 @@ class _Value:
         return CallArguments(inner(solid)) if solid else None
 
     def end(self, *, strips: bool = False) -> list[Piece]:
-        """End the value and return its last piece; `strips` drops a newline at the value's end."""
+        """End the value and return its last piece. `strips` drops a newline at the value's end."""
         rest = "".join(self._parts)
         rest = rest.removesuffix("\n") if strips else rest
         if self._is_text:

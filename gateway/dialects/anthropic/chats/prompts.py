@@ -70,7 +70,7 @@ def system_of(system: str | list[TextBlock] | None) -> list[Message]:
 
 
 def _continues(messages: list[Message], last: int) -> bool:
-    """Return whether the answer continues the assistant's last turn; remove an empty last turn."""
+    """Remove an empty last turn. Return whether the answer continues the assistant's last turn."""
     if messages[-1].role != "assistant":
         return False
     if messages[-1].parts == _NOTHING:

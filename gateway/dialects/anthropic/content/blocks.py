@@ -24,7 +24,7 @@ class TextBlock(_Block, frozen=True, kw_only=True, tag="text"):
 
 
 class ThinkingBlock(_Block, frozen=True, kw_only=True, tag="thinking"):
-    """The assistant's thinking; its signature is ignored."""
+    """The assistant's thinking. Its signature is ignored."""
 
     thinking: str
     signature: str | None = None

@@ -11,7 +11,7 @@ from gateway.prompts.chats.chat_json import CacheControl
 
 
 class ToolParam(Struct, frozen=True, kw_only=True):
-    """A tool. A caller's own tool has a JSON schema; Anthropic's tool has a known `type`."""
+    """A tool. A caller's own tool has a JSON schema. Anthropic's tool has a known `type`."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     type: str | None = None

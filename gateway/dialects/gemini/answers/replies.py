@@ -51,7 +51,7 @@ class ModalityTokenCount(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiUsage(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Token counts. Prompt tokens include cached tokens; candidates' tokens exclude thoughts."""
+    """Token counts. Prompt tokens include cached tokens. Candidates' tokens exclude thoughts."""
 
     prompt_token_count: int
     cached_content_token_count: int

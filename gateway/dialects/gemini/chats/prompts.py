@@ -47,7 +47,7 @@ def chat_prompt(
 
 
 def _continues(messages: list[Message]) -> bool:
-    """Return whether the answer continues the model's last turn; remove an empty last turn."""
+    """Remove an empty last turn. Return whether the answer continues the model's last turn."""
     if not messages or messages[-1].role != "assistant":
         return False
     if messages[-1].parts == _NOTHING:

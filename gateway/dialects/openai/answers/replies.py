@@ -131,7 +131,7 @@ class ChatChoice(Struct, frozen=True):
 
 
 class PromptLogprob(Struct, frozen=True):
-    """The log-probability of a prompt token after its predecessors; `rank` 1 is the likeliest."""
+    """The log-probability of a prompt token after its predecessors. `rank` 1 is the likeliest."""
 
     logprob: float
     rank: int

@@ -1,7 +1,7 @@
 """The rendering of a chat's answer for clients that ask for no usage and yet read it.
 
-The clients of Mistral, Cerebras, DeepInfra and others read `usage` in the last chunk with a choice;
-Groq's clients read it there in the field `x_groq`.
+The clients of Mistral, Cerebras, DeepInfra and others read `usage` in the last chunk with a choice.
+Groq's clients read it in the field `x_groq` of this chunk.
 """
 
 from dataclasses import dataclass

@@ -93,7 +93,7 @@ class StreamOptions(Struct, frozen=True):
 
 
 class NamedSchema(Struct, frozen=True, kw_only=True):
-    """A JSON schema for the answer; the answer follows the schema even if `strict` is false."""
+    """A JSON schema for the answer. The answer follows the schema even if `strict` is false."""
 
     name: str | None = None
     description: str | None = None

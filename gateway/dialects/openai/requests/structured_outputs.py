@@ -47,7 +47,7 @@ def text_form(wire: Generating) -> AnswerForm:
 
 
 def _different(asked: list[tuple[str, TextGrammar]]) -> list[tuple[str, TextGrammar]]:
-    """Drop repeated grammars; also drop "any object" if another JSON schema asks for objects."""
+    """Drop repeated grammars. Also drop "any object" if another JSON schema asks for objects."""
     if len(asked) < 2:
         return asked
     found = {_compared(grammar): (param, grammar) for param, grammar in reversed(asked)}
