@@ -187,13 +187,13 @@ def test_a_content_has_its_salt(http: httpx.Client, engine: FakeEngine) -> None:
     name = http.post("/v1beta/cachedContents", json=body).json()["name"]
     same = post(http, cachedContent=name, cacheSalt="a")
     assert same.json()["usageMetadata"]["cachedContentTokenCount"] > 200
-    error_of(post(http, cachedContent=name, cacheSalt="b"), 404, "NOT_FOUND")
-    error_of(post(http, cachedContent=name), 404, "NOT_FOUND")
+    error_of(post(http, cachedContent=name, cacheSalt="b"), 403, "PERMISSION_DENIED")
+    error_of(post(http, cachedContent=name), 403, "PERMISSION_DENIED")
     count = f"/v1beta/models/{MODEL}:countTokens"
     asked = {"contents": [{"parts": [{"text": "a"}]}], "cachedContent": name}
     salted = {"generateContentRequest": {**asked, "cacheSalt": "a"}}
     assert http.post(count, json=salted).json()["totalTokens"] > 200
-    error_of(http.post(count, json={"generateContentRequest": asked}), 404, "NOT_FOUND")
+    error_of(http.post(count, json={"generateContentRequest": asked}), 403, "PERMISSION_DENIED")
 
 
 def test_a_content_is_no_response(http: httpx.Client, engine: FakeEngine, served: Served) -> None:
