@@ -200,7 +200,10 @@ def torch_ops() -> Ops:
 
 
 def triton_ops() -> Ops:
-    """Return Triton ops, for CUDA. They never wait for the device, and compile at first use."""
+    """Return Triton ops, for CUDA.
+
+    Triton ops never wait for the device, and compile at first use.
+    """
     return Ops(
         linear=linear.launch,
         linear_split_k=linear.launch_split_k,

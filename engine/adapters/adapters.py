@@ -75,7 +75,7 @@ class Adapters:
         self._most_namespaces = FEW_NAMESPACES
 
     def add(self, sequence: Sequence, present: Container[Namespace]) -> None:
-        """Add an accepted sequence, which waits for its adapter if it uses one.
+        """Add an accepted sequence, which waits if it uses an adapter.
 
         `present` are the namespaces that have blocks. Other namespaces are forgotten now and then.
         """

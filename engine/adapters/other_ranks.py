@@ -21,7 +21,7 @@ from engine.ranks.messages import AdapterHeld, ForgetAdapter, HoldAdapter, Place
 
 @dataclass(slots=True)
 class _Held:
-    """An adapter that other ranks were told to hold; `awaited` ranks have not reported yet."""
+    """An adapter that other ranks must hold. The `awaited` ranks have not reported yet."""
 
     number: int
     awaited: int

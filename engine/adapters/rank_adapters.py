@@ -18,7 +18,10 @@ from engine.ranks.messages import (
 
 
 class RankAdapters:
-    """This rank's parts of adapters. One owner thread, and another thread reads files."""
+    """This rank's parts of adapters.
+
+    An owner thread uses the adapters, and another thread reads files.
+    """
 
     def __init__(self, reader: AdapterReader, slots: DeviceSlots) -> None:
         self._reader = reader

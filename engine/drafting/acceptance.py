@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from engine.drafting.draft import DraftSource
 
-# The assumed acceptance before any token was verified. It weighs as much as `PRIOR_WEIGHT` tokens.
+# The assumed acceptance before any token was verified, which weighs `PRIOR_WEIGHT` tokens.
 PRIORS: dict[DraftSource, float] = {
     "prediction": 0.85,
     "grammar": 0.95,

@@ -22,7 +22,10 @@ ERASED = -1  # replaces an erased token, and separates answers
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An answer's part of the text; `node` has its last block, which ends before `end_block`."""
+    """An answer's part of the text.
+
+    `node` has the answer's last block, which ends before `end_block`.
+    """
 
     start: int
     end: int

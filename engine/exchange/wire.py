@@ -92,7 +92,7 @@ class Block(msgspec.Struct, frozen=True, tag="block"):
 class Slots(msgspec.Struct, frozen=True, kw_only=True, tag="slots"):
     """The slots in the sender's pool of the blocks after the `first` blocks.
 
-    The blocks are leased until confirmed. They share a namespace.
+    The blocks share a namespace and are leased until confirmed.
     """
 
     number: int

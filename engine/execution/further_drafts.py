@@ -5,9 +5,9 @@ The head is run again on its own hidden state and its own draft, at the next pos
     hidden state of the decoder at p, sample at p + 1     -> draft at p + 2, state of the head
     state of the head,                draft at p + 2      -> draft at p + 3, ...
 
-The head writes keys after the sequence's last computed token, which a later step overwrites. It
-drafts further only after the sample that follows a row's last accepted draft. Only the device knows
-which sample this is, so the head runs for every sample of the row with that sample's inputs.
+The head writes keys after the sequence's last computed token, which a later step overwrites. The
+head drafts further only after the sample that follows a row's last accepted draft. Only the device
+knows which sample this is, so the head runs for every sample of the row with that sample's inputs.
 """
 
 from __future__ import annotations

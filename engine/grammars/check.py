@@ -28,7 +28,7 @@ NUM_STEPS = 8  # enough tokens to reach the first values of a JSON schema
 _PLACE = re.compile(r"at (?P<line>\d+)\(\d+\): ")  # place of an error in a Lark grammar
 _SCHEMA_RULE = re.compile(r"\w+: %json (?P<schema>\{.*)")
 _COMPILING = "failed to compile JSON schema: "
-_NO_TOKENS = "no tokenizer - can't validate "  # the library's warning for `<[id]>` and `<name>`
+_NO_TOKENS = "no tokenizer - can't validate "  # llguidance's warning for `<[id]>` and `<name>`
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ def checked(grammar: Grammar) -> Checked:
     except UnsoundGrammar as error:
         return Checked(error=str(error))
     is_error, messages = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
-    # A warning means that the library ignores a part, so it is an error here. Unknown tokens are
+    # A warning means that llguidance ignores a part, so it is an error here. Unknown tokens are
     # left to the compilation over the vocabulary.
     found = messages if is_error else [one for one in messages if not one.startswith(_NO_TOKENS)]
     if not found:

@@ -1,6 +1,6 @@
 """The process that compiles grammars before the engine, over the same tokens.
 
-It is run as `python -m engine.grammars.check_process MODEL_DIR NUM_LOGITS END...`, where each END
+The command is `python -m engine.grammars.check_process MODEL_DIR NUM_LOGITS END...`, where each END
 is the id of a token that ends a sequence. The process reads the vocabulary once. Its standard input
 is a socket that hands it connections. For each connection the process forks a worker, which
 inherits the vocabulary. A worker reads `Grammar`s and writes `Checked`s, as lines of JSON. A worker
@@ -114,7 +114,7 @@ def main(model_dir: str, *numbers: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     num_logits, *ends = map(int, numbers)
     vocabulary = read_vocabulary(Path(model_dir), num_logits, tuple(ends))
-    checked_over(_WARM_UP, vocabulary)  # workers share the library's first allocations
+    checked_over(_WARM_UP, vocabulary)  # workers share llguidance's first allocations
     gc.freeze()  # workers share Python's objects
     with socket.socket(fileno=os.dup(0)) as control:
         control.sendall(READY)

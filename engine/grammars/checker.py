@@ -103,7 +103,7 @@ class CheckProcess:
 class GrammarChecker:
     """A worker of the process, which checks one grammar at a time.
 
-    It has one owner thread, except for `interrupt`.
+    One thread uses the worker, except for `interrupt`.
     """
 
     def __init__(self, process: CheckProcess, patience_s: float = PATIENCE_S) -> None:
@@ -124,7 +124,7 @@ class GrammarChecker:
         self._leave()
 
     def check(self, grammar: Grammar) -> Checked:
-        """Check a grammar, and return the text that the library must compile.
+        """Check a grammar, and return the text that llguidance must compile.
 
         Raises InvalidGrammar, and EngineFailure if the check itself fails.
         """

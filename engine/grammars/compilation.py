@@ -1,4 +1,4 @@
-"""A grammar compiled by the library over a model's tokens."""
+"""A grammar compiled by llguidance over a model's tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from engine.grammars.vocabulary import Vocabulary
 class CompiledGrammar:
     """A compiled grammar with its first mask, whose matcher each sequence copies.
 
-    Copies share the lexer's states, which grow as texts are followed. They also share an error of
+    Copies share the lexer's states, which grow as texts are followed. Copies also share an error of
     the lexer, which is permanent.
     """
 
@@ -43,7 +43,7 @@ class Compilation:
     is_slow: bool = False  # True once a token took long to follow; calls are then measured exactly
     token_s: float = 0.0  # expected seconds to follow a token
     forced_s: float = 0.0
-    is_broken: bool = False  # True after an error of the library, which later copies may repeat
+    is_broken: bool = False  # True after an error of llguidance, which later copies may repeat
     users: WeakSet[object] = field(default_factory=WeakSet)
 
     @property
@@ -91,5 +91,5 @@ def compiled(text: str, vocabulary: Vocabulary) -> CompiledGrammar:
 
 
 def first_line(message: str) -> str:
-    """Return the library's message without its quotation of the grammar."""
+    """Return llguidance's message without its quotation of the grammar."""
     return message.split("\n")[0][:300]

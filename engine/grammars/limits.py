@@ -1,8 +1,8 @@
 """The bounds of one grammar: the size of its text, the cost of its compilation and its masks.
 
-The library's own limits miss some grammars that are too large. Some JSON schemas keep it busy for
-hours, some take gigabytes, and some overflow its stack. Each grammar is therefore first compiled in
-a separate process (`checker.py`).
+llguidance's own limits miss some grammars that are too large. Some JSON schemas keep llguidance
+busy for hours, some take gigabytes, and some overflow its stack. Each grammar is therefore first
+compiled in a separate process (`checker.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOST_FORCED = 256  # maximum number of forced tokens kept from one call, which m
 
 
 def parser_limits() -> LLParserLimits:
-    """Return the library's limits for a grammar and for each token."""
+    """Return llguidance's limits for a grammar and for each token."""
     return LLParserLimits(
         step_lexer_fuel=200_000,
         step_max_items=60_000,

@@ -1,4 +1,4 @@
-"""The threads that make token masks in parallel, since the library releases Python's lock.
+"""The threads that make token masks in parallel, since llguidance releases Python's lock.
 
 A mask cannot be interrupted. A slow mask keeps its thread, and the step goes on without the mask.
 

@@ -1,4 +1,4 @@
-"""A client's grammar as the text that the library compiles.
+"""A client's grammar as the text that llguidance compiles.
 
 Lark and GBNF may contain a grammar of another kind: `%grammar ["regex", "[a-z]+"]`. The Lark of a
 tool is read as the set of its texts, because they are escaped within a JSON argument. A lexer could
@@ -40,7 +40,7 @@ _Library = dict[str, object]
 
 
 def prepared(grammar: Grammar) -> str:
-    """Return the grammar in the library's own form. Raises UnsoundGrammar."""
+    """Return the grammar in llguidance's own form. Raises UnsoundGrammar."""
     try:
         whole, parts = _Preparation().whole(grammar)
     except RecursionError as error:
@@ -96,7 +96,7 @@ class _Preparation:
     def _clients_lark(self, lark: str, rules: Rules) -> Expression:
         """Read a client's Lark as the set of its texts, as Lark itself does.
 
-        The library's lexer reads grammars with parts that only the library has, and grammars that
+        llguidance's lexer reads grammars with parts that only llguidance has, and grammars that
         ignore blanks. If blanks were ignored in texts, each name could go on as the next name, and
         a mask would take too long.
         """
@@ -106,7 +106,7 @@ class _Preparation:
         return Foreign(self._named(Grammar("lark", lark)))
 
     def _with_parts(self, lark: str) -> str:
-        """Return the grammar with its JSON schemas (`%json {...}`) converted for the library.
+        """Return the grammar with its JSON schemas (`%json {...}`) converted for llguidance.
 
         A part of another kind (`%grammar [...]`) is replaced by a name. A pattern (`%pattern
         "..."`) is replaced by a regular expression of the texts that contain it.

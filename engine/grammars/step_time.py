@@ -1,6 +1,6 @@
 """The time of a step in which grammars may hold Python's lock, shared by flows.
 
-The library makes masks without the lock, but needs the lock to follow tokens. The whole step waits
+llguidance makes masks without the lock, but needs the lock to follow tokens. The whole step waits
 for such a call, whichever thread makes it. Each call's time is therefore charged to its flow.
 Tokens beyond the flow's share of STEP_S are followed later (`mask_threads.py`).
 """

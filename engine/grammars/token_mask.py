@@ -5,8 +5,8 @@ take much longer ends its own request. The engine's thread follows a token at on
 has time in the step (`step_time.py`). Otherwise the token is followed before the next mask.
 
 A copy of the matcher makes the masks after drafts, which takes some 3 us. Rolling back the matcher
-may be wrong: the library (1.9) then takes a cached mask for the mask of the new place. An error of
-a copy stays in the copy. All copies share an error of the lexer, which means that the grammar has
+may be wrong: llguidance (1.9) then takes a cached mask for the mask of the new place. An error of a
+copy stays in the copy. All copies share an error of the lexer, which means that the grammar has
 grown too large and ends all its sequences.
 """
 

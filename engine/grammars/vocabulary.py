@@ -1,8 +1,8 @@
 """A model's tokens, read by the grammar library from the model's directory.
 
-The library takes every added token in angle brackets for a special token, which no text may have.
+llguidance takes every added token in angle brackets for a special token, which no text may have.
 But Gemma's added tokens include HTML tags, which are plain text. Added tokens that are text are
-therefore shown to the library as ordinary tokens.
+therefore shown to llguidance as ordinary tokens.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _with_text_as_text(path: Path) -> str | None:
     try:
         file = decode(data, _File)
         added = decode(bytes(file.added_tokens), list[dict[str, Any]])
-    except msgspec.DecodeError:  # the library reports the error in the file
+    except msgspec.DecodeError:  # llguidance reports the error in the file
         return None
     marks, vocabulary = read_token_marks(path.parent), file.model.get("vocab")
     if not isinstance(vocabulary, dict):

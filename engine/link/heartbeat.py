@@ -63,7 +63,7 @@ class Heartbeat:
 class HeartbeatListener:
     """The gateway's end.
 
-    It counts looks, not seconds, so a pause of the gateway counts as one look.
+    The listener counts looks, not seconds, so a pause of the gateway counts as one look.
     """
 
     def __init__(

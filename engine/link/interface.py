@@ -54,7 +54,7 @@ class Engine(Protocol):
 
     @property
     def is_stalled(self) -> bool:
-        """True if the connected engine's process is stopped. It may resume, or be given up."""
+        """True if the connected engine's process is stopped, from which it may resume."""
         ...
 
     @property
@@ -81,10 +81,10 @@ class Engine(Protocol):
         """Yield `Tokens` as they come, then one `Finished`.
 
         Several engines may also yield `Restarted`. Raises a subclass of `EngineError` when the
-        request fails. Closing the generator early cancels the request in the engine. It waits until
-        the engine has ended the request or is gone, even if the closing task is cancelled. `on_end`
-        is called when the engine ends the request, for any reason. It is not called if the engine
-        dies first.
+        request fails. Closing the generator early cancels the request in the engine. The close
+        waits until the engine has ended the request or is gone, even if the closing task is
+        cancelled. `on_end` is called when the engine ends the request, for any reason, unless the
+        engine dies first.
         """
         ...
 

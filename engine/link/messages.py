@@ -2,8 +2,8 @@
 
 A gateway sends `Hello`, `RecordedFlushes`, `Partition`, `Generate`, `Cancel` and queries. An engine
 sends one `Welcome` per `Hello`, one `StepReply` per step and gateway, and one reply per query
-(`query_messages.py`). It sends `CacheEvents` to gateways that subscribe (`cache_events.py`). Every
-`Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`.
+(`query_messages.py`). An engine sends `CacheEvents` to gateways that subscribe (`cache_events.py`).
+Every `Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 class FetchSource(msgspec.Struct, frozen=True, array_like=True):
     """Another engine of this fingerprint that has the beginning of a prompt, or computes it now.
 
-    It is a hint. Blocks that do not come from there are computed. A wrong hint costs a bounded
-    wait.
+    The source is a hint. Blocks that do not come from the source are computed. A wrong hint costs a
+    bounded wait.
     """
 
     address: str  # address of the other engine's exchange (`Welcome.exchange_address`)
@@ -228,7 +228,7 @@ class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
 class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):
     """An order to divide each tier of the cache among these flows by fair shares.
 
-    It replaces the partition sent before. Without any flow, flows share all tiers
+    The order replaces the partition sent before. Without any flow, flows share all tiers
     (`Generate.cache_quota`). Otherwise a flow that is not named has no part. Not answered, and may
     be repeated.
     """

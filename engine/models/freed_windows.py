@@ -33,7 +33,7 @@ class MemoryLayouts:
 
     @property
     def frees_windows(self) -> bool:
-        """True if blocks lack the layers with a window."""
+        """True if KV blocks exclude the layers with an attention window."""
         return isinstance(self.states, WindowLayout)
 
 
@@ -47,7 +47,7 @@ def whole(
 def freed(layers: Sequence[LayerConfig], kv_dtype: str, block_size: int) -> MemoryLayouts | None:
     """Lay out blocks without the layers that have a window, or return None.
 
-    It is possible if some layers have a window, others have none, and no layer is recurrent.
+    The layout needs layers with a window, layers without a window, and no recurrent layer.
     """
     keeping = [layer for layer in layers if keeps_kv(layer)]
     others = [layer for layer in keeping if window_of(layer) is None]

@@ -33,7 +33,7 @@ class CheckpointTensor:
 
     `shard_dim` is the dimension that shards divide, or None if every shard has the whole tensor.
     `sections` are the sizes of sections along `shard_dim`, in proportion. Shards divide each
-    section. `convert` turns the checkpoint's tensor into the kept tensor. It raises
+    section. `convert` turns the checkpoint's tensor into the kept tensor. `convert` raises
     CheckpointError, without the name, for values that are not served. `stored_shape` is the shape
     in the checkpoint that `convert` expects. Without `required`, the tensor may be absent, and
     `view` then has no elements. With `is_scale`, the tensor is a scale of weights, whose values are

@@ -2,9 +2,9 @@
 
     first stage   embedding, layers | layers | layers, final norm, head   last stage
 
-The predicted cost of a stage is the bytes of weights that a step of many rows reads. These are the
-matrices of its layers, and the head in the last stage. KV is left out, since every layer reads
-about as much. Commands that only plan use this module too, so it does not import torch.
+The predicted cost of a stage is the bytes of weights that a step of many rows reads. The weights
+are the matrices of the stage's layers, and the head in the last stage. KV is left out, since every
+layer reads about as much. Commands that only plan use this module too, so it does not import torch.
 """
 
 from __future__ import annotations

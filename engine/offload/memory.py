@@ -24,7 +24,7 @@ class RunMemory:
         self._used = 0
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Take the next tensor from the run, with the contents that the run has."""
+        """Return the next tensor in the run of bytes, whose contents stay."""
         first, size = self._used, prod(shape) * dtype.itemsize
         self._used = end_after(first, size)
         return self._run[first : first + size].view(dtype).view(shape)

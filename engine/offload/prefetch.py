@@ -9,9 +9,9 @@ before it in the same buffer has been computed. A step waits for every copy that
 graph captures copies and kernels together.
 
 Kernels that are launched early (`kernels.launch.dependent_launch`) read weights before they wait
-for the kernel before them. This is safe, because the first kernel of a layer begins after the copy.
-The layer's other kernels are launched after the first has begun. After the end of a layer's last
-kernel, nothing reads the buffer.
+for the kernel before them. The early launch is safe, because the first kernel of a layer begins
+after the copy. The layer's other kernels are launched after the first has begun. After the end of a
+layer's last kernel, nothing reads the buffer.
 """
 
 from __future__ import annotations

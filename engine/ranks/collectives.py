@@ -117,7 +117,7 @@ class Collectives:
 
     @property
     def devices(self) -> Any:
-        """The group of torch for tensors on the device."""
+        """The torch process group for tensors on the device."""
         return self._group
 
     def open_peer_memory(self, shape: RowShape) -> None:
@@ -274,5 +274,5 @@ def _from_first() -> Any:
 
 
 def _bytes(x: Tensor) -> Tensor:
-    """View a tensor as (bytes,) uint8; copy it unless it is contiguous."""
+    """View a tensor as (bytes,) uint8. A tensor that is not contiguous is copied."""
     return x.contiguous().view(-1).view(torch.uint8)

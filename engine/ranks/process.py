@@ -108,7 +108,7 @@ class RanksWatch:
             status = EXIT_BROKEN
             _log.error("rank %d has ended, so the engine ends", gone.rank)
         for process in self._processes:
-            process.kill()  # threads that wait for these processes continue
+            process.kill()  # unblocks threads that wait for the process
         if not wait_for_any([self._is_over], grace_s):
             self._end(status)
 

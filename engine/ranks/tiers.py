@@ -1,8 +1,8 @@
 """The tiers of several ranks, seen as one by the tree of rank 0.
 
 Each rank has a slice of every block, in its own tiers, at the same slots. A plan is sent to all
-ranks, and all carry it out. A move has ended once it has ended on every rank. It is done if it is
-done on all ranks, and lost if one rank has lost the block. Otherwise it failed.
+ranks, and all carry it out. A move has ended once it has ended on every rank. The move is done if
+it is done on all ranks, and lost if one rank has lost the block. Otherwise the move failed.
 
     disk     a record is found again if all ranks have it, else erased on the ranks that have it;
              if one rank's disk is new, records are kept, since its old disk may come back

@@ -171,6 +171,6 @@ def all_finite(logits: Tensor) -> Tensor:
 def leaves_a_token(adjusted: Tensor) -> Tensor:
     """Return whether the largest logit of each row of `adjusted` (R, V) is finite, (R,) bool.
 
-    It is not finite if all tokens are excluded, or if a logit is not finite.
+    The largest logit is not finite if all tokens are excluded, or if any logit is not finite.
     """
     return adjusted.amax(dim=-1).isfinite()  # NaN if any logit is NaN

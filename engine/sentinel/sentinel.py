@@ -7,9 +7,9 @@
 
 While an answer is watched, its tokens' log-probabilities are kept as they were sampled. A request
 (the check) then scores prompt and answer without reading or writing the cache. A check runs for no
-tenant, evicts nothing, and charges no limit. It starts when no other request is alive, or after
-LATE_S beside a few decodes. As soon as another request waits, the check is cancelled and starts
-again later.
+tenant, evicts nothing, and charges no limit. A check starts when no other request is alive, or
+after LATE_S beside a few decodes. As soon as another request waits, the check is cancelled and
+starts again later.
 """
 
 from __future__ import annotations

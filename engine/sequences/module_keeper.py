@@ -11,9 +11,9 @@ charged. A module for which no sequence waits is cancelled. Only a few modules o
 computed at once, so other requests find places in the queue.
 
 The keeper holds the cached modules of the first waiting sequence, so they are not evicted
-meanwhile. It holds no other modules, so waiting sequences never keep blocks from each other. It
-releases the held modules if no step can be computed. A sequence whose modules are evicted again and
-again is refused.
+meanwhile. The keeper holds no other modules, so waiting sequences never keep blocks from each
+other. If no step can be computed, the keeper releases the held modules. A sequence whose modules
+are evicted again and again is refused.
 
 Flows take turns, and few modules are looked up between two steps. One flow's modules therefore do
 not delay other flows.

@@ -3,7 +3,7 @@
     look_up -> take -> [loading] -> (grow, commit)* -> give_back | discard
 
 With single flight, one sequence computes a new block, and other sequences of the namespace wait for
-the block. They wait until the block is in the tree, or until a deadline. N cold requests for one
+the block. The wait ends when the block is in the tree, or at a deadline. N cold requests for one
 prefix therefore compute the prefix once. With recurrent layers, a block is useful only with a
 recurrent state at its end. The computing sequence keeps a state where a waiting sequence's tokens
 differ.

@@ -1,7 +1,7 @@
 """The fingerprint of everything that a KV block's bits depend on, as 32 bytes.
 
 A model never reads blocks with another fingerprint, since namespaces are derived from it. Weights
-are digested by xxh3, which is fast and shows accidental changes. It is no cryptographic hash, but
+are digested by xxh3, which is fast and shows accidental changes. xxh3 is no cryptographic hash, but
 an attacker who can forge weights controls the machine anyway.
 """
 

@@ -1,7 +1,7 @@
 """The warm-up of kernels before the first step: a dry run for own kernels, GEMMs for cuBLAS.
 
-The dry run shows `kernels.launch.compile_ahead` which kernels the engine will launch. It computes
-only enough layers and graph buckets to launch every kernel.
+The dry run shows `kernels.launch.compile_ahead` which kernels the engine will launch. The dry run
+computes only enough layers and graph buckets to launch every kernel.
 
 cuBLAS chooses one of many kernels by the number of rows, and loads a kernel at its first use.
 Loading waits until the device is idle. Without a warm-up, the first step of a size would wait 150

@@ -5,9 +5,9 @@
     down     out[j, t] = weight * (h[t k + j] @ down.T)         h (T k, I) -> (k, T, H)
 
 p = t k + j is the pair of token t and its j-th expert. The k products of a token are written side
-by side, for a reader that adds them in order (`split_k`, `add_experts`). They are in float32 for
-few tokens, in the model's dtype for many. Nothing is added with atomics, and each result is written
-once.
+by side, for a reader that adds them in order (`split_k`, `add_experts`). The products are in
+float32 for few tokens, in the model's dtype for many. Nothing is added with atomics, and each
+result is written once.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 class Scoring:
     """The scores of experts: a softmax over all experts, or the sigmoid of each logit.
 
-    DeepSeek V3 uses sigmoids. Experts are divided into `groups` of equal size. They are chosen from
-    the `top_groups` groups with the largest sum of their `group_best` (one or two) best scores.
-    Weights are multiplied by `factor` at the end.
+    DeepSeek V3 uses sigmoids. Experts are divided into `groups` of equal size. The experts are
+    chosen from the `top_groups` groups with the largest sum of their `group_best` (one or two) best
+    scores. Weights are multiplied by `factor` at the end.
     """
 
     sigmoid: bool = False

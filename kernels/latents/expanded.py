@@ -1,8 +1,8 @@
 """The attention to keys and values that are computed from a step's latents into a temporary pool.
 
-This saves time for many new tokens (`LatentShape`). The kernels are those of attention with keys
-and values for each head. Blocks are placed as in `widen_kv`: block i of row r lies at (r - first) *
-blocks of a row + i. Keys or values, whichever are smaller, are filled up with zeros.
+Expanding saves time for many new tokens (`LatentShape`). The kernels are those of attention with
+keys and values for each head. Blocks are placed as in `widen_kv`: block i of row r lies at (r -
+first) * blocks of a row + i. Keys or values, whichever are smaller, are filled up with zeros.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ capability 9.0 on this hides the latency of a launch, which is most of a small k
 the wait all earlier kernels have ended, and their results may be read.
 
 Before its wait a kernel may run beside earlier kernels, back to the last kernel launched without
-PDL. It may then read only data written before all these kernels: a model's tables and a step's
-inputs. A step begins with copies that are launched without PDL.
+PDL. Before its wait a kernel may read only data written before all these kernels: a model's tables
+and a step's inputs. A step begins with copies that are launched without PDL.
 """
 
 from __future__ import annotations

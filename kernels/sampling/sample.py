@@ -3,7 +3,7 @@
     token = argmax_v logit_v / temperature - log_exponential(key, v)      the first of equals
     token = argmax_v logit_v                                              where temperature is 0
 
-This is the Gumbel-max trick (`noise`). A second result tells whether all logits of a row are
+The method is the Gumbel-max trick (`noise`). A second result tells whether all logits of a row are
 finite. If they are not, the row's token is some id of the vocabulary. Everything is float32 inside.
 The first launch finds the best token of each part of the vocabulary, the second the best of these
 tokens.

@@ -10,8 +10,8 @@ of 2^-27. A sum of whole numbers does not depend on their order, and a weight co
 that every device rounds alike. The reference, which sorts, and the device, which searches
 (`threshold_search`), therefore keep equal sets of tokens.
 
-On the device one program filters a row. It reads the row once for its range, a few times for each
-threshold, and once to apply the thresholds.
+On the device one program filters a row. The program reads the row once for its range, a few times
+for each threshold, and once to apply the thresholds.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
       fetch.arrived                    decrypted into blocks   <---------------  Found, Block, ...
       leave(fetch) ->                  Leave -------------------------------->
 
-Every fetch ends at the latest at its deadline. It ends earlier if all blocks have come, if the
+Every fetch ends at the latest at its deadline. A fetch ends earlier if all blocks have come, if the
 other engine is silent, or if a block fails authentication.
 """
 

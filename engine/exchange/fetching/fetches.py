@@ -2,10 +2,10 @@
 
     a lease is taken -> ask, or not -> commit blocks as they come -> over: compute other blocks
 
-The source that a request names is a hint. It is not asked if computing is predicted to be faster.
-It is not asked either if it did not answer lately, while many fetches run, or shortly after a
-flush. Fetched blocks are written into the lease's own blocks, so owner and quota are as for
-computed blocks.
+The source that a request names is a hint. The engine asks no source if computing is predicted to be
+faster. The engine also asks no source while many fetches run, shortly after a flush, or if the
+source did not answer lately. Fetched blocks are written into the lease's own blocks, so owner and
+quota are as for computed blocks.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ class _UnderWay:
 
 @dataclass(slots=True)
 class _Counts:
-    """Counters of one transport; time up to `until` is counted, so overlapping time counts once."""
+    """The counters of one transport.
+
+    Time up to `until` is counted, so overlapping time counts once.
+    """
 
     stats: FetchStats
     until: float

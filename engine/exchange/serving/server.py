@@ -142,7 +142,7 @@ class BlockServer:
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
         """Send blocks, in order after earlier blocks.
 
-        They stay leased until the asker is `Gone`.
+        The blocks stay leased until the asker is `Gone`.
         """
         self._order(lambda: self._add(asker, blocks))
 

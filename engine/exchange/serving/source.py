@@ -63,7 +63,7 @@ class Askers(Protocol):
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
         """Send blocks, in order after earlier blocks.
 
-        They stay leased until the asker is `Gone`.
+        The blocks stay leased until the asker is `Gone`.
         """
         ...
 

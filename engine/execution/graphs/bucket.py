@@ -15,8 +15,8 @@ ALIGNMENT = 4  # int32 numbers: each field starts at a multiple of 16 bytes
 class GraphBucket:
     """The capacity of a captured graph.
 
-    It has `num_decodes` rows of one token, then `num_prefills` other rows with `num_new` tokens
-    together.
+    The graph has `num_decodes` rows of one token, then `num_prefills` other rows with `num_new`
+    tokens together.
     """
 
     num_decodes: int

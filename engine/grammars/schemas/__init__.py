@@ -1,1 +1,1 @@
-"""The JSON schemas that the library can follow, equivalent to the client's JSON schemas."""
+"""The JSON schemas that llguidance can follow, equivalent to the client's JSON schemas."""

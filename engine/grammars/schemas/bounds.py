@@ -1,9 +1,9 @@
-"""The bounds of numbers that the library can enforce.
+"""The bounds of numbers that llguidance can enforce.
 
-The library reads a bound as a float and writes it with 64 bits. It therefore fails for the minimum
-of an int64 or a float32, which generators of JSON schemas write. Such a bound is replaced by a
-slightly tighter bound. Numbers of nineteen digits or more get a second bound, because the library
-fails for them too.
+llguidance reads a bound as a float and writes it with 64 bits. llguidance therefore fails for the
+minimum of an int64 or a float32, which generators of JSON schemas write. Such a bound is replaced
+by a slightly tighter bound. Numbers of nineteen digits or more get a second bound, because
+llguidance fails for them too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"
 
 
 def with_close_bounds(schema: JsonObject) -> JsonObject:
-    """Return the JSON schema with bounds on numbers that the library accepts."""
+    """Return the JSON schema with bounds on numbers that llguidance accepts."""
     closer = {name: _raised(schema[name]) for name in _LOWER if name in schema}
     closer |= {name: _negated(_raised(_negated(schema[name]))) for name in _UPPER if name in schema}
     return _with_second(schema | closer)
@@ -36,7 +36,7 @@ def _with_second(schema: JsonObject) -> JsonObject:
 
 
 def _raised(bound: JsonValue) -> JsonValue:
-    """Raise a lower bound that is below the library's least number, or too near to zero."""
+    """Raise a lower bound that is below llguidance's least number, or too near to zero."""
     if not isinstance(bound, int | float) or isinstance(bound, bool):
         return bound
     if bound < -MOST:

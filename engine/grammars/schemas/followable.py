@@ -1,10 +1,10 @@
-"""A JSON schema that the library can follow, with bounded white space.
+"""A JSON schema that llguidance can follow, with bounded white space.
 
 A small model that may write white space anywhere in JSON may write newlines for ever. Two tokens of
 JSON therefore have at most `WHITESPACE` between them. A JSON schema's options (`x-guidance`) may
 allow less.
 
-A keyword without effect is left out. A keyword that the library cannot enforce is an error, which
+A keyword without effect is left out. A keyword that llguidance cannot enforce is an error, which
 names the keyword and its place. Only the lenient JSON schema of a tool that is not strict has such
 a keyword ignored. An unknown `format` is ignored, since JSON Schema says that it only describes.
 """
@@ -42,7 +42,7 @@ from engine.grammars.syntax.shortened import shortened
 
 # A line break and up to twenty spaces, as in indented JSON, or one space.
 WHITESPACE = r"(\n[ ]{0,20}| )?"
-_SEPARATORS = {"item_separator": ",", "key_separator": ":"}  # the library reads them as patterns
+_SEPARATORS = {"item_separator": ",", "key_separator": ":"}  # llguidance reads them as patterns
 MAX_COMMENT_CHARS = 80
 MAX_REFERENCES = 20  # maximum number of references in a chain
 
@@ -56,7 +56,7 @@ def schema_of(text: str) -> JsonValue:
 
 
 def followable(schema: JsonValue, *, is_lenient: bool = False) -> JsonObject:
-    """Convert `schema` for the library.
+    """Convert `schema` for llguidance.
 
     Raises UnsoundGrammar if it cannot be followed. If `is_lenient`, unsupported keywords and
     patterns are left out, not refused. The error begins with the JSON schema's own `$comment`.

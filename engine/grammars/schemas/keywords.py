@@ -1,4 +1,4 @@
-"""The JSON Schema keywords that the library follows, and the keywords without effect."""
+"""The JSON Schema keywords that llguidance follows, and the keywords without effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLLOWED = {
     *("minLength", "maxLength", "pattern", "format"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
-# The keywords that hold definitions for references, or that the library reads itself.
+# The keywords that hold definitions for references, or that llguidance reads itself.
 STRUCTURE = {"$defs", "definitions", "$id", "id", "$anchor", "$comment"}
 NOT_FOLLOWED = {
     *("not", "if", "then", "else", "dependentSchemas", "dependentRequired", "dependencies"),

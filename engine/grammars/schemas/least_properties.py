@@ -1,6 +1,6 @@
 """The keyword `minProperties` of objects with optional properties, written with other keywords.
 
-The library counts properties only if all named properties are required.
+llguidance counts properties only if all named properties are required.
 """
 
 from __future__ import annotations

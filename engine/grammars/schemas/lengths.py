@@ -1,6 +1,6 @@
-"""The test of whether the library can enforce a pattern and a length together.
+"""The test of whether llguidance can enforce a pattern and a length together.
 
-The library intersects the two, and gives up if this takes too long. A host name's pattern with 253
+llguidance intersects the two, and gives up if this takes too long. A host name's pattern with 253
 characters takes too long.
 """
 
@@ -15,7 +15,7 @@ LENGTHS = {"minLength", "maxLength"}
 
 
 def can_be_held(schema: JsonObject) -> bool:
-    """Return whether the library can enforce the pattern of `schema` with its lengths."""
+    """Return whether llguidance can enforce the pattern of `schema` with its lengths."""
     said = {name: schema[name] for name in LENGTHS & schema.keys()}
     if not said:
         return True

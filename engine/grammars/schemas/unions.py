@@ -1,7 +1,7 @@
 """The alternatives that exclude each other, for which `oneOf` equals `anyOf`.
 
-Alternatives often differ by the constant of an optional property, such as `kind`. They exclude each
-other once this property is required. Each answer still fits the client's JSON schema.
+Alternatives often differ by the constant of an optional property, such as `kind`. The alternatives
+exclude each other once this property is required. Each answer still fits the client's JSON schema.
 """
 
 from __future__ import annotations

@@ -41,9 +41,9 @@ def escaped(expression: Expression) -> Expression:
 
 
 def without_wide_controls(expression: Expression) -> Expression:
-    """Return `expression` in a form that the library escapes correctly.
+    """Return `expression` in a form that llguidance escapes correctly.
 
-    For a class with all control characters, the library would allow any escape after a backslash.
+    For a class with all control characters, llguidance would allow any escape after a backslash.
     NUL is therefore removed from such a class.
     """
     return with_leaves(expression, _without_nul)

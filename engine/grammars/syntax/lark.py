@@ -1,4 +1,4 @@
-"""A writer of expressions as the library's Lark, and as regular expressions."""
+"""A writer of expressions as llguidance's Lark, and as regular expressions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from engine.grammars.syntax.expression import (
 )
 from engine.grammars.syntax.terminals import Terminals
 
-MAX_DEPTH = 8  # maximum depth of nested parentheses; the library allows 30
+MAX_DEPTH = 8  # maximum depth of nested parentheses; llguidance allows 30
 _NOTHING = r"[^\x{0}-\x{10FFFF}]"
 
 

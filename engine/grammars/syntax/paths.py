@@ -58,7 +58,7 @@ def _weight(ways: Ways, state: int) -> int:
 
 
 def _take_out(ways: Ways, state: int) -> None:
-    """Remove a state; join the paths into the state with the paths out of it."""
+    """Remove a state, and join the paths into the state with the paths out of the state."""
     out = ways.pop(state)
     loop = out.pop(state, None)
     again = EMPTY if loop is None else Repeat(loop, 0, None)

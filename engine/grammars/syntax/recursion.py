@@ -1,7 +1,7 @@
 r"""The simplification of rules: `ws ::= ([ \t] ws)?` becomes `[ \t]*`.
 
-The library's parser keeps an entry for each turn of a right recursion, and refuses a long
-recursion. A repetition can also be a part of a terminal. Single characters are inlined.
+llguidance's parser keeps an entry for each turn of a right recursion, and refuses a long recursion.
+A repetition can also be a part of a terminal. Single characters are inlined.
 """
 
 from __future__ import annotations
@@ -104,7 +104,10 @@ def _with(single: Mapping[str, Expression], part: Expression) -> Expression:
 
 
 def _ways(rule: Rule, body: Expression, *, at_end: bool) -> _Ways | None:
-    """Divide `body` into branches with and without recursion; None for recursion elsewhere."""
+    """Divide `body` into branches with and without recursion.
+
+    Return None for recursion elsewhere.
+    """
     if body == rule:
         return [EMPTY], []
     if rule not in walk(body):

@@ -74,8 +74,8 @@ class EngineClient(EngineQueries):
 
         By default `silence_s` depends on the device. `on_cache_events` is called with the changes
         of the engine's cache, in order. After each connection a snapshot comes first. `flushes`
-        returns all recorded flushes, as `flush_recorded` takes them. It is awaited after each
-        welcome, and until it returns the engine does not count as connected.
+        returns all recorded flushes, as `flush_recorded` takes them. The client awaits `flushes`
+        after each welcome, before the engine counts as connected.
         """
         super().__init__()
         self._engine = engine
@@ -95,7 +95,7 @@ class EngineClient(EngineQueries):
 
     @property
     def is_stalled(self) -> bool:
-        """True if the connected engine's process is stopped. It may resume, or be given up."""
+        """True if the connected engine's process is stopped, from which it may resume."""
         connection = self._connection
         return connection is not None and connection.state is ConnectionState.SILENT
 

@@ -123,7 +123,7 @@ def read_adapter_config(content: bytes) -> AdapterConfig:
 
 
 def _of_joined(field: str, pattern: Mapping[str, float]) -> float | None:
-    """Return the value for gate and up as one tensor; refuse every other pattern."""
+    """Return the value for gate and up as one tensor, and refuse every other pattern."""
     if pattern.keys() - {JOINED}:
         raise AdapterRefused(f"adapter_config.json: {field} is set, which is not served")
     return pattern.get(JOINED)

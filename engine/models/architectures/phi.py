@@ -16,7 +16,10 @@ OLDER_NAMES = ("su", "yarn")
 
 
 def _rope(raw: LlamaFields) -> dict[str, Any] | None:
-    """Return the scaling with the original context; a field outside of the scaling goes first."""
+    """Return the scaling with the original context.
+
+    A field outside the scaling takes precedence.
+    """
     given = usual_rope(raw)
     if given is None:
         return None

@@ -129,7 +129,7 @@ class ShardSlices:
 
 
 def _cut(whole: CheckpointTensor, part: CheckpointTensor, rank: int, num_ranks: int) -> _Cut | None:
-    """Return the cut of a rank's part; None: the rank has the whole tensor."""
+    """Return the cut of a rank's part, or None if the rank has the whole tensor."""
     of_whole, of_part, dim = list(_sizes(whole)), list(_sizes(part)), part.shard_dim
     if of_whole == of_part:
         return None

@@ -44,9 +44,9 @@ class DeltaNetConfig(RecurrentConfig):
     """The config of a Gated DeltaNet.
 
     Every key head serves the same number of value heads. If `joined`, the model checkpoint has one
-    projection, ordered by key head (Qwen3-Next). It has the head's query, its key, and the values
-    and z of its value heads. Else the checkpoint has one projection to all queries, keys and
-    values, and a projection to all z.
+    projection, ordered by key head (Qwen3-Next). The projection has a key head's query and key, and
+    the values and z of its value heads. Else the checkpoint has one projection to all queries, keys
+    and values, and a projection to all z.
     """
 
     key_heads: int

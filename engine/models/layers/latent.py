@@ -63,7 +63,7 @@ class LatentConfig(KvConfig):
 
     @property
     def attention_flops(self) -> float:
-        """The FLOPs for one token and one earlier position, with keys and values as in prompts."""
+        """The FLOPs of a prompt's attention for one token and one earlier position."""
         return 2.0 * self.num_heads * (self.shape.head_dim + self.shape.values)
 
     @property

@@ -132,7 +132,7 @@ class DecoderLayer:
         """Compute the mixer's first half and the residual (T, H).
 
         Write KV or recurrent states. `hidden` is the output of the layer before, whole or in parts.
-        It is None in the first layer, or if the residual includes it.
+        `hidden` is None in the first layer, or if the residual includes it.
         """
         normed: Tensor | Fp8Rows
         if hidden is None:

@@ -11,8 +11,8 @@ no debt. A returning flow starts with no credit.
 A flow with no running sequence and little debt goes before all other flows (`newcomer`). A small
 flow therefore does not notice the load of other flows.
 
-Within a flow, the sequence with the fewest uncached tokens goes first. It delays the flow's other
-sequences least. A sequence is passed over a bounded number of times.
+Within a flow, the sequence with the fewest uncached tokens goes first. That sequence delays the
+flow's other sequences least. A sequence is passed over a bounded number of times.
 
 Interactive sequences go before batch sequences until batch is due its share. A flow has one credit
 for both priorities.

@@ -104,7 +104,7 @@ def pool_sizes(budget: PoolBudget, bytes_per_block: int, states: StateSizes | No
 
 
 def state_slots(budget: PoolBudget, kv_bytes: int, states: StateSizes | None) -> int:
-    """Count the state slots beside `kv_bytes` of KV, for the operator's number of blocks."""
+    """Count the recurrent state slots that fit beside `kv_bytes` of KV."""
     if states is None:
         return 0
     return _fixed_states(states, budget) + int(kv_bytes * states.cache_ratio) // states.state_bytes
@@ -181,8 +181,8 @@ def host_free_beside_weights(config: EngineConfig, free: int) -> int:
 def blocks_ahead(num_blocks: int, block_size: int) -> int:
     """Count the device blocks to keep free if there is a lower tier.
 
-    A request is admitted at once if blocks are free. It waits a step or more for blocks that must
-    be copied down first.
+    A request is admitted at once if blocks are free. A request waits a step or more for blocks that
+    must be copied down first.
     """
     return min(num_blocks // AHEAD_PART, AHEAD_TOKENS // block_size)
 

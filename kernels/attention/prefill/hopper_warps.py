@@ -93,7 +93,7 @@ def _online_softmax(
     log2_scale: gl.tensor,
     WINDOW: gl.constexpr,
 ) -> gl.tensor:
-    """Apply online softmax to one tile; return (weights, m, total, factor of the earlier sums)."""
+    """Apply online softmax to one tile. Return (weights, m, total, factor of the earlier sums)."""
     if masked:
         visible = key[None, :] <= last_key[:, None]
         if WINDOW is not None:

@@ -235,7 +235,7 @@ def _attend(
     out: Tensor,
     lse: Tensor,
 ) -> None:
-    """Launch over `grid`, query blocks and splits; each split writes its part of out and lse."""
+    """Launch over `grid`, query blocks and splits. Each split writes its part of out and lse."""
     tokens, heads, head_dim = q.shape
     kv_heads, block_size = kv.shape[2:4]
     blocks, splits = grid
