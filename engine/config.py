@@ -49,10 +49,12 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     kv_dtype: KvDtype = "auto"  # auto: the dtype of the weights
     cache_tokens: int | None = None  # tokens of the device tier; None: sized from free memory
     memory_fraction: float = 0.9  # share of the free memory on cuda, when cache_tokens is None
+
     # The GiB of the host tier. None: a quarter of the free host memory, at most 0.25 (cpu), 64
     # (cuda).
     host_cache_gib: float | None = None
     host_cache_tokens: int | None = None  # tokens of the host tier, instead of host_cache_gib
+
     # The KV of layers with a sliding window. freed: a sequence keeps only its last window's KV, and
     # the cache keeps that KV only where later prompts begin. auto: freed if that saves memory.
     windows: WindowsName = "auto"
@@ -72,6 +74,7 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of one step, and settings of its launch."""
 
     max_batch_tokens: int | None = None  # tokens of one step; None: 512 on cpu, 8192 on cuda
+
     # The target of the gaps between an answer's tokens in milliseconds, at the 99th percentile. 0:
     # no target.
     target_itl_ms: float = 0.0
@@ -79,6 +82,7 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int = 1024
     overlap_scheduling: bool = True  # True: on cuda, a step is decided while another is computed
     drafts: DraftsName = "auto"  # auto: tokens are drafted and verified where that saves time
+
     # The minimum tokens of a common prefix that decodes read once together, on cuda. None: the
     # measured break-even length. 0: never.
     least_shared_tokens: int | None = None
@@ -106,6 +110,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     socket: str  # path of the Unix socket that the engine serves, or tcp://host:port
     link_key_file: str | None = None  # required over TCP (`link/curve.py`)
+
     # The requests or parts of requests that gateways send this engine, beside other engines.
     role: Role = "both"
     # The address where other engines fetch blocks: a path, tcp://host:port, or tcp://host:*. None:

@@ -27,6 +27,7 @@ class RowKind(Enum):
 
     PREFILL = "prefill"  # several tokens of a prompt, or of a restarted sequence
     DECODE = "decode"  # one token, of a prompt or an answer
+
     # The last known token, and drafts to compare with samples. After rejected drafts, the row may
     # begin with tokens to compute again from the recurrent state.
     VERIFY = "verify"
@@ -66,6 +67,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kind: RowKind
     start: int
     end: int  # first position after the row: its context length
+
     # True if a token is sampled after the row's last token. SCORE and VERIFY rows sample after each
     # token, except the first `num_again`.
     samples: bool
@@ -74,6 +76,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first_block: int
     block_ids: bytes  # blocks of the batch slot that were not sent before; mostly empty
     new: NewRequest | None = None  # set in the first sampling row of a lease
+
     # The token after each token in a SCORE row. In a row that samples nothing, the token after its
     # last token.
     next_ids: bytes = b""
@@ -84,11 +87,13 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     embeds: bool = False  # True if the last token's hidden state is reported with the sample
     adapter: int = 0  # slot of the sequence's adapter; 0: no adapter
     adapter_start: int = 0  # position of the sequence's first token that the adapter computes
+
     # In a VERIFY row with a recurrent state: the position of the written state, and the number of
     # tokens that are computed again.
     state_end: int = 0
     num_again: int = 0
     candidates: bytes = b""  # tokens whose logits after the last token are reported with the sample
+
     # The model's positions of the tokens, if they are not `start` up to `end`.
     positions: bytes = b""
     # The blocks of the table at which another namespace begins. A drafting head does not get the

@@ -20,6 +20,6 @@ class HeadDraft:
     source: ClassVar[DraftSource] = "mtp"
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
-        """Return the head's tokens if they follow the last known token."""
+        """Return the draft head's tokens if they follow the last known token."""
         after, token_ids = self.sequence.head_draft
         return token_ids[:most] if after == known else ()

@@ -57,7 +57,7 @@ class Payoff:
         self._tables: dict[int, _Table] = {}
 
     def can_pay(self, rows: int) -> bool:
-        """Return whether drafts for `rows` rows would pay if every token were accepted."""
+        """Return whether drafts for `rows` rows would save time if every token were accepted."""
         most = ((rows * n, rows * n) for n in (1, 4, MOST_DRAFTS))
         return self._fastest(rows, most) is not None
 

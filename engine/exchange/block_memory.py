@@ -202,6 +202,6 @@ class CudaBuffer:
 
 
 def memory_of(pool: DevicePool, states: States | None = None) -> HostMemory | CudaMemory:
-    """Make the memory of the pool and of `states`, on the CPU or on a GPU."""
+    """Make the memory of the pool and of the recurrent `states`, on the CPU or on a GPU."""
     kind = CudaMemory if pool.tensor.device.type == "cuda" else HostMemory
     return kind(pool, states)

@@ -34,7 +34,7 @@ class UnitMemory(Protocol):
         ...
 
     def read(self, blocks: Rows, states: Rows) -> bytes:
-        """Read blocks by slot, then state units by row."""
+        """Read KV blocks by slot, then units of recurrent states by row."""
         ...
 
     def write(self, blocks: Rows, states: Rows, payload: memoryview) -> None:

@@ -44,6 +44,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
     first: int
     window: int  # maximum number of sent, unconfirmed blocks; 1 to `window_of`
     flow: str = ""  # opaque flow for which the sender loads blocks
+
     # The request that computes the prompt. Blocks that it computes later are sent too.
     request_id: str | None = None
     # The asker's host if the asker can open GPU pools there, else None.

@@ -67,7 +67,7 @@ class Batch:
 
     @property
     def next_tokens(self) -> NextTokens:
-        """The token after each token of the step. Raises ValueError if no head drafts."""
+        """The token after each token of the step. Raises ValueError without a draft head."""
         if self.next_ids is None or self.drawn is None:
             raise ValueError("the batch was built without a head's input")
         return NextTokens(self.next_ids, self.drawn)

@@ -28,16 +28,17 @@ from kernels.attention.decode.split_sizes import SplitSizes
 
 Ints = npt.NDArray[np.int64]
 
-FURTHER = 2  # number of drafts that the head makes after its first draft
-# The maximum number of samples of a step in which the head drafts further. Larger steps verify no
-# drafts.
+FURTHER = 2  # number of drafts that the draft head makes after its first draft
+
+# The maximum number of samples of a step in which the draft head drafts further. Larger steps
+# verify no drafts.
 MOST_FOLLOWED = 64
 NO_DRAFT = -1  # in place of a token id without a draft
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The A samples of a step after which the head drafts further.
+    """The A samples of a step after which the draft head drafts further.
 
     `samples` (A,) int64 are their places among the step's samples. `firsts` (A,) int64 are the
     places of the first samples of the same rows. `compared` (A,) int64 are the places of the drafts
@@ -85,7 +86,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """The outputs of the decoder and the head at A samples, for the next drafts.
+    """The outputs of the decoder and the draft head at A samples, for the next drafts.
 
     `sampled` and `drafted` are (A,) int64, `hidden` of the head is (A, H). `positions` (A,) int64
     are of the tokens before the samples.
@@ -109,7 +110,7 @@ def draft_further(
     followed: Followed,
     drafted: Drafted,
 ) -> list[Tensor]:
-    """Launch the head `FURTHER` times.
+    """Launch the draft head `FURTHER` times.
 
     Return the drafts (A,) of each launch. Samples other than a row's last sample that counts get
     `NO_DRAFT`.
@@ -158,10 +159,10 @@ class FollowedRows:
 def followed_rows(
     given: Sequence[Row], tables: BlockTables, block_size: int
 ) -> FollowedRows | None:
-    """Find the samples after which the head drafts further, or return None.
+    """Find the samples after which the draft head drafts further, or return None.
 
-    The step is by token. The sequence needs blocks for `FURTHER` more tokens. A step with more than
-    `MOST_FOLLOWED` samples has no such sample.
+    Each row of the step has one token. The sequence needs blocks for `FURTHER` more tokens. After a
+    step with more than `MOST_FOLLOWED` samples, the head does not draft further.
     """
     rows = [row for row in given if row.samples and row.kind is not SCORE]
     if not 0 < len(rows) <= MOST_FOLLOWED:

@@ -55,7 +55,7 @@ class HeadStep:
     followed: Followed | None = None
 
     def draft(self, sampled: Tensor) -> Tensor:
-        """Launch the head.
+        """Launch the draft head.
 
         Return its drafts (drafts, S) int64 after each token of `sampled` (S,). An entry without a
         draft is `NO_DRAFT`.
@@ -73,7 +73,7 @@ class HeadStep:
         return torch.stack([drafted, *(nothing.index_copy(0, places, ids) for ids in further)])
 
     def write(self) -> None:
-        """Launch the head of a step that samples nothing, only to write its KV."""
+        """Launch the draft head of a step that samples nothing, only to write the head's KV."""
         self._hidden(self.next.ids, self.outputs[:0])
 
     def _hidden(self, ids: Tensor, outputs: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class HeadStep:
 
 @dataclass(frozen=True, slots=True)
 class WithDrafts:
-    """A launched step, and the head's drafts after each sample. Implements `Launched`."""
+    """A launched step, and the draft head's drafts after each sample. Implements `Launched`."""
 
     launched: Launched
     drafted: HostCopy  # drafted tokens, (drafts, S)

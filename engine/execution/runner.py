@@ -65,7 +65,7 @@ class ModelRunner:
     rings: Rings | None = None  # None: all layers with attention have their KV in `pool`
 
     def sharing(self, rows: Sequence[Row]) -> Sharing | None:
-        """Order a step's decodes by token for shared reads, or return None if all read alone."""
+        """Order a step's one-token decodes for shared reads, or return None if all read alone."""
         if self.prefixes is None:
             return None
         decodes = rows[: count_decodes(rows)]
@@ -81,7 +81,7 @@ class ModelRunner:
         return self.compute(by_token(step), self.sharing(step.rows))
 
     def compute(self, step: Step, sharing: Sharing | None) -> Launched:
-        """Compute a step by token, whose new blocks are in the tables."""
+        """Compute a step of one-token rows, whose new blocks are in the tables."""
         if not step.rows:
             self.copy(step)
             return LaunchedWithoutOutput(record_event(self.last_tokens.device))
@@ -96,7 +96,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def forward(self, step: Step, sharing: Sharing | None) -> EagerForward:
-        """Launch the forward pass of a step by token, whose new blocks are in the tables."""
+        """Launch the forward pass of a step of one-token rows, with new blocks in the tables."""
         self.copy(step)
         if self.rings is not None:
             self.rings.enter(step.rows)

@@ -37,7 +37,7 @@ def by_token(step: Step) -> Step:
 
 
 def row_by_token(row: Row) -> list[Row]:
-    """Divide a row by token. The first part gets the new blocks."""
+    """Divide a row into rows of one token. The first row gets the new blocks."""
     first_sample = row.start + row.num_again
     return [
         structs.replace(

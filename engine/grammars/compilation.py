@@ -24,8 +24,8 @@ from engine.grammars.vocabulary import Vocabulary
 class CompiledGrammar:
     """A compiled grammar with its first mask, whose matcher each sequence copies.
 
-    Copies share the lexer's states, which grow as texts are followed. Copies also share an error of
-    the lexer, which is permanent.
+    Copies share the lexer's automaton, which grows as texts are followed. Copies also share an
+    error of the lexer, which is permanent.
     """
 
     matcher: LLMatcher

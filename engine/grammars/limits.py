@@ -15,6 +15,7 @@ PATIENCE_S = 20.0  # maximum seconds of waiting for a check's end
 START_S = 120.0  # maximum seconds until the process has read the vocabulary
 CLOSE_S = 5.0  # maximum seconds of waiting for a compiling thread
 CHECK_BYTES = 512 << 20  # maximum address space of a checking worker, beside its vocabulary
+
 # Less than the stack of the engine's threads, where a checked grammar must fit too.
 CHECK_STACK_BYTES = 1 << 20
 COMPILE_STACK_BYTES = 16 << 20
@@ -27,6 +28,7 @@ FLOW_BYTES = 256 << 20
 ALL_BYTES = 1 << 30
 GROWTH_BYTES_PER_S = 100e6
 MASK_S = 0.1  # maximum processor seconds for one mask; 20 to 100 us are usual
+
 # The processor seconds after which no further mask after a draft is begun. A row with drafts then
 # takes little longer than a row without drafts.
 AHEAD_S = 0.001

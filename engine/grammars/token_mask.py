@@ -135,7 +135,7 @@ class GrammarConstraint(TokenConstraint):
         began = clock()
         self._own().consume_token(token_id)
         took = clock() - began
-        # The thread was waiting if the grammar is not slow.
+        # Without `is_slow`, the call was timed by the wall clock and may include waiting.
         if took > LEAST_SHARE_S and not compilation.is_slow:
             compilation.is_slow, took = True, LEAST_SHARE_S
         self._followed(took)

@@ -117,6 +117,7 @@ class FetchSource(msgspec.Struct, frozen=True, array_like=True):
 
     address: str  # address of the other engine's exchange (`Welcome.exchange_address`)
     num_tokens: int  # leading tokens of the prompt that the other engine probably has
+
     # The other engine's request that computes this prompt, whose new blocks are sent too. None:
     # only present blocks are sent.
     request_id: str | None = None
@@ -128,6 +129,7 @@ class AdapterUse(msgspec.Struct, frozen=True, array_like=True):
 
     digest: bytes  # 32 bytes, of the adapter's weights, rank and scale
     path: str  # the adapter's folder, below the engine's folder of adapters
+
     # The first position that the adapter computes. The model alone computes earlier positions.
     start: int = 0
 
@@ -146,16 +148,16 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
     positions: bytes  # int32, little endian, one for each token
     namespace: bytes  # 16 bytes; only for this module at these positions
     block_keys: bytes  # 16 bytes for every block
-    head_tokens: int | None = None  # first tokens, copied from the head; None: no head
+    head_tokens: int | None = None  # first tokens, copied from the head module, if any
 
     @property
     def own_tokens(self) -> int:
-        """The number of the module's tokens, without padding and without the head's tokens."""
+        """The number of the module's tokens, without padding and the head module's tokens."""
         return self.num_tokens - (self.head_tokens or 0)
 
     @property
     def padded_tokens(self) -> int:
-        """Number of the module's tokens with the padding."""
+        """The number of the module's tokens with the padding."""
         return len(self.token_ids) // _ID_BYTES
 
     @property
@@ -167,7 +169,7 @@ class PromptModule(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def copied(self) -> tuple[int, ...]:
-        """The module's tokens that are copied, without the head's tokens."""
+        """The module's tokens that are copied, without the head module's tokens."""
         whole = self.whole
         return (*range(self.head_tokens or 0, whole.start), *range(whole.stop, self.num_tokens))
 
@@ -198,6 +200,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     question: int = 0  # tokens before the user's last message (`Welcome.has_states`); 0: unknown
     source: FetchSource | None = None  # engine to fetch uncached blocks from
     is_counted: bool = True  # whether the prompt counts as looked up: one engine counts it
+
     # Whether drafts may be verified, which does not change the answer.
     drafts: bool = True
     # With `embeds` or `candidates`, `max_tokens` is 0, and the end reports on the last token.
@@ -275,7 +278,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     role: Role = "both"  # a hint to gateways; the engine serves every request
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
-    has_states: bool = False  # recurrent layers: a prompt's hit ends at a kept state
+    has_states: bool = False  # True with recurrent layers, where a cache hit ends at a kept state
     hidden_size: int = 0  # number of values of an embedding
     has_head: bool = True  # False: prompts are only embedded, since tokens have no logits
     has_modules: bool = False  # prompts may consist of prompt modules
@@ -315,6 +318,7 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
     load: float  # waiting for blocks from slower tiers
     prefill: float  # from the load's end until the first token's step was settled
     fetch: float = 0.0  # waiting for another engine's blocks, after the load
+
     # The time of the first token by the engine's clock, for differences only. A gateway may read
     # the event late. None: unknown.
     at: float | None = None
@@ -329,6 +333,7 @@ class Reused(msgspec.Struct, frozen=True, array_like=True):
     # For each mark, the new tokens after the previous mark that the request put in the cache.
     written: tuple[int, ...] = ()
     fetched: int = 0  # tokens that another engine sent, not included in `tiers`
+
     # The tokens with cached blocks, if more than were reused, else 0. No recurrent state is kept at
     # their end.
     matched: int = 0

@@ -265,7 +265,7 @@ class StateStats(msgspec.Struct, frozen=True, kw_only=True):
     # checkpoints not made for lack of a slot.
     made: int = 0
     hits: int = 0
-    cut_tokens: int = 0  # tokens that matched and were computed again: no state was at their end
+    cut_tokens: int = 0  # matched tokens that were computed again for lack of a recurrent state
     evicted: int = 0
     refused: int = 0
     # The checkpoints copied to a lower tier, and loaded to the device, and failed copies.

@@ -86,7 +86,7 @@ class Decoder:
 
     @property
     def whole_context(self) -> int:
-        """The pool index of a layer of this stage that attends to all tokens, or 0."""
+        """The pool index of a layer that attends to all tokens, or 0 without such a layer."""
         found = (
             self.places[layer.index].index
             for layer in self.parameters.layers

@@ -34,7 +34,7 @@ _MATRICES: Mapping[str, tuple[str, ...]] = {
     "down_proj": ("down_proj",),
 }
 _STACKED = re.compile(r"(.*\.experts\.)(gate_up_proj|down_proj)(?:\.(weight\w*))?")
-# The prefixes for a decoder that was saved without its head, as embedding models are.
+# The prefixes for a decoder that was saved without an output head, as embedding models are.
 WITHOUT_HEAD = (
     ("embed_tokens.", "model.embed_tokens."),
     ("layers.", "model.layers."),

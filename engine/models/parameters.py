@@ -58,9 +58,9 @@ class Parameters:
     """All tensors of a decoder.
 
     `head` is `embedding` itself if the config ties the two. A rank has its part of every layer, and
-    its rows of an untied head. A stage has only its own layers, and only the embedding or head that
-    it reads. For layers that stay in host memory, `layers` has their device buffers, and `in_host`
-    their tensors in host memory.
+    its rows of an untied output head. A stage has only its own layers, and only the embedding or
+    head that it reads. For layers that stay in host memory, `layers` has their device buffers, and
+    `in_host` their tensors in host memory.
     """
 
     embedding: Tensor  # (V, H)
@@ -156,7 +156,7 @@ def checkpoint_tensors(parameters: Parameters) -> dict[str, CheckpointTensor]:
     tables = {"model.embed_tokens.weight": parameters.embedding}
     if parameters.head is not parameters.embedding:
         tables["lm_head.weight"] = parameters.head
-    # A stage before the last has no head, and a stage after the first has no embedding.
+    # Only the last stage has an output head, and only the first stage has an embedding.
     tensors = [CheckpointTensor(name, table, 0) for name, table in tables.items() if len(table)]
     for module in parameters.modules():
         tensors += module.checkpoint_tensors()

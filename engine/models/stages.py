@@ -91,7 +91,7 @@ def layer_bytes(
 def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int, ...]:
     """Find the `Stage.ends` that minimise the maximum stage cost, the earliest of equal costs.
 
-    `costs` are the costs of the layers. `head` is the cost of the last stage beside its layers.
+    `costs` are the costs of the layers. `head` is the cost of the last stage without its layers.
     Raises UnsupportedModel if there are fewer layers than stages.
     """
     if num_stages > len(costs):

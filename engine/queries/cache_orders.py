@@ -52,7 +52,10 @@ class CacheOrders:
             _log.error("the cache is not divided anew: %s", error.message)
 
     def flush(self, message: Flush, alive: Iterable[Sequence]) -> Flushed:
-        """Drop all blocks, or a flow's or a namespace's. Leased blocks stay until released."""
+        """Drop all blocks, the blocks of a flow, or the blocks of a namespace.
+
+        Leased blocks stay until released.
+        """
         erasure = None
         if message.namespace is not None:
             blocks = self._cache.flush(namespace=message.namespace, owner=message.flow)

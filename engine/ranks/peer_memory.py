@@ -29,6 +29,7 @@ LEAST_COLUMNS = 128  # threads of the smallest program; each thread polls its ow
 LONGEST_SOCKET_PATH = 100  # torch overruns its buffer with longer paths
 GRACE_S, LOOK_S = 0.5, 0.002  # grace of a running step when a rank ends
 LONGEST_REASON = 200  # maximum characters of a torch error before its traceback
+
 # The maximum bytes of a product that one launch exchanges, 1,024 rows of 8,192 numbers of 16 bits.
 # A rank's buffers take three times as much for each rank. A launch should send for longer than a
 # round trip between ranks.

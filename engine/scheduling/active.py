@@ -117,7 +117,7 @@ class ActiveSequences:
         self._queue.push_front(sequence)
 
     def stop(self, sequence: Sequence, now: float) -> None:
-        """Remove a sequence in any state. Its blocks stay in the tree."""
+        """Remove a running, loading or waiting sequence. Its blocks stay in the tree."""
         if sequence.lease is None:
             self._queue.remove(sequence)
         else:

@@ -24,6 +24,7 @@ class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
     samples: bool  # True if the row reaches the last token, so that tokens are sampled
     lease_id: int
     draft: Draft | None = None  # last tokens of a VERIFY row, after a known token
+
     # The number of leading tokens that a VERIFY row computes again. Also the position of the
     # written recurrent state, or 0 without a recurrent state.
     num_again: int = 0

@@ -25,12 +25,13 @@ ROWS = (1, 64, 128, 256, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 3072, 4096,
 TOO_LARGE = (1536, 2048, 2560, 3072, 4096, 6144)  # prompt tokens, more than in captured graphs
 NOT_CAPTURED = (16, 32, 64, 128, 256, 384, 512, 768, 1024)  # prompt tokens without a captured graph
 LARGE = 8192  # rows of a step that is bound by arithmetic
+
 # The cost of reading the weights, in rows of a large step.
 WEIGHTS = 220.0
 CPU_WEIGHTS = 16.0
 KEY = 1 / 600
 PAIR = 1 / 15_000
-# Places of rates: two curves of rows, two rates for keys, one rate for pairs.
+# The indices of the rates: two curves of rows, two rates for keys, a rate for pairs.
 _OTHERS = len(ROWS)
 _KEYS = 2 * len(ROWS)
 _PAIRS = _KEYS + 2
@@ -38,10 +39,11 @@ _PAIRS = _KEYS + 2
 LEARNS = 0.3  # share of an error that is corrected at once, after the first corrections
 MEASURED_TOKENS = 64  # minimum prompt tokens of a step that teaches a token's cost
 NUM_REMEMBERED = 8  # number of steps whose ratio to the prediction is remembered
-# The assumed time of a step, as a share of the time until the host saw its end late.
+
+# A step that ended before the host looked took this share of the time until then, by assumption.
 MISSED = 7 / 8
 FORGETS = 1000  # captured steps until launch times are forgotten: a launch may have stalled
-HIDDEN = 1.2  # number of launch times below which a step's length says little
+HIDDEN = 1.2  # a step of fewer launch times says little about the device
 SHORTEST_CONTEXT = 256  # shortest context, in tokens, whose rate is reported
 LATE = 0.005  # share of steps whose gaps exceed the predicted seconds times `late_ratio`
 LATE_STEP = 0.03  # share by which a late step raises `late_ratio`

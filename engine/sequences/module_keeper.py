@@ -34,9 +34,9 @@ from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.lease import Lease
 
-MOST_BEGUN = 4  # number of times that a module is computed for a sequence before a refusal
-AT_A_TIME = 64  # maximum number of a flow's modules that are computed at once
-AT_ONCE = 128  # modules looked up between two steps; the last sequence may exceed it
+MOST_BEGUN = 4  # maximum number of times that a prompt module is computed for a sequence
+AT_A_TIME = 64  # maximum number of a flow's prompt modules that are computed at once
+AT_ONCE = 128  # number of prompt modules that are looked up between two steps
 
 _ALONE = SamplingParams(max_tokens=0, temperature=0.0, ignore_eos=True)
 
@@ -111,7 +111,7 @@ class ModuleKeeper:
         return made
 
     def ran(self, now: float, *, goes_on: bool) -> None:
-        """Release the held modules unless a step is computed or a copy made.
+        """Release the held prompt modules unless a step is computed or a copy made.
 
         Held modules may be what blocks the step.
         """
@@ -264,7 +264,7 @@ class ModuleKeeper:
     def _unawaited(self, there: set[Sequence]) -> Iterator[str]:
         """Yield the ids of requests for which no sequence waits.
 
-        If only the payer has ended, the next waiting sequence pays from now on.
+        If only the charged sequence has ended, the next waiting sequence is charged from now on.
         """
         for computing in self._computing.values():
             if computing.payer in there:

@@ -75,8 +75,8 @@ class ModulePrefill(Protocol):
 class ModuleWork:
     """The part of a prompt module's computing for which one sequence is charged.
 
-    `tokens` is the number of the module's tokens without padding. The first `head_tokens` of them
-    are the head's. Tokens before `start` are not charged.
+    `tokens` is the number of the module's tokens without padding. The first `head_tokens` tokens
+    are the head module's. Tokens before `start` are not charged.
     """
 
     computing: ModulePrefill
@@ -122,7 +122,7 @@ class SequenceModules:
 
     @property
     def num_tokens(self) -> int:
-        """The number of tokens in the modules' whole blocks."""
+        """The number of tokens in the prompt modules' whole blocks."""
         return sum(len(one.whole) for one in self.blocks)
 
     @property
@@ -160,7 +160,7 @@ class SequenceModules:
         )
 
     def lease(self, cache: PrefixCache, owner: str, now: float) -> bool:
-        """Lease all modules.
+        """Lease all prompt modules.
 
         Return False and hold no lease if a module is not whole on the device.
         """
@@ -201,7 +201,7 @@ class SequenceModules:
 
     @property
     def seconds(self) -> float:
-        """The share of steps that computed modules for the sequence, in seconds."""
+        """The share of steps that computed prompt modules for the sequence, in seconds."""
         return sum(one.seconds for rounds in self.work.values() for one in rounds)
 
 
@@ -226,7 +226,7 @@ def modules_of(request: Generate, block_size: int, vocab_size: int) -> SequenceM
 
 
 def _check_heads(modules: tuple[PromptModule, ...], block_size: int) -> None:
-    """Check that each module begins with the head's last tokens, or with none of them.
+    """Check that each module begins with the head module's last tokens, or with its own tokens.
 
     Raises InvalidRequest. The first module has no head.
     """

@@ -67,6 +67,7 @@ class Sequence:
     prompt_end: int = 0  # end of the prompt's tokens that settled steps have computed
     loads: Loads = "auto"
     constraint: TokenConstraint | None = None  # advanced by every generated token
+
     # The prompt tokens that the cache had at the first start.
     found: TierTokens = field(default_factory=TierTokens)
     # The tokens with cached blocks at the first start. More than `found` if no recurrent state was
@@ -75,6 +76,7 @@ class Sequence:
     state_tier: StateTier | None = None  # tier of the recurrent state, as in `Reused.state_tier`
     num_pending: int = 0  # tokens that launched steps will sample
     passed_over: int = 0  # number of times that a later sequence of the flow went first
+
     # True while the constraint is compiled, which prevents a start. Changes only between steps.
     awaits_constraint: bool = field(init=False)
     match: PrefixMatch | None = None
@@ -97,6 +99,7 @@ class Sequence:
     scores: list[TokenLogprobs] = field(default_factory=list)
     embeds: bool = False  # True if the last event reports the prompt's embedding
     candidates: bytes = b""  # int32 ids of tokens whose logits the last event reports
+
     # The embedding and the logits for the last event, float32.
     embedding: bytes = b""
     logits: bytes = b""
@@ -107,6 +110,7 @@ class Sequence:
     fetch_seconds: float = 0.0
     marks: tuple[Mark, ...] = ()
     question: int = 0  # tokens before the user's last message; 0 if unknown
+
     # The number of tokens put in the cache for each of `marks`.
     written: tuple[int, ...] = ()
     added: list[tuple[int, int]] = field(default_factory=list)

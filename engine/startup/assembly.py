@@ -80,7 +80,7 @@ class LoadedRunner:
     masks: MaskMaker = field(default_factory=MadeOnDemand)
     adapters: AdapterParts | None = None  # None: the engine serves no adapters
     has_draft_head: bool = False
-    states_in_place: bool = False  # True if the states are rings, which decodes write in place
+    states_in_place: bool = False  # True if decodes write rings in place of recurrent states
     num_states: int = 0  # state slots of the device, including the unused slot 0; 0: no states
     units: UnitMemory | None = None  # reads and writes blocks; None: no exchange
 

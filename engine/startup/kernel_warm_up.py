@@ -71,9 +71,9 @@ def compute_each_once(
 
 
 def compute_gemms(decoder: Decoder, rows: int, *, sampling: bool) -> None:
-    """Compute the layers' GEMMs for `rows` tokens, and if `sampling`, the head's GEMM.
+    """Compute the layers' GEMMs for `rows` tokens, and if `sampling`, the output head's GEMM.
 
-    A stage before the last has no head.
+    Only the last stage has an output head.
     """
     head = [_of_head(decoder)] if sampling and decoder.has_logits else []
     _compute(decoder, [*_of_layers(decoder), *head], rows)

@@ -52,6 +52,7 @@ from storage.pools.state_pool import StatePool
 from storage.pools.window_pool import WindowPool
 
 SCRATCH_BLOCKS = 1  # one block after the cache's blocks, to which padding writes
+
 # A device reads its own memory about 80 times as fast as host memory over a bus. While a step reads
 # three quarters of the weights, this fraction of the weights' bytes can be loaded.
 WEIGHTS_PER_LATE_BYTE = 100

@@ -32,8 +32,8 @@ from storage.layouts.stage import Stage
 from storage.layouts.state_layout import StateLayout
 from storage.layouts.window_layout import SlotLayout, WindowLayout
 
-# The devices on which windows are freed by default. On a GPU that halved the tokens a second of
-# short sequences, which take two windows each (decision 253).
+# The devices on which windows are freed by default. On a GPU, freed windows halved the tokens a
+# second of short sequences, which take two windows each (decision 253).
 FREES_BY_ITSELF = ("cpu",)
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class ModelMetadata:
     grid: RankGrid
     stage: Stage  # layers that this rank computes; all layers without stages
     layout: KvLayout
-    states: SlotLayout | None  # layout of this rank's states or rings; None: no states
+    states: SlotLayout | None  # layout of this rank's recurrent states or rings, if any
     share: Fraction
     has_head: bool  # False: the files lack the output projection, so only embeddings are served
     model_len: int
@@ -58,7 +58,7 @@ class ModelMetadata:
 
     @property
     def state_blocks(self) -> int:
-        """The number of blocks that take as much room as a state or ring, or 0 without states."""
+        """The number of blocks that take as much room as a recurrent state or ring, or 0."""
         return 0 if self.states is None else self.states.blocks(self.layout.block_bytes)
 
     @property
@@ -75,7 +75,7 @@ def read_metadata(
     model_dir = Path(config.model.model_dir)
     model = read_model_config(model_dir, served, config.model.quantization)
     has_head = model.tied or config.model.load_format == "dummy" or not lacks_head(model_dir)
-    if not has_head:  # the embedding replaces the missing head, whose logits are never used
+    if not has_head:  # the embedding replaces the missing output head, whose logits are never used
         model = replace(model, tied=True)
     model = _with_draft_head(config, model, grid)
     check_geometry(model, config.cache.block_size)

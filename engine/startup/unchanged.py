@@ -30,7 +30,10 @@ class FileState:
 
 
 def weight_states(config: EngineConfig) -> tuple[FileState, ...]:
-    """Return the states of the weights' files, none for dummy weights. Raises ModelError."""
+    """Return the sizes and times of the weights' files, none for dummy weights.
+
+    Raises ModelError.
+    """
     if config.model.load_format == "dummy":
         return ()
     return tuple(map(_state, weight_files(Path(config.model.model_dir))))

@@ -54,6 +54,7 @@ class BatchLayout:
     num_decodes: int  # leading rows with exactly one token
     max_context_len: int
     shared: SharedPrefix | None = None  # only for speed: results do not depend on it
+
     # (num_decodes * Hkv,) int32 zeros, in which a decode kernel counts the partials written for an
     # output (`decode_attention`). They are zeros again after each launch. None: allocated at a
     # launch.

@@ -22,6 +22,7 @@ from kernels.launch.rounding import cdiv, next_power_of_2
 
 MIN_ROWS = 8  # N of the smallest WGMMA instruction
 MAX_FP8_ROWS = 128  # maximum WGMMA N whose sums fit registers; the library serves more rows
+
 # The row counts that together launch all fp8 kernels, besides counts up to 32.
 TELLING_ROWS = (64, MAX_FP8_ROWS)
 STRIP = 128  # weight rows of a program: twice WGMMA's M = 64

@@ -1,4 +1,4 @@
-"""A causal depthwise convolution of few taps and SiLU, with a state: the last inputs of a row.
+"""A causal depthwise convolution of few taps and SiLU, whose state is a row's last inputs.
 
     y[t, c] = silu(bias[c] + sum_j weight[c, j] x[t - W + 1 + j, c])
 
@@ -66,7 +66,7 @@ def _inputs(
 ) -> tl.tensor:
     """Load the inputs at places `local` of the row.
 
-    Negative places are read from the state. In a row that continues no state they have the value 0.
+    Negative places are read from the state, or are 0 in a row without an earlier state.
     """
     new = tl.load(
         x + local.to(tl.int64) * x_stride + channel, mask=inside & (local >= 0), other=0.0

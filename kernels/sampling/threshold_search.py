@@ -14,6 +14,7 @@ import triton.language as tl
 
 LEAST = tl.constexpr(-29.0 * 2**23)  # in steps: a lower score weighs nothing
 STEPS = tl.constexpr(12102203.161561485)  # 2^23 / ln 2: steps per unit of score
+
 # 2^x for x in [0, 1) as 1 + x (C1 + x (C2 + ...)): relative error 1.7e-7, strictly rising.
 C1 = tl.constexpr(0.6931512951850891)
 C2 = tl.constexpr(0.24016444385051727)

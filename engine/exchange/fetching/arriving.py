@@ -42,7 +42,7 @@ class Arriving:
         self.fetch = fetch
         self.taken = fetch.arrived
         self._begun = fetch.arrived
-        # The end of the blocks to come, which `Found` names for a model with recurrent states.
+        # The end of the wanted blocks. With recurrent states, the message `Found` sets this end.
         self._end = fetch.wanted.end
         self._copies: deque[tuple[CopyEvent, int]] = deque()
         self._fingerprint, self._salt = fingerprint, salt

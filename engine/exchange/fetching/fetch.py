@@ -36,6 +36,7 @@ class Patience:
     times: float = 2.0  # time limit, divided by the predicted time to compute the blocks
     unmeasured: float = 10.0  # minimum time limit in seconds without a prediction
     stream: float = 30.0  # minimum time limit in seconds for blocks that are still being computed
+
     # The seconds after a flush without fetches. Gateways wait for a shorter time before they report
     # a failed flush.
     flush: float = 10.0

@@ -97,7 +97,7 @@ class _Machine:
         self._open: set[_Rest] = set()
 
     def expression(self, whole: _Rest) -> Expression:
-        """Find all states, and write the paths from the first state to possible ends."""
+        """Find the automaton's states, and write the paths from the first state to the ends."""
         self._is_start = True
         states: dict[_Condition, int] = {}
         first, ends = [self._after(whole, one) for one in self._classes], set[int]()

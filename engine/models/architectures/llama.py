@@ -1,4 +1,4 @@
-"""Llama, Mistral, Qwen2 and Qwen3, which differ in biases, head norms and defaults."""
+"""Llama, Mistral, Qwen2 and Qwen3, which differ in biases, norms of heads and defaults."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Llama:
     partial_rotary: bool = False
     fields: type[LlamaFields] = LlamaFields
     output_bias: str | None = "attention_bias"  # field that gives the output a bias; None: no bias
-    qk_norm_by: str | None = None  # field that turns head norms on; None: `qk_norm` decides
+    qk_norm_by: str | None = None  # field that turns norms of heads on; None: `qk_norm` decides
     norms_together: bool = False  # one head norm is over all heads together
     rounds_once: bool = False  # norms multiply in float32 and round once
     scales_queries: bool = False

@@ -21,7 +21,7 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 GGUF_FILE = "model.gguf"  # beside the files that describe it (`cli.gguf`)
 TIED_HEAD = "lm_head.weight"
-_DECODER_ALONE = "embed_tokens.weight"  # the embedding in a decoder saved without its head
+_DECODER_ALONE = "embed_tokens.weight"  # the embedding in a decoder saved without an output head
 _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)\.safetensors")
 _SERVED = "served are safetensors with Hugging Face's names"
 # The errors for directories without safetensors, by the pattern of their files.
@@ -125,7 +125,7 @@ def _indexed_files(model_dir: Path) -> list[Path]:
 
 
 def lacks_head(model_dir: Path) -> bool:
-    """Return whether the files have a decoder without its head, as embedding models do.
+    """Return whether the files have a decoder without an output head, as embedding models do.
 
     False without weights, or with GGUF weights. Raises like `weight_files`.
     """

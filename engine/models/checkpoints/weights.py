@@ -173,7 +173,9 @@ class _Loading:
             _log.info("%s", left)
 
     def _check_spare_head(self, head: Tensor) -> None:
-        """Reject a separate head: a tied model checkpoint may only repeat its embedding as head.
+        """Reject a separate output head.
+
+        A tied model checkpoint may only repeat its embedding as head.
 
         A stage without the embedding cannot compare the two. Other stages compare them.
         """

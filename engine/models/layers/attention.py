@@ -238,7 +238,7 @@ class Attention(Mixer):
     def _in_halves(self, qkv: Tensor) -> Tensor:
         """Reorder heads of queries and keys for a rope of halves.
 
-        The order does not change scores. With `norms_heads`, norm the heads, which the rope keeps.
+        The order does not change scores. With `norms_heads`, the heads are normed before the rope.
         """
         import torch  # imported here, since sizes are read without torch
 

@@ -13,7 +13,8 @@ PATTERN = "re:"
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """The plain matrices, by their names, names of modules around them, or patterns ("re:...").
+    """The unquantised matrices, by their names, names of modules around them, or patterns
+    ("re:...").
 
     `read_ignored` makes an `Ignored` from a file's list.
     """

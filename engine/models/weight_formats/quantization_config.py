@@ -66,11 +66,14 @@ class CompressedTensors(msgspec.Struct):
 
     @property
     def ignored(self) -> Ignored:
-        """The plain matrices. Raises BadConfig."""
+        """The matrices that stay unquantised. Raises BadConfig."""
         return read_ignored("ignore", self.ignore)
 
     def the_group(self, served_format: str) -> ConfigGroup:
-        """Return the only group: all `Linear` except the head. Raises UnsupportedModel."""
+        """Return the only group, which has all `Linear` modules except the output head.
+
+        Raises UnsupportedModel.
+        """
         refuse_unless(self.format == served_format, "format", self.format, served_format)
         if (self.sparsity_config or {}).get("format", "dense") != "dense":
             raise UnsupportedModel(f"{FIELD}.sparsity_config: served are dense weights")

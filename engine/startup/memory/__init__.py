@@ -1,1 +1,1 @@
-"""The sizes of a start: a step's activations, the pools of blocks and states, the lower tiers."""
+"""The memory sizes of a start: a step's activations, the pools, the lower tiers."""

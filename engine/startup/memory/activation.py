@@ -46,7 +46,7 @@ class StepBounds:
     layout: KvLayout
     graph_tokens: int  # tokens of the largest captured graph; 0: no graphs
     group_rows: int  # maximum number of decodes that share a prefix; 0: no sharing
-    states: SlotLayout | None = None  # None: there are no recurrent layers and no rings
+    states: SlotLayout | None = None  # None without recurrent layers and rings
 
 
 def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:

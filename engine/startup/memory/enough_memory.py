@@ -17,7 +17,7 @@ from storage.free_memory import host_free_memory
 
 _log = logging.getLogger(__name__)
 
-# The messages of errors without a special type: torch's allocator and CPU threads, libraries.
+# The messages of memory errors that have no exception type of their own.
 _SIGNS = ("can't allocate memory", "Cannot allocate memory", "can't start new thread", "bad_alloc")
 
 

@@ -18,6 +18,7 @@ CPU_LIMIT = 4 * 1024**3
 HOST_SHARE = 0.25  # share of free memory for the host tier
 HOST_LIMIT = 64 * 1024**3  # host tier below a GPU: pinning takes about a second for a few GiB
 AHEAD_PART = 8  # at most one in 8 device blocks is kept free by copying down early
+
 # The maximum number of tokens in the blocks kept free, which two large steps compute.
 AHEAD_TOKENS = 16_384
 # An allowance for opening a model on a GPU after the host tier has been sized: CUDA's context,
@@ -25,7 +26,7 @@ AHEAD_TOKENS = 16_384
 # reclaimed.
 OPENING_BYTES = 2 * 1024**3
 TOKENS_PER_WINDOW = 2048  # minimum tokens of KV in the cache for each cached ring
-RUNNING_PART = 0.5  # maximum share of the device tier for running sequences' states
+RUNNING_PART = 0.5  # maximum share of the device tier for running sequences' recurrent states
 CPU_HOST_BYTES = 256 * 1024**2  # small, since on a CPU the device's pool takes the same memory
 
 
@@ -111,7 +112,7 @@ def state_slots(budget: PoolBudget, kv_bytes: int, states: StateSizes | None) ->
 
 
 def cache_ratio(given: float, states: SlotLayout | None, token_bytes: int) -> float:
-    """Return the bytes of cached states for each byte of KV: `given`, or less for rings.
+    """Return the bytes of cached recurrent states for each byte of KV, or less for rings.
 
     A ring is as large as many tokens of KV, and is of use only where prompts diverge.
     """
@@ -140,7 +141,7 @@ def host_blocks(
     share: Fraction = ALL,
     state_blocks: int = 0,
 ) -> int:
-    """Count the blocks of the host tier, including states.
+    """Count the blocks of the host tier, including recurrent states.
 
     `free` is in bytes. Each of several ranks has its part of every block, and the same `share` of
     the memory. `state_blocks` is as in `below`. If the operator gave a number of tokens, states are
