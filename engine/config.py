@@ -111,7 +111,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     socket: str  # path of the Unix socket that the engine serves, or tcp://host:port
     link_key_file: str | None = None  # required over TCP (`link/curve.py`)
 
-    # The requests or parts of requests that gateways send this engine, beside other engines.
+    # The phases of requests that gateways send this engine, if there are several engines.
     role: Role = "both"
     # The address where other engines fetch blocks: a path, tcp://host:port, or tcp://host:*. None:
     # other engines fetch nothing.

@@ -75,7 +75,10 @@ class TierCopies:
         return 0 if way is None else way.under_way
 
     def complete(self, now: float) -> bool:
-        """Tell the cache of ended and early released moves. Return whether there were any."""
+        """Tell the cache which moves have ended or were released early.
+
+        Return whether there were any.
+        """
         if self.disk is None and not self._mover.pending:
             return False  # a disk is polled even without moves: its process may have died
         ended = self._mover.poll()
@@ -101,9 +104,9 @@ class TierCopies:
             )
 
     def complete_released(self, now: float) -> None:
-        """Tell the cache of the end of early released moves, before a step is settled.
+        """Tell the cache which early released moves have ended, before a step is settled.
 
-        The step waited for these moves, and its blocks enter the tree after theirs.
+        The step waited for these moves. The step's blocks enter the tree after the moves' blocks.
         """
         if self._released:
             self.complete(now)

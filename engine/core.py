@@ -159,7 +159,7 @@ class EngineCore:
         self._clients.send()
 
     def check_invariants(self) -> None:
-        """Raise InvariantBroken where the cache's counts do not add up."""
+        """Raise InvariantBroken if the cache's counts do not add up."""
         self._cache.check_invariants()
 
     def stats(self, evictions: int = 0) -> EngineStats:

@@ -20,7 +20,7 @@ class OtherHosts(Protocol):
     """An interface to the host memory of the other ranks."""
 
     def hold(self, digest: bytes, path: str) -> bool:
-        """Make all ranks read an adapter, once.
+        """Make all ranks read an adapter, unless this was ordered before.
 
         Return whether all ranks hold it. Raises AdapterRefused if a rank could not read the
         adapter, until the adapter is forgotten.
@@ -46,7 +46,7 @@ class NoOtherHosts:
 class HostAdapters:
     """The adapters of one engine in host memory.
 
-    One owner thread, and another thread reads files.
+    An owner thread uses the adapters, and another thread reads files.
     """
 
     def __init__(
@@ -91,7 +91,10 @@ class HostAdapters:
         return adapter
 
     def read(self, path: str) -> Future[Adapter]:
-        """Start to read the adapter at `path`, whatever its digest. The future gets errors."""
+        """Start to read the adapter at `path`, whatever its digest.
+
+        The future raises any errors.
+        """
         return self._reader.read(path)
 
     def take(self, reading: Future[Adapter], path: str) -> Adapter | None:
@@ -102,7 +105,10 @@ class HostAdapters:
         return self.get(digest, path)
 
     def forget_unwanted(self, wanted: Collection[bytes]) -> None:
-        """Forget adapters read for requests that are gone, which `most_bytes` does not bound."""
+        """Forget adapters that were read for requests that are gone.
+
+        `most_bytes` does not bound these adapters.
+        """
         done = [digest for digest, reading in self._reading.items() if reading.done()]
         for digest in done:
             if digest not in wanted:

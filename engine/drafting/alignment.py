@@ -1,9 +1,9 @@
 """The place in a text that a sequence repeats.
 
 The place moves on while the sequence's new tokens equal the text. After a divergence, the longest
-match in the text is the new place. After a short match or none, the next equal token nearby comes
-first, since a word may have been replaced. A draft is at most as long as the match before it. The
-method is SuffixDecoding (arXiv 2411.04975) with a factor of 1.
+match in the text is the new place. If that match is short, the next equal token nearby is
+preferred, since a word may have been replaced. A draft is at most as long as the match before it.
+The method is SuffixDecoding (arXiv 2411.04975) with a factor of 1.
 """
 
 from __future__ import annotations
@@ -133,7 +133,10 @@ class Alignment:
         return self._place
 
     def _find_nearby(self, lost: tuple[int, int], known: int, end: int) -> tuple[int, int] | None:
-        """Return the nearest place after a token like the last known token, and length 1."""
+        """Return the nearest place after a token equal to the last known token.
+
+        The match length is 1.
+        """
         place, parted = lost
         if known - parted > NEARBY:
             self._lost = None

@@ -62,7 +62,7 @@ class AnswerText:
         self._put(token_ids, node, end_block)
 
     def forget(self, node: Node) -> None:
-        """Erase the answers whose last block has left the tree from `node`."""
+        """Erase the answers whose last block was in `node` and has left the tree."""
         answers = self._answers.pop(node, [])
         for answer in answers:
             if not answer.is_cached:

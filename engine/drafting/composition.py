@@ -34,8 +34,8 @@ def choose_drafts(
 
     `step_seconds(rows)` predicts the seconds of a step of `rows` one-token rows, if known.
     `host_seconds()` returns the extra seconds of a step that waits for its predecessor's tokens. A
-    step has at most `most_rows` rows and drafted tokens together. `answers` replaces the answers
-    kept for each namespace.
+    step has at most `most_rows` rows and drafted tokens together. If given, `answers` holds the
+    earlier answers of each namespace.
     """
     answers = answers or EarlierAnswers(tree)
     texts = predicted_text, partial(tree_walk, tree), forced_tokens, own_text, answers.begin

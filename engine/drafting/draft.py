@@ -51,7 +51,8 @@ class Drafting(Protocol):
     def prepare(self, sequence: Sequence) -> None:
         """Prepare to draft for a sequence of which the launched step samples tokens.
 
-        The host has time while the device computes. Otherwise `propose` prepares.
+        The preparation uses the time while the device computes. Without this call, `propose`
+        prepares.
         """
         ...
 

@@ -28,7 +28,7 @@ ASKED_AGAIN = 256  # number of decisions after which seconds are predicted again
 
 
 def no_seconds() -> float:
-    """Return 0, the extra host time of a step with drafts."""
+    """Return 0 seconds of extra host time for a step with drafts."""
     return 0.0
 
 
@@ -85,7 +85,7 @@ class Payoff:
         return [lengths[place] for place in places]
 
     def _fastest(self, rows: int, choices: Iterable[tuple[float, float]]) -> int | None:
-        """Return the place of the fastest of `choices`, or None if drafts do not help.
+        """Return the index of the fastest of `choices`, or None if drafts do not help.
 
         A choice has the number of drafted tokens, and the expected number of accepted tokens.
         """

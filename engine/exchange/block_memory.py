@@ -1,6 +1,6 @@
 """The device's KV blocks and recurrent states as bytes, for threads that transfer them.
 
-On a CPU, blocks are read and written in place. On a GPU, they go through a pinned buffer, on the
+On a CPU, blocks are read and written in place. On a GPU, blocks go through a pinned buffer, on the
 thread's own stream. A recurrent state, or the ring of an attention window, is divided into units as
 long as a block. The units' slots are numbered after the pool's blocks.
 
@@ -109,7 +109,7 @@ class HostMemory:
         return self.rows.of_state(state_slot)
 
     def record_event(self) -> CopyEvent:
-        """Return a passed event, because host memory has no work under way."""
+        """Return an event that has passed, because host memory has no work under way."""
         return Passed()
 
     def reader(self) -> HostMemory:

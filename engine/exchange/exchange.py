@@ -65,9 +65,9 @@ def open_exchange(
 
     Other engines ask at `where`, a path or a TCP host and port, unless it is None. `states` is the
     pool of the model's recurrent states or windows, if any. With `between_gpus`, engines of one
-    host copy from each other's pools, unless there are states. A fetch from an engine that is
-    silent for `silence_s` seconds is ended. Raises ValueError, or OSError if the address cannot be
-    bound.
+    host copy from each other's pools, unless the model has recurrent states. A fetch from an engine
+    that is silent for `silence_s` seconds is ended. Raises ValueError, or OSError if the address
+    cannot be bound.
     """
     memory, waker = memory_of(pool, states), Waker()
     pools: PeerPools | None = None
@@ -94,7 +94,9 @@ class Exchange:
         patience: Patience | None = None,
         carried: CarriedPrefixes | None = None,
     ) -> None:
-        """Exchange blocks through `threads`, or fetch and send none without `threads`.
+        """Exchange blocks through `threads`.
+
+        Without `threads`, no blocks are fetched or sent.
 
         `carried` are the prefixes that operators export and import.
         """

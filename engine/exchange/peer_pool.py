@@ -40,7 +40,10 @@ class PeerPool(Protocol):
     """An interface to a neighbour's pool that is opened in this process."""
 
     def copy(self, sources: Slots, targets: Slots) -> CopyEvent:
-        """Start to copy the neighbour's blocks. Return the event of the end. Raises CopyFailed."""
+        """Start to copy the neighbour's blocks.
+
+        Return the event that marks the end. Raises CopyFailed.
+        """
         ...
 
 

@@ -34,7 +34,7 @@ _Message = TypeVar("_Message")
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
-    """An ask for the cached blocks of a prompt after its `first` blocks."""
+    """A request for the cached blocks of a prompt after its `first` blocks."""
 
     number: int  # id of the fetch, unique among the connection's running fetches
     fingerprint: bytes
@@ -103,7 +103,7 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, tag="slots"):
 
 
 class Still(msgspec.Struct, frozen=True, tag="still"):
-    """A reply to `Taken`, which tells that the confirmed blocks were leased until now."""
+    """A reply to `Taken`, which says that the confirmed blocks were leased until now."""
 
     number: int
     blocks: int

@@ -49,7 +49,7 @@ class Batch:
     batch slots whose last samples are these tokens. `state_rows` are the slots of the recurrent
     states, if the model has any. `windows` is the layout of the layers whose KV lies in rings.
     `adapters` (T,) int32 are the slots of the tokens' adapters, if any. `next_ids` and `drawn` are
-    the fields of `NextTokens`, if a head drafts.
+    the fields of `NextTokens`, if the model has a draft head.
     """
 
     token_ids: Tensor
@@ -93,8 +93,8 @@ def build_batch(
 ) -> Batch:
     """Concatenate `rows`: at least one row, decodes first.
 
-    `tables` has the rows' blocks. With `sharing`, decode rows are put in its order, but samples
-    stay in the order of `rows`. Without `sizes`, no decode's keys are split.
+    `tables` has the rows' blocks. Decode rows are put in the order of `sharing`, but samples stay
+    in the order of `rows`. Without `sizes`, no decode's keys are split.
     """
     arrays = _host_batch(rows, tables, block_size, sharing)
     if has_states:

@@ -65,7 +65,9 @@ class ModelRunner:
     rings: Rings | None = None  # None: all layers with attention have their KV in `pool`
 
     def sharing(self, rows: Sequence[Row]) -> Sharing | None:
-        """Order a step's one-token decodes for shared reads, or return None if all read alone."""
+        """Order a step's one-token decodes for shared reads, or return None if every row reads
+        alone.
+        """
         if self.prefixes is None:
             return None
         decodes = rows[: count_decodes(rows)]
@@ -76,7 +78,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def launch(self, step: Step) -> Launched:
-        """Start computing `step`. On CUDA this returns before the device is done."""
+        """Start computing `step`. On CUDA the call returns before the device is done."""
         self.tables.update(step.rows)
         return self.compute(by_token(step), self.sharing(step.rows))
 

@@ -2,7 +2,7 @@
 
 A flow does not learn which grammars other flows use. The memory of the kept grammars is bounded for
 each flow and for all flows together. A grammar in use cannot be dropped, so a flow with too many
-bytes in use waits. Only grammars in use or under compilation are weighed again, so a request takes
+bytes in use waits. Only grammars in use or under compilation are measured again, so a request takes
 no longer when many grammars are kept.
 """
 
@@ -83,7 +83,7 @@ class GrammarCache:
         self._all_bytes = all_bytes
 
     def find(self, flow: str, grammar: Grammar) -> Compilation | None:
-        """Return the flow's compilation of a grammar, or None if it is worn or missing."""
+        """Return the flow's compilation of a grammar, or None if a new compilation is needed."""
         kept, key = self._flows.get(flow), _digest(grammar)
         found = None if kept is None else kept.grammars.get(key)
         if kept is None or found is None:

@@ -35,7 +35,9 @@ _WARM_UP = Grammar("json_schema", '{"type": "object"}')
 
 @dataclass
 class _Workers:
-    """The workers, each with its id and connection, by a descriptor that is readable at its end."""
+    """The workers, each with its id and connection, by a descriptor that is readable at the
+    worker's end.
+    """
 
     control: socket.socket
     vocabulary: Vocabulary

@@ -1,4 +1,4 @@
-"""A model's tokens, read by the grammar library from the model's directory.
+"""A model's tokens, read by llguidance from the model's directory.
 
 llguidance takes every added token in angle brackets for a special token, which no text may have.
 But Gemma's added tokens include HTML tags, which are plain text. Added tokens that are text are
@@ -52,9 +52,9 @@ class NoVocabulary(ValueError):
 def read_vocabulary(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, ...]) -> Vocabulary:
     """Read the vocabulary of a model with `vocab_size` logits.
 
-    Raises NoVocabulary. Reading holds Python's lock for 1 to 2 s with 150,000 tokens, so it happens
-    before the engine serves. Logits beyond the tokens are never allowed. With fewer logits, masks
-    end with the last logit.
+    Raises NoVocabulary. Reading holds Python's lock for 1 to 2 s with 150,000 tokens, so the
+    vocabulary is read before the engine serves. Logits beyond the tokens are never allowed. With
+    fewer logits, masks end with the last logit.
     """
     path = model_dir / TOKENIZER_FILE
     if not path.is_file():

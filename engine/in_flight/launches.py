@@ -143,7 +143,7 @@ class Launches:
         now = self._clock()
         self._copies.complete_released(now)
         started_at = self._started_at(launched_at)
-        # The host then waits from the launch on, so it sees the step end.
+        # If no step is launched ahead, the host waits from the launch on and sees the step end.
         is_end_seen = now - looked >= OVER_S or not self._overlaps
         # The time of a step that waited for masks is not learned, or later steps would wait longer.
         is_held = isinstance(launched, MaskedStep) and launched.is_held

@@ -21,7 +21,7 @@ ReplicaState = Literal["ready", "stalled", "draining", "absent", "handshake_fail
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHealth:
-    """The health of one of several engines. `why` tells why it takes no requests, if so."""
+    """The health of one of several engines. `why` is the reason if the engine takes no requests."""
 
     state: ReplicaState
     why: str

@@ -63,7 +63,7 @@ class Arriving:
             self.fetch.end("")
 
     def settle(self) -> bool:
-        """Wait for the oldest running copies. Return False if there are none."""
+        """Wait for the oldest running copies. Return False if no copy is running."""
         if not self._copies:
             return False
         copied, end = self._copies.popleft()

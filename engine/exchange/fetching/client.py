@@ -70,7 +70,7 @@ class _Peer:
 class BlockClient:
     """The fetching thread, which starts with the first fetch.
 
-    The owner thread opens and uses it.
+    The owner thread opens and uses this object.
     """
 
     def __init__(

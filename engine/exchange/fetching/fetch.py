@@ -62,7 +62,10 @@ class Wanted:
     state_units: range = range(0)
 
     def place(self, start: int, end: int) -> SealedPlace | None:
-        """Return the binding of blocks `start` up to `end`, or None if their namespaces differ."""
+        """Return the authenticated context of blocks `start` up to `end`.
+
+        Return None if their namespaces differ.
+        """
         size = len(self.tokens) // self.end
         namespace, span_end = self.path.span_at(start)
         if span_end is not None and end > span_end:
@@ -75,7 +78,7 @@ class Wanted:
         )
 
     def place_of_unit(self, end: int, unit: int) -> SealedPlace | None:
-        """Return the binding of a unit of the recurrent state at block `end`."""
+        """Return the authenticated context of a unit of the recurrent state at block `end`."""
         last = self.place(end - 1, end)
         return None if last is None else replace(last, position=end + unit)
 

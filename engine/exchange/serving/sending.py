@@ -50,7 +50,10 @@ class BlocksToSend:
         return len(self.slots) // SLOT_BYTES
 
     def place(self, start: int, end: int) -> SealedPlace:
-        """Return the binding of the blocks from `start` up to `end`, which share a namespace."""
+        """Return the authenticated context of the blocks from `start` up to `end`.
+
+        The blocks share a namespace.
+        """
         step = len(self.token_ids) // len(self)
         return SealedPlace(
             self.first + start,
@@ -142,7 +145,7 @@ class Sending:
         return self._slots(blocks, start, end), None, end - start
 
     def done(self, blocks: int) -> None:
-        """Record that the blocks of the last `next` were sent."""
+        """Record that the blocks of the message from `next` were sent."""
         self._sent += blocks
         self._ahead += blocks
         if self._ahead == len(self._waiting[0]):

@@ -74,7 +74,7 @@ class Gone:
 
 
 class BlockServer:
-    """The serving thread and its socket. The owner thread opens and uses it."""
+    """The serving thread and its socket. The owner thread opens and uses this object."""
 
     def __init__(
         self,
@@ -284,7 +284,7 @@ def _open(context: zmq.Context[Socket], window: int) -> Socket:
     socket = context.socket(zmq.ROUTER)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.ROUTER_MANDATORY, 1)
-    # The window is no bound for an asker that never reads, because it can leave and ask again.
+    # An asker that never reads can leave and ask again, so its window is no bound.
     socket.set(zmq.SNDHWM, 2 * window + UNREAD_FRAMES)
     socket.set(zmq.RCVHWM, UNREAD_FRAMES)
     socket.set(zmq.MAXMSGSIZE, pieces.MAX_FRAME_BYTES)

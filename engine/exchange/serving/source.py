@@ -9,7 +9,7 @@ request of this engine is still computing the prompt, the blocks and state are s
 token.
 
 An ask has hashed names of namespaces, and the tree compares tokens only there. Blocks in lower
-tiers are loaded as for a request of the same flow, and count as that flow's.
+tiers are loaded as for a request of the same flow, and count for that flow.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 The bucket decides which attention kernels are launched. Buckets for one and for two rows of new
 tokens split their keys finely. Separate buckets are for decodes that read prefixes together, which
 take two launches. The time of a matrix product depends on the number of tokens, and some numbers
-take longer than larger ones. `engine.step_sizes` has the sizes that the scheduler needs too.
+take longer than larger numbers. `engine.step_sizes` has the sizes that the scheduler needs too.
 """
 
 from __future__ import annotations

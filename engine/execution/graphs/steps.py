@@ -108,7 +108,7 @@ class CapturedSteps:
 
 
 def inputs_of(machine: CaptureContext, buckets: Sequence[GraphBucket]) -> Iterator[StepInputs]:
-    """Yield the inputs of each bucket, filled with padding. All are views of one tensor."""
+    """Yield the inputs of each bucket, filled with padding. All inputs are views of one tensor."""
     if machine.decoder.num_slots:
         buckets = [replace(bucket, has_adapters=True) for bucket in buckets]
     buckets = [replace(one, has_head=machine.decoder.has_draft_head) for one in buckets]

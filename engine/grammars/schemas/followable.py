@@ -5,8 +5,8 @@ JSON therefore have at most `WHITESPACE` between them. A JSON schema's options (
 allow less.
 
 A keyword without effect is left out. A keyword that llguidance cannot enforce is an error, which
-names the keyword and its place. Only the lenient JSON schema of a tool that is not strict has such
-a keyword ignored. An unknown `format` is ignored, since JSON Schema says that it only describes.
+names the keyword and its place. In the JSON schema of a tool that is not strict, such a keyword is
+ignored. An unknown `format` is ignored, since JSON Schema says that it only describes.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def _has_anchor(expression: Expression) -> bool:
 def _resolved(expression: Expression, *, is_start: bool, is_end: bool) -> Expression:
     """Resolve the anchors of `expression` at the text's start, its end, both or neither.
 
-    An anchor becomes the empty text where it holds. Elsewhere it can never match.
+    An anchor becomes the empty text where it holds. Elsewhere the anchor can never match.
     """
     match expression:
         case Foreign(lark):

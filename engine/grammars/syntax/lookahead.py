@@ -223,7 +223,10 @@ def _not(part: _Condition) -> _Condition:
 
 
 def _classes(leaves: Iterable[Chars]) -> list[_Class]:
-    """Divide all characters into classes, so that each leaf has all of a class or none."""
+    """Divide all characters into classes.
+
+    Each set in the pattern has all characters of a class or none.
+    """
     leaves = list(leaves)
     known, spelled = ([one for one in leaves if bool(one.spelled) == x] for x in (False, True))
     if len(spelled) > MAX_SPELLED:

@@ -3,10 +3,10 @@ r"""The texts of a pattern that are short enough, without a count of characters.
     (?:[a-z]{1,63}\.)+[a-z]{2}         of at most 253 characters
     (?:[a-z]{1,63}\.){1,3}[a-z]{2}|(?:[a-z]{1,31}\.){1,7}[a-z]{2}|...
 
-Counting characters within nested repetitions would take thousands of states. The other repetitions
-are therefore cut at some bound. Repetitions without a bound get the largest bound for which no text
-is too long. Each of several such cuts is an alternative. Some texts of the pattern are left out,
-such as a long name of many labels.
+Counting characters within nested repetitions would take thousands of states. Repetitions are
+therefore cut at some bound. Repetitions without a bound get the largest bound for which no text is
+too long. Each of several such cuts is an alternative. Some texts of the pattern are left out, such
+as a long name of many labels.
 """
 
 from __future__ import annotations

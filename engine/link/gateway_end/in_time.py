@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def in_time(answer: Awaitable[T], within_s: float | None) -> T:
-    """Wait `within_s` seconds for an answer, or without limit. Raises EngineUnavailable."""
+    """Wait for an answer for `within_s` seconds, or without limit. Raises EngineUnavailable."""
     try:
         async with asyncio.timeout(within_s):
             return await answer
