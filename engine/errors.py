@@ -3,12 +3,12 @@
 EngineError
  |- RequestRefused          this request can never be served as it is
  |   |- InvalidRequest      a bound or a type that admission should have caught
- |   |   `- InvalidGrammar  its grammar does not compile, or exceeds the bounds
+ |   |   `- InvalidGrammar  the grammar does not compile, or exceeds the bounds
  |   |- PromptTooLong       more tokens than the context or the pool holds
- |   |- AdapterNotServed    its LoRA adapter is not there, or of a kind that is not served
+ |   |- AdapterNotServed    the LoRA adapter is not there, or of a kind that is not served
  |   |- NotCarried          a prefix that cannot be exported or imported as it is
  |   |- PinTooLarge         more blocks than may be pinned, even alone
- |   `- ConstraintUnsatisfied  its constraint and its other parameters allow no next token
+ |   `- ConstraintUnsatisfied  the constraint and other parameters allow no next token
  |- NoRoomToPin             not now: pinned prefixes leave too few blocks
  |- QueueFull               not now: the bounded queue is full; retry later
  |- EngineUnavailable       not now: no engine is connected, or it is starting or draining

@@ -65,7 +65,7 @@ class Core(Protocol):
         ...
 
     def check_invariants(self) -> None:
-        """Raise InvariantBroken where the cache's counts do not add up."""
+        """Raise InvariantBroken if the cache's counts do not add up."""
         ...
 
 

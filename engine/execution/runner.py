@@ -65,9 +65,7 @@ class ModelRunner:
     rings: Rings | None = None  # None: all layers with attention have their KV in `pool`
 
     def sharing(self, rows: Sequence[Row]) -> Sharing | None:
-        """Order a step's one-token decodes for shared reads, or return None if every row reads
-        alone.
-        """
+        """Order one-token decodes for shared reads. Return None if every row reads alone."""
         if self.prefixes is None:
             return None
         decodes = rows[: count_decodes(rows)]

@@ -35,9 +35,7 @@ _WARM_UP = Grammar("json_schema", '{"type": "object"}')
 
 @dataclass
 class _Workers:
-    """The workers, each with its id and connection, by a descriptor that is readable at the
-    worker's end.
-    """
+    """The workers, by descriptors that become readable when a worker ends."""
 
     control: socket.socket
     vocabulary: Vocabulary

@@ -123,7 +123,7 @@ class ListMarked(Query[MarkedPrefixes], frozen=True, kw_only=True, tag="list_mar
 
 
 class MarkedForgotten(Reply, frozen=True, kw_only=True, tag="marked_forgotten"):
-    """The reply to `ForgetMarked`, with the number of blocks, None for an unmarked prefix."""
+    """The reply to `ForgetMarked`: the number of blocks, or None if the prefix had no mark."""
 
     blocks: int | None
 

@@ -157,7 +157,7 @@ class GapStats(msgspec.Struct, frozen=True, kw_only=True):
     """The gaps between tokens of sequences that have a target, since the engine started.
 
     `recent_gaps` and `recent_late` count the last minute. Targets are missed while more than a
-    hundredth of its gaps are late.
+    hundredth of the last minute's gaps are late.
     """
 
     target_s: float = 0.0  # the engine's own target (`--target-itl-ms`); 0: no target

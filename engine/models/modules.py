@@ -120,7 +120,7 @@ class Linear(Module):
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """The quantisation that the kernel before may apply to the input, if any."""
+        """The quantisation of the input that the previous kernel may do, or None."""
         return None
 
     @abstractmethod

@@ -53,7 +53,7 @@ NO_MARKS = TokenMarks()
 
 
 def is_in_angles(text: str) -> bool:
-    """Return whether the grammar library treats an added token as special in every case."""
+    """Return whether llguidance treats an added token as special in every case."""
     return text.startswith("<") and text.endswith(">")
 
 

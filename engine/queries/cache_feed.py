@@ -2,8 +2,8 @@
 
     following   each turn sends the changes since the last turn, then a piece of the snapshot, if
                 any is left
-    behind      too many messages are unconfirmed: changes are not sent, only a message now and
-                then, which shows whether the gateway is gone; once it has caught up, it follows
+    behind      too many messages are unconfirmed, so no changes are sent. A message now and then
+                shows whether the gateway is gone. Once the gateway has caught up, it follows
                 again from a new snapshot
 
 The messages queued for a gateway are therefore bounded, and a turn sends at most a piece and the

@@ -4,8 +4,9 @@
     last stage       on a CPU: computes a step when its result is asked for, or before copies
 
 Rank 0 launches several steps ahead, of different sequences, so each stage has a step. A GPU queues
-them. A CPU computes a step while it is launched, and its first launch would wait for the earlier
-stages. On a CPU the launch is therefore put off, and the other stages get the next step meanwhile:
+the steps. A CPU computes a step while it is launched, and its first launch would wait for the
+earlier stages. On a CPU the launch is therefore put off, and the other stages get the next step
+meanwhile:
 
     rank 0         | tell n | tell n+1 | compute n | settle n | tell n+2 | compute n+1 | ...
     first stage       | compute n | compute n+1 .............   | compute n+2 |

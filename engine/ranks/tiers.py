@@ -4,8 +4,8 @@ Each rank has a slice of every block, in its own tiers, at the same slots. A pla
 ranks, and all carry it out. A move has ended once it has ended on every rank. The move is done if
 it is done on all ranks, and lost if one rank has lost the block. Otherwise the move failed.
 
-    disk     a record is found again if all ranks have it, else erased on the ranks that have it;
-             if one rank's disk is new, records are kept, since its old disk may come back
+    disk     a record that all ranks have is found again; other records are erased, but kept if
+             a rank's disk is new, since that rank's old disk may come back
     flush    done if it is done on all ranks, else repeated
     lost     all records of all ranks, once one rank has lost its records
 

@@ -27,9 +27,9 @@ def normalised(logits: Tensor, wanted: WantedLogprobs[Tensor]) -> Tensor:
 def report(logprobs: Tensor, tokens: Tensor, wanted: WantedLogprobs[Tensor]) -> tuple[Tensor, ...]:
     """Report from `logprobs` (L, V) for the sampled `tokens` (R,) of all rows.
 
-    Return int32, floats as their bits. The results are the log-probabilities of the reported tokens
-    (L,), of the M likeliest tokens (L, M), and their ids (L, M). With `wanted.given`, the ranks
-    (L,) of the reported tokens follow.
+    Return int32, in which floats are written as their bits. The results are the log-probabilities
+    of the reported tokens (L,), of the M likeliest tokens (L, M), and their ids (L, M). With
+    `wanted.given`, the ranks (L,) of the reported tokens follow.
     """
     told, given = tokens[wanted.rows], wanted.given
     if given is not None:

@@ -1,4 +1,4 @@
-"""The sequences that hold KV blocks: they run in a batch slot or wait for loads.
+"""The sequences that hold KV blocks: a list of running and a list of loading sequences.
 
     queue -> take -> admit -> [loading ->] running -> stop | expel
       ^                                                  |

@@ -1,6 +1,6 @@
 """The targets for gaps between an answer's tokens, and counts of the gaps that meet them.
 
-    of a sequence           its tenant's, else the engine's (`--target-itl-ms`)
+    of a sequence           the tenant's target, else the engine's (`--target-itl-ms`)
     batch                   no target: such requests give way
     of a step               the shortest target of its decodes
 

@@ -3,12 +3,12 @@
 Every sequence in a step waits until the whole step has ended. A step has as many prompt tokens as
 fit into the shortest of these bounds:
 
-    decodes with a target        the shortest of their targets (`gap_targets.py`), less what steps
-                                 exceed their predictions by, at the 99th percentile of gaps
-    other decodes in the step    `max_step_s`, or a part of the time that all waiting prompts take,
-                                 if that is more: a first token may wait for all of them
-    newcomers in the step        the time that their own tokens take; other prompts fill the rest
-    a flow that may return       a part of the time that its own prompt takes, since its next
+    decodes with a target        their shortest target (`gap_targets.py`), divided by the 99th
+                                 percentile of the ratio of gaps to predictions
+    other decodes in the step    `max_step_s`, or a part of the time of all waiting prompts if that
+                                 is longer, since a first token may wait for all these prompts
+    newcomers in the step        the time of the newcomers' own tokens; other prompts fill the rest
+    a flow that may return       a part of the time of the flow's prompt, since the flow's next
                                  request may arrive at any moment
 
 The step times are predicted (`step_times.py`). Among sizes that fit, the size with the cheapest
@@ -33,7 +33,7 @@ from engine.scheduling.step_times import StepShape, StepTimes
 from engine.step import PREFILL
 
 PART_OF_BACKLOG = 1 / 15
-# longest step, as a share of the time of a returning flow's prompt
+# The longest step, as a share of the time of a returning flow's prompt.
 PART_OF_RETURNING = 1 / 8
 FEWEST_TIMES = 2.5  # minimum bound on a step, divided by its time without prompts
 LEAST_SHARE = 1 / 5  # minimum share of prompts in a step's time

@@ -7,12 +7,12 @@ A launched step's tokens count as computed and its samples as pending, so the ne
 decided. Only this module advances these counts and decides where a sequence ends:
 
     a stop token      eos unless ignore_eos, or one of stop_token_ids   -> Finished("stop")
-    its constraint    may only end: the last token is sent, then       -> Finished("stop")
+    constraint over   the last token is sent, then                     -> Finished("stop")
     max_tokens        the last token is sent, then                     -> Finished("length")
                       0: the sampled token is neither sent nor counted -> Finished("length")
     cancelled         at any stage                                     -> Finished("cancelled")
-    not finite        its blocks are forgotten                         -> Failed(NumericFailure)
-    no token allowed  by its constraint                     -> Failed(ConstraintUnsatisfied)
+    logits not finite the sequence's blocks are forgotten              -> Failed(NumericFailure)
+    no token allowed  by the constraint                     -> Failed(ConstraintUnsatisfied)
     engine at fault                                                    -> Failed(EngineFailure)
 
 A row without its mask is left out of the sampling, and its last token is computed again. A sequence

@@ -1,9 +1,9 @@
 """The starts of waiting sequences, and preemptions where there is no room.
 
-    admit_first   the first sequence of each flow that has none running, if the flow owes little
+    admit_first   each flow's first sequence, if the flow has no running sequence and owes little
     admit         all other sequences in the queue's order, while there is room
     admit_behind  then sequences of flows that hold less than their part, which take back the rest
-                  of it (`fairness/parts.py`): another flow's lack of room keeps no flow waiting
+                  of their part (`fairness/parts.py`), even while other flows have no room
     make_room     a running sequence's next block
 
 A preempted sequence goes to the front of its flow's queue.

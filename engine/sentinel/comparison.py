@@ -1,9 +1,9 @@
 """The comparison of an answer's log-probabilities as served, and without the cache.
 
-The two differ by rounding, since the shape of a step decides the order of additions. A wrong KV
-block changes most tokens of an answer by far more. The mean difference of an answer is therefore
-compared with a bound, which is wider for answers of few tokens. The bounds are at least twice the
-largest mean measured on answers without a fault (decision 257).
+These log-probabilities differ by rounding, since the shape of a step decides the order of
+additions. A wrong KV block changes most tokens of an answer by far more. The mean difference of an
+answer is therefore compared with a bound, which is wider for answers of few tokens. The bounds are
+at least twice the largest mean measured on answers without a fault (decision 257).
 """
 
 from __future__ import annotations

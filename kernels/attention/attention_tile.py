@@ -1,8 +1,8 @@
 """A step of online softmax over one tile of paged keys, shared by decode and prefill.
 
-The recurrence is FlashAttention's (Dao et al., 2022; Milakov and Gimelshein, 2018). For query rows
-q (M, D) and a tile of keys and values k, v (TILE, D), with c = scale * log2(e) > 0, so that exp2
-can be used for exp, and all but the products in float32:
+The recurrence is FlashAttention's (Dao et al., 2022; Milakov and Gimelshein, 2018). q (M, D) are
+query rows, and k, v (TILE, D) a tile of keys and values. c is scale * log2(e) > 0, so exp2 can be
+used in place of exp. All but the products are in float32:
 
     s  = q k^T
     m' = max(m, c max s);  p = exp2(c s - m')      one fused multiply-add a score

@@ -1,10 +1,10 @@
 """The causal attention of each row's new tokens over its cached prefix and the new tokens.
 
-For the token at position t of a row, over the keys at positions 0..t of that row:
+The token at position t of a row attends to the keys at positions 0..t of the row:
 
     out[h] = sum_j softmax_j(scale * q[h] . k_j[h // group]) v_j[h // group]
 
-or its variants (`AttentionVariant`): over a window, with capped scores, with sinks.
+There are variants (`AttentionVariant`): over a window, with capped scores, with sinks.
 
 The KV of the new tokens is already in the pool (`rope_write_kv`). Numbers after a row's context
 have no effect on the result, even NaN or invalid block ids. A row's result does not depend on the

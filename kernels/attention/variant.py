@@ -1,8 +1,8 @@
 """The variants of attention beyond softmax(q k^T) v, as data.
 
-    score = scale * q . k           for keys in the window alone, where there is a window
-    score = softcap * tanh(score / softcap)                            where there is a softcap
-    p_j   = exp(score_j) / (exp(sink of the head) + sum_i exp(score_i))  where there are sinks
+    score = scale * q . k           for keys in the window alone, if there is a window
+    score = softcap * tanh(score / softcap)                            if there is a softcap
+    p_j   = exp(score_j) / (exp(sink of the head) + sum_i exp(score_i))  if there are sinks
 
 The sinks' scores are a tensor (Hq,) of the model, passed as another argument. Torch is not
 imported, since configs of models have an `AttentionVariant`.

@@ -39,7 +39,7 @@ def product_kernel(
     STAGES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Multiply a tile of pairs by FEATURES rows of the matrix, as `kernels.experts.product_kernel`.
+    """Multiply a tile of pairs by rows of the matrix, like `kernels.experts.product_kernel`.
 
     The matrix is the first operand, so the product takes its unpacked numbers from registers.
     """

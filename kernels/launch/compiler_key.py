@@ -2,7 +2,7 @@
 
 Triton finds a compiled kernel on disk by a key that includes a hash of the compiler's 400 MB. The
 hash is computed when a process looks for its first kernel. Other threads do not wait for the hash.
-Each thread computes it again, and they slow each other down.
+Each thread computes the hash again, and the threads slow each other down.
 
     hashed by eight threads    load, dry run | hash x 8        | kernels
     hashed ahead               load, dry run | kernels

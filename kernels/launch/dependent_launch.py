@@ -25,14 +25,17 @@ _MIN_CAPABILITY = (9, 0)
 
 @triton.jit
 def launch_dependents_and_wait(DEPENDENT: tl.constexpr) -> None:
-    """Allow the next kernel's launch, then wait for the previous kernel. A kernel's first line."""
+    """Allow the next kernel's launch, then wait for the previous kernel.
+
+    Called in a kernel's first line.
+    """
     launch_dependents(DEPENDENT)
     wait_for_previous(DEPENDENT)
 
 
 @triton.jit
 def launch_dependents(DEPENDENT: tl.constexpr) -> None:
-    """Allow the next kernel's launch. This kernel waits later. A kernel's first line."""
+    """Allow the next kernel's launch. This kernel waits later. Called in a kernel's first line."""
     if DEPENDENT:
         tl.extra.cuda.gdc_launch_dependents()
 

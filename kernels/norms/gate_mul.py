@@ -4,7 +4,7 @@
     silu(z) = z / (1 + exp(-z))                                                 SwiGLU
     gelu_tanh(z) = z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3)))            GeGLU
 
-or with a limit, as `Gate` says, or relu(up)^2 of up (T, I) alone, without a gate.
+`Gate` says how a limit changes y. Without a gate, y is relu(up)^2 of up (T, I).
 
 y is computed in float32 and rounded once. Two separate steps would round twice in bf16 and fp16. If
 an fp8 product reads y, this kernel quantises y, after rounding y to the dtype of its input.

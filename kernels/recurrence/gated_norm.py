@@ -3,8 +3,9 @@
     gate after    weight * rms_norm(x) * silu(gate)         Gated DeltaNet, by head
     gate first    weight * rms_norm(x * silu(gate))         Mamba-2, by group
 
-with rms_norm(x) = x / sqrt(mean of x^2 over the group + eps). Inside is float32. As in `rms_norm`
-the quotient is rounded before the multiplication by the weight, here to the weight's dtype.
+Here rms_norm(x) is x / sqrt(mean of x^2 over the group + eps), computed in float32. As in
+`rms_norm` the quotient is rounded before the multiplication by the weight, here to the weight's
+dtype.
 """
 
 from __future__ import annotations

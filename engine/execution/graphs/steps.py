@@ -100,7 +100,8 @@ class CapturedSteps:
     def drop(self) -> None:
         """Free all graphs.
 
-        The caller does this before the group of ranks closes, because graphs hold collectives.
+        The caller drops the graphs before the group of ranks closes, because graphs hold
+        collectives.
         """
         for steps in self._steps.values():
             for step in steps:

@@ -160,7 +160,7 @@ class Adaptable(NamedTuple):
 
     @classmethod
     def whole(cls, model: ModelConfig, dtype: torch.dtype, of_experts: bool) -> Adaptable:
-        """Collect the configs of the whole model, on no device."""
+        """Collect the configs of the whole model, without tensors."""
         layers = empty_parameters(model, dtype, torch.device("meta")).layers
         configs = (linear.config for linear in walk(layers, Linear))  # type: ignore[type-abstract]
         experts = walk(layers, Experts) if of_experts else ()  # type: ignore[type-abstract]

@@ -98,7 +98,10 @@ def stack_of_all(name: str, config: ExpertsConfig, a: Tensor, b: Tensor) -> Iter
 def stack_of_each(
     config: ExpertsConfig, matrix: str, pairs: Mapping[int, tuple[Tensor, Tensor]]
 ) -> Stack:
-    """Stack the (A, B) matrices of single experts, by expert number. All have equal sizes."""
+    """Stack the (A, B) matrices of single experts, by expert number.
+
+    All A have the same size, and so have all B.
+    """
     a, b = next(iter(pairs.values()))
     (rank, size_in), rows, count = a.shape, b.shape[0], config.num_experts
     all_a, all_b = a.new_zeros((count, rank, size_in)), b.new_zeros((rows, count, rank))

@@ -193,9 +193,9 @@ def _yarn(raw: _Yarn, theta: float, max_positions: int) -> RopeConfig:
 def _yarn_attention_factor(raw: _Yarn, factor: float) -> float:
     """Return YaRN's attention factor.
 
-    If both fields of DeepSeek are set, it is their ratio. YaRN's authors and vLLM also multiply by
-    `attn_factor`, which `transformers` does not read. DeepSeek-R1-0528-Qwen3-8B has the field, and
-    its whole factor is 1.
+    If both fields of DeepSeek are set, the factor is their ratio. YaRN's authors and vLLM also
+    multiply by `attn_factor`, which `transformers` does not read. DeepSeek-R1-0528-Qwen3-8B has the
+    field, and its whole factor is 1.
     """
     if raw.mscale and raw.mscale_all_dim:
         return _mscale(factor, raw.mscale) / _mscale(factor, raw.mscale_all_dim)

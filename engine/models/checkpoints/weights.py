@@ -177,7 +177,7 @@ class _Loading:
 
         A tied model checkpoint may only repeat its embedding as head.
 
-        A stage without the embedding cannot compare the two. Other stages compare them.
+        Only a stage with the embedding can compare the head with the embedding.
         """
         if len(self._embedding) and not torch.equal(
             head.to(self._embedding.dtype), self._embedding

@@ -76,7 +76,7 @@ class TokenKeys(NamedTuple):
 class Mixer(ABC):
     """A mixer with its tensors.
 
-    It is a frozen dataclass, in whose fields `walk` finds its modules.
+    A mixer is a frozen dataclass, in whose fields `walk` finds the mixer's modules.
     """
 
     __slots__ = ()
@@ -113,7 +113,7 @@ class Mixer(ABC):
 class MixerConfig(ABC):
     """The config of a mixer, without tensors.
 
-    It is a frozen dataclass, so layers can be compared.
+    A config is a frozen dataclass, so layers can be compared.
     """
 
     __slots__ = ()

@@ -13,8 +13,7 @@ PATTERN = "re:"
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """The unquantised matrices, by their names, names of modules around them, or patterns
-    ("re:...").
+    """The unquantised matrices, by matrix name, name of a parent module or pattern ("re:...").
 
     `read_ignored` makes an `Ignored` from a file's list.
     """

@@ -5,7 +5,7 @@ The engine lends a flow's unused KV blocks, batch slots and state slots to other
     blocks  A flow whose sequences use less than its part takes blocks from flows that use more
             than their parts. A part is the flow's partition, or its floor where tiers are pooled. A
             visiting flow takes pooled blocks from a flow that still has more for its weight.
-    slots   A flow without slots takes a slot from the flow with the most for its weight, if that
+    slots   A flow without slots takes a slot from the flow with most slots for its weight, if that
             flow keeps a slot. A visiting flow takes further slots from a flow that has more.
 
 A visiting flow has arrived lately, while other flows were there (`arrivals.py`). Between flows that

@@ -37,7 +37,10 @@ def blocks_for_tokens(cache_tokens: int, block_size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PoolBudget:
-    """The bytes for the device tier. `given` tells how they were computed, for an error's text."""
+    """The bytes for the device tier.
+
+    `given` tells how the bytes were computed, for an error's text.
+    """
 
     num_bytes: int
     given: str

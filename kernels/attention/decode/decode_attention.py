@@ -8,7 +8,7 @@ A batch of mixed lengths then fills the device as an even batch does:
     lengths     ########################################   ####   ############   #
     splits       [    0    ][    1    ][    2    ][   3  ]  [4 ]   [ 5  ][ 6  ]   [7]
 
-    grid (KV heads, splits) -> the output, where a row is one split; else a partial output and its
+    grid (KV heads, splits) -> the output if a row is one split, else a partial output and its
     log-sum-exp, float32, which the row's last split to finish merges
 
 Shared keys are attended in a launch of their own, before the rows' own keys, so the last own split

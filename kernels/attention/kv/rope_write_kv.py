@@ -1,10 +1,10 @@
 """The pass between QKV product and attention: split, head norm, rotation, KV write.
 
     qkv (T, (Hq + 2 Hkv) * D) = [q heads | k heads | v heads]
-    q, k -> rms_norm per head, where the model has the weights (Qwen3)
-    v -> rms_norm per head without weights, where the model asks for it (Gemma 4)
+    q, k -> rms_norm per head, if the model has the weights (Qwen3)
+    v -> rms_norm per head without weights, if the model norms values (Gemma 4)
     q, k -> rotated: (a, b) -> (a cos - b sin, b cos + a sin), a and b the halves of a head, or of
-            its first R numbers where the table has R columns; the other numbers do not change
+            its first R numbers if the table has R columns; the other numbers do not change
     k, v -> kv[slot // B, 0 and 1, head, slot % B]
 
 A product of (Hq + Hkv) * D numbers has no v heads: v is k before the norm of k. A product of Hq * D

@@ -1,8 +1,8 @@
 """The attention of rows with several new tokens over their cached prefix and the new tokens.
 
 This is FlashAttention over paged keys. One program takes one query block: BLOCK_Q consecutive new
-tokens of one row with all the query heads of one KV head, BLOCK_M query rows in all. It walks the
-row's keys tile by tile:
+tokens of one row with all the query heads of one KV head, BLOCK_M query rows in all. The program
+walks the row's keys tile by tile:
 
     keys   | tiles that every query of the block sees | tiles across the diagonal |  not read
            |            no mask                       |         masked            |

@@ -6,8 +6,8 @@ For each value head, whose state S (K, V) is float32, and each token of a row in
     S   <-  S + beta k (v - S^T k)^T,       beta = sigmoid(b)
     o    =  S^T q / sqrt(K)
 
-with q and k divided by their lengths, sqrt(sum of squares + 1e-6). Value head h has the query and
-key of head h // (Hv // Hk).
+Here q and k are divided by their lengths, sqrt(sum of squares + 1e-6). Value head h has the query
+and key of head h // (Hv // Hk).
 
 Tokens of a prompt are computed CHUNK at a time. G_i is the sum of g up to token i of a chunk, S the
 state before the chunk, and D_ij = exp(G_i - G_j) for i >= j, 0 otherwise:
