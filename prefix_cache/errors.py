@@ -1,11 +1,11 @@
 """The errors of the prefix cache.
 
 PrefixCacheError
- |- InvariantBroken     the cache's own counts do not add up: a bug here; the engine must stop | `-
- IllegalTransition   an illegal change of a block's residency |- RestoreError        a restore
- without a disk tier, or into a used cache |- LeaseError          a use of a lease after its release
- or beyond its blocks: a bug of the caller `- UnknownMove         the end of a move that is not
- under way: a bug of the caller
+ |- InvariantBroken     the cache's own counts do not add up: a bug here; the engine must stop
+ |   `- IllegalTransition   a change of a block's residency that is not allowed
+ |- RestoreError        a restore without a disk tier, or into a used cache
+ |- LeaseError          a use of a released lease, or beyond its blocks: a bug of the caller
+ `- UnknownMove         the end of a move that is not under way: a bug of the caller
 
 "Not now" is not an error: `acquire` then returns None, and `extend` returns False.
 """

@@ -1,13 +1,14 @@
 """The errors of storage.
 
 StorageError
- |- PoolDoesNotFit    a pool with no block, or with more bytes than there is memory |- UnevenSlices
- KV heads that the number of ranks does not divide |- UnknownSlot       a move names a slot that its
- tier does not have |- UnsupportedMove   a move between tiers that this machine lacks, or a move
- without its record |- CopyFailed        a copy did not take place; its target holds nothing |-
- DiskUnavailable   the disk tier's process does not come up |   `- DiskInUse     another engine uses
- the tier's directory `- FileTrouble       a fault of the disk's file; raised inside the disk's
- process only
+ |- PoolDoesNotFit    a pool with no block, or with more bytes than there is memory
+ |- UnevenSlices      KV heads that the number of ranks does not divide
+ |- UnknownSlot       a move names a slot that its tier does not have
+ |- UnsupportedMove   a move between tiers that this machine lacks, or without its record
+ |- CopyFailed        a copy did not take place; its target holds nothing
+ |- DiskUnavailable   the disk tier's process does not come up
+ |   `- DiskInUse     another engine uses the tier's directory
+ `- FileTrouble       a fault of the disk's file; raised inside the disk's process only
      |- FileFull      no room for a write; reads go on
      |   `- DiskFull  no room because the file system has too little left
      `- FileDamaged   the file is damaged

@@ -2,12 +2,13 @@
 
 When an owner needs more blocks than are free, blocks are taken from the first of these classes:
 
-    UNPINNED    published prefixes that are no longer pinned OVER_OWN    the owner that wants more,
-    if it would exceed its ceiling OVER        other owners over their ceilings ABOVE       owners
-    above their floors, first the owner that holds most for its weight; for the
+    UNPINNED    published prefixes that are no longer pinned
+    OVER_OWN    the owner that wants more, if it would exceed its ceiling
+    OVER        other owners over their ceilings
+    ABOVE       owners above their floors, first the owner that holds most for its weight; for the
                 owner that wants more, the wanted blocks count as held
-    OWN         the owner that wants more, even below its floor BELOW       any owner, if no other
-    class has a block
+    OWN         the owner that wants more, even below its floor
+    BELOW       any owner, if no other class has a block
 
 While every owner is between floor and ceiling, this order is weighted max-min fairness. The owner
 with the most blocks for its weight gives up blocks, until all owners that want more hold the same

@@ -8,7 +8,7 @@ All legal changes, for a tier T and a block in the tree:
     begin(T)    none in flight or in T, one in a tier that T copies from            T in flight
     land(T)     T in flight                                                         a copy in T
     fail(T)     T in flight                                                         as before begin
-    place(T)    no copy in T or in flight to T (the block was computed again)          a copy in T
+    place(T)    no copy in T or in flight to T (the block was computed again)       a copy in T
     forget(T)   a copy in T, another elsewhere, none in flight                      none in T
     forget(DISK)    ... or one in flight, while a faster copy is there              none on disk
     (drop)      none in flight                                                      no block

@@ -4,10 +4,11 @@ The head-room is a share of the file system, or of the file's bound if the bound
 file stops growing while a third more than the head-room is still free. So the next writes of other
 users do not use up the head-room at once:
 
-    free in the file system      what the disk tier does head-room * 4/3 and more     lets the file
-    grow, and leaves this much free head-room and more           writes only into space that the
-    file has less                         does not write; reads and erases head-room / 2 and less
-    removes the file: a cache can be computed again
+    free in the file system      what the disk tier does
+    head-room * 4/3 and more     lets the file grow, and leaves this much free
+    head-room and more           writes only into space that the file has
+    less                         does not write; reads and erases
+    head-room / 2 and less       removes the file: a cache can be computed again
 
 The free space is the file system's own count (`statvfs`), so other users' files count too.
 """
