@@ -87,7 +87,7 @@ class BodyMemory:
         self._grant()
 
     def _fits_after_all(self, waiter: _Waiter) -> bool:
-        """Grant a waiter whose wait is over its bytes if they fit now.
+        """Grant bytes that fit now to a waiter whose wait is over.
 
         Other waits may have ended just before.
         """
@@ -106,8 +106,7 @@ class BodyMemory:
             waiter.granted.set_result(None)
 
     def _next(self) -> _Waiter | None:
-        """Find the next waiter to grant. A waiter that does not fit delays the large waiters after
-        it.
+        """Find the next waiter to grant. If it does not fit, large waiters behind it wait too.
 
         Skips a waiter whose wait is over, since it stays in the queue until its task runs.
         """

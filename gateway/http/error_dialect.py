@@ -152,6 +152,6 @@ def _retry_after(error: GatewayError) -> dict[str, str]:
         return {}
     return {
         "retry-after": str(max(1, math.ceil(error.retry_after_s))),
-        # most clients read this field first: a slot of a rate is often free much sooner
+        # most clients read this field first, and a rate often has room again in less than a second
         "retry-after-ms": str(max(1, math.ceil(error.retry_after_s * 1000))),
     }

@@ -27,7 +27,7 @@ from gateway.views import TokensByTier
 
 INTERVAL_S = 5.0
 KEPT_S = 3600.0
-# maximum number of remembered engines, since an engine that comes back continues its counters
+# maximum number of remembered engines; an engine that comes back continues its counters
 ENGINES = 256
 
 
@@ -114,7 +114,7 @@ def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
     engines = _by_engine(overview)
     old = {name: one for name, one in engines.items() if one.uptime_s > KEPT_S}
     seconds = max((one.uptime_s for name, one in engines.items() if name not in old), default=0.0)
-    if old:  # neither the old engines' earlier events nor the gateway's earlier answers count
+    if old:  # neither earlier events of old engines nor earlier answers of the gateway count
         return _Look(now - seconds, overview, old, latencies)
     nothing = latencies._replace(
         first_token=(0.0,) * len(latencies.first_token), gap=(0.0,) * len(latencies.gap)

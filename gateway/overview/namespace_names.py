@@ -1,8 +1,8 @@
 """The names of the cache's namespaces for the operator, mostly their tenants' names.
 
 A namespace is derived from a secret, so it tells nothing by itself. The namespaces of published
-prefixes, of groups and of tenants with blocks are derived again. They are compared with the
-namespace to name. Any other namespace is a tenant's namespace with a salt or an adapter.
+prefixes, of groups and of tenants with blocks are derived again. The namespace to name may be one
+of them. Any other namespace is a tenant's namespace with a salt or an adapter.
 """
 
 from typing import NamedTuple

@@ -37,8 +37,8 @@ LARGE = 1 << 16  # minimum size of large work, in characters to tokenise
 _MAX_WAITING = 1024
 _NICENESS = 10  # niceness of threads for large work, above the process's own niceness
 _NICEST = 19
-# The seconds for which a tenant may use the event loop at once, and the share of the time in which
-# they are given back.
+# The seconds for which a tenant may use the event loop at once, and the seconds that are given back
+# in each further second.
 _TURN_S = 0.01
 _SHARE = 0.25
 

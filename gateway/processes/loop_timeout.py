@@ -1,9 +1,9 @@
 """A timeout that counts only the time in which this process's event loop is responsive.
 
-A burst of requests, or the lack of a processor, may hold up the event loop. It then sees every
-answer late, even if the server answered in a millisecond. By the clock, the call would time out.
-The timeout is therefore divided into turns of the loop's clock. A turn that ends late counts as
-only one turn.
+A burst of requests, or the lack of a processor, may hold up the event loop. The loop then sees
+every answer late, even if the server answered in a millisecond. By the clock, the call would time
+out. The timeout is therefore divided into turns of the loop's clock. A turn that ends late counts
+as only one turn.
 """
 
 import asyncio

@@ -22,7 +22,7 @@ from engine.link.stats_messages import (
 )
 from gateway.replicas.sums import merged, summed
 
-# The states of disks, of which the worst is shown.
+# The states of disks. Of several states, the first in this order is shown.
 _WORST_FIRST = ("down", "off", "starting", "up")
 
 

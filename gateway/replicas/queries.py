@@ -72,7 +72,7 @@ from gateway.replicas.joined_views import (
 )
 from gateway.replicas.members import Members
 
-# seconds to wait for the second round of answers; a hanging replica flushes once it continues
+# seconds to wait for answers when asking again; a replica that hangs now flushes when it continues
 AGAIN_S = 1.0
 
 

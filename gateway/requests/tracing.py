@@ -30,8 +30,8 @@ from gateway.errors import GatewayError
 from gateway.http.request_head import RunningRequest
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
 
-# The conventions for generative AI are not stable yet, so their names are repeated here, and a test
-# compares the names with the installed package.
+# The conventions for generative AI are not stable yet. Their names are therefore repeated here. A
+# test compares the names with the installed package.
 OPERATION = "gen_ai.operation.name"
 PROVIDER = "gen_ai.provider.name"
 REQUEST_MODEL = "gen_ai.request.model"

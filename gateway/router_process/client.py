@@ -128,7 +128,7 @@ class RouterClient:
         self._own.gone(replica)
 
     def known_blocks(self, replica: str) -> int:
-        """Return a replica's number of known blocks, a second old; 0 while the process is away."""
+        """Return a replica's number of blocks known a second ago; 0 while the process is away."""
         return self._known.get(replica, 0)
 
     @property

@@ -29,8 +29,8 @@ class Balance:
     slack: int = 4  # number of running requests allowed beyond `spread`, for small numbers
     # price of making other requests wait, as a multiple of the seconds of computing
     others: float = 0.75
-    # added to a replica's price factors for each cache size of tokens that it was given beyond the
-    # replica that was given the fewest
+    # Added to a replica's price factors, once for each cache size of its excess tokens. These are
+    # the tokens that it was given beyond the replica that was given the fewest.
     ahead: float = 4.0
     least_prompts: int = 16  # minimum number of prompts that an empty cache is assumed to hold
     copies: float = 0.3  # price of fetching tokens, as a share of computing them
@@ -42,7 +42,8 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     """One replica as a candidate for a request. It is a Struct, which is fast to make."""
 
     replica: str
-    first_token_s: float  # predicted seconds to the first token, without loads
+    # predicted seconds to the first token, without the replica's loads from slower tiers
+    first_token_s: float
     compute_s: float  # seconds of `first_token_s` in which the request's tokens are computed
     running: int  # number of requests that were sent to the replica and are not over
     given: int  # number of prompt tokens that the replica had to compute or fetch so far

@@ -11,8 +11,8 @@ import sys
 from gateway.config import GatewayConfig
 from gateway.startup.cannot_start import CannotStart
 
-# Without connections 32 files are open, 44 in a worker. The other files are for new links to the
-# engine, for files that are open for a moment, and for connections about to be refused.
+# Without connections 32 files are open, 44 in a worker. The rest is for new links to the engine,
+# for files that are open for a moment, and for connections about to be refused.
 _OWN = 96
 # number of files for Redis: `gateway.state.redis` has up to 66 connections, and some for changes
 _REDIS = 72

@@ -1,2 +1,1 @@
-"""The stored state: tenants, keys, groups, published prefixes, usage and audit, in SQLite or
-Redis."""
+"""The stored state: tenants, keys, groups, prefixes, usage and audit, in SQLite or Redis."""

@@ -1,4 +1,4 @@
-"""Counters of usage, by hour and key."""
+"""Counters of usage, by day and key."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def timings(registry: CollectorRegistry) -> Timings:
 
 
 def lost_charges(registry: CollectorRegistry) -> Counter:
-    """Create the counter of charges that are lost on `registry`."""
+    """Create on `registry` the counter of lost charges."""
     return Counter(
         "ratoon_charges_lost",
         "Charges to limits and budgets that could not be written and are lost",
@@ -159,7 +159,7 @@ def lost_charges(registry: CollectorRegistry) -> Counter:
 
 
 def fault_gauge(registry: CollectorRegistry) -> Gauge:
-    """Create on `registry` a gauge by fault status that is 1 while there is such a fault."""
+    """Create on `registry` a gauge for each fault status: 1 while there is such a fault."""
     return Gauge(
         "ratoon_fault",
         "1 while there is a fault of what the gateway keeps, by its status at /readyz",

@@ -146,7 +146,7 @@ class CallReader(TurnReader):
         return False
 
     def call_object(self, ends: Markers) -> Read[bool]:
-        """Read a call object. If it is none, send the text and return False.
+        """Read a call object. If the text is none, send it and return False.
 
         That text is the held text and the part of the object that was read. After broken arguments,
         text up to one of `ends` is sent as text.

@@ -58,7 +58,7 @@ class EmbeddingRendering(NoStream):
     def whole(
         self, choices: Sequence[FinishedChoice], usage: Usage
     ) -> EmbedContentResponse | BatchEmbedContentsResponse:
-        """Write the embedding, or a batch's embeddings. Each is made when it is encoded."""
+        """Write the embedding, or a batch of embeddings, each made only when it is encoded."""
         del usage
         if not self.is_batch:
             return EmbedContentResponse(self._embedding(choices[0]))

@@ -23,8 +23,8 @@ _PARAMS = {
     "messages": "contents",
     "tool_choice": "toolConfig",
 }
-# Delay of a 429 that no retry mends: Google's clients know no field for "do not retry", but
-# gemini-cli asks its user, instead of retrying ten times, if the delay is longer than 5 minutes.
+# A delay for a 429 that no retry can help. Google's clients know no field for "do not retry". For a
+# delay above 5 minutes gemini-cli asks its user, and otherwise retries ten times.
 _NEVER_S = 86_400.0
 
 

@@ -115,7 +115,7 @@ class GeminiReader:
     async def _named(self, wire: GeminiPrompt, model: str, permit: Permit) -> NamedContent | None:
         """Find the cached content that a request names, if any.
 
-        Raises NotFound if the content is missing or has another salt, and BadRequest if it is of
+        Raises Forbidden if the content is missing or has another salt, and BadRequest if it is of
         another model.
         """
         if wire.cached_content is None:
@@ -181,7 +181,7 @@ def check_model(given: str | None, name: str, param: str) -> None:
 def check_use(found: NamedContent, model: str, salt: str | None) -> None:
     """Check that a cached content belongs to `model` and `salt`.
 
-    Raises BadRequest for another model, and NotFound for another salt.
+    Raises BadRequest for another model, and Forbidden for another salt.
     """
     if found.stored.salt != salt:
         raise missing()

@@ -58,9 +58,7 @@ class GeminiToolConfig(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiThinking(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The options to think, and to show the
-    thoughts.
-    """
+    """The options of thinking, and of showing thoughts."""
 
     include_thoughts: bool | None = None
     thinking_budget: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None

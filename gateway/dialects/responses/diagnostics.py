@@ -33,7 +33,7 @@ class CacheMissed(Struct, frozen=True, kw_only=True, tag_field="type", tag="cach
 
 
 class CacheHit(Struct, frozen=True, tag_field="type", tag="cache_hit"):
-    """A cache hit: the prompt missed less than one KV block."""
+    """A cache hit: less than one KV block of the prompt was missing."""
 
 
 class ComparisonNotFound(

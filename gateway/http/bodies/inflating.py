@@ -13,8 +13,7 @@ from gateway.errors import BadRequest
 MOST_MEMBERS = 1024
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE = 1 << 18  # number of bytes inflated between two turns of other requests
-# number of compressed bytes unpacked without a pause for other requests, since zlib copies the
-# unread bytes
+# number of compressed bytes given to zlib at once; zlib copies the bytes that it leaves unread
 _SLICE = 1 << 14
 
 

@@ -118,8 +118,7 @@ class PromptTokens:
         return head, self._of_chat(prompt, None, (SplicedChat(after), ids), asked)
 
     def alone(self, text: str, most: int, asked: PromptContext) -> Steps[TokenIds | None]:
-        """Tokenise a module's text, or a parameter's value; return None for more than `most`
-        tokens.
+        """Tokenise a module's text or a parameter's value; return None beyond `most` tokens.
 
         A long text is cut where a cut does not change its tokens, and its pieces are remembered.
         """

@@ -1,5 +1,4 @@
-"""The comparison of a template's text with a generated turn, and the return of reasoning to
-chats."""
+"""The comparison of a template's text with a generated turn, and the turn's reasoning in chats."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

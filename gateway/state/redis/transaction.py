@@ -53,7 +53,7 @@ class Transaction:
     _checks: list[tuple[Command, Reply, GatewayError | None]] = field(default_factory=list)
 
     def expect(self, command: Command, reply: Reply, otherwise: GatewayError | None = None) -> None:
-        """Write only if `command` gives `reply`. Otherwise raise `error`, by default Changed."""
+        """Write only if `command` gives `reply`. If not, raise `otherwise`, by default Changed."""
         self._checks.append((command, reply, otherwise))
 
     def write(self, *command: str | bytes) -> None:

@@ -54,9 +54,9 @@ class DatabaseFile:
 
     Each connection's `run` is for one thread at a time, and `look` is for any thread. `prepare`
     brings the file to its schema, in a transaction. A power cut loses nothing of a `durable` file,
-    and the last seconds of changes of any other file. Almost only `look` syncs a file that is not
-    durable, so it can be used on an event loop. `fault` is the file's known fault, and `id` the id
-    in the file, if known.
+    and the last seconds of changes of any other file. A file that is not durable can be used on an
+    event loop, since almost only `look` syncs it. `fault` is the file's known fault, and `id` the
+    id in the file, if known.
 
     The constructor opens or makes the file (0600), waiting for the disk. A damaged file is opened
     too, and then refuses every call. Raises FileExposed, WrongState, DatabaseFull, DatabaseAway,

@@ -142,7 +142,7 @@ def check_tenant(connection: sqlite3.Connection, tenant_id: str) -> None:
 
 
 def _make_room(connection: sqlite3.Connection, tenant_id: str, room: ResponseRoom) -> None:
-    """Remove the oldest responses until the bytes fit.
+    """Remove the oldest responses until the stored bytes fit into `room`.
 
     The responses of this tenant are removed first, then those of the tenant with the most bytes.
     """

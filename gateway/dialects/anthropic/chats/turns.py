@@ -36,7 +36,7 @@ from gateway.errors import BadRequest
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from gateway.prompts.chats.offered_tools import PassedOver
 
-_FAILED = "Error: "  # templates have no field for a failed call
+_FAILED = "Error: "  # begins a failed call's result, since templates have no field for a failure
 
 
 class _Placed(NamedTuple):

@@ -16,7 +16,7 @@ from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import asks_something, refuse_unsupported, unsupported
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 
-_FAILED = "Error: "  # templates have no field for a failed call
+_FAILED = "Error: "  # begins a failed call's result, since templates have no field for a failure
 _USERS = (None, "user", "function")
 
 
