@@ -128,7 +128,7 @@ async def measure(server: Running, keys: list[str], asked: AskedPrompt, prompt: 
             await asyncio.sleep(FLOOD_ON_S)
             beside += await victim.ask_in_turn(prompt, asked.asks // asked.rounds)
             if flooding.done():
-                await flooding  # raises the error that ended the flood
+                await flooding  # this raises the error that ended the flood
             flooding.cancel()
             await asyncio.gather(flooding, return_exceptions=True)
             await asyncio.to_thread(wait_until_idle, server)

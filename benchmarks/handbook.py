@@ -27,7 +27,7 @@ from handbook.training.text import make_handbook, make_questions
 class TimedAnswer(NamedTuple):
     """The times of a streamed answer."""
 
-    seconds: float  # from sending the request to the first content
+    seconds: float  # time from sending the request to the first content
     prompt_tokens: int
     text: str
 

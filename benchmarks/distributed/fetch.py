@@ -228,7 +228,8 @@ def measure_copies(sizes: Sizes, repeats: int) -> None:
     target = torch.zeros_like(source, device=ours)
     torch.cuda.synchronize(theirs)
     stream = torch.cuda.Stream(ours)  # type: ignore[no-untyped-call]
-    in_one_piece = partial(target.copy_, source, non_blocking=True)  # also enables peer access
+    # this copy also enables peer access
+    in_one_piece = partial(target.copy_, source, non_blocking=True)
     _emit_copies("in one piece", in_one_piece, source.numel(), stream, repeats)
     batched = open_batched_copies()
     if batched is not None:

@@ -77,7 +77,7 @@ def attacked(name: str | None, target: Target) -> Iterator[None]:
     module = [sys.executable, "-m", "benchmarks.gateway.hostile"]
     process = subprocess.Popen([*module, "--attack", name, "--target", given])
     try:
-        time.sleep(2)  # until the attacker has imported its modules and begun
+        time.sleep(2)  # by then the attacker has imported its modules and begun
         if process.poll() is not None:
             raise RuntimeError(f"the attackers ended with {process.returncode}")
         yield

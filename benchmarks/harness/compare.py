@@ -87,7 +87,7 @@ def agree(found: Scores, expected: Scores) -> bool:
 
 def by_transformers(gguf: Path, places: Path, way: Way, items: int) -> Scores:
     """Score the model in `transformers`, by the harness's `hf`."""
-    from lm_eval.models.huggingface import HFLM  # installed apart, in build/lm-eval
+    from lm_eval.models.huggingface import HFLM  # this package is installed in build/lm-eval
     from transformers import AutoTokenizer
 
     from benchmarks.harness.reference import reference_model, reference_tokenizer

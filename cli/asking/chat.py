@@ -54,7 +54,7 @@ def chat(
             asked = [*messages, {"role": "user", "content": said}]
             try:
                 turn = runner.run(_answer(url, key, {**common, "messages": asked}))
-            except ServerRefused as refused:  # for example a limit: the next turn may succeed
+            except ServerRefused as refused:  # the next turn may succeed, for example after a limit
                 echo(f"ratoon: {refused.message}", err=True)
                 continue
             echo(turn.numbers(), err=True)

@@ -251,7 +251,7 @@ async def taken(
         if number % every == 0:
             control.append(await trial(own))
         advance(1)
-        await asyncio.sleep(0)  # lets Ctrl-C cancel
+        await asyncio.sleep(0)  # Ctrl-C can cancel the test here
     return None if len(across) < min(_FEWEST, samples) else Trials(across, control, answered)
 
 

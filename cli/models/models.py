@@ -96,7 +96,7 @@ class Served:
     model: str
     family: str
     layers: int
-    context: int  # in tokens
+    context: int  # maximum number of tokens of a sequence
     weight_format: str
     dtype: str | None
     chats: Chats | None

@@ -40,7 +40,7 @@ class CachePlan:
     # prefix length, in tokens, from which loading takes no longer than computing, if any
     host_break_even_tokens: int | None
     disk_break_even_tokens: int | None
-    prefill_tokens_per_s: float  # for prompts of 4,096 tokens
+    prefill_tokens_per_s: float  # the rate for prompts of 4,096 tokens
     host_tokens_per_s: float
     disk_tokens_per_s: float
     costs: ModelCosts

@@ -26,7 +26,7 @@ class ModelCosts:
     """The costs of a model: parameters and FLOPs."""
 
     parameters: int
-    active_parameters: int  # used per token: fewer than all in mixtures of experts
+    active_parameters: int  # parameters that a token uses, fewer than all in mixtures of experts
     layer_parameters: int  # of all layers
     layers: int
     rule_of_thumb: int  # 12 L d^2, for all layers
@@ -50,7 +50,7 @@ class BatchCosts:
     kv_bytes: int
     prompt_flops: int
     ttft_ms: float
-    tpot_ms: float  # at half of the output length
+    tpot_ms: float  # the time at half of the output length
     request_ms: float
     output_tokens_per_s: float
     copy_ms: float = 0.0  # per step, to copy weights from host memory

@@ -86,7 +86,7 @@ def plan(
 def as_served(made: CachePlan, config: Path) -> CachePlan:
     """Add the model's context to the plan, or the error with which a start would end."""
     if config.name != CONFIG:
-        return made  # a config of another name may stand beside files of other models
+        return made  # beside a config of another name, the files may be another model's
     try:
         model = check_served(config.parent, has_weights=False)
     except ModelNotServed as error:

@@ -34,7 +34,7 @@ class StageFit:
     last_layer: int
     weight_bytes: int  # bytes of the weights of all ranks of the stage
     kv_bytes_per_token: int
-    step_ms: float  # of a step of the stage's requests, at half of the output length
+    step_ms: float  # time of a step of the stage's requests, at half of the output length
 
 
 @dataclass(frozen=True, slots=True)

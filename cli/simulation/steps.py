@@ -75,7 +75,7 @@ class Job:
     tokens: int
     behind: int  # number of cached tokens before the tokens to compute
     output: int
-    on_first: Callable[[], None]  # called at the first token
+    on_first: Callable[[], None]  # function to call at the first token
     on_end: Callable[[], None]
     started_at: float | None = None
 

@@ -82,7 +82,8 @@ def tell_address(data_dir: Path, address: ServerAddress) -> IO[bytes]:
     file = open(fresh, "xb", opener=_private)  # noqa: SIM115 (the caller closes it)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.set_inheritable(file.fileno(), True)  # kept open when this process execs another program
+        # the file stays open when this process execs another program
+        os.set_inheritable(file.fileno(), True)
         file.write(msgspec.json.encode(address))
         file.flush()
         _set_aside(data_dir)

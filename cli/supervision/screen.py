@@ -72,6 +72,6 @@ class StderrScreen:
 def _terminal() -> Console | None:
     if not sys.stderr.isatty():
         return None
-    from rich.console import Console  # slow to load
+    from rich.console import Console  # the library is slow to load
 
     return Console(stderr=True)

@@ -97,8 +97,8 @@ Action = StartChild | Terminate | Drain | Kill | Announce | Say
 class ChildPatience:
     """The time limits of a child, in seconds."""
 
-    stop_s: float  # until the child must have stopped: its own grace and a margin
-    silent_s: float  # until a silent child must answer again
+    stop_s: float  # time to stop: the child's own grace and a margin
+    silent_s: float  # time until a silent child must answer again
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class ChildState:
     has_been_ready: bool = False
     short_runs: int = 0
     unready_runs: int = 0
-    engine_id: str | None = None  # in the present run
+    engine_id: str | None = None  # the id in the present run
     gone_id: str | None = None  # the engine's id in the run before
     # time at which a living child is killed, or an ended child is started
     due: float | None = None

@@ -82,8 +82,8 @@ class Watch:
     async def run(self) -> None:
         """Serve until asked to stop. Raises ServingFailed if serving ends for another reason.
 
-        Raises ModelRefused with an empty message if the model is the reason, which the engine has
-        printed.
+        Raises ModelRefused with an empty message if the engine has refused the model and printed
+        why.
         """
         with self._signals_as_events():
             try:

@@ -49,8 +49,10 @@ class _Bodies:
 
     schemas: Mapping[str, Any]
     pages: dict[str, str]
-    within: set[str] = dataclasses.field(default_factory=set)  # described where they are used
-    described: list[str] = dataclasses.field(default_factory=list)  # on the last page, in order
+    # bodies that are described where they are used
+    within: set[str] = dataclasses.field(default_factory=set)
+    # bodies of the last page, in order
+    described: list[str] = dataclasses.field(default_factory=list)
 
     def page(self, name: str, routes: Sequence[tuple[str, Any]]) -> str:
         """Write a page with its routes, and the bodies that no earlier page has."""

@@ -17,7 +17,7 @@ from gateway.startup.composition import DIALECTS
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.usage.routes import own_usage_router
 
-_ABSENT: Any = None  # needed to answer, but not to describe a route
+_ABSENT: Any = None  # a part that only answering a request needs
 
 
 def description() -> dict[str, Any]:

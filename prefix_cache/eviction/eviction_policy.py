@@ -105,10 +105,10 @@ class Candidates:
         """Order nodes by `policy`. Without `retention`, no mark ever lapses."""
         self._policy = policy
         self._retention = retention or Retention()
-        self._serial = count()  # breaks ties, so that nodes are never compared
+        self._serial = count()  # numbers that break ties, so that nodes are never compared
         self._entries: dict[Node, Entry] = {}
-        self.heap: list[Entry] = []  # read by callers, who never change it
-        self._retained: list[Entry] = []  # moved to `heap` once their marks lapse
+        self.heap: list[Entry] = []  # callers read the heap but never change it
+        self._retained: list[Entry] = []  # entries that move to `heap` once their marks lapse
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -34,9 +34,10 @@ class RefCounts:
     def __init__(
         self, tree: RadixTree, policy: EvictionPolicy, tiers: Iterable[Tier] = (DEVICE_TIER,)
     ) -> None:
-        self.evictable_blocks = 0  # on the device
+        self.evictable_blocks = 0  # number of evictable device blocks
         self._policy = policy
-        self._policies: dict[str, EvictionPolicy] | None = None  # by owner, after `set_apart`
+        # policies by owner, after `set_apart`
+        self._policies: dict[str, EvictionPolicy] | None = None
         self.retention = Retention()
         self.leaves: dict[Tier, Candidates] = {
             tier: Candidates(policy, self.retention) for tier in tiers

@@ -46,7 +46,7 @@ class Lease:
     """
 
     path: NamespacePath
-    owner: str  # charged for the blocks that the lease adds
+    owner: str  # the owner who is charged for the blocks that the lease adds
     shares: bool
     block_ids: BlockIds  # device slots; the first num_blocks are valid
     num_blocks: int

@@ -89,7 +89,7 @@ class LoadOrRecompute:
         self.refused = dict.fromkeys(LOWER, 0)
         self.block_bytes = block_bytes
         self._block_size = block_size
-        self._refusals = Refusals[tuple[Tier, str]]()  # by tier and flow
+        self._refusals = Refusals[tuple[Tier, str]]()  # keys are a tier and a flow
 
     def load_blocks(
         self,

@@ -20,7 +20,7 @@ class Refusals(Generic[K]):
     def __init__(self, most: int = MOST_COUNTED) -> None:
         """Count loads for at most `most` keys at a time."""
         self._most = most
-        self._times: dict[K, int] = {}  # in order of the last refusal, oldest first
+        self._times: dict[K, int] = {}  # refusals by key, in order of the last refusal
 
     def is_due(self, key: K) -> bool:
         """Return whether the load is due for a trial this time."""

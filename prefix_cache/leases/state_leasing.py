@@ -111,7 +111,7 @@ class StateLeasing:
     def pin(self, lease: Lease) -> None:
         """Hold the state checkpoint at the end of a lease's blocks while the lease is open."""
         node = lease.node
-        if node.checkpoint is not None:  # on the device, as `may_pin` ensures
+        if node.checkpoint is not None:  # the checkpoint is on the device, as `may_pin` ensures
             first = StateAt(node.end * self._block_size, self._begin_at(lease, node))
             read = {first.slot: node}
             size = self._block_size

@@ -112,8 +112,8 @@ class Capacity:
     def take_now(self, count: int, owner: str) -> BlockIds | None:
         """Take `count` blocks without waiting, after dropping cached blocks if needed.
 
-        Returns None if too few blocks can be freed. In partitioned tiers, the owner's evicted
-        blocks are copied down instead.
+        Returns None if too few blocks can be freed. In partitioned tiers, the owner's blocks are
+        copied down instead of dropped.
         """
         if count > self.obtainable:
             return None
@@ -226,7 +226,8 @@ class Capacity:
         if transfer.makes_room:
             owner, blocks = transfer.nodes[0].owner, transfer.end - transfer.start
             self.quota_usages[transfer.source].leaving(owner, -blocks)
-        for node, start, end in reversed(transfer.parts()):  # from the tail, as in eviction
+        # the last blocks come first, as in eviction
+        for node, start, end in reversed(transfer.parts()):
             node.transfers.remove(transfer)
             self._land(transfer, node, start, end)
             self._ref_counts.note_redundant(node)

@@ -32,7 +32,7 @@ class TierShare(NamedTuple):
     held: int
     floor: int  # less than the quota if not all floors fit
     ceiling: int
-    fair: float  # the owner's blocks if every owner wanted more
+    fair: float  # the owner's share in blocks while every owner wants more
 
 
 @dataclass(slots=True)

@@ -92,7 +92,7 @@ class StateCopies:
         source = checkpoint_of(node).lower_tier
         if source is None:
             raise InvariantBroken("a state is to be loaded that no tier has")
-        self._checkpoints.may_put(node.owner)  # evicts states over the owner's share
+        self._checkpoints.may_put(node.owner)  # this evicts states over the owner's share
         if not self._checkpoints.free(1, owner):
             return None
         return self._begin(node, self._tiers[source], self._device)

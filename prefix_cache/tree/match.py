@@ -132,7 +132,7 @@ def reachable(at: Position, load_blocks: int | None) -> int:
     if at.inside <= at.node.edge.num_device:
         return at.num_blocks
     in_order = _states_to(at)
-    if not in_order.translate(None, WITHOUT[MOVING]):  # usually, loading blocks follow the device's
+    if not in_order.translate(None, WITHOUT[MOVING]):  # the usual case: loads follow device blocks
         most = at.num_blocks if load_blocks is None else load_blocks + _there(in_order)
         return min(most, at.num_blocks)
     states = np.frombuffer(in_order, np.uint8)

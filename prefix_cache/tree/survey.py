@@ -120,7 +120,7 @@ class Survey:
         self.began = float("-inf")  # start of the last survey, by its caller's clock
         self._tree = tree
         self._under_way = Surveyed()
-        self._way: list[_Level] = []  # from the root to the current node
+        self._way: list[_Level] = []  # the levels from the root to the current node
 
     @property
     def is_under_way(self) -> bool:

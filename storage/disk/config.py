@@ -25,7 +25,7 @@ class DiskConfig:
     max_bytes: int  # maximum size of the file; the disk may have less room
     block_bytes: int
     fingerprint: bytes  # 32 bytes; a file with another fingerprint is wiped
-    encrypt: bool = False  # with a data key for every owner
+    encrypt: bool = False  # whether records are encrypted, with a key for every owner
     high_water: float = 0.85  # share of `max_bytes` for blocks
     staging_bytes: int = 128 * MIB  # memory shared with the disk's process
     read_deadline_s: float = 1.0

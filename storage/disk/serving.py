@@ -117,7 +117,7 @@ class _Service:
             self._reads.put(command)
         elif isinstance(command, wire.Write | wire.Erase):
             self._writing.queue.put(command)
-        elif isinstance(command, wire.Forget | wire.Note):  # also removes quarantined records
+        elif isinstance(command, wire.Forget | wire.Note):  # this erases quarantined records too
             remove_quarantine(self._config.directory)
             self._writing.queue.put(command)
         elif isinstance(command, wire.Scan):
@@ -157,7 +157,7 @@ class _Service:
         num_records = file.num_records()
         if num_records and make_room(head_room):
             self._reply(wire.WriteRefused(wire.OpenRefusal.DISK_FULL, "others need the disk"))
-            os._exit(0)  # closes the file and so frees its space
+            os._exit(0)  # the exit closes the file, which frees its space
         disk_full = self._writing.met_full_disk or not head_room.is_kept()
         lost, refused = self._lost, self._writing.refused
         self._reply(wire.FileStats(num_records, file.use().used, lost, refused, disk_full))

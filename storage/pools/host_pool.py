@@ -94,7 +94,7 @@ class HostPool:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
-        with suppress(BufferError):  # if a view still refers to the memory
+        with suppress(BufferError):  # a view may still refer to the memory
             self._map.close()
 
 
