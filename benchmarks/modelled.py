@@ -10,7 +10,7 @@
 
 The first command replays the named workloads with the step times of
 `tests.doubles.modelled.products`. With --mixture it takes those of
-`tests.doubles.modelled.mixture`. --bursts replays *mixed* and then *itl* on one engine, which
+`tests.doubles.modelled.mixture`. --bursts replays *mixed* and then *itl* on one engine. The engine
 predicts the steps of *itl* by the steps of *mixed*. The other commands take a fixed time for each
 token (`StepModel`). --flood prints a victim's times, and the throughput of all. --equals replays 16
 equal tenants with 4 streams each, and prints their requests a second. --states replays *multiturn*,

@@ -5,9 +5,9 @@
 A disk tier is filled with --gib GiB of prefixes as conversations would leave them, and closed. The
 prefixes are system prompts that many conversations share, and the conversations. Most prefixes are
 never hit again. Then the lower tiers are opened, the tree is rebuilt and the hottest blocks are
-loaded, as before an engine is ready. This is done with an empty directory, with the full directory
-and its file in the page cache, and with the file dropped from the page cache. There is no model,
-because loading a model takes the same time in all three cases.
+loaded, as before an engine is ready. The three cases are an empty directory, a full directory with
+its file in the page cache, and a full directory whose file was dropped from the page cache. There
+is no model, because loading a model takes the same time in all three cases.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ _EVERY_S = 5.0
 
 
 class Advance(Protocol):
-    """A function that advances a bar by `count` steps, and renames it if a name is given."""
+    """A function that advances a bar by `count` steps, and may rename it."""
 
     def __call__(self, count: int, *, name: str | None = None) -> None: ...
 

@@ -62,7 +62,7 @@ class TableText:
         return None if widths is None else self._drawn(widths)
 
     def plain_lines(self) -> Iterator[str]:
-        """Yield the title as a comment, the heads if any, and the rows, with tabs between cells."""
+        """Yield the title as a comment, the heads and the rows, with tabs between cells."""
         yield f"# {self.title}"
         for row in (self.heads, *self.rows) if any(self.heads) else self.rows:
             yield "\t".join(self._parts(row))

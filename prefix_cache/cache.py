@@ -58,7 +58,7 @@ class FoundPrefix(NamedTuple):
 
 
 class PrefixCache:
-    """A radix tree of cached KV blocks, a free list of slots, and the leases on both."""
+    """A radix tree of cached KV blocks, their free slots, and the leases on them."""
 
     def __init__(
         self,
@@ -428,7 +428,7 @@ class PrefixCache:
         self.eviction_log.now = self.ref_counts.retention.now = now
 
     def forget_disk(self) -> int:
-        """Forget all copies on disk, because the file of the disk tier was emptied or is gone.
+        """Forget all copies on disk, because the disk tier's file was emptied or lost.
 
         Blocks without another copy leave the tree with all blocks that follow them. Leased blocks
         and blocks being loaded stay with their leases. Moves to disk under way count as failed and

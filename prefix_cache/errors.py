@@ -30,8 +30,8 @@ class LeaseError(PrefixCacheError):
 
 
 class RestoreError(PrefixCacheError):
-    """A restore of the tree without a disk tier, or into a cache that was used before."""
+    """A restore of the tree without a disk tier, or into a used cache."""
 
 
 class UnknownMove(PrefixCacheError):
-    """A report of a move that the cache has not asked for, or that was reported before."""
+    """A report of a move that is not under way."""

@@ -164,7 +164,7 @@ class StreamCopies:
         return event
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
-        """Queue all copies in few calls, because a call for each copy would cost a step's time."""
+        """Queue all copies in few calls, because many calls would take a step's time."""
         stream = self._streams[direction]
         if isinstance(after, torch.cuda.Event):
             stream.wait_event(after)

@@ -52,7 +52,10 @@ class LayerwiseLoad:
 def layerwise_load_of(
     layout: KvLayout, max_bytes: int, device: torch.device
 ) -> LayerwiseLoad | None:
-    """Return the late layers of a block pool, or None without CUDA or with too few layers."""
+    """Return the late layers of a block pool.
+
+    Returns None without CUDA or with too few layers.
+    """
     if device.type != "cuda" or layout.num_layers < LATE_PART:
         return None
     return LayerwiseLoad(layout, max_bytes, device)

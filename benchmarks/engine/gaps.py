@@ -4,9 +4,9 @@
 
 A whole engine in this process, without HTTP, decodes `rows` answers at once. A profiler records the
 device's own clock. Reports the time from one step to the next, and the gaps in which nothing ran on
-the device: the longest gap, the median of the N longest gaps for N steps, the number of gaps over
-20 us, and the share of all time. Target: no gap over 20 us at 256 rows. Without a GPU there is no
-such clock, and only the steps are reported.
+the device. The gaps are given by the longest gap, the median of the N longest gaps for N steps, the
+number over 20 us, and the share of all time. Target: no gap over 20 us at 256 rows. Without a GPU
+there is no such clock, and only the steps are reported.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@
 
 Prints JSON lines in microseconds of CPU time (median and 99th percentile), so that other load does
 not count. The last lines are whole requests for new prompts in a full pool, where every new block
-evicts another block. The pool has no lower tiers, or a host tier to which blocks move while the
-request waits, or a host tier to which blocks move before the request. Copies cost nothing here and
-end at once.
+evicts another block. The pool has no lower tiers, or a host tier. Blocks move to the host tier
+while the request waits, or before the request. Copies cost nothing here and end at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Ray actor of an engine, on the machine that Ray chose: an engine host in a thread.
+"""The Ray actor of an engine, which runs an engine host in a thread.
 
     started --> hosting --the engine dies--> this process ends, and Ray starts another, anywhere
                    |----the engine says that it never can start--> failed, with its reason

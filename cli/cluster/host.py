@@ -1,4 +1,4 @@
-"""The host of an engine process, which registers the engine in the state while it is ready.
+"""The host of an engine process, which registers the engine while it is ready.
 
     starting --welcome--> ready <--silent, answers again--> silent --SILENT_S--> killed
                             `--asked to stop--> stopping: not registered any more, then drained

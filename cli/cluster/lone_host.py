@@ -21,7 +21,9 @@ _EVERYWHERE = ("tcp://0.0.0.0:", "tcp://[::]:", "tcp://*:")
 
 
 def host_engine(config: EngineConfig, data_dir: Path, flags: RegisterFlags) -> int:
-    """Run the engine until its end or a signal; return its exit status, 1 after a signal.
+    """Run the engine until its end or a signal, and return the exit status.
+
+    The status is 1 after a signal.
 
     SIGTERM ends the engine within its grace, and SIGUSR1 once its requests have ended. Raises
     BadSetting.

@@ -47,7 +47,7 @@ def _flag(shared: Shared, error: Exception) -> str:
 
 
 def _redis(shared: Shared) -> Store:
-    """Open Redis without writing the state's id, as other parts of the state may not exist yet."""
+    """Open Redis without writing the state's id, as the state may be incomplete."""
     # Imported here, since the client takes 0.2 s to load and a single machine needs no Redis.
     from gateway.state.redis.identity import REDIS
     from gateway.state.redis.link import open_link

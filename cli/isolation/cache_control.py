@@ -27,7 +27,10 @@ A_DAY: Mapping[str, str] = {"prompt_cache_retention": "24h"}
 
 
 class CacheControlTest:
-    """A test with two new tenants: the first marks a prompt, which the second must not notice."""
+    """A test with two new tenants.
+
+    The first tenant marks a prompt, and the second tenant must not notice the mark.
+    """
 
     def __init__(self, server: ServerUnderTest, first: TenantFixture, other: TenantFixture) -> None:
         self._server = server

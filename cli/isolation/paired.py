@@ -49,7 +49,7 @@ _SLOTS_A_STATE, _MOST_SLOTS_A_STATE = 2, 8
 
 @dataclass(frozen=True, slots=True)
 class Squeeze:
-    """The means to push a prompt into a tier: a ceiling (a share of a tier) and filling tokens."""
+    """The ceiling and the filling tokens that push a prompt into a tier."""
 
     ceiling: float
     fill_tokens: int

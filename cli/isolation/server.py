@@ -157,7 +157,7 @@ class ServerUnderTest:
         return msgspec.json.decode(content, type=_OwnPrefixes).data
 
     async def deleted(self, key: str, prefix_id: str) -> tuple[int, str]:
-        """Delete a prefix as a tenant; return the status, and the error's text or "" for a 200."""
+        """Delete a prefix as a tenant, and return the status and the error's text."""
         try:
             await self._send("DELETE", f"{_OWN_PREFIXES}/{prefix_id}", key)
         except ServerRefused as refusal:

@@ -1,4 +1,4 @@
-"""The timing test: can an attacker tell from its times what a victim asked, or was answered?
+"""The timing test: do an attacker's times reveal a victim's prompt or answer?
 
     a trial      hit:   the victim asks p, the attacker asks p
                  miss:  the victim asks q, the attacker asks r
@@ -7,8 +7,8 @@ Two parts of the attacker's answer are timed. These are the first token, which c
 faster, and the tokens after it, which drafts from earlier answers make faster. In a hit both
 tenants get the same answer, because the seed is the same.
 
-In the test of prompt modules, victim and attacker have each stored a schema of the same modules,
-and p, q and r are prompts of one such module.
+In the test of prompt modules, victim and attacker have each stored a schema of the same modules.
+Then p, q and r are prompts of one module each.
 
 Every prompt is new. A trial's hit and miss follow each other directly, in random order. So other
 load affects both, and both follow the same work for the victim. The control is the same test with

@@ -80,7 +80,7 @@ def judged(
 
 
 def untested(cell: Cell, outcome: Outcome, why: str) -> Finding:
-    """Write the finding of a cell that this server cannot have, or that could not be set up."""
+    """Write the finding of a cell that could not be tested on this server."""
     return Finding(
         dimension=cell.case.dimension,
         case=cell.case.name,
@@ -131,7 +131,7 @@ def overall(findings: Sequence[Finding], *others: Outcome | None) -> Outcome:
 
 
 def leaves_out_too_much(findings: Sequence[Finding]) -> bool:
-    """Return whether the run skipped more than a small part of its cells for lack of time."""
+    """Return whether the run skipped too many of its cells for lack of time."""
     counts = Counter(finding.outcome for finding in findings)
     applying = len(findings) - counts[Outcome.NOT_APPLICABLE]
     return counts[Outcome.LEFT_OUT] > MOST_LEFT_OUT * applying

@@ -1,4 +1,4 @@
-"""The parts of a request in any dialect, in the order in which the model reads them.
+"""The parts of a request in any dialect, in the order that the model reads.
 
 The order is tools, system texts, messages, as Anthropic documents it. Most templates have system
 texts before tools, which changes no finding.

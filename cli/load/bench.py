@@ -124,7 +124,9 @@ def _finish(reports: Sequence[LoadReport]) -> None:
 def _sizes(
     path: Path, server: LoadTarget, load: LoadFlags, seed: int, context: int | None
 ) -> dict[int, RequestSize]:
-    """Read the data set's requests that fit the model, by place; print how many do not fit.
+    """Read the data set's requests that fit the model, by place.
+
+    Prints how many requests do not fit.
 
     Raises BadSetting if no request fits.
     """

@@ -39,7 +39,7 @@ class FoundRate(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ProbePlan:
-    """The plan for a rate to try: requests, how many may miss the SLO, and the time limit."""
+    """The plan for a rate to try: requests, permitted misses of the SLO, and time limit."""
 
     rate: float
     requests: int
@@ -55,7 +55,7 @@ def find_rate(
     seconds: float,
     clock: Callable[[], float],
 ) -> FoundRate:
-    """Try rates from `start` on until the highest is known within 5 % or the time is up."""
+    """Try rates from `start` on, until the highest is known within 5 % or time is up."""
     began, probes = clock(), list[RateProbe]()
     rate = next_rate(probes, start)
     while rate is not None and (left := began + seconds - clock()) > 0:

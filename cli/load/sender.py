@@ -180,7 +180,7 @@ def stream_body(model: str, output_tokens: int) -> Body:
 
 
 def refusal_code(status: int, content: bytes) -> str:
-    """Name an answer other than 200 by its status, and by its error code if it has any."""
+    """Name a refusal by its status, and by its error code if there is one."""
     try:
         answer = msgspec.json.decode(content)
     except msgspec.DecodeError:

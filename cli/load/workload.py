@@ -23,7 +23,7 @@ class PhaseReport(msgspec.Struct, frozen=True, kw_only=True):
 def run_workload(
     name: WorkloadName, server: LoadTarget, load: LoadFlags, seed: int, context: int | None
 ) -> None:
-    """Run a workload's phases, and print each when it ends: a table, or a line of JSON.
+    """Run a workload's phases, and print a table or JSON line at each phase's end.
 
     Raises BadSetting before anything is sent if a request is longer than the model's `context`.
     """

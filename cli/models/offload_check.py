@@ -1,4 +1,4 @@
-"""A check, before the start, that the host has room for the weights that an engine keeps there.
+"""A check, before the start, that host memory has room for an engine's weights.
 
 The engine would need seconds to report the error. Only the matrices of layers count, without norms
 and biases. So the engine refuses all that is refused here, and may refuse more.

@@ -104,7 +104,7 @@ def new_salt() -> bytes:
 
 
 class SealedWriter:
-    """A writer of a file without its signature: the text first, and then the parts of units."""
+    """A writer of a file without its signature: first the text, then the parts of units."""
 
     def __init__(self, file: BinaryIO, header: FileHeader, key: str) -> None:
         """Write the header."""

@@ -151,7 +151,10 @@ def _tokens_below(decoder: DecoderCounts, tier_gib: float) -> int:
 
 
 def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
-    """Count the tokens of KV that fit every GPU beside the weights, or 0 if these do not fit."""
+    """Count the tokens of KV that fit every GPU beside the weights.
+
+    Returns 0 if the weights do not fit.
+    """
     fitting = [
         (
             room / part.block_bytes_per_token

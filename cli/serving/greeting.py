@@ -34,7 +34,7 @@ or at {page}, with RATOON_ADMIN_KEY of the keys' file.
 def greeting(
     url: str, model: str, keys_file: Path, page: str | None = None, *, created: bool = False
 ) -> str:
-    """Write the greeting: the URL, the keys' file, a first call and a call that uses the cache.
+    """Write the greeting: the URL, the keys' file, and two calls to copy.
 
     `page` is the URL of the operator's page, if there is one. `created` means that this start made
     the keys and the tenants.

@@ -1,4 +1,4 @@
-"""Texts to replay through the drafters: a JSON object a line, with a prompt and its answer.
+"""Texts to replay through the drafters: a JSON line for each prompt and answer.
 
     {"prompt": "Bring this file to ...", "answer": "import os\\n...", "tenant": "acme"}
 

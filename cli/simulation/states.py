@@ -79,7 +79,7 @@ def states_report(cache: PrefixCache, state_bytes: int, block_size: int) -> Stat
 
 
 def rows(cache: PrefixCache, lease: Lease, length: int, block_size: int) -> Iterator[int]:
-    """Launch the rows of a prompt of `length` ids one by one, and yield the end of each row.
+    """Launch the rows of a prompt of `length` ids, and yield the end of each row.
 
     Each id stands for `block_size` tokens. The caller commits up to this end before the next row.
     """

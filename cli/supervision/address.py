@@ -1,4 +1,4 @@
-"""The address of a running server: a private file in its data directory, locked by the server.
+"""The address of a running server, in a private file that the server locks.
 
 The lock (flock) shows whether the server runs. The kernel releases it when the process ends, so a
 file without a lock is stale.

@@ -70,7 +70,7 @@ def _anchor(title: str) -> str:
 
 
 def _rows_of(group: type, known: Mapping[str, Any]) -> list[_Row]:
-    """List the options of a group of flags, by the first command that has all of them."""
+    """List the options of a group of flags, as the first command with all of them does."""
     names = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(group)}
     for command in known.values():
         having = [option for option in command.params if option.opts[0] in names]

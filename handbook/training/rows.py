@@ -39,7 +39,7 @@ BARE_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Rows:
-    """Token ids (rows, length + 1), uint16, and a bool mask of the ids of right answers."""
+    """Token ids (rows, length + 1), uint16, and a bool mask of right answers."""
 
     ids: NDArray[np.uint16]
     answers: NDArray[np.bool_]

@@ -1,8 +1,8 @@
 """Tools that a chat may offer: their JSON schemas, their questions, and results of calls.
 
-There are three kinds: a lookup by field and subject, a search by one text, and a getter of one kind
-of fact by its subject (such as the weather of a city). Names, descriptions and the order of keys
-vary.
+There are three kinds: a lookup by field and subject, a search by one text, and a getter. A getter
+finds one kind of fact by its subject, such as the weather of a city. Names, descriptions and the
+order of keys vary.
 """
 
 from __future__ import annotations

@@ -24,7 +24,10 @@ MOST_USES = 6  # the maximum number of uses that are told apart
 
 
 class ReuseTable:
-    """A table of how often blocks used n times were used again, for n = 1, 2, ... and "many"."""
+    """A table of the chance that blocks used n times are used again.
+
+    The numbers of uses are 1, 2, ... and "many".
+    """
 
     def __init__(self, trust: float = 30.0) -> None:
         """Create a table that trusts a count of uses once `trust` blocks had it."""
@@ -126,7 +129,7 @@ class Ghosts:
 
 
 class ExpectedValue(EvictionPolicy):
-    """A policy that keeps the nodes with the highest chance of reuse for the room they take.
+    """A policy that keeps nodes with a high chance of reuse for their size.
 
     Priority is a time, counted in blocks that enter the tree. A node stays for `patience` x its
     chance of reuse x the number of blocks in the tree. A node that was used only once loses

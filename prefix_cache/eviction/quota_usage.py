@@ -1,4 +1,4 @@
-"""The usage of a tier by each owner against its quota, which decides whose blocks go first.
+"""The usage of a tier by each owner, which decides whose blocks are evicted first.
 
 When an owner needs more blocks than are free, blocks are taken from the first of these classes:
 

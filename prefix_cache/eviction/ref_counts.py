@@ -223,7 +223,7 @@ class RefCounts:
                 noted.add(node)
 
     def offer(self, node: Node) -> None:
-        """Make a node a candidate in the tiers where it is an unheld leaf, and in no other."""
+        """Make a node a candidate in exactly the tiers where it is an unheld leaf."""
         # A node with a child on the device is on the device as a whole, so it is a leaf in no tier.
         if node.leases or node.held_children or node.device_children or node.transfers:
             tails = NO_TIERS

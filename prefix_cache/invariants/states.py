@@ -19,7 +19,7 @@ from storage.move import DEVICE_TIER
 def check_states(
     tree: RadixTree, checkpoints: Checkpoints, leases: Iterable[Lease], in_flight: InFlight
 ) -> None:
-    """Raise InvariantBroken if a state slot is lost or in two places, or a count is wrong."""
+    """Raise InvariantBroken for a lost or doubly used state slot, or a wrong count."""
     leases = list(leases)
     nodes = [*tree.nodes(), *detached_nodes(leases, in_flight)]
     kept = {node: node.checkpoint for node in nodes if node.checkpoint is not None}

@@ -1,4 +1,4 @@
-"""The slots of one lease for recurrent states, and the version of the state in each slot.
+"""The slots of one lease for recurrent states, and the states in them.
 
 A row reads the state at its start from one slot, and writes the state at its end to another slot.
 So a failed launch is repeated from the same state. A state checkpoint is made by giving a slot to

@@ -1,4 +1,4 @@
-"""The decision how many blocks of a prefix to load from lower tiers and how many to recompute.
+"""The decision how many blocks of a prefix to load from lower tiers.
 
     time to the first token, if `n` blocks are loaded:
 

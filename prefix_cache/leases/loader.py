@@ -47,7 +47,7 @@ class PlannedLoad:
 
 
 def loads_by_owner(node: Node) -> dict[str, int]:
-    """Count, by owner, the blocks up to `node`'s end that are neither on the device nor loading."""
+    """Count, by owner, the blocks up to `node`'s end that still have to be loaded."""
     loads: dict[str, int] = {}
     for part, lower in _lower_parts(node):
         loads[part.owner] = loads.get(part.owner, 0) + len(lower)

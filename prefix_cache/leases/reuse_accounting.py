@@ -1,4 +1,4 @@
-"""Counts, by owner, of the KV blocks written into the cache and of the blocks never read.
+"""Counts, by owner, of the KV blocks that were written, and that were never read.
 
 A block counts as read once a request of any owner has found it in the tree. A sequence that resumes
 after a preemption also reads its own blocks. The block's tier and later evictions do not matter. So

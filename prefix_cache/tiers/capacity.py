@@ -97,8 +97,7 @@ class Capacity:
         return {tier: TierUse(a.total, a.total - a.num_free) for tier, a in lower}
 
     def owners(self) -> dict[str, OwnerUse]:
-        """Count the blocks and evictions of each owner who held a device block or caused an
-        eviction."""
+        """Count the device blocks and evictions of each owner that has any."""
         held, counts = self._device.held, self.removals.eviction_log
         return {
             owner: OwnerUse(held.get(owner, 0), counts.caused[owner], counts.suffered[owner])

@@ -285,7 +285,7 @@ class Checkpoints:
         self.clear(node)
 
     def clear(self, node: Node) -> None:
-        """Remove the node's state checkpoint if no tier has its state and no copy is under way."""
+        """Remove the node's state checkpoint if no tier has or gets its state."""
         checkpoint = node.checkpoint
         if checkpoint is not None and not (checkpoint.copies or checkpoint.coming):
             node.checkpoint = None

@@ -1,4 +1,4 @@
-"""The offloader: moves KV blocks from device to host, from host to disk, or out of the cache.
+"""The offloader, which moves KV blocks down a tier or drops them.
 
     the next victims of a tier                  what is done with them
     ------------------------------------------------------------------------------------

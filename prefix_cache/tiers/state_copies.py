@@ -124,7 +124,7 @@ class StateCopies:
         return not transfer.missed
 
     def _offload(self, at: TierStates, wanted: int, owner: str = "") -> bool:
-        """Copy down the next victims until `wanted` slots are free or can be freed without a loss.
+        """Copy down victims until `wanted` slots can be freed without a loss.
 
         Returns False if copies begun by this call must end first.
         """

@@ -15,7 +15,7 @@ from storage.move import DEVICE_TIER, Tier
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """The sizes of the tiers below the device in blocks, with 0 for a tier that does not exist.
+    """The sizes in blocks of the tiers below the device, 0 for a missing tier.
 
     Slots of recurrent states lie after the slots of blocks. Each state takes `state_blocks` of
     them.

@@ -69,7 +69,7 @@ class Children(dict[bytes, "Node"]):
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """The copying of a run of KV blocks from one tier to another, while it is under way.
+    """A running transfer of a run of KV blocks from one tier to another.
 
     No block of the run leaves its node before all copies have ended. Then all copies complete
     together. Positions are counted from the prompt's block 0.

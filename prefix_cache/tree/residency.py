@@ -1,4 +1,4 @@
-"""The residency of a KV block: its tiers and the tier it is being copied to, in one byte.
+"""The residency of a KV block, in one byte: its tiers, and a tier that it is copied to.
 
     bit  1 DEVICE     2 HOST     4 DISK         a whole copy lies there
     bit  8 DEVICE    16 HOST    32 DISK         a copy is being written there

@@ -1,4 +1,4 @@
-"""A survey of the whole tree, made a few nodes at a time so that no request waits for it.
+"""A survey of the whole tree, a few nodes at a time, so that no request waits.
 
     begin -> advance, advance, ... -> `last`, until the next survey
 

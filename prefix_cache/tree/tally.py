@@ -1,4 +1,4 @@
-"""A count of the copies that nodes have, by tier, before a flush gives up these copies.
+"""A count of nodes' copies, by tier, before a flush gives up these copies.
 
 A block has a copy in each tier that holds it, so there are more copies than blocks.
 """

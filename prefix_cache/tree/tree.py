@@ -164,7 +164,7 @@ class RadixTree:
         return best if best is not None and best.num_tokens > 0 else None
 
     def split(self, node: Node, at: int) -> Node:
-        """Cut `node` after its first `at` blocks (0 < at < all) and return the new upper part.
+        """Cut `node` after its first `at` blocks, and return the new upper part.
 
         The lower part stays the same object, so references to `node` stay valid.
         """

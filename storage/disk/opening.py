@@ -6,9 +6,9 @@
     DIRECTORY/blocks.quarantine/    the last file that was set aside
 
 A file is removed if its records have another origin (fingerprint, block size, encryption), or if
-others have filled the disk. A file is set aside if it cannot be opened, if its last page is
-missing, or if the process that had it open died. In all these cases the tier starts empty. The
-quarantined file is removed once the disk has no space for it beside a file of full size.
+others have filled the disk. A file is set aside if it cannot be opened or lacks its last page. It
+is also set aside if the process that had it open died. In all these cases the tier starts empty.
+The quarantined file is removed once the disk has no space for it beside a file of full size.
 """
 
 from __future__ import annotations
@@ -108,7 +108,10 @@ def blocks_of(directory: Path) -> Path:
 
 
 def set_apart(blocks: Path) -> bool:
-    """Move the file, if any, to quarantine in place of an older file; return whether it moved."""
+    """Move the file to quarantine in place of an older file.
+
+    Returns whether there was a file.
+    """
     if not blocks.exists():
         return False
     remove_quarantine(blocks.parent)

@@ -117,7 +117,10 @@ class DiskTier:
         return ticket
 
     def read(self, slot: int, record: BlockRecord, buffer: int) -> int:
-        """Read the block of `record` from `slot` into a buffer, which is in use until the end."""
+        """Start to read the block of `record` from `slot` into a buffer.
+
+        The buffer is in use until the read has ended.
+        """
         if self._process is None or not self.is_up:
             return self._asked.refused()
         ticket = self._asked.read(buffer, self._clock())

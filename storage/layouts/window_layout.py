@@ -1,4 +1,4 @@
-"""The layout of a ring: the last keys and values of a sequence, for all layers with a window.
+"""The layout of a ring: the last KV of a sequence, for all layers with a window.
 
     ring     | place 0 | place 1 | ... | last place |      block b of a sequence lies at b % places
     place    a block of KV of the layers with a window (`kv_layout`)

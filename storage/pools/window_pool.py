@@ -42,8 +42,8 @@ class WindowPool:
     """The window pool: one tensor, allocated once and zeroed.
 
     `rings` (blocks, numbers) is all blocks. `blocks` is the same memory as blocks of the KV pool's
-    size, (slots * blocks of a ring or more, block_bytes) uint8, which is moved to lower tiers.
-    Threads use it as they use `DevicePool`.
+    size, (slots * blocks of a ring or more, block_bytes) uint8. These blocks are moved to lower
+    tiers. Threads use the pool as they use `DevicePool`.
     """
 
     def __init__(

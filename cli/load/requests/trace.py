@@ -1,4 +1,4 @@
-"""A request trace: a JSON object a line, with a request's time, sizes and block ids, no text.
+"""A request trace: a JSON line for each request, with time, sizes and block ids.
 
     {"timestamp": 3000, "input_length": 2012, "output_length": 354, "hash_ids": [0, 427, 428, 429]}
 

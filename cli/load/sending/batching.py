@@ -75,7 +75,7 @@ class StaticBatching:
     size: int
 
     def due(self, queue: Waiting, now: float) -> int:  # noqa: ARG002 (of the protocol)
-        """Return the size of the batch to send, or 0 while a batch runs or is not yet formed."""
+        """Return the size of the batch to send, or 0 while a batch runs or forms."""
         is_formed = queue.count >= self.size or not queue.more_will_come
         return min(queue.count, self.size) if is_formed and not queue.running else 0
 

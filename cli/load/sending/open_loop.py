@@ -29,7 +29,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The early end of a run: more than `most_missed` requests missed the SLO, or time is up."""
+    """The early end of a run: more than `most_missed` misses of the SLO, or a time limit."""
 
     slo: Slo
     most_missed: int

@@ -1,9 +1,10 @@
 """The keys that seal records: one key for the directory, or one key for every owner.
 
 With encryption, each owner has a random key that encrypts the owner's records. The key is stored
-only in the file of keys. Once it is erased there, the owner's records are unreadable everywhere,
-even in copies of the file of records and in sectors that were never overwritten. A record names its
-key by a random id, so the file of records does not tell whose a record is.
+only in the file of keys. Once the key is erased there, the owner's records are unreadable
+everywhere. This holds even for copies of the file of records and for sectors that were never
+overwritten. A record names its key by a random id, so the file of records does not tell whose a
+record is.
 """
 
 from __future__ import annotations

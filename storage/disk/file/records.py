@@ -61,7 +61,7 @@ class ToWrite(NamedTuple):
 
 
 class ScanPart(NamedTuple):
-    """A piece of a scan: sound records by slot, slots of unsound records, and the next slot."""
+    """A piece of a scan: sound records, slots of unsound records, and the next slot."""
 
     entries: list[tuple[int, BlockRecord]]
     unsound: list[int]
