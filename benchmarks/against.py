@@ -52,7 +52,7 @@ class NumberComparison:
 def by_turns(
     rounds: int, run: Callable[[bool], Records]
 ) -> tuple[list[list[Mapping[str, Any]]], list[list[Mapping[str, Any]]]]:
-    """Run this checkout (True) and the other in turn; return the records of each round."""
+    """Run this checkout (True) and the other in turn, and return each round's records."""
     this: list[list[Mapping[str, Any]]] = []
     other: list[list[Mapping[str, Any]]] = []
     for number in range(rounds):

@@ -61,7 +61,7 @@ class AskedEngine:
         self._asked = 0
 
     def right(self, cases: Sequence[Case], *, cached: bool) -> list[bool]:
-        """Ask all questions at once; return for each whether the greedy answer is right.
+        """Ask all questions at once, and return whether each greedy answer is right.
 
         With `cached`, all handbooks must be found in the cache. Otherwise none may be.
         """

@@ -158,7 +158,7 @@ class PrefixCache:
         writer: str = "",
         match: PrefixMatch | None = None,
     ) -> Lease | None:
-        """Lease blocks for all of `token_ids`; return None if there is no room now.
+        """Lease blocks for all of `token_ids`, or return None if there is no room now.
 
         The last token is always computed, because its logits are needed. Blocks of the tree come
         first, followed by private blocks. The first private block starts as a copy of the block in
@@ -230,7 +230,7 @@ class PrefixCache:
         return lease.cached_tokens
 
     def extend(self, lease: Lease, num_tokens: int, *, now: float) -> bool:
-        """Extend the lease to `num_tokens` tokens in all; return False if there is no room now.
+        """Extend the lease to `num_tokens` tokens, or return False if there is no room now.
 
         Cached blocks are dropped to make room, because a running sequence does not wait for copies.
         Raises LeaseError.
@@ -438,7 +438,7 @@ class PrefixCache:
         return self.capacity.removals.forget_disk()
 
     def check_invariants(self) -> None:
-        """Recompute every count from scratch; raise InvariantBroken where one differs."""
+        """Recompute every count, and raise InvariantBroken if a count differs."""
         leases = self._leasing.leases
         check(self.tree, self.ref_counts, self.capacity, self.in_flight, leases)
         check_states(self.tree, self.capacity.checkpoints, leases, self.in_flight)

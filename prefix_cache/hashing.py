@@ -56,7 +56,7 @@ def block_keys(
 
 
 def index_of(keys: bytes | bytearray, key: bytes) -> int | None:
-    """Return the index of the block with this key; None if no block has it."""
+    """Return the index of the block with this key, or None if no block has it."""
     at = keys.find(key)
     while at > 0 and at % KEY_BYTES:
         at = keys.find(key, at + 1)

@@ -26,7 +26,7 @@ class Tier(Enum):
 # Until Python 3.12, looking up `Tier.DEVICE` takes ten times as long as these names.
 DEVICE_TIER, HOST_TIER, DISK_TIER = Tier
 
-NO_STATE = 0  # slot of padding, and of rows from a first token; neither read nor written
+NO_STATE = 0  # unused slot, which padding and rows from a first token name
 FIRST_SLOT = 1  # the first slot for states of running sequences and cached states
 
 
@@ -80,7 +80,7 @@ class BlockRecord:
     namespace: bytes  # 16 bytes
     owner: str  # the owner whose data key encrypts the block
     token_ids: bytes  # block_size int32, little endian
-    hits: int = 0  # requests that had found the block when it was written; not compared
+    hits: int = 0  # requests that had found the block when it was written, not compared
     # number of this part of the recurrent state after the block; None: the block's KV
     state_part: int | None = None
 

@@ -115,7 +115,7 @@ def main(
 
 
 def measured(engine: LocalEngine, asked: Asked, *, drafts: bool) -> tuple[float, float, float]:
-    """Decode answers; return tokens a second, seconds of a step, accepted tokens of a draft.
+    """Decode answers, and return tokens a second, step seconds and accepted tokens a draft.
 
     The clock starts once every prompt is computed.
     """

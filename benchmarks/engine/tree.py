@@ -72,7 +72,7 @@ class Bench:
         self.cache.release(self.acquire(ids), now=self.now)
 
     def put(self, ids: TokenIds, owner: str = "bench") -> float:
-        """Acquire, commit and release a whole request; return the microseconds of the commit."""
+        """Acquire, commit and release a request, and return the microseconds of the commit."""
         lease, keys = self.acquire(ids, owner), block_keys(PATH, ids, BLOCK_SIZE)
         took = micros(self.commit, lease, ids, keys)
         self.cache.release(lease, now=self.now)

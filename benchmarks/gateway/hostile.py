@@ -87,7 +87,7 @@ def attacked(name: str | None, target: Target) -> Iterator[None]:
 
 
 async def bystand(target: Target, gateway: int, seconds: float) -> tuple[list[float], float]:
-    """Send the victim's requests; return their times, and the gateway's peak memory in MiB."""
+    """Send the victim's requests. Return their times, and the gateway's peak memory in MiB."""
     times, most, over = [], 0.0, time.monotonic() + seconds
     while time.monotonic() < over:
         times.append(await ask(target))

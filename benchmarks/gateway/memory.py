@@ -77,7 +77,7 @@ async def _streams(options: MemoryOptions, key: str) -> list[StreamClient]:
 
 
 def _told(name: str, pid: int, before: float | None = None, more: int = 0) -> float:
-    """Print a process's memory, and the growth for each of `more`; return its private MiB."""
+    """Print a process's memory, and the growth for each of `more`. Return its private MiB."""
     private = private_mib(pid)
     each = {} if before is None else {"kib_each": 1024 * (private - before) / more}
     emit(name, resident_mib=resident_mib(pid), private_mib=private, **each)

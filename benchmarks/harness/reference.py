@@ -25,7 +25,7 @@ def reference_model(gguf: Path, places: Path) -> Any:
 
 
 def reference_tokenizer(gguf: Path, places: Path) -> Path:
-    """Write the file's tokenizer and chat template for `transformers`; return the directory."""
+    """Write the file's tokenizer and template for `transformers`, and return the directory."""
     described = describe(gguf, places)
     config = json.loads((described / "tokenizer_config.json").read_text())
     names = ("bos_token", "eos_token", "pad_token", "unk_token")

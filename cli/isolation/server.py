@@ -182,7 +182,7 @@ class ServerUnderTest:
     async def answered(
         self, method: str, path: str, key: str, body: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any] | None, str]:
-        """Send a request as a tenant; return the answer, or None and the error."""
+        """Send a request as a tenant, and return the answer, or None and the error."""
         try:
             content = await self._send(method, path, key, body)
         except ServerRefused as refusal:

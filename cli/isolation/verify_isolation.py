@@ -212,7 +212,7 @@ async def _timed_modules(
     findings: list[Finding],
     until: float,
 ) -> TimingFinding | None:
-    """Time prompts of modules; add a finding if the tenants' parts have no room for modules."""
+    """Time prompts of modules. If the tenants' parts have no room for modules, add a finding."""
     length = _timed_tokens(server, flags)
     try:
         timed = await time_tenants(

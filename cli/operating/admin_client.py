@@ -187,7 +187,7 @@ class ResourceKind:
         body: dict[str, Any] | None = None,
         said: str,
     ) -> None:
-        """Send a change to a resource, or to a route below it; print the answer, or `said`."""
+        """Send a change to a resource or to a route below it, and print the answer or `said`."""
         answer = self.call(admin, method, name_or_id, *more, body=body)
         print_answer(answer, said, as_json=admin.json)
 

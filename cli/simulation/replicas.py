@@ -63,7 +63,7 @@ class SimulatedReplica:
         self._feed.heard(_GATEWAY, Subscribe())
 
     def admit(self, admitted: KeyedRequest) -> tuple[ServedRequest, float]:
-        """Replay a request; return its tokens' sources, and the seconds to load cached tokens."""
+        """Replay a request. Return its tokens' sources, and the seconds to load cached tokens."""
         served = self.replay.serve(admitted)
         shape, machine = self._costs.shape, self._costs.machine
         load = served.waited_s or machine.load_seconds(shape, served.from_host, served.from_disk)

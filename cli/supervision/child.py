@@ -105,7 +105,10 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
 
     async def wait(self) -> int:
-        """Wait for the process's end; kill its group, read its output, return its exit status."""
+        """Wait for the process's end, and return its exit status.
+
+        Then kills the process group and reads the last output.
+        """
         status = await self._process.wait()
         self.kill()
         # Processes that left the group live on, and may keep the pipe open.

@@ -151,7 +151,7 @@ class Trainer:
 
     def step(self, ids: Tensor, answers: Tensor, progress: float) -> Tensor:
         """Update on `ids` (rows, length + 1). Return the answers' loss, still on the device."""
-        # Most CPUs emulate bfloat16 slowly; float32 is faster there.
+        # On most CPUs float32 is faster, since they emulate bfloat16 slowly.
         with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.is_cuda):
             logits = self.model(ids[:, :-1]).logits
         # A compiled loss would be recompiled for every new number, but not for a tensor.

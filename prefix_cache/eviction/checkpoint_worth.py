@@ -88,7 +88,7 @@ def saved_blocks(node: Node) -> int:
 
 
 def checkpoint_of(node: Node) -> Checkpoint:
-    """Return the node's state checkpoint; raise InvariantBroken if it has none."""
+    """Return the node's state checkpoint. Raises InvariantBroken if it has none."""
     if node.checkpoint is None:
         raise InvariantBroken("a node without a checkpoint is used as if it had one")
     return node.checkpoint

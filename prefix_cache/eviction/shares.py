@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-PUBLISHED = "published"  # owner of pinned blocks that many tenants share; has no quota
+PUBLISHED = "published"  # owner without a quota, of pinned blocks that many tenants share
 
 
 @dataclass(frozen=True, slots=True)

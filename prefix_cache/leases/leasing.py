@@ -67,7 +67,7 @@ class Leasing:
         load_blocks: int | None,
         match: PrefixMatch | None,
     ) -> Lease | None:
-        """Lease blocks for `token_ids`; return None if there is no room now.
+        """Lease blocks for `token_ids`, or return None if there is no room now.
 
         `known` are the leading tokens that may come from the cache. `match` is an earlier match of
         these tokens.
@@ -138,7 +138,7 @@ class Leasing:
         *,
         with_state: bool = False,
     ) -> Lease | None:
-        """Lease the whole blocks on the device for reading; return None if there is none.
+        """Lease the whole blocks on the device for reading, or return None if there is none.
 
         With `with_state`, the lease ends at the last state checkpoint on the device and includes
         it.

@@ -160,7 +160,7 @@ class Loader:
     def _land(
         self, transfer: Transfer, node: Node, start: int, end: int, missed: int | None
     ) -> int:
-        """Put arrived blocks before the first missing block on the device; return their number."""
+        """Record arrived blocks before the first missing block, and return their number."""
         edge, above = node.edge, node.parent
         whole = above is None or above.edge.is_on_device
         last = end if missed is None else min(max(missed - node.start, start), end)

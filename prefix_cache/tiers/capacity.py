@@ -151,7 +151,7 @@ class Capacity:
         return partial if count <= self.obtainable - kept else None
 
     def make_room(self, count: int, owner: str, beside: Partial | None) -> bool:
-        """Evict until `count` blocks are free, but keep `beside`; return whether they are free.
+        """Evict until `count` blocks are free, and return whether they are free. Keeps `beside`.
 
         After False, planned copies may still free blocks.
         """

@@ -142,7 +142,7 @@ class Checkpoints:
         self.device.end_hold(owner)
 
     def free(self, count: int, owner: str) -> bool:
-        """Free `count` device slots for `owner`; return False if that is impossible now."""
+        """Free `count` device slots for `owner`, or return False if this is impossible now."""
         if not self.can_take(count):
             return False
         while self.device.allocator.num_free < count:

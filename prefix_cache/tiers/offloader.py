@@ -59,7 +59,7 @@ class Offloader:
         self._below: dict[Tier | None, Tier | None] = dict(pairwise([*pools.allocators, None]))
 
     def make_room(self, count: int, owner: str) -> bool:
-        """Return whether `count` device blocks are free; else plan copies that will free blocks.
+        """Return whether `count` device blocks are free. If not, plan copies that free blocks.
 
         If the result is False and no copy is under way, all blocks are held.
         """

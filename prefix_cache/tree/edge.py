@@ -187,7 +187,7 @@ class Edge:
         return np.frombuffer(bytes(self._tokens[index * step : (index + 1) * step]), np.int32)
 
     def tokens_from(self, start: int, count: int) -> bytes:
-        """Copy up to `count` tokens as bytes; the first is token `start`."""
+        """Copy up to `count` tokens from token `start` on, as bytes."""
         return bytes(self._tokens[start * TOKEN_BYTES : (start + count) * TOKEN_BYTES])
 
     def common_blocks(self, tokens: memoryview) -> int:
@@ -211,7 +211,7 @@ class Edge:
             self.recount()
 
     def begin(self, start: int, ends: tuple[Tier, Tier], slots: BlockIds) -> list[int]:
-        """Record that copies of blocks to `slots` have begun; return the source slots.
+        """Record that copies of blocks to `slots` have begun, and return the source slots.
 
         `start` is the index of the first copied block. `ends` are the source tier and the target
         tier. Raises IllegalTransition.

@@ -55,7 +55,7 @@ class Snapshot:
 
 
 def _add(node: Node, start: int, piece: ChangeLog) -> int:
-    """Add to `piece` the blocks of `node` that begin at or after `start`; return their number."""
+    """Add the blocks of `node` from position `start` on to `piece`, and return their number."""
     parts, blocks = [], 0
     while node.end > start and node.parent is not None:
         parts.append(node)

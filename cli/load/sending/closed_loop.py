@@ -48,7 +48,7 @@ async def closed_loop(
 def drive(
     phase: LoadPhase, server: LoadTarget, processes: LoadProcesses
 ) -> tuple[list[RequestOutcome], float]:
-    """Run a phase; return its outcomes, and the seconds from first request to last end."""
+    """Run a phase. Return the outcomes, and the seconds from first request to last end."""
     count = max(min(processes.count, phase.concurrency, len(phase.chains)), 1)
     parts = [
         _Part(server, phase.chains[index::count], (phase.concurrency + count - 1 - index) // count)
