@@ -114,7 +114,7 @@ def test_a_stream_a_conversation_and_several_choices(client: httpx.Client) -> No
         "/v1/chat/completions", json=body | {"ratoon": {"modules": wish}}
     ).text
     assert '"used":["door"]' in answer_text
-    assert answer_text.count('"ratoon"') == 1
+    assert answer_text.count('"modules"') == 1
 
 
 @pytest.mark.parametrize(
