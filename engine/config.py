@@ -55,8 +55,9 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     host_cache_gib: float | None = None
     host_cache_tokens: int | None = None  # tokens of the host tier, instead of host_cache_gib
 
-    # The KV of layers with a sliding window. freed: a sequence keeps only its last window's KV, and
-    # the cache keeps that KV only where later prompts begin. auto: freed if that saves memory.
+    # The KV of layers with a sliding window. freed: a sequence keeps only its last window's KV. The
+    # cache keeps the KV of a window only where later prompts begin. auto: freed if that saves
+    # memory.
     windows: WindowsName = "auto"
     # The bytes of cached recurrent states or windows on the device, for each byte of KV there.
     state_cache_ratio: float = 0.25

@@ -35,7 +35,9 @@ class Alignment:
     )
 
     def __init__(self, source: DraftSource, index: TextIndex, tokens: TokenIds) -> None:
-        """Start without a place in the text of `index`, which may be `tokens` itself.
+        """Start without a place.
+
+        The text, that of `index`, may be the sequence's own `tokens`.
 
         The caller indexes any other text before asking for drafts.
         """

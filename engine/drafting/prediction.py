@@ -1,6 +1,6 @@
 """The drafts from the answer that a request expects (OpenAI's `prediction`).
 
-The answer should begin like the prediction. After a difference, the answer's last tokens are
+The first draft is the prediction's beginning. After a difference, the answer's last tokens are
 searched in the prediction.
 """
 

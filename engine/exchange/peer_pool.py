@@ -1,7 +1,8 @@
 """The pools of neighbouring GPUs, which are copied from GPU to GPU.
 
 CUDA shares an allocation between processes of one host (IPC). A copy from a neighbour's pool counts
-only once the neighbour has confirmed that it held the blocks until the copy's end (`arriving`).
+only once the neighbour has confirmed the blocks. The neighbour confirms that it held the blocks
+until the copy's end (`arriving`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ shared prefix.
     by token     | t | d | d | d |    contexts 101, 102, 103, 104; keys read together: 96
 
 A recurrent layer computes the tokens of a VERIFY row one after the other. The row may begin with
-tokens that were computed before, after which nothing is sampled.
+tokens that were computed before. Nothing is sampled after these tokens.
 """
 
 from __future__ import annotations

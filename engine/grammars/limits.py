@@ -29,14 +29,14 @@ ALL_BYTES = 1 << 30
 GROWTH_BYTES_PER_S = 100e6
 MASK_S = 0.1  # maximum processor seconds for one mask; 20 to 100 us are usual
 
-# The processor seconds after which no further mask after a draft is begun. A row with drafts then
-# takes little longer than a row without drafts.
+# The processor seconds after which the masks of further drafts are left out. A row with drafts
+# therefore takes little longer than a row without drafts.
 AHEAD_S = 0.001
 # The seconds that Python's lock is held. Following a token takes some 5 us, or up to 0.1 ms with
 # hard grammars.
-STEP_S = 0.002  # seconds of all calls in a step
+STEP_S = 0.002  # maximum seconds of all calls in a step
 LEAST_SHARE_S = 0.0001  # minimum seconds of a flow's calls in a step
-LONGEST_S = 0.005  # seconds of one call; MOST_LONG successive longer calls end their request
+LONGEST_S = 0.005  # seconds of a call; a request ends after MOST_LONG longer calls in a row
 MOST_LONG = 3
 # After late tokens, the threads rest 3 times as long, so late tokens get a quarter of the time.
 LATE_REST = 3

@@ -97,8 +97,8 @@ class _Preparation:
         """Read a client's Lark as the set of its texts, as Lark itself does.
 
         llguidance's lexer reads grammars with parts that only llguidance has, and grammars that
-        ignore blanks. If blanks were ignored in texts, each name could go on as the next name, and
-        a mask would take too long.
+        ignore blanks. If the texts also had ignored blanks, each name could continue as the next
+        name. A mask would take too long then.
         """
         if "%ignore" not in lark:
             with suppress(UnsoundGrammar):

@@ -6,8 +6,8 @@ has time in the step (`step_time.py`). Otherwise the token is followed before th
 
 A copy of the matcher makes the masks after drafts, which takes some 3 us. Rolling back the matcher
 may be wrong: llguidance (1.9) then takes a cached mask for the mask of the new place. An error of a
-copy stays in the copy. All copies share an error of the lexer, which means that the grammar has
-grown too large and ends all its sequences.
+copy stays in the copy. All copies share an error of the lexer. Such an error means that the grammar
+has grown too large, and ends all sequences of the grammar.
 """
 
 from __future__ import annotations

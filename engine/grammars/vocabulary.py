@@ -25,8 +25,7 @@ WORD_BITS = 32
 class Vocabulary:
     """The bytes of each token, and the tokens that end a sequence.
 
-    Another process can read the same vocabulary from `model_dir`, with the same `vocab_size` and
-    ends.
+    Another process can read the same vocabulary from `model_dir`, given `vocab_size` and the ends.
     """
 
     tokens: LLTokenizer

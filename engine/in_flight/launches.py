@@ -18,10 +18,10 @@ from engine.scheduling.step_times import StepShape
 from engine.sequences.sequence_cache import lease_of
 from engine.step import Launched, has_drafts
 
-OVER_S = 1e-4  # seconds; after a shorter wait, the step had ended before
+OVER_S = 1e-4  # seconds; if a wait was shorter, the step had ended before the wait
 NUM_REMEMBERED = 8
 MARGIN_S = 0.001  # seconds beyond the predicted time of a launch
-SHORT = 4  # number of launches; a shorter step is not worth a delay
+SHORT = 4  # a step is not delayed if it is shorter than this many launches
 
 # The seconds that a step waits for masks if step times are unknown, and the maximum.
 UNKNOWN_S = 0.005

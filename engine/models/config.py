@@ -1,8 +1,8 @@
 """The config of a model, read from a Hugging Face directory before its tensors.
 
-This module has the fields that decide a decoder's cost, with Hugging Face's defaults, and the
-layout of KV and recurrent states. The architectures read their own fields. Commands that only plan
-read sizes too, so this module does not import torch.
+This module has the fields that decide a decoder's cost, with Hugging Face's defaults. It also has
+the layout of KV and recurrent states. The architectures read their own fields. Commands that only
+plan read sizes too, so this module does not import torch.
 """
 
 from __future__ import annotations

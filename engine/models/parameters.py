@@ -1,11 +1,11 @@
 """The tensors of a decoder, and their names in model checkpoints.
 
-Query, key and value projections are one matrix here, and gate and up projections another, so a
-layer does four matrix products. `checkpoint_tensors` maps every name of a checkpoint to the part of
-a parameter that it fills.
+Query, key and value projections are one matrix here. Gate and up projections are another matrix. A
+layer therefore does four matrix products. `checkpoint_tensors` maps every name of a checkpoint to
+the part of a parameter that it fills.
 
-Layers may stay in host memory (`LayerHomes`). The tensors of such a layer exist twice: in host
-memory, where loading fills them, and in a device buffer, for the products.
+Layers may stay in host memory (`LayerHomes`). The tensors of such a layer exist twice. Loading
+fills those in host memory, and products read those in a device buffer.
 """
 
 from __future__ import annotations

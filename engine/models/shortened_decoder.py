@@ -13,9 +13,9 @@ def unlike_layers(kinds: Sequence[Hashable]) -> list[int]:
     """Return the indices of layers that together launch all kernels of the model.
 
     `kinds` has the kind of each layer. The first layer begins with another norm, and the last layer
-    computes fewer tokens. A norm may launch another kernel after another kind of layer. So the
-    first layers are kept until every pair of neighbouring kinds has occurred, and a layer of the
-    last layer's kind.
+    computes fewer tokens. A norm may launch another kernel after another kind of layer. The first
+    layers are therefore kept until every pair of neighbouring kinds has occurred. A layer of the
+    last layer's kind is kept too.
     """
     whole = _launched(kinds)
     for count in range(1, len(kinds)):

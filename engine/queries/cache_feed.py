@@ -6,8 +6,8 @@
                 shows whether the gateway is gone. Once the gateway has caught up, it follows
                 again from a new snapshot
 
-The messages queued for a gateway are therefore bounded, and a turn sends at most a piece and the
-changes of its own step. Without a subscriber the cache records no changes.
+The number of queued messages for a gateway is therefore bounded. A turn sends at most a piece and
+the changes of one step. Without a subscriber the cache records no changes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from prefix_cache.tree.tree import RadixTree
 PIECE_BLOCKS = 4096  # number of blocks of a snapshot that one turn sends
 MESSAGE_BYTES = PIECE_BLOCKS * KEY_BYTES  # bytes of keys in a message; more begin the next message
 MOST_UNDER_WAY = 4 * TAKEN_EVERY
-SIGN_EVERY = 1024  # turns of an engine between messages to a gateway with unconfirmed messages
+SIGN_EVERY = 1024  # number of turns between messages to a gateway that is behind
 SNAPSHOT_PACE_S = 0.002  # seconds between two pieces, in an idle engine
 
 Send = Callable[[bytes, CacheEvents], bool]

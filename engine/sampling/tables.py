@@ -3,8 +3,8 @@
 A request's lists are written once, when it takes its batch slot. Its tokens are counted in the
 slot's table as they are sampled. The host sends only batch slots for each step.
 
-A table is allocated when a request first needs it, as wide as the longest list so far. A table is
-never freed. A shorter list repeats its first entry, which is harmless.
+A table is allocated at its first use, as wide as the longest list so far. A table is never freed. A
+shorter list repeats its first entry, which is harmless.
 """
 
 from __future__ import annotations

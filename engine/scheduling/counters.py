@@ -17,7 +17,7 @@ from prefix_cache.eviction.quota_usage import OwnerUse
 
 WINDOWS_S = {"1m": 60, "10m": 600}
 MAX_FLOWS = 4096
-OTHER_FLOWS = "(other)"  # entry for the flows that were merged because they were idle for longest
+OTHER_FLOWS = "(other)"  # common entry of the flows that were idle for longest
 
 _QUERIED, _HIT, _COMPUTED, _FETCHED = range(4)
 

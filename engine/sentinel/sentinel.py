@@ -36,8 +36,8 @@ from engine.sequences.intake import MAX_PROMPT_REPORT
 from engine.sequences.sequence import Sequence, WatchedAnswer
 
 NOBODY = ""  # flow of checks, which has no quota and no part of any tier
-LATE_S = 30.0  # seconds without an idle moment after which a check may run beside few decodes
-BESIDE = 8  # one sequence for so many batch slots may decode beside a check
+LATE_S = 30.0  # after this many busy seconds a check may run beside a few decodes
+BESIDE = 8  # batch slots for each sequence that may decode beside a check
 WATCHED_S = 60.0  # seconds after which another answer may be watched
 KEPT_S = 300.0  # seconds after which an answer that was not checked is dropped
 TRIES = 5

@@ -2,7 +2,7 @@
 
 A model never reads blocks with another fingerprint, since namespaces are derived from it. Weights
 are digested by xxh3, which is fast and shows accidental changes. xxh3 is no cryptographic hash, but
-an attacker who can forge weights controls the machine anyway.
+whoever can forge weights controls the machine anyway.
 """
 
 from __future__ import annotations

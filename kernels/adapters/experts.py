@@ -4,9 +4,9 @@
     inner   x of each pair -> gate_up, + B A x -> gate
     outer   down, times the pair's weight, + B A of the weighted input -> sum over a token's pairs
 
-Each matrix of an expert has separate slots, so the low-rank products are computed as for other
-matrices (`low_rank`), with pairs in place of tokens. The inner product is written before its gate,
-which costs memory traffic that a mixture without adapters does not have.
+Each matrix of an expert has separate slots. The low-rank products are therefore computed as for
+other matrices (`low_rank`), with pairs in place of tokens. The inner product is written before its
+gate, which costs memory traffic that a mixture without adapters does not have.
 """
 
 from __future__ import annotations

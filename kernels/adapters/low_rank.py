@@ -21,12 +21,12 @@ from kernels.experts import order
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import cdiv, next_power_of_2
 
-FEW_TOKENS = 16  # tokens of a tile, for a few tokens and for many tokens
+FEW_TOKENS = 16  # tokens of a tile; MANY_TOKENS in a step of many tokens
 MANY_TOKENS = 64
 _SHRUNK = 64  # rows of A that a program multiplies
 _EXPANDED = 128  # rows of B that a program multiplies
 FEW_TILES = 64  # number of tiles up to which a device is mostly idle if a program reads all of A
-_FEW_COLUMNS = 512  # columns of A that a program reads, for few tiles and for many tiles
+_FEW_COLUMNS = 512  # columns of A that a program reads; _MANY_COLUMNS if there are many tiles
 _MANY_COLUMNS = 4096
 _DEPTH = 128
 

@@ -59,9 +59,9 @@ class BatchLayout:
     # output (`decode_attention`). They are zeros again after each launch. None: allocated at a
     # launch.
     arrivals: Tensor | None = None
-    # (1 or 2, 2) int32, for shared keys if there are any, then for the rows' own keys. The numbers
-    # are the maximum number of keys in a split of decode attention, and the number of splits beyond
-    # one per item (`split_sizes`). None: no item is split.
+    # (1 or 2, 2) int32, for shared keys if there are any, then for the rows' own keys. The first
+    # number is the maximum number of keys in a split of decode attention. The second is the number
+    # of splits beyond one per item (`split_sizes`). None: no item is split.
     splits: Tensor | None = None
 
     @property

@@ -2,9 +2,9 @@
 
     out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)      lse in base 2
 
-No partial has a sink's score. The score is added here, once, to the formula's divisor. There is a
-kernel for partials at equal distances (`merge_splits`), and device code for a program that merges
-other programs' partials (`merge_row`).
+No partial has a sink's score. The score is added here, once, to the formula's divisor.
+`merge_splits` is a kernel for partials at equal distances. `merge_row` is device code for a program
+that merges other programs' partials.
 """
 
 from __future__ import annotations

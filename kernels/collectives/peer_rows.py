@@ -20,14 +20,14 @@ count repeats 0, 1, 2, since an unbounded count would overflow after days.
 
 There are three turns because a rank fills, in turn t, the part that it read in turn t - 1. Another
 rank writes to this part in turn t + 2, after its own turn t + 1 has ended. Turn t + 1 needs numbers
-that the first rank sends in turn t + 1, after its kernel of turn t has ended. In every turn every
-rank waits for every other rank, in a two-shot turn for the row's owner. Each turn may be one-shot
-or two-shot, if all ranks choose alike.
+that the first rank sends in turn t + 1. By then the first rank's kernel of turn t has ended. In
+every turn every rank waits for every other rank, in a two-shot turn for the row's owner. Each turn
+may be one-shot or two-shot, if all ranks choose alike.
 
-A program keeps its place on the device while it polls, so the other ranks' programs of the same row
-must be able to begin. Programs begin in the order of their numbers (CUB's scans need that too). On
-each rank the first row that is not done has therefore begun. Each rank sends the row before it
-waits, so the owner can compute the sum.
+A program keeps its place on the device while it polls. The other ranks' programs of the same row
+must therefore be able to begin. Programs begin in the order of their numbers (CUB's scans need that
+too). On each rank the first row that is not done has therefore begun. Each rank sends the row
+before it waits, so the owner can compute the sum.
 
 The other ranks wait for a lost rank until `PeerRows.abandon`, or until their processes end.
 """
@@ -44,7 +44,7 @@ from torch import Tensor
 
 TURNS = 3
 # The bytes per rank that a two-shot sum must save. On four H100s one-shot was faster at 384 KiB and
-# two-shot at 576, because another trip over the link takes 1.3 to 1.7 us.
+# two-shot at 576 KiB. Another trip over the link takes 1.3 to 1.7 us.
 LEAST_SAVED_BYTES = 512 << 10
 _SENTINEL = -1
 _ABANDONED = -(1 << 30)  # far from 0 and from overflow, since running kernels still add to it
@@ -123,8 +123,8 @@ def open_rows(rank: int, buffers: Sequence[Tensor]) -> PeerRows:
     """
     own = buffers[rank].fill_(_SENTINEL)
     addresses = torch.tensor([one.data_ptr() for one in buffers], dtype=torch.int64)
-    # CUDA loads a kernel at its first launch and may then wait for the device, so `abandon` must
-    # not be the first to launch a 32-bit fill.
+    # CUDA loads a kernel at its first launch, and may wait for the device then. `abandon` must
+    # therefore not be the first to launch a 32-bit fill.
     turns = torch.empty(own.shape[1], dtype=torch.int32, device=own.device).fill_(0)
     return PeerRows(rank, own, addresses.to(own.device), turns)
 

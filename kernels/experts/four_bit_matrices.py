@@ -7,7 +7,7 @@
               scales (E, K / G, N) int32: a scale in float32, whose lowest 8 bits are the zero point
 
 Columns come in spans of 128, and a row's last span is filled up with zeros. The rows of a span lie
-one after the other, so the rows that a program reads at a time are one run of memory.
+one after the other. The rows that a program reads at a time are therefore one run of memory.
 `four_bit_numbers` says where the bits of four e2m1 numbers are in a word.
 """
 

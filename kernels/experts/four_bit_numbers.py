@@ -1,9 +1,9 @@
 """The device code that widens four-bit numbers (`four_bit_matrices`) by bit shifts.
 
-The bits of e2m1, moved to a wider type's sign, last exponent bits and first fraction bits, are the
-same number times a power of two. This holds for the subnormal 0.5 too. For bfloat16 the scale makes
-up for this power, 2^-126. Words are laid out for unpacking in few instructions. A word's bits, from
-the highest, by the place of the number, and sign s, exponent e or fraction f:
+The bits of e2m1 are moved to a wider type's sign, last exponent bits and first fraction bits. There
+they are the same number times a power of two. This holds for the subnormal 0.5 too. For bfloat16
+the scale makes up for this power, 2^-126. Words are laid out for unpacking in few instructions. A
+word's bits, from the highest, by the place of the number, and sign s, exponent e or fraction f:
 
     15 14 13 12 11 10  9  8  7  6  5  4  3  2  1  0
     0s 3s 3e 1s 3e 3f 2s 0e 0e 0f 1e 1e 1f 2e 2e 2f       bfloat16    s 000000ee f000000

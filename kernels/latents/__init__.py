@@ -1,7 +1,7 @@
 """The attention over latents (multi-head latent attention, arXiv 2405.04434).
 
-In place of keys and values a token keeps a latent c of R numbers and a rotated key of P numbers,
-which all heads share. Keys and values are products of c and two matrices. Instead, queries and
+In place of keys and values a token keeps a latent c of R numbers and a rotated key of P numbers.
+All heads share both. Keys and values are products of c and two matrices. Instead, queries and
 outputs can be multiplied by these matrices.
 
     latent_attention   attention of a step; chooses the way for each row

@@ -3,10 +3,10 @@
     q (T, H, N + P)    the last P numbers of each head are rotated
     latent (T, R + P)  the first R are normed, the last P are rotated; written to the token's slot
 
-The rotation (a, b) -> (a cos - b sin, b cos + a sin) takes neighbouring numbers (a0, b0, a1, b1,
-...) where `interleaved`, else halves (a0, a1, ..., b0, b1, ...). The result is written as halves in
-both cases, for queries and keys, so their products do not change. The norm rounds as `rms_norm`
-does. The rotation is float32 and rounds once.
+The rotation (a, b) -> (a cos - b sin, b cos + a sin) reads neighbouring numbers (a0, b0, a1, b1,
+...) if `interleaved`. Otherwise it reads halves (a0, a1, ..., b0, b1, ...). The result is written
+as halves in both cases, for queries and keys, so their products do not change. The norm rounds as
+`rms_norm` does. The rotation is float32 and rounds once.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def compile_ahead(dry_run: Callable[[], object], key: Future[str] | None = None)
 
     Return how many were not in memory. `key` is the compiler's key, if `compiler_key.begin_key` has
     begun it. Otherwise each thread computes the key itself. No kernel runs in `dry_run`, so the
-    kernels' outputs are undefined and may not be used as an index or a loop's bound. No other
+    kernels' outputs are undefined. They may not be used as an index or a loop's bound. No other
     thread may launch kernels meanwhile.
     """
     if not _can_take_notes():
@@ -124,8 +124,8 @@ def _can_take_notes() -> bool:
 def leaving_out_launches(hook: Callable[..., bool]) -> Iterator[None]:
     """Make each launch only look up its kernel, and call `hook` for missing kernels.
 
-    The hook alone is not enough, because a kernel that is in memory already would run, on inputs
-    that the skipped kernels have not written.
+    The hook alone is not enough. A kernel that is in memory already would run, on inputs that the
+    skipped kernels have not written.
     """
     usual = KernelInterface.__getitem__
     with triton.knobs.runtime.scope():

@@ -4,8 +4,8 @@
     block    |   0    1   2  |  3   |  5   6  |         4 has no tokens
 
 Row r begins with block number (tokens before row r) // SIZE + r. The host needs only the numbers of
-tokens and rows to bound the block numbers, so a captured launch follows lengths that change on the
-device. Fewer than one block number per row is unused.
+tokens and rows to bound the block numbers. A captured launch can therefore follow lengths that
+change on the device. Fewer than one block number per row is unused.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
     values = round(x * (1 / scale)) to e4m3, cut off at 448        x = values * scale, nearly
 
 Scales are computed as vLLM does (`dynamic_per_token_scaled_fp8_quant`,
-`per_token_group_quant_fp8`). x is multiplied by the scale's reciprocal, since divisions would take
-most of the kernel's time. A few numbers near the middle of two e4m3 numbers therefore round to the
-other of the two. A row's values depend on this row alone.
+`per_token_group_quant_fp8`). x is multiplied by the scale's reciprocal, since divisions would be
+slow. A few numbers near the middle of two e4m3 numbers therefore round to the other of the two. A
+row's values depend on this row alone.
 """
 
 from __future__ import annotations

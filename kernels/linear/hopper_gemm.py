@@ -2,12 +2,13 @@
 
 A program takes one or several strips of rows of the weight, some rows of x and a share of K. Two
 groups of four warps multiply half of a strip each. One warp copies tiles to shared memory ahead of
-these groups, and goes on with the next strip while they write the last strip's result.
+these groups. The warp copies tiles of the next strip while the groups write the last strip's
+result.
 
 SCALES 0 means no scales. SCALES 1 means scales of rows of x and of rows of the weight, which
 multiply the final sum. SCALES 2 means scales of 128 x 128 blocks of the weight and of 128 columns
-of a row of x, which multiply each tile's sum. The matrix units add fp8 products in few bits, so the
-sums of tiles are added in float32 registers.
+of a row of x. These scales multiply each tile's sum. The matrix units add fp8 products in few bits,
+so the sums of tiles are added in float32 registers.
 """
 
 from __future__ import annotations

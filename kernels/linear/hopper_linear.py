@@ -1,6 +1,6 @@
 """A Hopper GEMM of few rows that starts to read its weight before its input is written.
 
-y = x @ weight.T of up to 8 rows takes as long as reading the weight, and the memory is idle while a
+y = x @ weight.T of up to 8 rows takes as long as reading the weight. The memory is idle while a
 kernel waits for the previous kernel. Here, with TMA copies and PDL (`dependent_launch`), reading
 the weight does not wait:
 

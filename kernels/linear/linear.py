@@ -6,9 +6,9 @@ For few rows, where reading the weight is all of the work, a kernel here compute
     [========]      tiles of 64 x 128 in flight, six at a time      comes from the L2 cache
     [========]
 
-For these products cuBLAS splits K among programs and adds their sums in a second kernel, during
-which no weight is read. cuBLAS is still used for weights with too few or very many strips, and for
-other dtypes.
+For these products cuBLAS splits K among programs. A second kernel then adds the sums, and meanwhile
+no weight is read. cuBLAS still computes products with too few or very many strips, and of other
+dtypes.
 
 On Hopper, `hopper_linear` computes up to 8 rows, and may leave the product as split-K partials.
 Torch computes all other products, by cuBLAS or cuBLASLt. For some numbers of rows cuBLASLt, which

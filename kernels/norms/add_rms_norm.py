@@ -2,7 +2,7 @@
 
 The sum is rounded to the dtype of x before the norm, as by two separate kernels. If an fp8 product
 reads y next, this kernel quantises y, after rounding y to the dtype of x. If x is one rank's part
-of a product, this kernel exchanges the parts with the other ranks (`peer_rows`) and adds them in
+of a product, this kernel exchanges parts with the other ranks (`peer_rows`). All parts are added in
 the order of ranks.
 """
 

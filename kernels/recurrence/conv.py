@@ -2,9 +2,9 @@
 
     y[t, c] = silu(bias[c] + sum_j weight[c, j] x[t - W + 1 + j, c])
 
-Inputs before a row's first token come from the row's state (W - 1 per channel, the oldest first),
-or are zeros where the row starts. Computed in float32, rounded once. The state is of the inputs'
-dtype, so a row that is cut anywhere gives the same bits.
+Inputs before a row's first token come from the row's state (W - 1 per channel, the oldest first).
+At the sequence's start they are zeros. Computed in float32, rounded once. The state is of the
+inputs' dtype, so a row that is cut anywhere gives the same bits.
 
 Sources: the layers of Gated DeltaNet (Yang et al. 2024) and Mamba-2 (Dao and Gu 2024).
 """

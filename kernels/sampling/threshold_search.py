@@ -22,7 +22,7 @@ C3 = tl.constexpr(0.05579991638660431)
 C4 = tl.constexpr(0.009017026983201504)
 C5 = tl.constexpr(0.0018671315629035234)
 _CUTS = tl.constexpr(8)
-_BY_VALUE = tl.constexpr(8)  # number of passes whose cuts are even by value
+_BY_VALUE = tl.constexpr(8)  # number of passes with cuts at equal distances in value
 
 
 @triton.jit

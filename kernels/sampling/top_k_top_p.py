@@ -6,8 +6,8 @@
 
 Among tokens with equal scores the lower id counts as likelier. Probabilities are compared as whole
 numbers. A token's weight is its probability divided by the likeliest token's probability, in units
-of 2^-27. A sum of whole numbers does not depend on their order, and a weight comes from operations
-that every device rounds alike. The reference, which sorts, and the device, which searches
+of 2^-27. A sum of whole numbers does not depend on their order. A weight comes from operations that
+every device rounds alike. The reference, which sorts, and the device, which searches
 (`threshold_search`), therefore keep equal sets of tokens.
 
 On the device one program filters a row. The program reads the row once for its range, a few times

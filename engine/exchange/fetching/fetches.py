@@ -29,7 +29,7 @@ from prefix_cache.leases.lease import Lease
 
 MOST_FETCHES = 16  # maximum number of concurrent fetches
 REST_S = 5.0  # seconds before a silent engine is asked again
-OVERDUE_S = 5.0  # seconds after the deadline when an unended fetch is an error of the engine
+OVERDUE_S = 5.0  # seconds after a deadline; a fetch that still runs is an error of the engine
 
 
 class FetchNeverEnded(RuntimeError):

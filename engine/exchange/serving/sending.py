@@ -30,8 +30,8 @@ from prefix_cache.namespace import NamespacePath
 
 # While the asker copies some blocks, it gets the slots of the next blocks. Neither engine then
 # waits for the other.
-FIRST_SLOTS = 64  # blocks in the first message, for which copying waits
-SLOTS_AT_ONCE = 256  # blocks in a later message, which costs a reply
+FIRST_SLOTS = 64  # blocks in the first message: few, so the asker's copies begin early
+SLOTS_AT_ONCE = 256  # blocks in a later message: many, since each message needs a reply
 SLOTS_UNTAKEN = 1024
 
 

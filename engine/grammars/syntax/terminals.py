@@ -33,7 +33,7 @@ from engine.grammars.syntax.recursion import regular_rules, simplified, with_loo
 
 MAX_STEPS = 200_000  # maximum steps of the automaton; beyond, characters become terminals
 MAX_SIZE = 300  # maximum number of characters in one terminal
-_FOREIGN = 256  # bits for bytes of texts; bits for first bytes of foreign values follow
+_FOREIGN = 256  # number of bits for bytes; the bits of foreign values follow
 
 Rules = Mapping[str, Expression]
 

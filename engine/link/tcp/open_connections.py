@@ -17,7 +17,7 @@ import socket
 import struct
 
 MOST_OPEN = 16_384
-_PART = 4  # a port gets 1 / 4 of the descriptors: three ports, and the last part for files
+_PART = 4  # each of three ports gets 1 / 4 of the descriptors, and files get the last part
 _ENOUGH = _PART * MOST_OPEN
 _FEW = 1024  # fewest connections that cause no warning; each worker opens one
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27  # from asm-generic/socket.h; not in Python

@@ -3,8 +3,8 @@
     base_model.model. | model.layers.0.self_attn.q_proj | .lora_A.weight (rank, in)
                       | the checkpoint's own name       | .lora_B.weight (out, rank)
 
-Where a model checkpoint joins several of the decoder's matrices (`qkv_proj`), each matrix gets the
-same A and its own rows of B. The matrices of experts are stacked (`adapter_experts`). B is
+A model checkpoint may join several of the decoder's matrices (`qkv_proj`). Each matrix then gets
+the same A and its own rows of B. The matrices of experts are stacked (`adapter_experts`). B is
 multiplied by the scale, in float32.
 """
 

@@ -6,7 +6,7 @@
     logits_scaling         divisor of logits
 
 The residual is kept divided by the residual multiplier s, so outputs are added without a factor.
-norm(s y) with epsilon e equals norm(y) with epsilon e / s^2, so only the config changes.
+Only the config changes, because norm(s y) with epsilon e equals norm(y) with epsilon e / s^2.
 """
 
 from __future__ import annotations

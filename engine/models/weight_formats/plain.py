@@ -164,7 +164,7 @@ class PlainFormat:
         return PlainLinear(config, new.empty(config.size_out, config.size_in), bias)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> PlainExperts:
-        from kernels.experts.matrices import ExpertMatrix  # it imports torch
+        from kernels.experts.matrices import ExpertMatrix  # imported here, since it imports torch
 
         gate_up = new.empty(config.num_experts, config.inner_size, config.size_in)
         down = new.empty(config.num_experts, config.size_in, config.size)

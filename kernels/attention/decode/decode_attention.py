@@ -11,13 +11,13 @@ A batch of mixed lengths then fills the device as an even batch does:
     grid (KV heads, splits) -> the output if a row is one split, else a partial output and its
     log-sum-exp, float32, which the row's last split to finish merges
 
-Shared keys are attended in a launch of their own, before the rows' own keys, so the last own split
-of a row finds all its partials written. Each split counts itself in `BatchLayout.arrivals` when it
-has written its partial, and finds from the count whether it is the last.
+Shared keys are attended in a separate launch, before the rows' own keys. When the last own split of
+a row ends, all partials of the row are therefore written. A split that has written its partial
+counts itself in `BatchLayout.arrivals`. The count shows whether the split is the row's last.
 
-The largest number of splits follows from the number of items alone, and each program finds its
-split's item from the lengths in device memory (`attend_split`). The launch can therefore be
-captured in a CUDA graph. The output of a row whose context is 0 is 0.
+The largest number of splits follows from the number of items alone. Each program finds its split's
+item from the lengths in device memory (`attend_split`). The launch can therefore be captured in a
+CUDA graph. The output of a row whose context is 0 is 0.
 
 Over a window a row reads only the window's keys, and rows read no keys together. All rows are then
 cut into equal numbers of splits (`split_window`).

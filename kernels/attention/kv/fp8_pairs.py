@@ -1,11 +1,12 @@
 """The keys and values in fp8 (e4m3), loaded in pairs and widened by bit shifts.
 
-Two neighbours of a row are read as one 16-bit number: the even column in its low byte, the odd
-column in its high byte. A tile in shared memory then has 16-bit numbers, for which there are
+Two neighbours of a row are read as one 16-bit number. The even column is in the low byte, the odd
+column in the high byte. A tile in shared memory then has 16-bit numbers, for which there are
 instructions that load and transpose fragments. Even and odd columns have separate products.
 
-The bits of e4m3, moved to a wider type's sign, last exponent bits and first fraction bits, are the
-same number times a power of two, also for subnormals. The scales make up for this power:
+The bits of e4m3 are moved to a wider type's sign, last exponent bits and first fraction bits. There
+they are the same number times a power of two. This holds for subnormals too. The scales make up for
+this power:
 
     e4m3       s eeee fff      value                       bias 7
     bfloat16   s 0000eeee fff0000        value * 2^-120    bias 127

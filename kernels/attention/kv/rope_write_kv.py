@@ -8,7 +8,7 @@
     k, v -> kv[slot // B, 0 and 1, head, slot % B]
 
 A product of (Hq + Hkv) * D numbers has no v heads: v is k before the norm of k. A product of Hq * D
-numbers has queries alone, for a layer that reads another layer's keys, and nothing is written.
+numbers has queries alone, for a layer that reads another layer's keys. Nothing is written then.
 
 The norm rounds as `rms_norm` does. The rotation is float32, from float32 tables, and rounds once at
 the end. `transformers` rotates in the dtype of the model, which is less exact in bf16 and fp16.

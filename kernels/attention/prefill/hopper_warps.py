@@ -6,9 +6,9 @@
 
 A tile in shared memory is `full` when TMA has written it and `free` when both consumers have read
 it. Tiles are walked from the diagonal backwards, so tiles that need a mask come first. Over a
-window, the last tiles need a mask too. A slot after the context has a weight of 0 but may hold NaN,
-and 0 x NaN is NaN, so the slot's values are cleared first. Sinks are added after the last tile.
-Device code only, for compute capability 9.0.
+window, the last tiles need a mask too. A slot after the context has a weight of 0 but may hold NaN.
+0 x NaN is NaN, so the slot's values are cleared first. Sinks are added after the last tile. Device
+code only, for compute capability 9.0.
 """
 
 from __future__ import annotations

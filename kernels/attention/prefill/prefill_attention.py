@@ -7,9 +7,9 @@ walks the row's keys tile by tile:
     keys   | tiles that every query of the block sees | tiles across the diagonal |  not read
            |            no mask                       |         masked            |
 
-Over a window the program begins with the tile in which the first query's window begins, and masks
-the tiles that some query sees only in part. If there are too few query blocks to fill the device,
-the keys of each block are split among several programs. Their partial outputs are then merged. The
+Over a window the program begins with the tile in which the first query's window begins. Tiles that
+some query sees only in part are masked. If there are too few query blocks to fill the device, the
+keys of each block are split among several programs. Their partial outputs are then merged. The
 query blocks of all rows are numbered in one sequence (`row_blocks`).
 """
 

@@ -1,8 +1,9 @@
 """The scan of prompts by the gated delta rule: the chunks of a row one after the other.
 
-A program keeps some columns of the state of one value head of one row in registers, from the row's
-first token to its last. The parts that need no state are computed before (`delta_chunks`). No other
-program reads or writes these columns, so the new state may go to the slot of the old state.
+A program computes some columns of the state of one value head of one row. The columns stay in
+registers from the row's first token to its last. The parts that need no state are computed before
+(`delta_chunks`). No other program reads or writes these columns, so the new state may go to the
+slot of the old state.
 """
 
 from __future__ import annotations

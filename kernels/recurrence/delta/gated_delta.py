@@ -17,7 +17,7 @@ state before the chunk, and D_ij = exp(G_i - G_j) for i >= j, 0 otherwise:
     S <- exp(G_last) S + (diag(exp(G_last - G)) K)^T U
 
 Token i adds row i of U to the state, along the token's key. The chunks of a row begin at the row's
-first token of the step, so the place where a prompt is cut into rows changes only roundings.
+first token of the step. Where a prompt is cut into rows therefore changes only roundings.
 
 Sources: Yang, Kautz and Hatamizadeh, Gated Delta Networks, 2024; the triangular system, Yang et
 al., Parallelizing Linear Transformers with the Delta Rule over Sequence Length, 2024.

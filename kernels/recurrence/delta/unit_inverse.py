@@ -9,8 +9,8 @@ L) = I + M, where M has blocks below the diagonal only. M^4 is therefore 0:
 
     inv(I + M) = I - M + M^2 - M^3 = (I - M) (I + M^2)
 
-A series of powers of L itself would be inaccurate: where keys repeat, the powers grow like
-binomials and cancel each other.
+A series of powers of L itself would be inaccurate. If keys repeat, the powers grow like binomials
+and cancel each other.
 """
 
 from __future__ import annotations

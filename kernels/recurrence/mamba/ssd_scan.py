@@ -1,8 +1,8 @@
 """The scan of prompts by Mamba-2: the chunks of a row one after the other.
 
-A program keeps some lines of the state of one head of one row in registers, transposed (N x lines),
-from the row's first token to its last. No other program reads or writes these lines, so the new
-state may go to the slot of the old state.
+A program computes some lines of the state of one head of one row. The lines stay in registers,
+transposed (N x lines), from the row's first token to its last. No other program reads or writes
+these lines, so the new state may go to the slot of the old state.
 """
 
 from __future__ import annotations
