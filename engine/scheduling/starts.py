@@ -170,7 +170,6 @@ class SequenceStarts:
         return present
 
     def _flows(self) -> set[str]:
-        """Return the flows with running, loading or waiting sequences."""
         return {one.flow for one in self._active.holding}.union(self._queue.waiting_flows())
 
     def _with_few_loads(self, rank: Rank) -> Rank:

@@ -242,7 +242,7 @@ class StepTimes:
         terms = [(above, part * (self._weights + high))] if part > 0 else []
         if part < 1:
             terms.append((above - 1, (1 - part) * (self._weights + low)))
-        if keys:  # not all captured graphs read keys of a common prefix once
+        if keys:  # only some captured graphs share reads of a common prefix
             terms.append((_KEYS + (is_captured and new > SHARING_NEW_TOKENS[-1]), KEY * keys))
         if pairs:
             terms.append((_PAIRS, PAIR * pairs))

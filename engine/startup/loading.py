@@ -231,7 +231,6 @@ def _make_kernels_ready(
     metadata: ModelMetadata,
     compiler_key: Future[str],
 ) -> None:
-    """Compile own kernels by a dry run, and load cuBLAS's kernels by using them."""
     dry_run_of_model = partial(dry_run, decoder, sampler, step_bounds(config, metadata))
     compile_ahead(dry_run_of_model, compiler_key)
     with timed("GEMM warm-up"):

@@ -56,7 +56,6 @@ def _by_hand(
 
 
 def _visible(n: int, context: int, window: int | None, device: torch.device) -> Tensor:
-    """Return the keys that each of the last n tokens sees, (n, context) bool."""
     key = torch.arange(context, device=device)
     token = key[context - n :, None]
     visible = key <= token

@@ -17,7 +17,9 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefix:
-    """The G groups of decode rows, of which each reads its shared prefix of keys once.
+    """The G groups of decode rows.
+
+    Each group reads its shared prefix of keys once.
 
     `group_starts` (G + 1,) int32 has group g's decode rows from group_starts[g] up to
     group_starts[g + 1]. Every decode row is in exactly one group, and a group may be empty.

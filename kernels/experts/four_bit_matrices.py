@@ -111,7 +111,6 @@ def codes_of(values: Tensor, kind: Kind) -> Tensor:
 
 
 def _in_columns(parts: Tensor) -> Tensor:
-    """Reorder parts (spans, N, 32, 4) of words -> (N, spans * 128)."""
     spans, rows, *_ = parts.shape
     return parts.permute(1, 0, 3, 2).reshape(rows, spans * SPAN)
 

@@ -20,7 +20,6 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 
 @gluon.jit
 def _wait_for_previous() -> None:
-    """Wait until all earlier kernels have ended, and x is written."""
     gl.inline_asm_elementwise(
         "griddepcontrol.wait; // dummy $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
     )

@@ -86,7 +86,9 @@ class BlockServer:
         pool: PoolHandle | None = None,
         gone_s: float = GONE_S,
     ) -> None:
-        """Bind at `where`: a path, or over TCP `tcp://host:port` or `tcp://host:*` with a key.
+        """Bind at `where`, a path or `tcp://host:port` or `tcp://host:*`.
+
+        TCP needs a key.
 
         Engines on this host's GPUs may copy from `pool`. Raises ValueError, OSError.
         """

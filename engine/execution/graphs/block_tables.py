@@ -35,7 +35,6 @@ class DeviceTables(BlockTables):
         self.device[run.batch_slot, run.first : run.end].copy_(staging, non_blocking=True)
 
     def _send_scattered(self, runs: list[BlockRun]) -> None:
-        """Copy runs of several rows, in one copy and one kernel."""
         width = self.host.shape[1]
         places = [run.batch_slot * width + np.arange(run.first, run.end) for run in runs]
         arrays = np.concatenate(places), np.concatenate([run.blocks for run in runs])

@@ -36,7 +36,6 @@ def _with_second(schema: JsonObject) -> JsonObject:
 
 
 def _raised(bound: JsonValue) -> JsonValue:
-    """Raise a lower bound that is below llguidance's least number, or too near to zero."""
     if not isinstance(bound, int | float) or isinstance(bound, bool):
         return bound
     if bound < -MOST:

@@ -107,7 +107,6 @@ class _Reader:
                 raise UnsoundGrammar(f"{directive} is not read")
 
     def _import(self, found: Rules) -> None:
-        """Read `%import common.A -> B` or `%import common (A, B)`."""
         if self._name() != "common":
             raise UnsoundGrammar("%import is read of `common` alone")
         if self._take_mark("."):
