@@ -1,7 +1,8 @@
 """The tokens that are counted on the device for penalties, by batch slot.
 
-A row counts the tokens before the token that it samples, of which only the device may know the
-last. A row that verifies drafts samples a token after each draft, and counts the drafts before it:
+A row counts the tokens before the token that it samples. Only the device may know the last of these
+tokens. A row that verifies drafts samples a token after each draft, and counts the drafts before
+it:
 
     tokens     ... t | d d d            t is counted for good, each d only within this step
     accepted   ... t   d d | s          the next row counts the drafts up to s, and s

@@ -1,4 +1,4 @@
-"""The waiting for short work even after the waiting task is cancelled."""
+"""A wait for short work that continues if the waiting task is cancelled."""
 
 from __future__ import annotations
 
