@@ -2,10 +2,10 @@
 
     python -m benchmarks.adapters --model llama-3.1-8b [--adapters 8] [--rank 16] [--quick]
 
-Writes adapters of all projections in PEFT's format and loads them for the demo tenant. It reports
-the median time between tokens of 1, 8 and 32 rows: without adapters, with all adapters in turn, and
-with one adapter. Then it loads another adapter, and reports the times of the load, of the adapter's
-first request and of the next request.
+Writes adapters of all projections in PEFT's format and loads them for the demo tenant. The
+benchmark reports the median time between tokens of 1, 8 and 32 rows: without adapters, with all
+adapters in turn, and with one adapter. Then it loads another adapter, and reports the times of the
+load, of the adapter's first request and of the next request.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class NumberComparison:
     """A number measured in both checkouts: the medians of all rounds, and the spread.
 
     `ratio` is above 1 if this checkout is better. `spread` is the range of a checkout's values as a
-    share of their median. It is the larger of both checkouts' spreads.
+    share of their median, for the checkout with the larger spread.
     """
 
     key: Key

@@ -43,7 +43,7 @@ START_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class AskedPrompt:
-    """The requests of flood and victim: prompt and answer lengths."""
+    """The prompt and answer lengths of the flood's and the victim's requests."""
 
     streams: Annotated[int, typer.Option(help="Of the flood, at once.")] = 16
     floods: Annotated[int, typer.Option(help="Tenants that the flood comes from.")] = 1

@@ -50,7 +50,8 @@ def build_app(words: Sequence[str] | None = None) -> typer.Typer:
     """Build the command line that understands `words`, or every command without words.
 
     If `words` begin with a command, the command line has only this command. Otherwise it has all
-    commands but imports none. They are only listed, completed, or compared with a misspelt word.
+    commands but imports none. Commands are then only listed, completed, or compared with a misspelt
+    word.
     """
     app = _typer(
         "A multi-tenant inference gateway that treats the prompt cache as its product.\n\n"

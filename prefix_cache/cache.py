@@ -74,7 +74,7 @@ class PrefixCache:
     ) -> None:
         """Create an empty cache.
 
-        `digest` computes the keys of generated blocks. It is the same function that computed the
+        `digest` computes the keys of generated blocks. The same function must have computed the
         keys of the prompts' blocks. `num_states` is the number of device slots for recurrent
         states, of which slot 0 is never used. `max_running` is the number of leases for which state
         slots are reserved. With 0, half of the slots are reserved. `in_place` means that each
@@ -292,13 +292,13 @@ class PrefixCache:
     ) -> None:
         """Commit the whole blocks of `token_ids[:num_computed]` to the tree.
 
-        `token_ids` are the sequence's tokens from position 0. Their KV up to `num_computed` is in
-        the lease's blocks. `block_keys` are the prompt's keys, 16 bytes a whole block. Keys of
-        generated blocks are computed here. If the tree already has an equal block, the lease keeps
-        its own block and also holds the tree's. Raises LeaseError.
+        `token_ids` are the sequence's tokens from position 0. The KV of these tokens up to
+        `num_computed` is in the lease's blocks. `block_keys` are the prompt's keys, 16 bytes a
+        whole block. Keys of generated blocks are computed here. If the tree already has an equal
+        block, the lease keeps its own block and also holds the tree's. Raises LeaseError.
 
-        With `is_written` false, another cache computed the blocks. They do not count as written
-        under the lease's label.
+        With `is_written` false, another cache computed the blocks. The blocks then do not count as
+        written under the lease's label.
         """
         lease.check_open()
         if not lease.ready:

@@ -8,8 +8,8 @@
 If an equal block lies in a lower tier, the lease's copy becomes the tree's copy on the device. If
 an equal block is being loaded, no block from there on is shared until the load has ended.
 
-A generating sequence commits a block every few steps. Its node grows in place, so a long answer is
-one node.
+A generating sequence commits a block every few steps. The sequence's node grows in place, so a long
+answer is one node.
 """
 
 from __future__ import annotations

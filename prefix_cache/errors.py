@@ -18,7 +18,7 @@ class PrefixCacheError(Exception):
 
 
 class InvariantBroken(PrefixCacheError):
-    """A contradiction in the cache's own state. It is a bug, and the engine must stop."""
+    """A contradiction in the cache's own state, a bug that must stop the engine."""
 
 
 class IllegalTransition(InvariantBroken):
@@ -26,7 +26,7 @@ class IllegalTransition(InvariantBroken):
 
 
 class LeaseError(PrefixCacheError):
-    """A use of a lease after its release or beyond its blocks. It is a bug of the caller."""
+    """A use of a lease after its release or beyond its blocks, by a bug of the caller."""
 
 
 class RestoreError(PrefixCacheError):

@@ -32,12 +32,13 @@ def derive_namespace(secret: bytes, fingerprint: bytes, scope: tuple[str, ...]) 
 def adapted_fingerprint(
     fingerprint: bytes, digest: bytes | None, start: int | None = None
 ) -> bytes:
-    """Return the fingerprint of blocks computed with an adapter. Without an adapter, it is the
-    model's.
+    """Return the fingerprint of blocks computed with an adapter. Without an adapter, return the
+    model's fingerprint.
 
-    It is the SHA-256 of a name, the model's fingerprint and the adapter's digest, each after its
-    length. So each adapter has its own namespaces. `start` is the position from which an activated
-    adapter computes. The same tokens may come before `start` in one prompt and after it in another.
+    An adapter's fingerprint is the SHA-256 of a name, the model's fingerprint and the adapter's
+    digest, each after its length. So each adapter has its own namespaces. `start` is the position
+    from which an activated adapter computes. The same tokens may come before `start` in one prompt
+    and after it in another.
     """
     if digest is None:
         return fingerprint

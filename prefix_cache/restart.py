@@ -38,8 +38,9 @@ Identity = tuple[bytes, bytes, bytes, bytes, str]
 
 
 class Restart:
-    """The save and the restore of the cache. They take the whole tree, so no step runs
-    meanwhile."""
+    """The save and the restore of the cache. Both take the whole tree, so no step runs
+    meanwhile.
+    """
 
     def __init__(
         self,
@@ -210,7 +211,7 @@ class Restart:
 def _run_from(
     first: Stored, below: dict[bytes, list[Stored]], states: Mapping[Identity, int]
 ) -> list[Stored]:
-    """Return the records of one node. They have equal fields, and no branch or state in between."""
+    """Return the records of one node, which have equal fields and no branch or state between."""
     run = [first]
     while len(then := below.get(run[-1][1].key, [])) == 1 and _alike(first[1], then[0][1]):
         if _identity(run[-1][1]) in states:

@@ -40,7 +40,7 @@ class UnsupportedMove(StorageError):
 
 
 class CopyFailed(StorageError):
-    """A failed copy. Its target slot holds no block."""
+    """A failed copy, whose target slot holds no block."""
 
 
 class DiskUnavailable(StorageError):

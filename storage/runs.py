@@ -20,7 +20,8 @@ Slots = npt.NDArray[np.int64]
 class Runs:
     """Runs of blocks from `sources` to `targets`, both (blocks, block_bytes) uint8 and contiguous.
 
-    Run i has `counts[i]` blocks. Its first block goes from `source_slots[i]` to `target_slots[i]`.
+    Run i has `counts[i]` blocks. The run's first block goes from `source_slots[i]` to
+    `target_slots[i]`.
     """
 
     targets: Tensor
@@ -70,7 +71,7 @@ class Runs:
 def runs_of(targets: Tensor, sources: Tensor, target_slots: Slots, source_slots: Slots) -> Runs:
     """Pair block `source_slots[i]` with `target_slots[i]`, and join neighbours into runs.
 
-    Neither array has a slot twice.
+    No array has a slot twice.
     """
     order = np.argsort(source_slots)
     of, to = source_slots[order], target_slots[order]

@@ -13,7 +13,7 @@ fetches the prompt `--repeats` times and compares the bytes. The ways are:
               no bytes arrive or are compared
 
 Without `--way`, all ways that the machine has are measured. Prints a JSON line for each. Without a
-GPU the pools lie in memory. They take twice `--tokens` times 128 KiB for an 8B model in bf16.
+GPU the pools lie in memory. The pools take twice `--tokens` times 128 KiB for an 8B model in bf16.
 """
 
 from __future__ import annotations

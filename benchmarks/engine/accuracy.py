@@ -7,11 +7,11 @@ about a handbook is uncached. Later questions find the handbook in the cache. Al
 same questions. `of_plain` is the number of right answers, divided by the number with unquantised
 weights and KV.
 
-Then each format computes prompts with their right answers. Its distributions of the next token are
-compared with those of unquantised weights and KV: KL(plain || format), in nats. One value is over
-all tokens, and the other (`answer_...`) over the tokens whose next token belongs to the answer. On
-a CPU the references compute in float32, and on a GPU in bfloat16. int4 is rounded to the nearest,
-without calibration (`tests.engine.rigs.rounded_int4`).
+Then each format computes prompts with their right answers. The format's distributions of the next
+token are compared with those of unquantised weights and KV: KL(plain || format), in nats. One value
+is over all tokens, and the other (`answer_...`) over the tokens whose next token belongs to the
+answer. On a CPU the references compute in float32, and on a GPU in bfloat16. int4 is rounded to the
+nearest, without calibration (`tests.engine.rigs.rounded_int4`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ The kinds are:
     sql      queries of TPC-H and TPC-DS, and the optimised queries that SQLGlot's tests expect
     chat     AlpacaEval's example answers
 
-No model wrote edits, agents or sql. They show how much can be copied, not how much a model copies.
+No model wrote edits, agents or sql. These texts show how much can be copied, not how much a model
+copies.
 """
 
 from __future__ import annotations

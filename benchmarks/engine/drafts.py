@@ -30,7 +30,7 @@ from tests.doubles.engine.scripted_drafting import ScriptedDrafting
 
 @dataclass
 class AgreeingRunner:
-    """A runner whose drafts are accepted with a probability. It implements `Runner`."""
+    """A `Runner` whose drafts are accepted with a probability."""
 
     runner: Runner
     acceptance: float
@@ -58,7 +58,7 @@ class AgreeingRunner:
 
 @dataclass(frozen=True)
 class AgreeingStep:
-    """A launched step. It implements `Launched`."""
+    """A launched step, as in `Launched`."""
 
     runner: AgreeingRunner
     rows: Sequence[Row]

@@ -3,9 +3,9 @@
     python -m benchmarks.engine.grammar_check [DIRECTORY] [--grammars 15] [--masks 200]
 
 DIRECTORY has a `tokenizer.json`. By default it is the embedded model's directory. No grammar is
-checked before, so none is cached. Prints a JSON line for each kind of grammar. It has the median
-times of a check and the memory of a compiled grammar. It also has the growth of this memory in a
-second of computing masks along random texts.
+checked before, so none is cached. Prints a JSON line for each kind of grammar. A line has the
+median times of a check and the memory of a compiled grammar. A line also has the growth of this
+memory in a second of computing masks along random texts.
 """
 
 from __future__ import annotations

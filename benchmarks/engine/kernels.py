@@ -3,9 +3,9 @@
     python -m benchmarks.engine.kernels [--quick]
 
 On a GPU it measures the kernels that serve. Decode is a share of the measured copy bandwidth, and
-prefill is in TFLOP/s. Both are compared with torch's flash and cuDNN attention over contiguous
-keys. Other lines have shared prefixes, which are read once per group or per row, and top-k and
-top-p. Decode counts the bytes of each row's keys and values once. Prefill counts the
+prefill is in TFLOP/s. Both numbers are compared with torch's flash and cuDNN attention over
+contiguous keys. Other lines have shared prefixes, which are read once per group or per row, and
+top-k and top-p. Decode counts the bytes of each row's keys and values once. Prefill counts the
 multiplications and additions below the diagonal. Launches are replayed from a CUDA graph, so the
 host's time does not count. On a CPU, or with --quick, the shapes are few and small.
 """

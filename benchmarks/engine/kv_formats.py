@@ -3,7 +3,7 @@
     python -m benchmarks.engine.kv_formats [--quick]
 
 Decodes and prompts with an 8B's heads read the same numbers in bfloat16, and in fp8 with scales.
-`*_error` is the error of the first row's last token. It is measured against float64 over the
+`*_error` is the error of the first row's last token. The error is measured against float64 over the
 numbers in the pool. On a CPU, or with --quick, the sizes are small.
 """
 

@@ -3,9 +3,9 @@
     python -m benchmarks.engine.step --model llama-3.1-8b [--quick] [--kernels]
 
 Weights are random. `--kernels` lists the kernels that took most time. A line has a step's rows and
-contexts, and the time between two steps on the device. It also has the lower bound (floor) by this
-machine's measured copies and products, and the host's time for a launch. There are steps with and
-without shared prefixes. `benchmarks.serving` includes scheduling and HTTP.
+contexts, and the time between two steps on the device. A line also has the lower bound (floor) by
+this machine's measured copies and products, and the host's time for a launch. There are steps with
+and without shared prefixes. `benchmarks.serving` includes scheduling and HTTP.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
 class StepTimes:
     """A step's median ms between two steps (`ms`) and of a launch (`host_ms`).
 
-    They are equal on a CPU.
+    Both times are equal on a CPU.
     """
 
     step: Step

@@ -3,9 +3,9 @@
     python -m benchmarks.gateway.hostile [--seconds 60] [--only trailers] [--only texts]
 
 Starts `ratoon serve` with the embedded model and a context of 131,072 tokens. A victim requests a
-chat of four tokens once a second, each time on a new connection. It does so alone, then beside
-health checks from 16 connections (the reference), and then beside each attack. Attackers run in
-another process without pauses. At first they have no key, and later they are a tenant within its
+chat of four tokens once a second, each time on a new connection. The victim does so alone, then
+beside health checks from 16 connections (the reference), and then beside each attack. Attackers run
+in another process without pauses. At first they have no key, and later they are a tenant within its
 limits of 600 requests a minute and 16 at once. Prints the victim's times to the whole answer, their
 ratio to the reference, and the maximum growth of the gateway's memory.
 """

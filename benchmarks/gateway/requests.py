@@ -3,11 +3,11 @@
     python -m benchmarks.gateway.requests --rate 200 --seconds 10
     python -m benchmarks.gateway.requests --rate 800 --seconds 10 --gateways 2 --tokens 1
 
-The gateway runs in its own process, or in several on one port. It is complete except for the
-engine, which sends its first token at once and the others on a fixed schedule. So the gateway adds
-the time to the first token, and all time beyond the schedule in the whole answer. The load is an
-open loop: requests are sent when they are due, even if earlier requests have not ended. Times count
-from the sending. Prints JSON lines, also of how late the load sent its requests.
+The gateway runs in its own process, or in several on one port. The gateway is complete except for
+the engine, which sends its first token at once and the others on a fixed schedule. So the gateway
+adds the time to the first token, and all time beyond the schedule in the whole answer. The load is
+an open loop: requests are sent when they are due, even if earlier requests have not ended. Times
+count from the sending. Prints JSON lines, also of how late the load sent its requests.
 """
 
 from __future__ import annotations

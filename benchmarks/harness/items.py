@@ -1,7 +1,7 @@
 """Questions with four answers, from MMLU's examples that lm-evaluation-harness itself ships.
 
-There are five questions of each of 57 subjects. They come with the package, so no data set is
-downloaded.
+There are five questions of each of 57 subjects. The questions come with the package, so no data set
+is downloaded.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ Look = Callable[[], None]
 def gateway_beside(settings: ClusterSettings) -> Iterator[Look]:
     """Run the gateway, if configured, and yield a function that restarts it if it has ended.
 
-    The caller calls this function regularly. It raises ServingFailed if the gateway cannot start.
+    The caller calls this function regularly. The function raises ServingFailed if the gateway
+    cannot start.
     """
     if settings.gateway is None:
         yield lambda: None

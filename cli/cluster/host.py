@@ -3,8 +3,8 @@
     starting --welcome--> ready <--silent, answers again--> silent --SILENT_S--> killed
                             `--asked to stop--> stopping: not registered any more, then drained
 
-The host queries the engine over the link, as gateways do. It does not restart an engine that ends.
-The process that started the host restarts it, on this machine or on another machine.
+The host queries the engine over the link, as gateways do. The host does not restart an engine that
+ends. The process that started the host restarts it, on this machine or on another machine.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Engines as Ray actors: placed, queried, removed. The only module that knows Ray.
 
-Actors are detached: they outlive the process that placed them. They are found by their names,
+Actors are detached: they outlive the process that placed them. Actors are found by their names,
 `engine-0` and so on.
 """
 
@@ -112,7 +112,7 @@ def reports(ray: Ray, numbers: Sequence[int]) -> dict[int, EngineReport | None]:
 
 
 def drain(ray: Ray, number: int) -> None:
-    """Ask an engine to unregister and to end. Its actor stays until `remove`."""
+    """Ask an engine to unregister and to end. The engine's actor stays until `remove`."""
     with suppress(ValueError):
         ray.get_actor(f"{_PREFIX}{number}").drain.remote()
 

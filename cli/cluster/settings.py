@@ -1,6 +1,6 @@
 """`cluster.yaml`: the parts that run in a cluster, and the resources of each engine.
 
-Its keys are the flags of `ratoon engine` and of `ClusterFlags`, with underscores.
+The file's keys are the flags of `ratoon engine` and of `ClusterFlags`, with underscores.
 `options.config_file` reads and checks all files of settings.
 """
 

@@ -55,7 +55,7 @@ def read_config(header: GgufHeader, rope_factors: list[float] | None) -> dict[st
 
 
 def read_generation(header: GgufHeader) -> dict[str, Any]:
-    """Return the fields of generation_config.json: the tokens that end an answer, and sampling."""
+    """Return the fields of generation_config.json: end tokens, and sampling defaults."""
     ids = [header.fields.get(f"tokenizer.ggml.{name}") for name in _END_TOKENS]
     names = {f"general.sampling.{name}": instead for name, instead in _SAMPLING.items()}
     return {
@@ -80,7 +80,8 @@ def _vocabulary(header: GgufHeader) -> int:
 def _gemma_scale(config: dict[str, Any]) -> Any:
     """Return query_pre_attn_scalar, by whose root attention scores are divided.
 
-    The file does not give it. It is the head size, except for the largest model, as in llama.cpp.
+    The file does not give this number. The number is the head size, except for the largest model,
+    as in llama.cpp.
     """
     if config.get("num_hidden_layers") == _GEMMA3_27B_LAYERS:
         return config["hidden_size"] // config["num_attention_heads"]
@@ -94,8 +95,8 @@ def _rope_scaling(
     factor = fields.get(f"{of_model}rope.scaling.factor")
     original = fields.get(f"{of_model}rope.scaling.original_context_length")
     if factors is not None:
-        # The file has Llama 3's scaling as factors. They are LongRoPE with equal factors at every
-        # length.
+        # The file has Llama 3's scaling as factors. These factors are LongRoPE with equal factors
+        # at every length.
         return {
             "rope_type": "longrope",
             "short_factor": factors,

@@ -7,9 +7,9 @@
                  many tokens are cached, and in which tiers (probe)
 
 This prime-and-probe attack needs no clock. Levels come in random order. The result of all trials is
-the mutual information of level and reading. It is 0 bits if all readings are equal, and 2.3 bits if
-each level has its own reading. The control is the same test with one tenant as attacker and victim,
-whose tokens must evict its own blocks.
+the mutual information of level and reading. The information is 0 bits if all readings are equal,
+and 2.3 bits if each level has its own reading. The control is the same test with one tenant as
+attacker and victim, whose tokens must evict its own blocks.
 """
 
 import asyncio

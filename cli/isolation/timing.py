@@ -104,7 +104,7 @@ class TimedRequests(Protocol):
 
 
 class _TimedConnection:
-    """A tenant's timed connection, used inside `with`. It is unusable after an error.
+    """A tenant's timed connection, used inside `with`, and unusable after an error.
 
     Implements `TimedRequests`.
     """

@@ -116,7 +116,7 @@ def eviction_outcome(eviction: EvictionFinding) -> Outcome:
 
 
 def overall(findings: Sequence[Finding], *others: Outcome | None) -> Outcome:
-    """Return the worst outcome. It is inconclusive if too many cells, or all, were untested.
+    """Return the worst outcome, or inconclusive if too many or all cells were untested.
 
     `others` are the outcomes of the timing and eviction tests, with None for a skipped test.
     """

@@ -1,6 +1,6 @@
 """The search for the highest rate that keeps an SLO: doubling, then bisection.
 
-This module decides which rate is tried next. It sends nothing.
+This module decides which rate is tried next, and sends nothing.
 """
 
 from collections.abc import Callable, Sequence

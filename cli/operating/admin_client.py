@@ -157,7 +157,7 @@ class ResourceKind:
 
         Raises BadSetting if there is no such resource.
 
-        `given_by` is the flag that named the resource. It is empty for an argument.
+        `given_by` is the flag that named the resource, and empty for an argument.
         """
         for item in await client.rows(self.path, self.plural):
             if name_or_id in (item["id"], item["name"]):

@@ -1,4 +1,6 @@
-"""Deleted tenants in a single row. They have no names, but the engine still counts them."""
+"""Deleted tenants in a single row. Deleted tenants have no names, but the engine still
+counts them.
+"""
 
 from collections.abc import Iterable, Sequence
 from functools import reduce

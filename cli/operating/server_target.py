@@ -51,8 +51,8 @@ def service_url(flags: TargetFlags | AdminFlags) -> str:
 def _found(data_dir: Path) -> ServerAddress | None:
     """Find the server that runs in the directory, if the directory names any.
 
-    Raises BadSetting if a server ran in the directory but has ended. Its keys must not be sent to
-    another server that now listens at the default address.
+    Raises BadSetting if a server ran in the directory but has ended. That server's keys must not be
+    sent to another server that now listens at the default address.
     """
     running = running_in(data_dir)
     if running is None and (data_dir != DEFAULT_DATA_DIR or (data_dir / KEYS_FILE).exists()):

@@ -1,8 +1,8 @@
 """`--config FILE`: settings in YAML, overridden by the flags and variables of the same names.
 
 A key is a flag's name with underscores. pydantic checks the file against the types and bounds of
-the command's flags. It refuses any other key. The file's values become the command's defaults. So a
-flag overrides a variable, and a variable overrides the file.
+the command's flags. pydantic refuses any other key. The file's values become the command's
+defaults. So a flag overrides a variable, and a variable overrides the file.
 
 A variable `RATOON_...` that no command knows is refused too. Otherwise a misspelt variable would be
 a setting without effect.

@@ -7,9 +7,9 @@
     decode step(b rows of n tokens) = (weights + b x n x KV bytes a token) / device's bandwidth,
         or its FLOPs / rate where that is longer
 
-The defaults are an 8B model of Llama 3's shape on one H200. It computes 16,000 uncached tokens in
-0.5 s. Steps read 3.7 TB/s (a copy reaches 4.2). Copies from pinned memory run at 48 GB/s, and reads
-from an NVMe disk at 3 GB/s. The estimates leave out queues and other load of the machine.
+The defaults are an 8B model of Llama 3's shape on one H200. The GPU computes 16,000 uncached tokens
+in 0.5 s. Steps read 3.7 TB/s (a copy reaches 4.2). Copies from pinned memory run at 48 GB/s, and
+reads from an NVMe disk at 3 GB/s. The estimates leave out queues and other load of the machine.
 """
 
 from math import ceil, sqrt

@@ -44,7 +44,7 @@ class StateFit:
 def divided(decoder: DecoderCounts, states: SlotLayout, free_bytes: float) -> tuple[int, int]:
     """Return how many tokens of KV and how many states fit `free_bytes`.
 
-    Both are 0 if no KV block fits.
+    Both numbers are 0 if no KV block fits.
     """
     block_bytes, most = decoder.kept.kv.block_bytes, StepSettings().max_running
     slot_bytes, scratch, slots = states.blocks(block_bytes) * block_bytes, 0, ANSWER_SLOTS

@@ -31,7 +31,7 @@ def operations(number: float, digits: int = 1, most: str = "T") -> str:
 
 
 def ms(milliseconds: float, digits: int = 1) -> str:
-    """Write milliseconds, or below a tenth of a millisecond microseconds."""
+    """Write milliseconds, or microseconds if they are below 0.1 ms."""
     small = milliseconds < max(_FEW_MS, 10.0**-digits)
     return f"{1e3 * milliseconds:,.{digits}f} µs" if small else f"{milliseconds:,.{digits}f} ms"
 

@@ -1,6 +1,6 @@
 """The composition of processes' configs from flags, all in one place.
 
-It decides which flag goes into which field, and which values exclude each other. Pure.
+This module decides which flag goes into which field, and which values exclude each other. Pure.
 """
 
 from collections.abc import Sequence

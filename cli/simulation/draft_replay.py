@@ -1,8 +1,8 @@
 """A replay of texts through the drafters alone, with the given answers as decoded tokens.
 
-Some texts run at once, and the next starts when one ends. A draft's tokens are accepted while they
-agree with the answer. Prompts and answers enter a prefix cache as on a server. No model is
-computed.
+Several texts run at once, and the next text starts when a text ends. A draft's tokens are accepted
+while they agree with the answer. Prompts and answers enter a prefix cache as on a server. No model
+is computed.
 """
 
 from __future__ import annotations

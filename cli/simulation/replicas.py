@@ -1,6 +1,6 @@
 """A replay of a trace through several replicas' caches, behind a router of the gateway.
 
-Each replica computes in steps (`steps`). It reports changes of its cache to the router at a
+Each replica computes in steps (`steps`). A replica reports changes of its cache to the router at a
 prompt's first token, as an engine does. With a rate of fetching, replicas fetch blocks that other
 replicas have. If some replicas only prefill, the gateway's own code decides which prompts they
 compute.

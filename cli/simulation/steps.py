@@ -96,7 +96,7 @@ class _UnderWay:
 
 
 class SteppedEngine:
-    """A simulated engine. Its jobs' callbacks may add jobs to any engine."""
+    """A simulated engine. The callbacks of jobs may add jobs to any engine."""
 
     def __init__(
         self,

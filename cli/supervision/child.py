@@ -38,7 +38,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 def python_environment() -> dict[str, str]:
     """Return the environment for `python_command`: module path, and unbuffered output.
 
-    It has no keys or other credentials, since no module reads them from there.
+    The environment has no credentials, since no module reads credentials from there.
     """
     root = str(Path(cli.__file__).parents[1])
     inherited = os.environ.get("PYTHONPATH")

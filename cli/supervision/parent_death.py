@@ -1,6 +1,6 @@
 """A script that runs a command and ends it when its parent dies, even by SIGKILL.
 
-It is a script because hooks between fork and exec are unsafe with threads.
+This is a script because hooks between fork and exec are unsafe with threads.
 
 usage: python parent_death.py PARENT_PID COMMAND [ARGUMENT ...]
 

@@ -38,9 +38,9 @@ async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
 
     True means that the process answers, and for an engine its id is returned instead, if known.
     False means that it does not answer, and None that this is unknown. A gateway that refuses or
-    breaks the connection is unknown. It may not listen yet, or be stopping, or have too many
-    connections (503). A gateway that sends nothing within the timeout does not answer. Engines are
-    unknown if the gateway does not answer, or while it reports them as stalled.
+    breaks the connection is unknown. Such a gateway may not listen yet, may be stopping, or may
+    have too many connections (503). A gateway that sends nothing within the timeout does not
+    answer. Engines are unknown if the gateway does not answer, or while it reports them as stalled.
     """
     try:
         async with asyncio.timeout(_TIMEOUT_S):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class StderrScreen:
     """Lines on standard error, and the greeting on standard output.
 
-    `console` is the terminal, if any. It shows a spinner below the lines while the model loads.
+    `console` is the terminal, if any. The terminal shows a spinner while the model loads.
     """
 
     def __init__(self, loading: str, greeting: str, console: Console | None = None) -> None:

@@ -80,8 +80,8 @@ def draw_tool_cases(
 ) -> list[EvaluationCase]:
     """Draw `count` held-out chats with tools.
 
-    Handbook and tools take `tokens` tokens (a range). The last turn is judged. It is a call, the
-    answer after a result, or an answer without a call, as the question's kind says.
+    Handbook and tools take `tokens` tokens (a range). The last turn is judged. This turn is a call,
+    the answer after a result, or an answer without a call, as the question's kind says.
     """
     rng = random.Random(f"tool cases {seed}")
     cases: list[EvaluationCase] = []

@@ -90,7 +90,7 @@ SMALL_TALK = (
 
 
 def filler(source: NameSource, company_name: str) -> str:
-    """Write a sentence that answers no question. It may have names that questions also use."""
+    """Write a sentence that answers no question, perhaps with names that questions use."""
     if source.chance(0.6):
         return source.pick(PLAIN)
     return source.pick(NAMING).format(

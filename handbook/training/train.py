@@ -1,8 +1,9 @@
 """The training of the handbook model: `python -m handbook.training.train --out DIR --minutes 8`.
 
-It begins with random weights, or with the model in DIR with `--from DIR`. Learning rate and
+Training begins with random weights, or with the model in DIR with `--from DIR`. Learning rate and
 curriculum follow the share of the time that has passed. The output directory always has the best
-checkpoint. Its score is the lower of the two held-out accuracies, on handbooks and with tools.
+checkpoint. A checkpoint's score is the lower of the two held-out accuracies, on handbooks and with
+tools.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class TrainingConfig:
 class Optimizers:
     """The optimizers: Muon for the layers' matrices, AdamW for embedding and norms.
 
-    They share a learning rate.
+    Both share a learning rate.
     """
 
     def __init__(self, model: LlamaForCausalLM, config: TrainingConfig) -> None:
@@ -109,8 +110,8 @@ def answer_loss(
     """Compute the loss to minimise, and the loss of the answers, in nats a token.
 
     `logits` (rows, length, vocab); `targets` (rows, length) ids; `answers` (rows, length) bool.
-    Other text counts `text_weight` times as much as answers. It teaches the model to copy names
-    before answers can.
+    Other text counts `text_weight` times as much as answers. This text teaches the model to copy
+    names before answers can.
     """
     each = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
     said = answers.flatten().float()

@@ -24,8 +24,8 @@ Entry = tuple[Any, ...]  # a sort key's numbers, a serial number and a node, com
 
 SLACK = 64  # number of stale heap entries that always stay
 ABOVE = {Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
-# A table for `bytes.translate`, indexed by residency. It has 1 for a block that lies in this tier
-# and in a faster tier and is not being copied.
+# A table for `bytes.translate`, indexed by residency. The table has 1 for a block that has copies
+# in this tier and in a faster tier and is not being copied.
 _IS_DOUBLE = {
     tier: bytes(bool(s & BIT[tier] and s & above and not s & MOVING) for s in range(256))
     for tier, above in ABOVE.items()
@@ -216,7 +216,7 @@ class RedundantCopies:
         self._by_owner.setdefault(self._key(node.owner), {})[node] = None
 
     def discard(self, node: Node) -> None:
-        """Remove a node if it is present. Its owner must be the same as at `add`."""
+        """Remove a node if it is present. The node's owner must be the same as at `add`."""
         key = self._key(node.owner)
         noted = self._by_owner.get(key)
         if noted is not None:

@@ -7,7 +7,7 @@ all attached nodes that are not held are evictable.
 In the lower tiers, a node is a leaf of a tier if no child begins in that tier or in a faster tier.
 A node with a block being copied is no candidate in any tier.
 
-This module returns nodes that are no longer held. Its callers free their blocks.
+This module returns nodes that are no longer held. Callers free the nodes' blocks.
 """
 
 from __future__ import annotations

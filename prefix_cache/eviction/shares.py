@@ -90,8 +90,8 @@ def working_area(room: int, longest: Mapping[str, int], parts: Mapping[str, floa
 def _level(room: float, claims: Mapping[str, Claim]) -> float:
     """Find the level at which the shares add up to `room` or all ceilings are reached.
 
-    The sum of shares is piecewise linear in the level. It bends where a share leaves its floor or
-    meets its ceiling. The search goes from bend to bend.
+    The sum of shares is piecewise linear in the level. The sum bends where a share leaves its floor
+    or meets its ceiling. The search goes from bend to bend.
     """
     bends = [(c.floor / c.weight, c.weight) for c in claims.values()]
     bends += [(c.ceiling / c.weight, -c.weight) for c in claims.values()]

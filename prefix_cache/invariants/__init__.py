@@ -1,5 +1,5 @@
 """Checks that recompute the cache's incremental counts and report differences.
 
-They walk over the tree and the leases. They serve tests after every operation, and an idle engine.
-They change nothing.
+The checks walk over the tree and the leases, and change nothing. Tests check after every operation,
+and engines while they are idle.
 """

@@ -11,11 +11,11 @@ the tree, without a copy.
 A row that verifies drafts also writes one state. If the state turns out to follow a rejected token,
 the sequence continues from the state before (`verified_end`).
 
-A sequence owns two slots. It owns a third while sequences have less than half of all slots. Where
-tiers are partitioned, it owns a third while its owner's partition has a free slot (`holds`). With
-three slots, the next row always finds a slot other than the newest state's and the kept state's.
-With two, it overwrites the kept state. The lease also reads states of the tree, which are not
-evicted meanwhile (`read`).
+A sequence owns two slots. A sequence owns a third slot while sequences have less than half of all
+slots. Where tiers are partitioned, it owns a third while its owner's partition has a free slot
+(`holds`). With three slots, the next row always finds a slot other than the newest state's and the
+kept state's. With two, it overwrites the kept state. The lease also reads states of the tree, which
+are not evicted meanwhile (`read`).
 
 If the state is the ring buffer of a window (`in_place`), decodes write the slot that they read. The
 ring stays valid at every position up to two blocks before the row's end. Rows of prompts write
@@ -24,7 +24,8 @@ slot, and rejected drafts cost no recomputed tokens (`cut_back`).
 
 Once a sequence has to wait for slots, running sequences also write recurrent states in place, until
 they end (`overwrites`). A sequence then has one slot, and a second for its answer's end if it had
-three. It verifies no drafts. If its row fails, the sequence starts over from the cache.
+three. The sequence then verifies no drafts. If its row fails, the sequence starts over from the
+cache.
 """
 
 from __future__ import annotations
@@ -134,8 +135,8 @@ class LeaseStates:
     def most_end(self, start: int) -> int:
         """Return the last position at which a row of drafts that begins at `start` may end.
 
-        The row may pass one block's end but not two. It writes a single recurrent state, and an
-        answer that ends needs the state at its last block's end.
+        The row may pass one block's end but not two. The row writes a single recurrent state, and
+        an answer that ends needs the state at its last block's end.
         """
         return (start // self.block_size + 2) * self.block_size - 1
 

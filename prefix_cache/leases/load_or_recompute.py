@@ -47,7 +47,7 @@ class PrefillTimes(Protocol):
 
 
 class CopyRate:
-    """The running mean of the seconds to copy a block from a tier. It starts as a guess."""
+    """The running mean of the seconds to copy a block from a tier, at first a guess."""
 
     def __init__(self, first_guess: float) -> None:
         self.per_block = first_guess
@@ -74,7 +74,7 @@ NO_QUEUE = Queue()
 class LoadOrRecompute:
     """The decision between loading and recomputing. Used by one thread only.
 
-    It also keeps the rates of copies and the counts of decisions.
+    The object also keeps the rates of copies and the counts of decisions.
     """
 
     def __init__(

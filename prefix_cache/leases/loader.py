@@ -1,15 +1,15 @@
 """The loader of a prefix's blocks that lie in lower tiers.
 
-A load is a run of blocks that follow blocks on the device or in an earlier load. Its copies end in
-any order. A load is closed when its last copy has ended and the load before it is closed. Then the
-leading blocks that arrived are on the device, and the other slots are free again. So the device
-never has a block without all blocks before it.
+A load is a run of blocks that follow blocks on the device or in an earlier load. The load's copies
+end in any order. A load is closed when its last copy has ended and the load before it is closed.
+Then the leading blocks that arrived are on the device, and the other slots are free again. So the
+device never has a block without all blocks before it.
 
     load 1 |=====x=====|          the copy of x failed: blocks before x are loaded; later blocks
     load 2             |=======|  are not loaded, in this load and in the next
 
 A lease waits for every load of its blocks. If one of these blocks does not arrive, the lease has
-failed. It must be released, and its sequence starts over with the blocks that have arrived.
+failed. The lease must be released, and its sequence starts over with the blocks that have arrived.
 
 A load can be released early if its copies are sure to arrive and the load before it is closed or
 released early. Then its leases wait no longer. Steps wait on the device for missing layers.

@@ -28,7 +28,7 @@ MOST = 256
 
 @dataclass(frozen=True, slots=True)
 class RetainedPrefix:
-    """A listed prefix. Its first `sum(held.values())` blocks are still cached."""
+    """A listed prefix, of which the first `sum(held.values())` blocks are still cached."""
 
     prefix_id: bytes  # the key of the prefix's last block
     num_blocks: int

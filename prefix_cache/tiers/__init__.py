@@ -1,4 +1,4 @@
 """The slots of the device, host and disk tiers, and the copies of blocks between tiers.
 
-It makes room and charges owners.
+This package makes room and charges owners.
 """

@@ -20,7 +20,7 @@ from prefix_cache.tiers.tier_states import TierStates
 from prefix_cache.tree.node import Node, Transfer
 from storage.move import DEVICE_TIER, DISK_TIER, Tier
 
-AHEAD = 2 * SEQUENCE_SLOTS  # slots of a tier to keep free or obtainable without a loss
+AHEAD = 2 * SEQUENCE_SLOTS  # slots of a tier that stay free, or can be freed without a loss
 DISK_WRITES = 2  # maximum number of states being written to disk (of each owner, if partitioned)
 
 

@@ -78,7 +78,7 @@ class TierStates:
         return self.take(1)[0]
 
     def end_hold(self, owner: str) -> None:
-        """Stop charging one held slot to `owner`. Its sequence keeps the slot."""
+        """Stop charging one held slot to `owner`. The sequence keeps the slot."""
         self.num_held -= 1
         self.usage.charge(owner, -1)
 

@@ -23,7 +23,7 @@ FEW = 8  # maximum number of children that are searched unsorted
 
 
 class Children(dict[bytes, "Node"]):
-    """A node's children, by namespace and first KV block. They are sorted when first needed."""
+    """A node's children, by namespace and first KV block, sorted when first needed."""
 
     _order: SortedList[bytes] | None = None
 
@@ -145,7 +145,7 @@ class Checkpoint:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Node:
-    """A run of KV blocks after its parent's blocks. It is equal only to itself."""
+    """A run of KV blocks after its parent's blocks, equal only to itself."""
 
     namespace: Namespace
     edge: Edge

@@ -53,7 +53,8 @@ class RadixTree:
         self.num_nodes = 0
         # The log of changes to the tree, or None until somebody reads it.
         self.changes: ChangeLog | None = None
-        # The first nodes of each namespace. Their parents are the root or in another namespace.
+        # The first nodes of each namespace. The parents of these nodes are the root or in another
+        # namespace.
         self.tops: dict[Namespace, dict[Node, None]] = {}
         self.owned: dict[str, dict[Node, None]] = {}  # all nodes, by owner
         # Called with a node that has left the tree or has lost blocks at its end.

@@ -82,7 +82,7 @@ class DiskProcess:
         self.flush()
 
     def kill(self) -> None:
-        """Kill the process. It dies only once it no longer waits for a disk (`is_dead`)."""
+        """Kill the process, which dies only once it no longer waits for a disk (`is_dead`)."""
         self._outbox.clear()
         if not self.is_dead:
             self._child.kill()

@@ -1,7 +1,7 @@
 """The staging buffers for blocks to and from the disk's process.
 
 After a read was given up, the process may still write into the read's buffer. Such a buffer is
-*owed* an answer. It becomes free when the answer comes or the process is dead.
+*owed* an answer. The buffer becomes free when the answer comes or the process is dead.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The engine's side of the disk tier: it sends requests to the disk's process.
 
-When the process dies, all requests to it fail and its records are lost. Its file is set aside,
-because the file may have caused the death. After a pause, another process starts with an empty
-file. Then `generation` rises, and the cache must forget the tier. After too many deaths in a short
-time the tier stays off. A process that ended because its disk was full is always started again.
+When the process dies, all requests to it fail and its records are lost. The file is set aside,
+because it may have caused the death. After a pause, another process starts with an empty file. Then
+`generation` rises, and the cache must forget the tier. After too many deaths in a short time the
+tier stays off. A process that ended because its disk was full is always started again.
 
-A read that misses its deadline fails. Its answer may still come later. Until then, its buffer is
-not used again. A write that misses its deadline fails only after the process is killed, because the
-process may still be reading the block.
+A read that misses its deadline fails. The answer may still come later. Until then, the read's
+buffer is not used again. A write that misses its deadline fails only after the process is killed,
+because the process may still be reading the block.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     engine  --- Open, Write, Read, Erase, Forget, Note, Scan, CloseFile -->  disk
             <-- Opened | WriteRefused, DiskEnded, ScannedSlots, Forgot, FileStats --
 
-Blocks themselves are not sent. They lie in memory that both processes map, and a message names
+Blocks themselves are not sent. Blocks lie in memory that both processes map, and a message names
 their places. Every message is bounded and typed. A message that cannot be decoded ends the
 connection.
 """

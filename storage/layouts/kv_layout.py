@@ -5,7 +5,7 @@
     latents  | keys alone       | scales | of layers whose values are a part of the keys
 
 Layers lie in the model's order, whatever their group. So a block is one contiguous run in every
-tier and one record on disk. Its last bytes are the layers that are computed last.
+tier and one record on disk. The last bytes of a block are the layers that are computed last.
 
 If several ranks share a model, each rank keeps a slice of every block: some KV heads of every
 layer. Each pipeline stage keeps its own layers, counted from 0. Slot i of a tier is the same block

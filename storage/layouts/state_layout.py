@@ -3,8 +3,8 @@
     state    | conv, layer 0 | recurrence, layer 0 | conv, layer 1 | ...
 
 Layers lie in the model's order, and each part begins at a multiple of 16 bytes. So a state is one
-contiguous run, like a KV block (`kv_layout`). Its size does not depend on the sequence's length,
-and it cannot be cut back to an earlier position.
+contiguous run, like a KV block (`kv_layout`). The size of a state does not depend on the sequence's
+length. A state cannot be cut back to an earlier position.
 
 This module needs no torch, because commands that only plan read it too.
 """
@@ -24,8 +24,8 @@ RECURRENCE_DTYPE = "float32"  # a recurrence adds up thousands of tokens
 class StateShape:
     """The shapes of one layer's recurrent state, in numbers.
 
-    A state has the last `conv_inputs` inputs of a causal convolution of `conv_channels` channels.
-    It also has a matrix of `rows` x `columns` for each head.
+    A state has the last `conv_inputs` inputs of a causal convolution of `conv_channels` channels. A
+    state also has a matrix of `rows` x `columns` for each head.
     """
 
     conv_channels: int
@@ -40,8 +40,8 @@ class StateLayout:
     """The layout of a recurrent state, with the shapes of the recurrent layers in order.
 
     `conv_dtype` is the dtype of the convolution's inputs, in ITEM_BYTES. Recurrences are float32.
-    `least_blocks` is the minimum number of blocks of a state. It makes states equally large in all
-    pipeline stages.
+    `least_blocks` is the minimum number of blocks of a state. This minimum makes states equally
+    large in all pipeline stages.
     """
 
     layers: tuple[StateShape, ...]

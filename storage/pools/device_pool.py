@@ -22,8 +22,8 @@ from storage.pools.zeroed import zeroed
 class DevicePool:
     """The device pool: one tensor, allocated once and zeroed.
 
-    `tensor` (num_blocks, numbers) is all blocks. Its dtype is the first layer's, or uint8 if that
-    dtype is fp8. `layers` are the views of `layer_views`.
+    `tensor` (num_blocks, numbers) is all blocks. The tensor's dtype is the first layer's, or uint8
+    if that dtype is fp8. `layers` are the views of `layer_views`.
 
     Used by one thread, without a lock. The device's stream orders reads and writes of the views. A
     second stream must wait for an event of the first.
@@ -146,8 +146,8 @@ def empty_blocks(layout: KvLayout, num_blocks: int, device: torch.device) -> Ten
 def layer_views(blocks: Tensor, layout: KvLayout) -> tuple[Tensor, ...]:
     """Return views of each layer's KV in `blocks`, (blocks, 2, kv heads, block size, head dim).
 
-    They are strided by the bytes of a block and copy nothing. A layer without values has the shape
-    (blocks, 1, ...).
+    The views are strided by the bytes of a block and copy nothing. A layer without values has the
+    shape (blocks, 1, ...).
     """
     return tuple(_layer_view(blocks, layout, layer) for layer in range(layout.num_layers))
 

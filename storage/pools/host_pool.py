@@ -3,10 +3,10 @@
 A block is one contiguous run here and on the device, so one plain copy moves it. The arena is
 registered with CUDA, because CUDA's allocator would round its size up to a power of two.
 
-The arena is shared memory, so the disk's process writes a block to its file without a copy. It is a
-nameless file in memory, which is freed when the last process that has it open ends. So nothing is
-left in /dev/shm, and a container's limit on /dev/shm does not apply. All pages are taken at the
-start, so that a lack of memory is an error then instead of a signal later.
+The arena is shared memory, so the disk's process writes a block to its file without a copy. The
+arena is a nameless file in memory. The file is freed when the last process that has it open ends.
+So nothing is left in /dev/shm, and a container's limit on /dev/shm does not apply. All pages are
+taken at the start, so that a lack of memory is an error then instead of a signal later.
 """
 
 from __future__ import annotations

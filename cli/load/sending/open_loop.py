@@ -65,7 +65,7 @@ class OpenLoop:
     async def run(self, arrivals: Sequence[Arrival]) -> list[RequestOutcome]:
         """Send all requests, and return the outcomes in the order in which they ended.
 
-        Some are missing if the run was given up.
+        Some outcomes are missing if the run was given up.
         """
         began, coming = self.clock(), deque(arrivals)
         async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""`ratoon tenants`: the server's users. Their limits are in `tenant_limits.py`."""
+"""`ratoon tenants`: the server's users. The users' limits are in `tenant_limits.py`."""
 
 from collections.abc import Mapping
 from pathlib import Path
