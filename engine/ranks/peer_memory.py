@@ -27,7 +27,7 @@ c10d: Any = torch._C._distributed_c10d  # torch's types do not cover it
 NAME = "ratoon-peers"
 LEAST_COLUMNS = 128  # threads of the smallest program; each thread polls its own numbers
 LONGEST_SOCKET_PATH = 100  # torch overruns its buffer with longer paths
-GRACE_S, LOOK_S = 0.5, 0.002  # grace of a running step when a rank ends
+GRACE_S, LOOK_S = 0.5, 0.002  # seconds for a running step after a rank has ended, and between looks
 LONGEST_REASON = 200  # maximum characters of a torch error before its traceback
 
 # The maximum bytes of a product that one launch exchanges, 1,024 rows of 8,192 numbers of 16 bits.
