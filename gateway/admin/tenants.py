@@ -29,7 +29,7 @@ from gateway.receipts.erasing import Erasing
 from gateway.sharing.flushing import Flushing
 from gateway.sharing.partitions import Partitions
 from gateway.state.records import ErasedTenant, Group, Tenant
-from gateway.state.store import Records, ResponseStore
+from gateway.state.store import Records, ResponseStore, SchemaStore
 from gateway.tenant_adapters import MOST_ADAPTERS
 from gateway.tenant_limits import CacheQuota, Limits
 
@@ -97,7 +97,7 @@ class Deleted(msgspec.Struct, frozen=True):
     awaited: list[str]
 
 
-class TenantState(Records, ResponseStore, Protocol):
+class TenantState(Records, ResponseStore, SchemaStore, Protocol):
     """The parts of the state that a tenant's routes need."""
 
 
@@ -142,6 +142,7 @@ class _Tenants:
             name=(await self.store.get(Tenant, tenant_id)).name,
             keys=len(await self.store.list_keys(tenant_id)),
             responses=await self.store.count_responses(tenant_id),
+            schemas=len(await self.store.schema_ids(tenant_id)),
         )
 
 

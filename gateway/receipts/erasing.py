@@ -103,6 +103,7 @@ class Erasing:
             flush=flush.id,
             keys=of.keys,
             responses=of.responses,
+            schemas=of.schemas,
             engines=engines,
             awaited=result.awaited,
             open=tuple(_open(engines, result, recorded)),

@@ -19,8 +19,8 @@ KEPT = ("usage counters", "audit log")
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a deleted tenant's erasure at the time `at`.
 
-    `open` lists the parts that are not erased yet. `keys` and `responses` are the numbers of
-    records deleted from the state.
+    `open` lists the parts that are not erased yet. `keys`, `responses` and `schemas` (of prompt
+    modules) are the numbers of records deleted from the state.
     """
 
     format: Format = "erasure-receipt-1"
@@ -33,6 +33,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     flush: str  # id of the flush, by which engines know the erasure
     keys: int
     responses: int
+    schemas: int = 0
     engines: dict[str, Erasure]
     awaited: tuple[str, ...]
     open: tuple[str, ...]

@@ -218,6 +218,7 @@ class ErasedTenant(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     keys: int
     responses: int
+    schemas: int = 0
 
 
 class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):

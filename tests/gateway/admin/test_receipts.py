@@ -12,7 +12,7 @@ from gateway.auth.running_requests import GROUP_KNOWN_S
 from gateway.receipts.signing import verified
 from gateway.state.records import ResponseRoom
 from tests.gateway.admin.office import Office, body, error_of
-from tests.gateway.state.contract import a_response, a_tenant
+from tests.gateway.state.contract import a_response, a_schema, a_tenant
 
 OVER = Erasure(tiers=(TierErasure(tier="device", blocks=7, num_bytes=448),), running=0, disk="none")
 ROOM = ResponseRoom(of_one=1 << 20, of_tenant=1 << 20, of_all=1 << 20)
@@ -26,13 +26,17 @@ async def test_a_deleted_tenant_s_receipt_counts_what_went_and_is_in_the_log(
     await office.key(tenant["id"])
     response = replace(a_response(a_tenant()), tenant_id=tenant["id"], expires_at=2e9)
     await office.store.keep_response(response, ROOM)
+    for number in (1, 2):
+        schema = replace(a_schema(a_tenant(), number), tenant_id=tenant["id"])
+        await office.store.keep_schema(schema)
     await office.operator.delete(f"/admin/tenants/{tenant['id']}")
     office.clock.advance(GROUP_KNOWN_S)
     answer = await office.operator.post("/admin/receipts", json={"tenant": tenant["id"]})
     key = body(await office.operator.get("/admin/receipts/key"))["public_key"]
     receipt = verified(answer.content, key)
     assert receipt.is_complete
-    assert (receipt.name, receipt.keys, receipt.responses) == ("acme", 1, 1)
+    assert (receipt.name, receipt.keys) == ("acme", 1)
+    assert (receipt.responses, receipt.schemas) == (1, 2)
     assert receipt.by == "operator"
     [entry, *_] = body(await office.operator.get("/admin/audit"))["entries"]
     assert (entry["action"], entry["target"]) == ("tenant.receipt", tenant["id"])
