@@ -35,7 +35,7 @@ class Thinking(Struct, frozen=True, kw_only=True):
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: Count | None = None
-    display: Literal["summarized", "omitted"] | None = None
+    display: Literal["summarized", "omitted", "updates"] | None = None
 
 
 class OutputFormat(Struct, frozen=True, kw_only=True):

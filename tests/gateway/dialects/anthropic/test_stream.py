@@ -116,7 +116,7 @@ def as_sent(message: Message) -> dict[str, Any]:
     "said",
     [ALL, "text alone", "a\n\nb </think> c", "x</think>", f"Hm</think>{CALL}", "", f"a{CALL}b"],
 )
-@pytest.mark.parametrize("display", ["summarized", "omitted"])
+@pytest.mark.parametrize("display", ["summarized", "omitted", "updates"])
 def test_a_stream_adds_up_to_the_whole_message(
     claude: anthropic.Anthropic, engine: FakeEngine, said: str, display: str
 ) -> None:
