@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gateway.errors import BudgetSpent, GatewayError, LimitReached
+from gateway.errors import BudgetSpent, Forbidden, GatewayError, LimitReached, Unauthenticated
 
 OVERLOADED = 529  # Anthropic's status for overload, in place of 503
 
@@ -57,10 +57,12 @@ def status_of(error: GatewayError) -> int:
 
 
 def retry_headers(error: GatewayError) -> dict[str, str]:
-    """Write headers that stop clients from retrying a 429 if every retry would fail."""
+    """Write headers that stop clients from retrying if every retry would fail."""
     if isinstance(error, BudgetSpent):
         return {"anthropic-ratelimit-unified-status": "rejected", "x-should-retry": "false"}
-    if isinstance(error, LimitReached) and error.retry_after_s is None:
+    # without this header Claude Code sends a request with a wrong key again and again
+    is_never_mended = isinstance(error, Unauthenticated | Forbidden)
+    if is_never_mended or (isinstance(error, LimitReached) and error.retry_after_s is None):
         return {"x-should-retry": "false"}
     return {}
 

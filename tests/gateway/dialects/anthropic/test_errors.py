@@ -195,6 +195,7 @@ def test_keys(http: httpx.Client, served: Served, engine: FakeEngine) -> None:
     ):
         answer = http.post("/v1/messages", json={}, headers=headers)
         error_of(answer, 401, "authentication_error")
+        assert answer.headers["x-should-retry"] == "false"
     error_of(httpx.post(f"{served.url}/v1/messages", json={}), 401, "authentication_error")
     bearer = {"authorization": f"Bearer {served.key}"}
     body = {"model": "tiny", "max_tokens": 1, "messages": HI}
