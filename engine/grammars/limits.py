@@ -46,7 +46,7 @@ MOST_FORCED = 256  # maximum number of forced tokens kept from one call, which m
 def parser_limits() -> LLParserLimits:
     """Return llguidance's limits for a grammar and for each token."""
     return LLParserLimits(
-        step_lexer_fuel=200_000,
+        step_lexer_fuel=400_000,
         step_max_items=60_000,
         max_lexer_states=20_000,
         max_grammar_size=100_000,
