@@ -43,9 +43,7 @@ class NumberComparison:
 
     @property
     def is_unclear(self) -> bool:
-        """True if this checkout is worse by less than the values' spread. More rounds are
-        needed.
-        """
+        """True if this checkout is worse by less than the values' spread."""
         return self.ratio < LOST and self.overlaps and self.spread > 1 - self.ratio
 
 

@@ -328,14 +328,15 @@ class PrefixCache:
         self._states.let_start_over(lease)
 
     def keep_out(self, lease: Lease) -> None:
-        """Stop committing the lease's blocks and keeping its recurrent states. The lease stays
-        valid."""
+        """Stop committing the lease's blocks and keeping its recurrent states.
+
+        The lease stays valid.
+        """
         lease.shares = False
         self._states.keep_out(lease)
 
     def launched(self, lease: Lease, end: int, state_slot: int) -> None:
-        """Record that a launched row writes the recurrent state at position `end` to
-        `state_slot`."""
+        """Record that a launched row writes the state at position `end` to `state_slot`."""
         self._states.launched(lease, end, state_slot)
 
     def verified(self, lease: Lease, end: int) -> int:

@@ -32,8 +32,7 @@ def derive_namespace(secret: bytes, fingerprint: bytes, scope: tuple[str, ...]) 
 def adapted_fingerprint(
     fingerprint: bytes, digest: bytes | None, start: int | None = None
 ) -> bytes:
-    """Return the fingerprint of blocks computed with an adapter. Without an adapter, return the
-    model's fingerprint.
+    """Return the fingerprint of blocks computed with an adapter, or the model's fingerprint.
 
     An adapter's fingerprint is the SHA-256 of a name, the model's fingerprint and the adapter's
     digest, each after its length. So each adapter has its own namespaces. `start` is the position
@@ -93,9 +92,7 @@ class NamespacePath:
         raise ValueError(f"no block {block}")
 
     def span_at(self, block: int) -> tuple[Namespace, int | None]:
-        """Return the namespace of block number `block`, and the first later block in another
-        namespace.
-        """
+        """Return the namespace of block `block`, and the first later block of another namespace."""
         if len(self.spans) == 1:
             return self.spans[0][1], None
         here = self.at(block)

@@ -38,9 +38,7 @@ Identity = tuple[bytes, bytes, bytes, bytes, str]
 
 
 class Restart:
-    """The save and the restore of the cache. Both take the whole tree, so no step runs
-    meanwhile.
-    """
+    """The save and the restore of the whole cache, during which no step runs."""
 
     def __init__(
         self,
@@ -155,8 +153,7 @@ class Restart:
         }
 
     def _sound(self, found: Iterable[Stored], slots: set[int]) -> tuple[list[Stored], list[Stored]]:
-        """Return the sound records of KV blocks, each key once, and the records of recurrent
-        states.
+        """Return the sound records of KV blocks, one a key, and the records of states.
 
         Adds the slots of all records to `slots`.
         """

@@ -182,8 +182,7 @@ class DiskRoute:
             self._batches.append(_DiskBatch(passages, event))
 
     def _take_copied(self, ended: Completed) -> None:
-        """Start the disk writes of blocks copied to buffers, and end the moves copied from
-        buffers."""
+        """Write blocks that were copied to buffers, and end moves copied from buffers."""
         going = []
         for batch in self._batches:
             if not batch.event.query():

@@ -66,8 +66,10 @@ class StateSlots:
     first: Mapping[Tier, int]
 
     def of(self, tier: Tier, slot: int) -> range:
-        """Return the blocks of state `slot` of a tier. On the device, they belong to the state
-        pool."""
+        """Return the blocks of state `slot` of a tier.
+
+        On the device, these blocks belong to the state pool.
+        """
         start = self.first.get(tier, 0) + slot * self.blocks
         return range(start, start + self.blocks)
 

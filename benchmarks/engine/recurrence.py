@@ -47,8 +47,10 @@ NO_LIMIT = (0.0, torch.inf)
 
 @dataclass(frozen=True, slots=True)
 class RecurrentSizes:
-    """The sizes of a layer: a state of `heads` x `lines` x `columns`, groups of keys of
-    `key_size`."""
+    """The sizes of a layer.
+
+    The state of a head has `lines` x `columns` numbers. `groups` is the number of groups of keys.
+    """
 
     is_delta: bool
     heads: int

@@ -4,7 +4,7 @@
                             `--asked to stop--> stopping: not registered any more, then drained
 
 The host queries the engine over the link, as gateways do. The host does not restart an engine that
-ends. The process that started the host restarts it, on this machine or on another machine.
+ends. The process that started the host restarts the engine, on this machine or on another machine.
 """
 
 import asyncio

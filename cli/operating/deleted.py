@@ -1,6 +1,4 @@
-"""Deleted tenants in a single row. Deleted tenants have no names, but the engine still
-counts them.
-"""
+"""Deleted tenants in a single row, since they have no names but still have counts."""
 
 from collections.abc import Iterable, Sequence
 from functools import reduce

@@ -36,9 +36,7 @@ class LayerCopies:
         return sum(self.seconds.values())
 
     def beside(self, computed: float, steps: int = 1) -> float:
-        """Estimate the seconds of `steps` steps that compute for `computed` seconds and wait for
-        copies.
-        """
+        """Estimate the seconds of steps: `computed` seconds of computing, and waits for copies."""
         each = [computed / steps / self.num_layers] * self.num_layers
         return steps * step_seconds(each, self.seconds)
 

@@ -27,9 +27,7 @@ from storage.move import FIRST_SLOT
 
 @dataclass(frozen=True, slots=True)
 class StateFit:
-    """The recurrent states that fit beside the KV of each tier, with the defaults of `ratoon
-    serve`.
-    """
+    """The recurrent states that fit beside each tier's KV, by `ratoon serve`'s defaults."""
 
     layers: int
     state_bytes: int

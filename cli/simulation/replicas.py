@@ -80,8 +80,9 @@ class SimulatedReplica:
         return self._sends_until + self._costs.fetch_setup_s
 
     def streamed_at(self, began: float, now: float, tokens: int) -> float:
-        """Return the time at which tokens sent during their computation, until `now`, have
-        arrived.
+        """Return the arrival time of tokens that were sent while they were computed.
+
+        The computation ends at `now`.
         """
         last = self._costs.fetch_seconds(min(tokens, self._costs.step.tokens))
         return max(self.sent_at(began, tokens), now + last + self._costs.fetch_setup_s)

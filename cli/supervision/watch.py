@@ -156,8 +156,7 @@ class Watch:
         self._events.put_nowait(Exited(name, await child.wait()))
 
     async def _report_answers(self) -> None:
-        """Probe the children for ever, and queue an event when a child begins or ceases to
-        answer."""
+        """Probe the children for ever, and queue an event when an answer begins or ceases."""
         watched, known = self._watched, dict[ChildName, bool | str]()
         while True:
             probed = await watched.probe()

@@ -177,8 +177,7 @@ def _tally(
 
 
 def report(outcomes: Sequence[EvaluationOutcome], console: Console) -> None:
-    """Print the accuracy in all, by length of handbook and by kind of question, and some
-    mistakes."""
+    """Print some mistakes, and the accuracy in all, by handbook length and by question kind."""
     table = Table("", "questions", "right", "share")
     groups = {
         "all": list(outcomes),

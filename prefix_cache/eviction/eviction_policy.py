@@ -40,8 +40,9 @@ class EvictionPolicy(ABC):
 
     @abstractmethod
     def sort_key(self, node: Node) -> SortKey:
-        """Return the sort key of a leaf. In every tier, the leaf with the lowest key is evicted
-        first.
+        """Return the sort key of a leaf.
+
+        In every tier, the leaf with the lowest key is evicted first.
 
         The key may depend only on values that stay the same while the node is an unheld leaf.
         """

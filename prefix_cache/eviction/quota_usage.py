@@ -50,8 +50,7 @@ class Class(IntEnum):
 
 
 class Rank(NamedTuple):
-    """An owner's place in the eviction order. The owner of the lowest rank gives up blocks
-    first."""
+    """An owner's place in the eviction order, where the lowest rank comes first."""
 
     sort: Class
     held: float  # minus the held blocks, divided by the weight

@@ -76,8 +76,7 @@ class RefCounts:
         }
 
     def set_apart(self, quota_usages: Mapping[Tier, QuotaUsage]) -> None:
-        """Isolate owners, so that no owner's blocks influence the eviction of another owner's
-        blocks.
+        """Isolate owners, so that no owner affects the eviction of another owner's blocks.
 
         Each owner gets a fresh policy, which has learnt nothing of other owners.
         """

@@ -177,8 +177,7 @@ class StateLeasing:
                 states.kept = one
 
     def refresh(self, node: Node) -> None:
-        """Update the eviction order of the checkpoints up to `node` after its retention has
-        changed."""
+        """Update the eviction order of checkpoints up to `node`, whose retention has changed."""
         if not self._checkpoints.is_empty:
             for one in node.way_up():
                 self._checkpoints.offer(one)
@@ -209,8 +208,10 @@ class StateLeasing:
         return [node for node in states.given if node.attached and node.checkpoint is not None]
 
     def _begin_at(self, lease: Lease, node: Node) -> int:
-        """Return the device slot of a node's state. The lease waits while the state is being
-        loaded."""
+        """Return the device slot of a node's state.
+
+        The lease waits while the state is being loaded.
+        """
         checkpoint = checkpoint_of(node)
         if checkpoint.device_slot is None:
             self._capacity.state_copies.load(node, lease.owner)

@@ -137,8 +137,7 @@ class Checkpoints:
         return [self.device.hold(owner)]
 
     def end_hold(self, owner: str) -> None:
-        """Stop charging a slot of `take_for_answer` to the owner's partition. The slot stays
-        taken."""
+        """Stop charging a taken slot of `take_for_answer` to the owner's partition."""
         self.device.end_hold(owner)
 
     def free(self, count: int, owner: str) -> bool:

@@ -36,8 +36,10 @@ from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
 
 class Offloader:
-    """A component that makes room in a tier by moving or dropping blocks. Used by one thread
-    only."""
+    """A component that makes room in a tier by moving or dropping blocks.
+
+    Used by one thread only.
+    """
 
     def __init__(
         self,

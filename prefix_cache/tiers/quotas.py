@@ -65,8 +65,7 @@ class Quotas:
     def partition(
         self, quotas: Mapping[str, Quota], longest: Mapping[str, int] | None = None
     ) -> None:
-        """Divide each tier into partitions of these owners, or share the tiers again without
-        owners.
+        """Divide each tier among the owners of `quotas`, or share the tiers if there are none.
 
         An owner's partition is its fair share while all owners want more blocks than there are. An
         owner that is not listed has no partition. Published prefixes and a working area of the
@@ -139,8 +138,7 @@ class Quotas:
         return all(is_done) and (is_busy(owner) or not self._capacity.is_leaving(owner))
 
     def keep_again(self) -> None:
-        """Try again to evict blocks of owners over their ceilings that could not be evicted
-        before."""
+        """Try again to evict blocks of owners over their ceilings."""
         self._capacity.checkpoints.trim_exceeding()
         over: set[str] = set()
         for quota_usage in self._quota_usages.values():

@@ -97,8 +97,10 @@ class Edge:
 
     @property
     def states(self) -> States:
-        """A view of the blocks' residency states, (n,). The edge cannot grow while the view
-        exists."""
+        """A view of the blocks' residency states, (n,).
+
+        The edge cannot grow while the view exists.
+        """
         return np.frombuffer(self._states, np.uint8)
 
     def states_of(self, start: int, end: int) -> bytearray:

@@ -70,8 +70,10 @@ class PrefixMatch:
 
     @classmethod
     def of(cls, known: Position, *, needs_state: bool = False) -> PrefixMatch:
-        """Return the match up to `known`. With `needs_state`, it ends at the last state
-        checkpoint."""
+        """Return the match up to `known`.
+
+        With `needs_state`, the match ends at the last state checkpoint.
+        """
         at = last_checkpoint(known) if needs_state else known
         return cls(at, whereabouts(at), known, known.node.trims, needs_state)
 

@@ -51,8 +51,10 @@ class Children(dict[bytes, "Node"]):
         return [self[near] for near in order[max(at - 1, 0) : at + 1]]
 
     def beginning(self, start: bytes) -> Iterator[Node]:
-        """Yield the children whose key begins with `start`. Do not change the children
-        meanwhile."""
+        """Yield the children whose key begins with `start`.
+
+        Callers must not change the children meanwhile.
+        """
         if len(self) <= FEW:
             yield from (child for key, child in self.items() if key.startswith(start))
             return

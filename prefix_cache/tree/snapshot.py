@@ -38,8 +38,7 @@ class Snapshot:
         return not self._way
 
     def take(self, blocks: int) -> list[TreeChange]:
-        """Return the next piece: whole nodes with about `blocks` blocks, as added to their
-        tiers."""
+        """Return the next piece: whole nodes with about `blocks` blocks, as additions."""
         piece, left = ChangeLog(most_keys=1 << 62), blocks
         while self._way and left > 0:
             siblings = self._way[-1]

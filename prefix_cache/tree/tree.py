@@ -70,8 +70,10 @@ class RadixTree:
         return deepest
 
     def nodes(self, top: Node | None = None) -> Iterator[Node]:
-        """Yield `top` and the nodes below it, parents first. Without `top`, yield all except the
-        root."""
+        """Yield `top` and the nodes below it, parents first.
+
+        Without `top`, yields all nodes except the root.
+        """
         waiting = list(self.root.children.values()) if top is None else [top]
         while waiting:
             node = waiting.pop()

@@ -35,8 +35,9 @@ class ScanRoom:
     record_bytes: int
 
     def require(self, num_blocks: int, use: FileUse) -> None:
-        """Raise FileFull or DiskFull if there is no room for `num_blocks` blocks. Raises
-        OSError.
+        """Raise FileFull or DiskFull if there is no room for `num_blocks` blocks.
+
+        Raises OSError.
         """
         if not self.head_room.is_kept():
             raise DiskFull(f"too little is left of the disk of {self.head_room.directory}")
@@ -69,8 +70,10 @@ class ScanPart(NamedTuple):
 
 
 class DiskRecords:
-    """The records of one file. One thread writes, erases and forgets. Other threads read and
-    scan."""
+    """The records of one file.
+
+    One thread writes, erases and forgets. Other threads read and scan.
+    """
 
     def __init__(self, file: LmdbFile, seal: RecordSeal, room: ScanRoom) -> None:
         self._file = file
