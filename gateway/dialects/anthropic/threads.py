@@ -24,6 +24,7 @@ from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import BadRequest, Conflict, GatewayError, NotFound
 from gateway.http.body_memory import BodyLease
 from gateway.processes.fair_executor import Steps
+from gateway.processes.tenant_turns import seen_out
 from gateway.prompts.pipeline.admission import Admission
 from gateway.requests.request_metrics import Usage
 
@@ -125,7 +126,7 @@ class ThreadTurn:
     admission: Admission
     rendering: MessageRendering
     asked: bytes
-    is_over: bool = False
+    has_claim: bool = False
 
     @property
     def _previous_id(self) -> str | None:
@@ -139,25 +140,32 @@ class ThreadTurn:
         if previous_id is None:
             yield
             return
-        await self.threads.claim(tenant_id, previous_id)
         try:
+            await seen_out(self._claim(tenant_id, previous_id))
             yield
         finally:
-            if not self.is_over:
+            if self.has_claim:
                 with _logged("a claim of a thread is not removed"):
-                    await self.threads.release(tenant_id, previous_id)
+                    await seen_out(self.threads.release(tenant_id, previous_id))
 
     async def keep(self, choices: Sequence[FinishedChoice], usage: Usage) -> None:
         """Store this turn, and remove the turn that it continues."""
         del usage
-        self.is_over = True
         work = sum(choice.work for choice in choices) + len(self.asked) // BYTES_PER_CHARACTER
         content = await self.admission.spell(self.caller, self._content(choices), work)
-        tenant_id, previous_id = self.caller.tenant_id, self._previous_id
         with _logged("a thread's turn is not stored"):
-            await self.threads.keep(tenant_id, self.rendering.message_id, content)
-            if previous_id is not None:
-                await self.threads.forget(tenant_id, previous_id)
+            await seen_out(self._store(content))
+
+    async def _claim(self, tenant_id: str, previous_id: str) -> None:
+        await self.threads.claim(tenant_id, previous_id)
+        self.has_claim = True
+
+    async def _store(self, content: bytes) -> None:
+        tenant_id, previous_id = self.caller.tenant_id, self._previous_id
+        await self.threads.keep(tenant_id, self.rendering.message_id, content)
+        self.has_claim = False  # the claim stays, and tells that the turn was continued
+        if previous_id is not None:
+            await self.threads.forget(tenant_id, previous_id)
 
     def _content(self, choices: Sequence[FinishedChoice]) -> Steps[bytes]:
         yield from ()
