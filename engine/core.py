@@ -78,6 +78,7 @@ class EngineCore:
         self._cache_feed = CacheFeed(components.cache.tree)
         self._clock = components.clock
         self._overlaps = components.overlap_scheduling
+        self._has_stages = components.stages > 1
         self._most_ahead = max(components.stages - 1, int(components.overlap_scheduling))
         self._is_still = False
         self._is_awaited = False
@@ -346,8 +347,11 @@ class EngineCore:
     def _settle_drafts(self) -> None:
         """Settle the launched steps if the next step may verify drafts.
 
-        The events of the settled steps are sent after the next step's launch.
+        The events of the settled steps are sent after the next step's launch. With several stages,
+        launched steps have none of the next step's sequences.
         """
+        if self._has_stages:
+            return
         if self._launches and (self._launches.verify_drafts or self._scheduler.is_drafting):
             self._settle(leaving=0)
             self._settler.commit(self._clock())

@@ -65,12 +65,7 @@ def make_plan(
     requests: RequestFlags,
     served: ServedModels = SERVED,
 ) -> CachePlan:
-    """Compute the plan. Raises BadSetting if the weights do not fit.
-
-    With several stages, the draft head is not used.
-    """
-    if memory.pipeline_parallel > 1:
-        decoder = decoder.without_head()
+    """Compute the plan. Raises BadSetting if the weights do not fit."""
     weights = weights_fits(decoder, memory, served)
     if free_bytes(decoder, memory) <= 0:
         needs = [need_line(one) for one in all_needs(decoder, memory, machine, requests, served)]

@@ -26,8 +26,8 @@ from engine.models.layers.layer import LayerConfig, attentions
 from engine.models.layers.mixer import KvConfig
 from engine.models.modules import WeightFormat
 from engine.models.shards import check_layer_shards, shard_head, shard_layers, vocabulary_rows
-from engine.models.stages import layer_bytes
-from engine.models.weight_formats.plain import PLAIN, matrix_bytes
+from engine.models.stages import head_bytes, layer_bytes
+from engine.models.weight_formats.plain import PLAIN
 from storage.layouts.kv_layout import FP8, ITEM_BYTES, KvLayout
 from storage.layouts.stage import Stage
 from storage.layouts.window_layout import SlotLayout
@@ -97,13 +97,9 @@ class DecoderCounts:
     @property
     def head_bytes(self) -> int:
         """The bytes of the draft head's matrices. The head's projection stays unquantised."""
-        head, dtype = self.head, self.dtype
-        if head is None:
+        if self.head is None:
             return 0
-        kept_as = PLAIN if head.plain_layer else self.weight_format
-        matrices = head.layer.matrices(len(self.layers))
-        layer = sum(matrix_bytes(kept_as, matrix, dtype) for matrix in matrices)
-        return layer + 2 * self.hidden_size**2 * ITEM_BYTES[dtype]
+        return head_bytes(self.head, len(self.layers), self.weight_format, self.dtype)
 
     @property
     def head_kv_bytes(self) -> int:
@@ -223,16 +219,16 @@ class DecoderCounts:
         return True
 
     def of_stage(self, stage: Stage) -> DecoderCounts:
-        """Return a pipeline stage's part: weights, KV and `shape`, without the draft head."""
+        """Return a pipeline stage's part: weights, KV and `shape`. The last has the draft head."""
         if stage.is_whole:
             return self
-        kv = self.without_head().kv
+        of_head = () if self.head is None else (self.head.layer,)
         return replace(
             self,
-            head=None,
+            head=self.head if stage.is_last else None,
             layers=tuple(self.layers[index] for index in stage.layers),
-            kv=kv.stage_of(kv_stage(self.layers, stage)),
-            has_input=self.has_input and stage.is_first,
+            kv=self.kv.stage_of(kv_stage((*self.layers, *of_head), stage)),
+            has_input=self.has_input and (stage.is_first or (stage.is_last and bool(of_head))),
             has_output=self.has_output and stage.is_last,
         )
 

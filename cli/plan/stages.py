@@ -52,7 +52,7 @@ class PipelineFit:
 def stages_of(decoder: DecoderCounts, num_stages: int) -> list[DecoderCounts]:
     """Divide the model into stages, as an engine does. Raises UnsupportedModel."""
     costs = layer_bytes(decoder.layers, decoder.weight_format, decoder.dtype)
-    ends = split_layers(costs, decoder.table_bytes, num_stages)
+    ends = split_layers(costs, decoder.table_bytes + decoder.head_bytes, num_stages)
     check_stages(decoder.layers, ends)
     return [decoder.of_stage(Stage(index, ends)) for index in range(num_stages)]
 

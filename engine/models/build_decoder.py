@@ -61,7 +61,7 @@ def build_decoder(
     parameters = _with_plain_latents(parameters)
     first, stop = parameters.layers[0].index, parameters.layers[-1].index + 1
     computed = list(enumerate(config.layers[first:stop], start=first))
-    if config.draft_head is not None:
+    if config.draft_head is not None and parameters.draft_head is not None:
         computed.append((len(config.layers), config.draft_head.layer))
     device = parameters.embedding.device
     tables = {

@@ -241,9 +241,13 @@ def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvL
 
 
 def kv_stage(layers: Sequence[LayerConfig], stage: Stage) -> Stage:
-    """Return the stage with ends counted in layers that keep KV, as `KvLayout.stage_of` needs."""
+    """Return the stage with ends counted in layers that keep KV, as `KvLayout.stage_of` needs.
+
+    The last stage has a draft head's layer, if `layers` ends with it.
+    """
     kept = [keeps_kv(layer) for layer in layers]
-    return Stage(stage.index, tuple(sum(kept[:end]) for end in stage.ends))
+    ends = tuple(sum(kept[:end]) for end in stage.ends[:-1])
+    return Stage(stage.index, (*ends, sum(kept)))
 
 
 def state_layout(layers: Sequence[LayerConfig], dtype: str) -> StateLayout | None:

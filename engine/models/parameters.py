@@ -116,7 +116,8 @@ def empty_parameters(
     stage = stage or whole(len(config.layers))
     parts, vocab_size = shard_layers(config.layers, num_ranks), config.vocab_size
     where = {index: _allocators(new, homes, index - stage.first) for index in stage.layers}
-    embeds = stage.is_first or (stage.is_last and config.tied)
+    drafts = stage.is_last and config.draft_head is not None
+    embeds = stage.is_first or (stage.is_last and config.tied) or drafts
     embedding = new.empty(vocab_size if embeds else 0, config.hidden_size)
     head_rows = vocabulary_rows(vocab_size, num_ranks) if stage.is_last else 0
     return Parameters(
@@ -124,7 +125,7 @@ def empty_parameters(
         layers=tuple(parts[index].build(index, device) for index, (device, _) in where.items()),
         final_norm=config.final_norm.build("model.norm", config.hidden_size, new),
         head=embedding if config.tied else new.empty(head_rows, config.hidden_size),
-        draft_head=_draft_head(config, new, num_ranks),
+        draft_head=_draft_head(config, new, num_ranks) if drafts else None,
         homes=homes,
         in_host={
             index: parts[index].build(index, host)

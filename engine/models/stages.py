@@ -1,10 +1,11 @@
 """The division of a model's layers into pipeline stages of about equal time.
 
-    first stage   embedding, layers | layers | layers, final norm, head   last stage
+    first stage   embedding, layers | layers | layers, final norm, head, draft head   last stage
 
 The predicted cost of a stage is the bytes of weights that a step of many rows reads. The weights
-are the matrices of the stage's layers, and the head in the last stage. KV is left out, since every
-layer reads about as much. Commands that only plan use this module too, so it does not import torch.
+are the matrices of the stage's layers, and both heads in the last stage. KV is left out, since
+every layer reads about as much. Commands that only plan use this module too, so it does not import
+torch.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.models.config import ModelConfig, refuse_shared
 from engine.models.errors import UnsupportedModel
+from engine.models.layers.draft_head import DraftHeadConfig
 from engine.models.layers.layer import LayerConfig, keeps_kv
 from engine.models.modules import WeightFormat
-from engine.models.weight_formats.plain import matrix_bytes
+from engine.models.weight_formats.plain import PLAIN, matrix_bytes
 from storage.layouts.kv_layout import ITEM_BYTES
 from storage.layouts.stage import Stage
 
@@ -56,6 +58,8 @@ def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, .
     refuse_shared(model, f"pipeline_parallel {num_stages}")
     head = model.vocab_size * model.hidden_size * ITEM_BYTES[dtype]
     costs = layer_bytes(model.layers, model.weight_format, dtype)
+    if model.draft_head is not None:
+        head += head_bytes(model.draft_head, len(model.layers), model.weight_format, dtype)
     ends = split_layers(costs, head, num_stages)
     check_stages(model.layers, ends)
     return ends
@@ -86,6 +90,16 @@ def layer_bytes(
         sum(matrix_bytes(weight_format, matrix, dtype) for matrix in layer.matrices(index))
         for index, layer in enumerate(layers)
     )
+
+
+def head_bytes(head: DraftHeadConfig, index: int, weight_format: WeightFormat, dtype: str) -> int:
+    """Count the bytes of a draft head's matrices. `index` is its layer's number.
+
+    The head's projection stays unquantised.
+    """
+    kept_as = PLAIN if head.plain_layer else weight_format
+    layer = sum(matrix_bytes(kept_as, one, dtype) for one in head.layer.matrices(index))
+    return layer + 2 * head.layer.hidden_size**2 * ITEM_BYTES[dtype]
 
 
 def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int, ...]:

@@ -223,14 +223,16 @@ class Scheduler:
         running = self.running
         if self.queue or not self._drafts.may_have(len(running)):
             return False
-        return all(map(is_decoding, running))
+        return all(one.num_pending > 1 or is_decoding(one) for one in running)
 
     def _decodes(self) -> list[Sequence]:
         decodes = [one for one in self.running if is_decoding(one)]
         stages = self._limits.stages
         if stages == 1:
             return decodes
-        return [one for one in decodes if not one.num_pending][: -(-len(decodes) // stages)]
+        verifying = sum(one.num_pending > 1 for one in self.running)
+        part = -(-(len(decodes) + verifying) // stages)
+        return [one for one in decodes if not one.num_pending][:part]
 
     def _continue_newcomers(self, builder: StepBuilder, now: float) -> None:
         newcomers = self._arrivals.newcomers()

@@ -21,9 +21,8 @@ class StepDrafts:
     limits: StepLimits
 
     def may_have(self, rows: int) -> bool:
-        """Return whether a step of `rows` rows may have drafts. Several stages have none."""
-        most = min(MOST_DRAFTED_ROWS, self.limits.max_running - 1)
-        return 0 < rows <= most and self.limits.stages == 1
+        """Return whether a step of `rows` rows may have drafts."""
+        return 0 < rows <= min(MOST_DRAFTED_ROWS, self.limits.max_running - 1)
 
     def prepare(self, sequence: Sequence) -> None:
         """Prepare drafts of a sequence, unless its next token is its last."""

@@ -5,7 +5,6 @@ A model that cannot be served on these ranks is refused here, before anything is
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -35,8 +34,6 @@ from storage.layouts.window_layout import SlotLayout, WindowLayout
 # The devices on which windows are freed by default. On a GPU, freed windows halved the tokens a
 # second of short sequences, which take two windows each (decision 253).
 FREES_BY_ITSELF = ("cpu",)
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ def read_metadata(
     has_head = model.tied or config.model.load_format == "dummy" or not lacks_head(model_dir)
     if not has_head:  # the embedding replaces the missing output head, whose logits are never used
         model = replace(model, tied=True)
-    model = _with_draft_head(config, model, grid)
+    model = _with_draft_head(config, model)
     check_geometry(model, config.cache.block_size)
     check_ranks(model, config.cache.block_size, grid)
     _check_adapters(config)
@@ -88,7 +85,7 @@ def read_metadata(
     check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
     stage = Stage(grid.stage_of(rank), split_model(model, grid.stages, dtype_name(dtype)))
     kept = _kept(config, model, grid, device, (kv_dtype, dtype_name(dtype)))
-    of_stage = kept.kv.stage_of(kv_stage(model.layers, stage))
+    of_stage = kept.kv.stage_of(kv_stage(model.layers_with_memory, stage))
     layout = of_stage.slice_of(grid.part_of(rank), grid.tensor)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
     model_len = _model_len(config, model)
@@ -123,7 +120,7 @@ def _states_of(
     blocks = 0
     for index in range(len(stage.ends)):
         one = Stage(index, stage.ends)
-        beside = kv.stage_of(kv_stage(part.layers, one)).slice_of(0, grid.tensor)
+        beside = kv.stage_of(kv_stage(part.layers_with_memory, one)).slice_of(0, grid.tensor)
         theirs = state_layout(part.layers[one.first : one.end], dtype)
         blocks = max(blocks, 0 if theirs is None else theirs.blocks(beside.block_bytes))
     return replace(own, least_blocks=blocks)
@@ -161,14 +158,10 @@ def _obstacle(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> str |
     return "a head that drafts keeps windows whole" if model.draft_head is not None else None
 
 
-def _with_draft_head(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> ModelConfig:
+def _with_draft_head(config: EngineConfig, model: ModelConfig) -> ModelConfig:
     if config.steps.drafts == "off" or config.model.load_format == "dummy":
         return model
-    with_head = with_stored_head(model, Path(config.model.model_dir))
-    if grid.stages == 1 or with_head.draft_head is None:
-        return with_head
-    _log.info("the draft head stays in the files: stages of a pipeline verify no drafts")
-    return model
+    return with_stored_head(model, Path(config.model.model_dir))
 
 
 def _check_adapters(config: EngineConfig) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from engine.link.messages import Cancel, Generate, SamplingParams
-from engine.step import Step
+from engine.sequences.sequence import Sequence
+from engine.step import VERIFY, Step
 from tests.doubles.constraints import Allows
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output, prompt_where
+from tests.doubles.engine.scripted_drafting import ScriptedDrafting
 from tests.engine.rigs.rig import EOS, Rig, generate
 
 
@@ -147,3 +149,27 @@ def test_masks_are_made_for_tokens_that_are_all_known() -> None:
     assert rig.core.components.counters.rows_left_out == 0
     launches = [event for event in rig.runner.events if event in ("forward", "sample")]
     assert all(one != other for one, other in pairwise(launches))
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("wrong", [0.0, 0.4])
+def test_drafts_of_stages_save_steps_and_change_no_answer(wrong: float, stages: int) -> None:
+    """Each stage still has a step of other sequences."""
+
+    def right(sequence: Sequence, most: int) -> list[int]:
+        return expected_output(sequence.token_ids.tolist(), most)
+
+    steps = []
+    for drafting in (None, ScriptedDrafting(right, VOCAB_SIZE, wrong)):
+        rig = Rig(max_batch_tokens=64, stages=stages, drafting=drafting, max_running=24)
+        requests = [generate(str(n), [n, n, 1], max_tokens=40) for n in range(6)]
+        for request in requests:
+            rig.submit(request)
+        rig.run()
+        for request in requests:
+            rig.expect_output(request)
+        assert rig.runner.most_on_their_way == stages
+        steps.append(len(rig.runner.steps))
+        rig.expect_nothing_left()
+    assert any(row.kind is VERIFY for step in rig.runner.steps for row in step.rows)
+    assert steps[1] < 0.7 * steps[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from msgspec import structs
 from engine.config import EngineConfig
 from engine.execution.further_drafts import FURTHER
 from engine.link.messages import SamplingParams
-from engine.startup.metadata import read_metadata
 from engine.step import DECODE, Row, Step
 from prefix_cache.namespace import Namespace
 from tests.engine.conftest import MakeCheckpoint
@@ -64,16 +62,26 @@ def test_its_logits_are_those_of_its_definition(truth: Truth, model_dir: Path) -
 
 
 @pytest.mark.parametrize(
-    ("graph_tokens", "overlaps", "ranks"), [(0, False, 1), (64, True, 1), (0, True, 2)]
+    ("graph_tokens", "overlaps", "ranks", "stages"),
+    [(0, False, 1, 1), (64, True, 1, 1), (0, True, 2, 1), (0, False, 1, 2), (0, False, 2, 2)],
 )
 def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
-    truth: Truth, model_dir: Path, plain_dir: Path, *, graph_tokens: int, overlaps: bool, ranks: int
+    truth: Truth,
+    model_dir: Path,
+    plain_dir: Path,
+    *,
+    graph_tokens: int,
+    overlaps: bool,
+    ranks: int,
+    stages: int,
 ) -> None:
-    """Tested too: a cached beginning of the prompt, with the head's KV, and two ranks."""
+    """Tested too: a cached beginning of the prompt, with the head's KV, two ranks, two stages."""
     bounds = Bounds(64, 16, 24, 8, overlap_scheduling=overlaps, graph_tokens=graph_tokens)
     prompt, drafting = random_prompt(45), HeadAlone()
     plain = RealEngine(str(plain_dir), bounds)
-    engine = RealEngine(str(model_dir), replace(bounds, ranks=ranks), drafting=drafting)
+    engine = RealEngine(
+        str(model_dir), replace(bounds, ranks=ranks, stages=stages), drafting=drafting
+    )
     for name in "ab":
         drafting.drafted.clear()
         for one in (plain, engine):
@@ -117,18 +125,6 @@ def test_it_is_left_in_the_files_where_nothing_is_drafted(model_dir: Path) -> No
         for over in (as_it_is, without)
     ]
     assert layers == [3, 2]
-
-
-def test_it_is_left_in_the_files_by_stages(
-    model_dir: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    config = EngineConfig.of(model_dir=str(model_dir), socket="", device="cpu")
-    assert read_metadata(config).model.draft_head is not None
-    assert not caplog.messages
-    stages = structs.replace(config.ranks, pipeline_parallel=2)
-    assert read_metadata(structs.replace(config, ranks=stages)).model.draft_head is None
-    assert "stages of a pipeline verify no drafts" in caplog.text
 
 
 def test_ranks_leave_out_a_sample_together(model_dir: Path) -> None:

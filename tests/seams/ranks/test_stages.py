@@ -32,12 +32,23 @@ def engine_of(checkpoint: Checkpoint, pressing: Bounds) -> RealEngine:
 
 
 @settings(max_examples=8, derandomize=True)
-@given(pressing=bounds(), shape=st.sampled_from(SHAPES), mix=st.lists(asks, min_size=2, max_size=8))
+@given(
+    pressing=bounds(),
+    shape=st.sampled_from(SHAPES),
+    drafts=st.booleans(),
+    mix=st.lists(asks, min_size=2, max_size=8),
+)
 def test_any_mix_under_any_pressure(
-    checkpoint: Checkpoint, alone: Alone, pressing: Bounds, shape: tuple[int, int], mix: list[Ask]
+    checkpoint: Checkpoint,
+    alone: Alone,
+    pressing: Bounds,
+    shape: tuple[int, int],
+    drafts: bool,
+    mix: list[Ask],
 ) -> None:
     stages, ranks = shape
-    with closing(engine_of(checkpoint, replace(pressing, stages=stages, ranks=ranks))) as engine:
+    pressing = replace(pressing, stages=stages, ranks=ranks, drafts=drafts)
+    with closing(engine_of(checkpoint, pressing)) as engine:
         run_mix(engine, mix)
         for number, ask in enumerate(mix):
             assert engine.tokens(str(number)) == alone(ask)
