@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from prefix_cache.eviction.shares import Quota, partition, working_area
@@ -12,6 +12,7 @@ OWNERS = st.lists(st.tuples(st.floats(0.01, 100.0), st.integers(1, 8192)), min_s
 
 
 @given(st.integers(0, 4096), OWNERS, st.floats(0.01, 1.0))
+@example(room=2, owners=[(1.0, 3)], ceiling=1.0)
 def test_each_owner_can_run_its_longest_request_where_half_of_the_tier_is_enough(
     room: int, owners: list[tuple[float, int]], ceiling: float
 ) -> None:
@@ -21,7 +22,7 @@ def test_each_owner_can_run_its_longest_request_where_half_of_the_tier_is_enough
     area = working_area(room, longest, parts)
     assert 0 <= area <= min(max(longest.values()), room // 2)
     for owner, part in parts.items():
-        if area < room // 2 or longest[owner] <= room // 2:
+        if longest[owner] <= room // 2 or (area < room // 2 and longest[owner] <= room):
             assert part * (room - area) + area >= longest[owner] - 1e-6
 
 
