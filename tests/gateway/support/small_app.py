@@ -16,7 +16,7 @@ def small_app(*routers: APIRouter) -> FastAPI:
     app = FastAPI()
     app.add_middleware(RequestHead, Dialects(*DIALECTS))
     for router in routers:
-        app.include_router(router)
+        app.routes.extend(router.routes)  # as `build_app` does
 
     @app.exception_handler(GatewayError)
     async def refused(request: Request, error: GatewayError) -> JSONResponse:
