@@ -46,7 +46,7 @@ def engine() -> FakeEngine:
     return FakeEngine()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def gateway(tmp_path_factory: pytest.TempPathFactory, engine: FakeEngine) -> Iterator[Served]:
     """A real gateway before a fake engine."""
     config = config_of(

@@ -11,7 +11,7 @@ from tests.seams.support.mix import Alone, alone_on
 from tests.seams.support.server import Server, running_server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # no longer: a server that waits takes a hundredth of a core
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """For tests that leave a server as they found it."""
     with running_server(tmp_path_factory.mktemp("ratoon") / "data") as running:

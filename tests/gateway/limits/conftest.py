@@ -10,7 +10,7 @@ from tests.doubles.gateway.redis_server import RedisServer, redis_server
 from tests.gateway.limits.homes import Home, memory_home, redis_home, sqlite_home
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def limits_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     with redis_server(tmp_path_factory.mktemp("limits-redis")) as server:
         yield server

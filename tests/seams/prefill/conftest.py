@@ -38,7 +38,7 @@ def small_qwen(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return write_small_qwen(tmp_path_factory.mktemp("small") / MODEL, embeds=False)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def small_server(
     small_qwen: Checkpoint, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:

@@ -24,7 +24,7 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def tiny_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("structured")
     model = write_tiny_model(directory / "tiny", TEMPLATE.read_text(), RUNNABLE)
