@@ -25,8 +25,8 @@ from tests.gateway.support.tool_models import write_tool_model
 from tests.gateway.turn_formats.formats import FORMATS
 
 REUSED = 0.95
-# Every second format with one dialect, which differ before a format is asked; the zoo has all.
-KEPT = set(zip([*FORMATS][::2], cycle(AGENTS), strict=False))
+# Every third format with one dialect, which differ before a format is asked; the zoo has all.
+KEPT = set(zip([*FORMATS][::3], cycle(AGENTS), strict=False))
 PAIRS = [
     pytest.param(*pair, marks=() if pair in KEPT else pytest.mark.zoo)
     for pair in product(FORMATS, AGENTS)

@@ -28,6 +28,7 @@ from tests.engine.models.weight_formats.test_mxfp4 import in_mxfp4
 from tests.engine.rigs.checkpoints import RECIPES, Recipe, make_checkpoint
 from tests.engine.rigs.int4_checkpoints import KINDS as INT4_KINDS
 from tests.engine.rigs.int4_checkpoints import make_int4
+from tests.examples import in_the_zoo
 from tests.seams.support.mix import NAMESPACES, UNPRESSED, Ask, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
 
@@ -77,13 +78,21 @@ def pressure(kind: str, kv_dtype: KvDtype) -> Bounds:
 
 
 CASES = [*((kind, "auto") for kind in MAKES), *((kind, "fp8") for kind in KV_IN_FP8)]
+# Made of what other cases have.
+ALIKE = [
+    *((kind, "auto") for kind in ("fp8-static", "mixtral-channel", "mistral-window", "glm4-moe")),
+    *((kind, "auto") for kind in ("phi3", "ministral3", "olmo3", "mistral4", "gemma4-moe")),
+    *((kind, "fp8") for kind in ("gemma2", "phi3", "mixtral")),
+]
 
 
 def with_windows(windows: WindowsName, config: EngineConfig) -> EngineConfig:
     return config.changed(windows=windows)
 
 
-@pytest.mark.parametrize(("kind", "kv_dtype"), CASES)
+@pytest.mark.parametrize(
+    ("kind", "kv_dtype"), [*(one for one in CASES if one not in ALIKE), *in_the_zoo(*ALIKE)]
+)
 def test_any_reuse_gives_the_tokens_of_each_request_alone(
     kind: str, kv_dtype: KvDtype, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ from tests.cli.console import Console, Printed
 from tests.doubles.engine.tiny_model import HYBRID, RUNNABLE, write_tiny_model
 from tests.doubles.ports import free_port
 from tests.doubles.waiting import wait_for
+from tests.examples import in_the_zoo
 from tests.seams.support.canaries import forms
 from tests.seams.support.server import Server, running_server
 
@@ -176,15 +177,19 @@ def test_nothing_leaks_in_lower_tiers_and_over_a_restart(
     assert record["server"]["fingerprint"] in report.read_text()
 
 
-def test_states_of_recurrent_layers_are_tested_in_lower_tiers_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tiers", ["disk", *in_the_zoo("host,disk,evicted")])
+def test_states_of_recurrent_layers_are_tested_in_lower_tiers_too(
+    tmp_path: Path, tiers: str
+) -> None:
+    """A prompt comes to the disk by way of the host."""
     model = write_tiny_model(tmp_path / "tiny", config=HYBRID)
     settings = SMALL | {"RATOON_MODEL": str(model), "RATOON_MAX_RUNNING": "4"}
     with running_server(tmp_path / "data", settings) as server:
-        found = verify(server, "--tiers", "host,disk,evicted", *PAIRED_ONLY)
+        found = verify(server, "--tiers", tiers, *PAIRED_ONLY)
         with server.client(server.admin_key) as client:
             states = client.get("/admin/cache/stats").json()["states"]
     assert (found.status, found.json["left_out"]) == (0, [])
-    for tier in ("host", "disk", "evicted"):
+    for tier in tiers.split(","):
         expect_isolated(found.json, tier)
     assert states["copied_down"] > 0
 
