@@ -25,6 +25,7 @@ from tests.doubles.modelled.products import ProductModel
 from tests.doubles.modelled.shapes import seconds_of
 from tests.engine.rigs.rig import OTHER, Rig, generate
 from tests.engine.rigs.sequences import waiting
+from tests.examples import in_the_zoo
 
 WHOLE = 8192
 MAX_STEP_S = 0.06
@@ -388,7 +389,7 @@ def is_whole(rig: Rig, request: Generate) -> bool:
     return rig.finished(request.request_id).reason == "length"
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", [*range(2), *in_the_zoo(*range(2, 5))])
 def test_any_mix_is_served_whole_and_nothing_is_left(seed: int) -> None:
     asked = any_mix(seed)
     bounded, whole = (serve(asked, seed, most) for most in (0.004, None))

@@ -16,16 +16,15 @@ from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.seams.support.server import running_server
 
 SMALL = {
-    "RATOON_CACHE_TOKENS": "3072",
+    "RATOON_CACHE_TOKENS": "2048",
     "RATOON_MAX_MODEL_LEN": "1536",
-    "RATOON_HOST_CACHE_TOKENS": "2048",
+    "RATOON_HOST_CACHE_TOKENS": "1024",
     "RATOON_DISK_CACHE_GIB": "0.1",
     "RATOON_NUM_THREADS": "1",
     "RATOON_LOAD_FORMAT": "dummy",
 }
 POOLED = {
     "RATOON_CACHE_SHARING": "pooled",
-    "RATOON_CACHE_TOKENS": "2048",
     "RATOON_HOST_CACHE_TOKENS": "0",
     "RATOON_DISK_CACHE_GIB": "0",
 }
