@@ -1,6 +1,6 @@
 """The gateway's settings, which the command line composes and passes to the gateway process.
 
-Secrets are not among the settings. They are files in `data_dir`, or in `Shared.secrets_dir`.
+Secrets are not among the settings. The secrets are files in `data_dir`, or in `Shared.secrets_dir`.
 """
 
 import os
@@ -39,15 +39,16 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     head_deadline_s: float = 10.0
     # maximum seconds from the end of a request's headers to the end of its body
     body_deadline_s: float = 60.0
-    # Connections to the tenants' port, in each worker; None: by the limit of open files.
+    # Maximum number of connections to the tenants' port, in each worker; None: by the limit of open
+    # files.
     max_connections: int | None = None
-    # Bytes of a stream that wait for its client: of one stream, of a tenant's streams and of all
-    # streams in a worker. Beyond these limits the longest stream is cut off.
+    # Maximum bytes of a stream that wait for its client: of one stream, of a tenant's streams and
+    # of all streams in a worker. Beyond these limits the longest stream is cut off.
     max_unread_bytes: int = 8 << 20
     max_tenant_unread_bytes: int = 32 << 20
     max_all_unread_bytes: int = 128 << 20
-    # Bytes of unstreamed answers until they are sent: of one answer, of a tenant's answers and of
-    # all answers.
+    # Maximum bytes of unstreamed answers until they are sent: of one answer, of a tenant's answers
+    # and of all answers.
     max_answer_bytes: int = 64 << 20
     max_tenant_answer_bytes: int = 128 << 20
     max_all_answer_bytes: int = 256 << 20
@@ -60,14 +61,14 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_response_bytes: int = 2 << 20
     max_tenant_response_bytes: int = 32 << 20
     max_all_response_bytes: int = 256 << 20
-    # Bytes of generated turns that are remembered, in each worker; 0: no turns
+    # Maximum bytes of remembered generated turns, in each worker; 0: none are remembered.
     max_tenant_turn_bytes: int = 8 << 20
     max_all_turn_bytes: int = 64 << 20
-    # Bytes of remembered token ids of prompt pieces, so that only new text is tokenised
+    # Maximum bytes of remembered token ids. With them only new text is tokenised.
     max_tenant_text_bytes: int = 8 << 20
     max_all_text_bytes: int = 64 << 20
     turn_life_s: float = 1800.0
-    # Bytes of remembered prompts, by which a tenant can ask why the next prompt missed
+    # Maximum bytes of remembered prompts, by which a tenant can ask why the next prompt missed.
     max_tenant_seen_bytes: int = 8 << 20
     max_all_seen_bytes: int = 64 << 20
     seen_life_s: float = 1800.0

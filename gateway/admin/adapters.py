@@ -29,7 +29,7 @@ class AdapterList(msgspec.Struct, frozen=True):
 
 
 class DroppedAdapter(msgspec.Struct, frozen=True):
-    """The adapter that was dropped. `flushed_blocks` is None if no engine answered."""
+    """The dropped adapter. `flushed_blocks` is None if no engine answered."""
 
     name: str
     flushed_blocks: int | None

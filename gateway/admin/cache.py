@@ -31,8 +31,8 @@ class FlushOrder(AdminBody):
 class FlushDone(msgspec.Struct, frozen=True):
     """Answer of POST /admin/cache/flush.
 
-    `awaited` names engines that did not answer. They flush later, before they serve anything.
-    `flushed_blocks` counts the other engines' blocks. It is None if no engine answered.
+    `awaited` names engines that flush later, before they serve anything. `flushed_blocks` counts
+    the other engines' blocks. The count is None if no engine answered.
     """
 
     flushed_blocks: int | None

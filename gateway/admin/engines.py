@@ -75,7 +75,7 @@ class FoundEngineList(msgspec.Struct, frozen=True):
 
 
 class RemovedEngine(msgspec.Struct, frozen=True):
-    """The engine that was removed. Its requests continue. Gateways send it no new requests."""
+    """The removed engine. Its requests continue. Gateways send it no new requests."""
 
     address: str
 

@@ -69,7 +69,7 @@ class PrefixList(msgspec.Struct, frozen=True):
 
 
 class DeletedPrefix(msgspec.Struct, frozen=True):
-    """The prefix that was withdrawn."""
+    """The withdrawn prefix."""
 
     id: str
 

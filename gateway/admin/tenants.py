@@ -87,9 +87,9 @@ class TenantList(msgspec.Struct, frozen=True):
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """The tenant that was deleted. `flushed_blocks` is None if no engine answered.
+    """The deleted tenant. `flushed_blocks` is None if no engine answered.
 
-    `awaited` names engines that did not answer. They forget the tenant later.
+    `awaited` names engines that forget the tenant later.
     """
 
     id: str
@@ -213,7 +213,7 @@ class GroupList(msgspec.Struct, frozen=True):
 
 
 class DeletedGroup(msgspec.Struct, frozen=True):
-    """The group that was deleted."""
+    """The deleted group."""
 
     id: str
 

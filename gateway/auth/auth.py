@@ -91,7 +91,6 @@ class AdminAuthenticator(SecurityBase):
     def __init__(
         self, pepper: bytes, admin_digest: bytes, sessions: "CookieSessions | None" = None
     ) -> None:
-        """Admit the operator's key, and browsers without a key that have one of the `sessions`."""
         self._pepper = pepper
         self._admin_digest = admin_digest
         self._sessions = sessions

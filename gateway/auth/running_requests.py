@@ -1,12 +1,13 @@
 """The running requests by their API keys. A request is cut off when its key ends.
 
-A running request is cut off if a new request with its key would be refused now. Both get the same
-error. The reason may be a revoked or expired key, or a disabled or deleted tenant. Each key with
-running requests is checked once a second, however many requests it has. The keyring remembers a key
-for IDENTITY_TTL_S. If this gateway knows of the change, a request ends within CHECK_EVERY_S of its
-key's end. Otherwise it ends at most IDENTITY_TTL_S later. While the state does not answer, requests
-continue for as long as new requests are admitted (`keyring.OUTAGE_TTL_S`). A spent budget ends no
-request, since the maximum cost of a request was reserved when the request began.
+A running request is cut off if a new request with its key would be refused now. Both requests get
+the same error. The reason may be a revoked or expired key, or a disabled or deleted tenant. Each
+key with running requests is checked once a second, however many requests it has. The keyring
+remembers a key for IDENTITY_TTL_S. If this gateway knows of the change, a request ends within
+CHECK_EVERY_S of its key's end. Otherwise it ends at most IDENTITY_TTL_S later. While the state does
+not answer, requests continue for as long as new requests are admitted (`keyring.OUTAGE_TTL_S`). A
+spent budget ends no request, since the maximum cost of a request was reserved when the request
+began.
 
 A request is also cut off if its tenant has left its group. The blocks that the request computes may
 be shared with that group. Therefore no gateway runs such a request longer than GROUP_KNOWN_S after

@@ -68,8 +68,9 @@ def cache_miss(
 ) -> CacheMiss:
     """Return why no more than `cached` tokens of a prompt came from the cache.
 
-    `matched` counts the tokens that were cached. It exceeds `cached` if a recurrent state at their
-    end was missing. `s_per_token` is the seconds to compute an uncached token, or None if unknown.
+    `matched` counts the tokens that were cached. `matched` exceeds `cached` if the recurrent state
+    at the end of these tokens was missing. `s_per_token` is the seconds to compute an uncached
+    token, or None if unknown.
     """
     seen = compared.seen
     unknown = _without_costs(compared, cached)

@@ -209,6 +209,5 @@ def _tools_change(before: Sequence[str], after: Sequence[str]) -> Change | None:
 
 
 def _change(before: str, after: str, at: int) -> Change:
-    """Name the kind of volatile thing that changed, if both texts have it, else "text"."""
     kind = kind_at(after, at)
     return kind if kind is not None and kind == kind_at(before, at) else "text"

@@ -44,7 +44,7 @@ class LastMisses:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # by tenant, the tenant that asked most recently last
+        # by tenant; the tenant that asked most recently is last
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
 
     def watch(self, tenant_id: str) -> list[Miss]:

@@ -31,7 +31,8 @@ class SeenPrompt:
     salt: bytes  # a digest; empty without a salt
     marks: tuple[Mark, ...] = ()
     effort: str | None = None
-    # time at which the prompt was remembered, by the clock of `SeenPrompts`, in seconds; 0 before
+    # time in seconds, by the clock of `SeenPrompts`, at which the prompt was remembered; 0 until
+    # then
     seen_at: float = 0.0
 
     @property

@@ -104,6 +104,6 @@ class Dialect(ErrorDialect, Protocol):
     def router(self, parts: RouteParts) -> APIRouter:
         """Return a router of the dialect's routes.
 
-        They are below `prefixes`, except for the default dialect.
+        The routes are below `prefixes`, except for the default dialect.
         """
         ...

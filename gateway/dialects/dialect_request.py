@@ -192,7 +192,6 @@ class DialectRequest:
         return answered if self.around is None else _within(self.around, answered)
 
     def _heard(self, answer: Answer) -> AbstractAsyncContextManager[AsyncIterator[Event | None]]:
-        """Return the answer's events, with None each time that a keep-alive frame is due."""
         if self.keep_alive is None:
             return nullcontext(answer.events)
         return aclosing(with_pauses(answer.events, self.keep_alive.every_s))

@@ -105,7 +105,7 @@ def explain_of(
 ) -> Explain | None:
     """Return the comparison of prompts that `options` ask for, or None.
 
-    `parts` returns the named parts of the prompt. It is called only for a comparison. Without
+    `parts` returns the named parts of the prompt. `parts` is called only for a comparison. Without
     `parts` the prompt is compared as one part.
     """
     if options is None or not options.explain:

@@ -21,7 +21,7 @@ ServiceTier = Literal[
 ]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
-_TYPES = {403: "permission_error", 429: "requests"}  # error types by HTTP status
+_TYPES = {403: "permission_error", 429: "requests"}
 
 
 def cached_by_tier(usage: Usage) -> TokensByTier | UnsetType:

@@ -1,7 +1,7 @@
 """The records that dialects keep in the store of responses: cached contents, threads, responses.
 
-All these records are a tenant's own prompts and answers, stored for a time. They share the limits
-on stored bytes.
+All these records are a tenant's own prompts and answers, stored for a time. The records share the
+limits on stored bytes.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,8 +39,8 @@ class StoredRecords:
         """Find the tenant's records with these ids. Skip ids without a record.
 
         Before the read, the memory counted for `body` grows by the maximum size of the records.
-        Then it shrinks to their real size. Raises TooManyRequests or Unavailable if there is no
-        room.
+        After the read, the memory shrinks to the records' real size. Raises TooManyRequests or
+        Unavailable if there is no room.
         """
         before = body.size
         most = before + len(record_ids) * self.bounds.max_response_bytes

@@ -83,7 +83,7 @@ class ChoiceEnded(Struct, frozen=True):
     # the stop string, or the id of the stop token, that ended the choice
     stopped_by: str | int | None = None
     reasoning_tokens: int = 0
-    is_all_shown: bool = True  # whether all generated tokens are part of the shown text
+    is_all_shown: bool = True
     embedding: bytes = b""  # this field and the next field are as in `Finished`
     candidates: bytes = b""
     # log-probabilities of the stop token, which is in no Delta
@@ -103,9 +103,9 @@ async def run_choice(
     """Yield a choice's `Delta`s and one `ChoiceEnded`; raise EngineError if the engine fails.
 
     `events` are the engine's. `see` is called with each event before the event is yielded. At a
-    stop string, the engine's stream is closed before `ChoiceEnded` is yielded. This cancels the
-    request in the engine and makes the number of computed tokens known. The same is done if the
-    turn is over before the engine's stream ends.
+    stop string, the engine's stream is closed before `ChoiceEnded` is yielded. Closing the stream
+    cancels the request in the engine and makes the number of computed tokens known. The same is
+    done if the turn is over before the engine's stream ends.
 
     With `is_whole`, nothing is shown before the choice is complete. If the choice's engine dies or
     stops, another engine computes the choice anew. A `Delta` that is a restart is yielded, and a
@@ -199,7 +199,7 @@ class Choice:
     ) -> tuple[Piece, ...] | None:
         """Parse `text`, of `count` tokens.
 
-        They count as reasoning if the text ends within reasoning.
+        The tokens count as reasoning if the text ends within reasoning.
         """
         if self._parser is None:
             return None

@@ -3,8 +3,8 @@
 A character may be spread over several tokens, and some decoders treat the first token of a text
 differently. Each token is therefore decoded together with the tokens before it, and only the added
 text is returned. If the text of a token depends on no other token, the text is looked up instead.
-`tokenizers.decoders.DecodeStream` is similar, but cannot return the text left at the end. It also
-holds bytes that never become a character without limit.
+`tokenizers.decoders.DecodeStream` is similar, but cannot return the text left at the end.
+`DecodeStream` also holds bytes that never become a character without limit.
 """
 
 from collections.abc import Mapping

@@ -38,10 +38,10 @@ async def generating(
     """Run all choices of `admitted`. The generator yields their events as they come.
 
     `see` is called with every event before it is yielded. `on_end` is called with a choice's index
-    and the end that `Engine.generate` reports. It is also called for a choice that is cancelled
-    here, before this context ends. With `is_whole`, nothing is shown before the answer is complete.
-    A single choice runs without a separate task, which saves a turn of the event loop for each
-    token.
+    and the end that `Engine.generate` reports. `on_end` is also called for a choice that is
+    cancelled here, before this context ends. With `is_whole`, nothing is shown before the answer is
+    complete. A single choice runs without a separate task, which saves a turn of the event loop for
+    each token.
     """
     choices = []
     for index, generate in enumerate(admitted.generates):

@@ -137,7 +137,6 @@ def _speak_errors(app: FastAPI, metrics: GatewayMetrics, refusals: LastRefusals)
 
 
 def _noted(request: Request, error: Exception, refusals: LastRefusals) -> GatewayError:
-    """Note the answer to `error` for the access log and for the operator's list of refusals."""
     refusal = _as_gateway_error(request, error)
     _note(request, refusal, refusals)
     return refusal

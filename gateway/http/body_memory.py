@@ -1,10 +1,10 @@
 """The bytes of bodies held in memory at once, limited for each tenant and for all tenants.
 
-A request reserves memory for its body before it reads the body. It gives the memory back when the
-engine has the prompt. While too few bytes are free, a request waits, for `body_wait_s` at most.
-Tenants take turns, and a tenant's requests are served in order of arrival. Large bodies leave an
-eighth of all bytes to small bodies. A small request therefore never waits for other tenants' large
-requests.
+A request reserves memory for its body before it reads the body. The request gives the memory back
+when the engine has the prompt. While too few bytes are free, a request waits, for `body_wait_s` at
+most. Tenants take turns, and a tenant's requests are served in order of arrival. Large bodies leave
+an eighth of all bytes to small bodies. A small request therefore never waits for other tenants'
+large requests.
 """
 
 from __future__ import annotations

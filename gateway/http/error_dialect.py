@@ -129,7 +129,7 @@ def error_message(
 ) -> bytes:
     """Write a connection's last message, for a request that the application cannot answer.
 
-    `scope` holds the request's head. It is None if no head has been received.
+    `scope` holds the request's head. `scope` is None if no head has been received.
     """
     request_id = (None if scope is None else client_id_of(scope)) or new_id()
     reply = dialect.error_reply(error, request_id)

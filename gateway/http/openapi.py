@@ -3,8 +3,8 @@
 FastAPI describes only the pydantic models that are parameters of a route. Here no body is a
 parameter, since each body is read within a limit. Tenants' bodies and all answers are msgspec
 Structs. The operator's bodies are pydantic models. A route declares the types of its body and its
-answer with `openapi_extra=described(...)`. `complete` adds the schemas of these types. It also adds
-the shape of errors in the dialect of each path, and the key that a path takes.
+answer with `openapi_extra=described(...)`. `complete` adds the schemas of these types. `complete`
+also adds the shape of errors in the dialect of each path, and the key that a path takes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

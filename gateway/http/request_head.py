@@ -193,7 +193,7 @@ def _entry(scope: Scope, running: RunningRequest, status: int | None) -> AccessL
 def route_of(scope: Scope) -> str:
     """Return the route's template, for labels and logs.
 
-    They must not have raw paths, since the number of paths is unlimited.
+    Labels and logs must not have raw paths, since the number of paths is unlimited.
     """
     return getattr(scope.get("route"), "path", UNKNOWN_ROUTE)
 

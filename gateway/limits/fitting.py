@@ -33,8 +33,8 @@ def within_budget(
 ) -> int | None:
     """Return how many tokens of each answer the `left` micro-units buy; None: no token.
 
-    Each of `answers` answers gets half of the tokens that can be bought. It gets `expected` tokens
-    if these are more and can be bought. The budget's rest is for other requests.
+    Each of `answers` answers gets half of the tokens that can be bought. An answer gets `expected`
+    tokens if these are more and can be bought. The budget's rest is for other requests.
     """
     left -= prices.cost(TokenCounts(computed=prompt_tokens))
     each = prices.generated * answers

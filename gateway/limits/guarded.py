@@ -53,7 +53,7 @@ class GuardedLimiter:
         self._shared = shared
         self._replicas = replicas
         self._alone = alone or MemoryLimiter()
-        # debts by tenant, of which only the last has not been sent
+        # each tenant's debts; only the last debt has not been sent
         self._owed: defaultdict[str, list[Owed]] = defaultdict(list)
         self._uncharged = Unpaid[_Uncharged](on_lost=on_lost)
         self._catching_up: asyncio.Task[None] | None = None
@@ -136,7 +136,6 @@ class GuardedLimiter:
         return None
 
     def _catch_up(self) -> None:
-        """Start a task that sends Redis all charges that Redis has not confirmed."""
         if self._uncharged and (self._catching_up is None or self._catching_up.done()):
             self._catching_up = asyncio.create_task(self._charge_all(), name="limits-catch-up")
 

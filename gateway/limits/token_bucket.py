@@ -7,8 +7,8 @@
     budgets    by period: the spent and the reserved micro-units
 
 Within any time t, at most rate * t + burst tokens are settled. Running requests may add the tokens
-that they needed beyond their reservations. These overfill the bucket, and no request begins until
-the excess has drained too. The spending never exceeds the budget.
+that they needed beyond their reservations. These tokens overfill the bucket, and no request begins
+until the excess has drained too. The spending never exceeds the budget.
 
 Times are microseconds of a monotonic clock, and `month` counts calendar months. `scripts` has the
 same decisions in Lua.
@@ -62,7 +62,7 @@ class Bucket(msgspec.Struct, frozen=True):
 def capacity(rate: int, burst_s: float | None) -> int:
     """Return a full bucket's level, at least ONE.
 
-    It is the use of `burst_s` seconds (None: 60) at the rate.
+    The level is the use of `burst_s` seconds (None: 60) at the rate.
     """
     return max(ONE, rate * round((60.0 if burst_s is None else burst_s) * 1_000_000))
 
@@ -101,7 +101,7 @@ class Spending(msgspec.Struct, array_like=True):
 class Sums(msgspec.Struct):
     """The sums of one tenant's use, without the holds of single requests.
 
-    They are small, however many requests run.
+    The sums are small, however many requests run.
     """
 
     requests: Bucket = Bucket()
@@ -192,7 +192,6 @@ class Account(Sums):
             self.budgets.setdefault(period, Spending()).held += most.cost
 
     def _release(self, request_id: str, cost: int) -> None:
-        """If the request has a hold, remove the hold and charge `cost` for the request."""
         held = self.holds.take(request_id)
         if held is not None:
             self._count_ended(held, cost)
@@ -214,7 +213,6 @@ class Account(Sums):
         self._let_lapse(moment.now)
 
     def _drain_requests(self, limits: Limits, moment: Moment) -> None:
-        """Drain the bucket of requests, when a request begins with its limits."""
         self.requests = self.requests.drained(limits.requests_per_minute or 0, moment.now)
 
     def _let_lapse(self, now: int) -> None:

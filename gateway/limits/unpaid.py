@@ -1,4 +1,7 @@
-"""The queue of charges that could not be written yet. It has a limit, and logs lost charges."""
+"""The queue of charges that could not be written yet.
+
+The queue has a limit, and logs lost charges.
+"""
 
 import logging
 from collections import deque

@@ -1,7 +1,7 @@
 """The health of the server's processes and files, for the operator.
 
-The list has the engines and the router process, as this process sees them. It also has the engines'
-disk processes, the gateway's workers, and the faults of the stored state.
+The list has the engines and the router process, as this process sees them. The list also has the
+engines' disk processes, the gateway's workers, and the faults of the stored state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,8 +1,8 @@
 """The running requests: the engine's sequences, and this process's facts about them.
 
 The engine has the sequences of all workers' requests. The workers that answer the requests add
-their routes. They also add requests that are not in the engine yet, or have left the engine
-(`known.py`).
+their routes. These workers also add requests that are not in the engine yet, or have left the
+engine (`known.py`).
 """
 
 import time

@@ -1,10 +1,10 @@
 """The other workers of this gateway, which a page's worker asks for their data.
 
 Workers share a port, so any worker may answer a page. Each worker listens on a Unix socket in their
-shared directory, which is open only to their user. It answers with its last refusals, and with the
-requests that it is answering. It also answers with the cache misses of tenants whose page is open.
-The worker that answers a page joins the data of all workers. Nothing is sent while nobody looks at
-a page. `known.py` has the questions and answers.
+shared directory, which is open only to their user. A worker answers with its last refusals, with
+the requests that it is answering, and with the cache misses of tenants whose page is open. The
+worker that answers a page joins the data of all workers. Nothing is sent while nobody looks at a
+page. `known.py` has the questions and answers.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ A = TypeVar("A")
 ANSWER_S = 1.0
 _MAX_BYTES = 4 << 20
 _SUFFIX = ".sock"
-# pattern of the names of workers' sockets, which the router process's socket does not match
+# matches the names of workers' sockets, but not of the router process's socket
 _OF_WORKERS = f"[0-9]*{_SUFFIX}"
 
 
@@ -62,7 +62,7 @@ class Siblings:
             path.unlink(missing_ok=True)
 
     async def ask(self, question: msgspec.Struct, kind: type[A]) -> Heard[A]:
-        """Ask all other workers. Each answers with a `kind`. Dead workers are skipped."""
+        """Ask all other workers. Each worker answers with a `kind`. Dead workers are skipped."""
         paths = [] if self._directory is None else sorted(self._directory.glob(_OF_WORKERS))
         others = [path for path in paths if int(path.stem) != self._own]
         asked = msgspec.msgpack.encode(question)

@@ -29,7 +29,9 @@ class OwnerShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TierShown(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier in blocks. `owners` hold the most blocks. `num_owners` tenants hold any."""
+    """One tier in blocks. `owners` hold the most blocks. `num_owners` counts all owners of
+    blocks.
+    """
 
     tier: str
     total_blocks: int

@@ -1,7 +1,8 @@
 """The sign-in to a page with a key, which comes as JSON from the page itself within seconds.
 
 A sign-in is read before its sender is known. It therefore takes no body memory of the operator, of
-tenants or of other sign-ins. It may only be as long as a key needs, and must come within seconds.
+tenants or of other sign-ins. A sign-in may only be as long as a key needs, and must come within
+seconds.
 """
 
 import asyncio

@@ -53,7 +53,6 @@ class FairExecutor:
     """An executor that runs work at once or in threads, tenants in turn."""
 
     def __init__(self, threads: int, loop_time: LoopTime | None = None) -> None:
-        """Start `threads` threads for small work, and half as many for large work."""
         self._loop_time = LoopTime() if loop_time is None else loop_time
         self._small = _Lane(ThreadPoolExecutor(threads, "small"), threads)
         many = max(1, threads // 2)

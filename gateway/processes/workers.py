@@ -5,10 +5,10 @@ dies or stops its heartbeats. Only a dead worker's streams end. Workers share on
 file of the state and the directory of the metrics. Each worker has its own links to the engines and
 its own streams, so `max_streams_per_tenant` is a limit of each worker.
 
-With several engines there is also a router process (`gateway.router_process`). It is restarted like
-a worker, and ended after all workers. After a signal to end, nothing is started again. If a worker
-dies before any worker has served, the gateway ends, since its settings cannot work. A router
-process that dies is started again. Meanwhile workers serve without it.
+With several engines there is also a router process (`gateway.router_process`). The router process
+is restarted like a worker, and ended after all workers. After a signal to end, nothing is started
+again. If a worker dies before any worker has served, the gateway ends, since its settings cannot
+work. A router process that dies is started again. Meanwhile workers serve without it.
 
 A worker and its parent share a socket. The worker writes a byte to the socket when it begins to
 serve. From then on it writes a byte every HEARTBEAT_S, which shows that its event loop runs. The

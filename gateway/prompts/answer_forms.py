@@ -110,8 +110,8 @@ class AnswerForms:
     def grammar(self, form: AnswerForm, prompt: str | None, prefill: str = "") -> Grammar | None:
         """Return the grammar of the answer, or None for a free answer.
 
-        `prompt` is the rendered chat. It is None for other prompts. Raises BadRequest for a grammar
-        that is too long to write, or to send with each choice.
+        `prompt` is the rendered chat. `prompt` is None for other prompts. Raises BadRequest for a
+        grammar that is too long to write, or to send with each choice.
         """
         param = self.grammar_param(form)
         try:

@@ -3,7 +3,7 @@
     wire format (`dialects/`) -> GenerationRequest -> `admission` -> AdmittedRequest -> `generation`
 
 A dialect makes a GenerationRequest. The code that runs, measures and traces requests reads the
-AdmittedRequest. It needs neither the tokenizer nor the engine's limits.
+AdmittedRequest. This code needs neither the tokenizer nor the engine's limits.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Prompt = ChatPrompt | str | TokenIds
 def size_of(prompt: Prompt) -> int:
     """Return the work of admitting a prompt, in characters to tokenise.
 
-    The event loop runs this function. It stops early in a large chat, and then returns a lower
+    The event loop runs this function. In a large chat the function stops early, and returns a lower
     bound.
     """
     if isinstance(prompt, ChatPrompt):

@@ -1,6 +1,6 @@
 """A model's tokenizer, its chat template and the formats of its answers.
 
-They come from the model's directory and from the operator's settings.
+All come from the model's directory and from the operator's settings.
 """
 
 from pathlib import Path

@@ -1,9 +1,9 @@
 """The tokens of a published source.
 
-These are the first tokens of all prompts that continue the source. The tokens at a text's end
-depend on the text that follows, and a template may write something between messages. The source is
-therefore rendered with several continuations. The common first tokens of the results are the
-prefix.
+A source's tokens are the first tokens of all prompts that continue the source. The tokens at a
+text's end depend on the text that follows, and a template may write something between messages. The
+source is therefore rendered with several continuations. The common first tokens of the results are
+the prefix.
 """
 
 from collections.abc import Sequence

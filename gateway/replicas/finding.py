@@ -1,4 +1,4 @@
-"""The engines registered in the state. They join the replicas when found and leave when removed.
+"""The engines registered in the state, which join the replicas and leave when removed.
 
     registered --> joins, and is connected to --removed--> gets nothing new --idle--> dropped
                         ^                                        |

@@ -1,12 +1,12 @@
 """The recorded flushes for engines that connect. Engines first do the flushes that they missed.
 
-Engines are connected before the state is open, so a reader waits until the state has been found. It
-also waits while the state does not answer. An engine that may still have flushed blocks must not be
-used. No flush can be recorded meanwhile, and a minute later no key is valid either.
+Engines are connected before the state is open, so a reader waits until the state has been found.
+The reader also waits while the state does not answer. An engine that may still have flushed blocks
+must not be used. No flush can be recorded meanwhile, and a minute later no key is valid either.
 
 A flush that engines repeat is due `again_s` seconds after this process first saw the flush, by a
-monotonic clock. It is never earlier than the flush's record says. It is later if this process did
-not run or could not read. Each engine knows which flushes it has done.
+monotonic clock. The repetition is never earlier than the flush's record says. The repetition is
+later if this process did not run or could not read. Each engine knows which flushes it has done.
 """
 
 import asyncio

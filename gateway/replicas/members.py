@@ -9,9 +9,9 @@ Members may join and leave while others serve. A leaving member gets no new requ
 once its running requests have ended.
 
 A member whose fingerprint is not the common fingerprint is refused. Its KV blocks and answers would
-be another model's. The first engine that connects sets the common fingerprint. It changes only when
-all replicas that had it have come back with other fingerprints. A replica that is away may still
-come back with the common fingerprint.
+be another model's. The first engine that connects sets the common fingerprint. The common
+fingerprint changes only when all replicas that had it have come back with other fingerprints. A
+replica that is away may still come back with the common fingerprint.
 """
 
 import logging
@@ -192,7 +192,6 @@ class Members:
                 _LOG.error("replica %s is refused: %s", name, self._why(name, "refused"))
 
     def _agree(self, fingerprint: bytes) -> None:
-        """Make `fingerprint` the common fingerprint if no replica has the former one any more."""
         if self._fingerprint not in self._last.values():
             self._fingerprint = fingerprint
 

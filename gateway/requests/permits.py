@@ -3,9 +3,9 @@
     key -> permit: streams, requests a minute, concurrency -> memory -> body -> tokens
 
 A permit counts its request before the body is read, and reserves tokens when the prompts are
-tokenised. It is settled and given back once, just before the last byte of the answer is sent. A
-client that has its answer may then send the next request. If the request ends in another way, the
-permit is given back at this end.
+tokenised. The permit is settled and given back once, just before the last byte of the answer is
+sent. A client that has its answer may then send the next request. If the request ends in another
+way, the permit is given back at this end.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ class RequestMetrics:
         self._reused[index] = min(reused, self._reused.get(index, reused), key=_num_tokens)
 
     def _reused_by_prompt(self) -> list[Reused]:
-        """Choose, for each prompt, the reuse of the choice that computed most of the prompt.
+        """Choose, for each prompt, the reused tokens of the choice that computed most of it.
 
         Tokens that one choice computed do not count as cached for the prompt's other choices.
         """

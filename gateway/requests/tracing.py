@@ -10,9 +10,10 @@ earliest first token, since the other choices share its prompt. The time between
 `prefill` and the beginning of `stream` is the way from the engine to the gateway. Spans are created
 when their times are known, so a streaming answer has no open span but the root.
 
-A trace contains names, counts and times, and the client's id of the request if it sent an id. It
-contains no text of a prompt or an answer, no key and no tenant. Of the caller's trace context only
-`traceparent` is read, because `tracestate` and baggage are free text. `span_export.py` sends spans.
+A trace contains names, counts and times, and the client's id of the request if it sent an id. A
+trace contains no text of a prompt or an answer, no key and no tenant. Of the caller's trace context
+only `traceparent` is read, because `tracestate` and baggage are free text. `span_export.py` sends
+spans.
 """
 
 import asyncio
@@ -70,7 +71,7 @@ class TracedUse(NamedTuple):
 
 
 class RequestTracing:
-    """A trace of one request that records nothing. Each method is called at most once, in order."""
+    """A request's trace that records nothing. Each method is called at most once, in order."""
 
     def running(self) -> AbstractContextManager[None]:
         """Trace the request until the block ends, however it is left."""

@@ -1,8 +1,9 @@
 """The router process's entry point: its engines, its socket, and its end.
 
 The parent of the workers (`gateway.processes.workers`) starts the router process, watches its
-heartbeat and starts it again. The router process gets the same `WorkerConfig` as the workers. It
-reads only the gateway's settings about engines: their addresses, or that the state has them.
+heartbeat and starts it again. The router process gets the same `WorkerConfig` as the workers. The
+router process reads only the gateway's settings about engines: their addresses, or that the state
+has them.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """A worker's running requests, as the worker itself knows them.
 
-A worker chooses by these requests if the router process does not answer. It also sends them to a
-router process to which it connects.
+A worker chooses by these requests if the router process does not answer. The worker also sends
+these requests to a router process to which it connects.
 """
 
 from collections.abc import Iterator

@@ -5,8 +5,8 @@
   + tokens that it fetches from another replica x the way's seconds a token, if that is faster
   + all other tokens of the prompt x its seconds a token
 
-A replica has the blocks that its engine reports (`index`). It is expected to have the blocks of
-prompts that were sent to it just now (`expected`).
+A replica has the blocks that its engine reports (`index`). The replica is expected to have the
+blocks of prompts that were sent to it just now (`expected`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -25,7 +25,8 @@ TIERS: tuple[TierName, ...] = ("device", "host", "disk")  # the fastest tier fir
 _LEVEL = {tier: level for level, tier in enumerate(TIERS)}
 _ON_DEVICE, _ON_DISK = _LEVEL["device"], _LEVEL["disk"]
 _STEPS = 64
-_FEW_BYTES = 32 * KEY_BYTES  # bytes of keys up to which keys are shortened singly, which is faster
+# maximum bytes of keys that are shortened one by one, which is faster for few keys
+_FEW_BYTES = 32 * KEY_BYTES
 
 
 class FoundBlocks(msgspec.Struct, frozen=True, gc=False):
@@ -112,12 +113,13 @@ class CacheIndex:
 def _found(keys: Keys, having: Sequence[tuple[str, Levels]]) -> dict[str, FoundBlocks]:
     """Find these replicas' parts of a prompt, whose first block all of them have.
 
-    The search runs for each replica. It is one function that calls only `bisect`, since further
-    calls would take as long as the search.
+    The search runs for each replica. The search is one function that calls only `bisect`, since
+    further calls would take as long as the search.
     """
     total, backwards = len(keys), keys[::-1]
     found: dict[str, FoundBlocks] = {}
-    blocks, here, lower = 1, FoundBlocks(1), FoundBlocks(1, is_lower=True)  # on the last replica
+    # the answer for the last replica
+    blocks, here, lower = 1, FoundBlocks(1), FoundBlocks(1, is_lower=True)
     for replica, levels in having:
         has_more = blocks < total and keys[blocks] in levels
         if has_more or keys[blocks - 1] not in levels:

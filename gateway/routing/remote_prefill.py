@@ -1,8 +1,8 @@
 """The choice whether another engine computes a prompt for the answering engine, and which engine.
 
 A prompt in a step with decodes makes the step longer. An engine that only computes prompts has no
-decodes to delay. Blocks that the answering engine has cached need not be sent. It computes a prompt
-itself if it has cached most of it, or if the other engines would be late.
+decodes to delay. Blocks that the answering engine has cached need not be sent. The answering engine
+computes a prompt itself if it has cached most of the prompt, or if the other engines would be late.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
 """The loading and dropping of tenants' adapters, by the operator or by the tenant.
 
 An adapter is read and checked by the engines, and stored with its tenant. From then on the tenant's
-requests may name it. Other gateways may admit requests within seconds after a drop. These are
-computed as before, in namespaces that no later request reaches.
+requests may name it. Other gateways may admit requests within seconds after a drop. These requests
+are computed as before, in namespaces that no later request reaches.
 
 Engines read one adapter at a time, and each tenant may ask the engines for one adapter at a time. A
 tenant that loads many adapters therefore makes another tenant wait for at most one of them.

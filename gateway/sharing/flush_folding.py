@@ -6,8 +6,8 @@ A deleted tenant's flush would stay recorded for good, for engines that are away
                           becomes      "w": flush everything
 
 Every engine that connects is sent all recorded flushes. An engine that has done w has also done the
-earlier flushes. It knows the id w and does nothing. An engine that does not know w has been away
-since. It drops all its blocks, of the deleted tenants and all others.
+earlier flushes. This engine knows the id w and does nothing. An engine that does not know w has
+been away since. This engine drops all its blocks, of the deleted tenants and all others.
 """
 
 from collections.abc import Collection, Sequence

@@ -5,9 +5,9 @@
 
 When a gateway connects to an engine, it sends all recorded flushes (`gateway.replicas.flushes`),
 before the engine serves. An engine may be connected to this gateway, but not to the gateway that
-recorded a flush. A gateway therefore passes other gateways' flushes on to its engines. It does so
-at once if the gateways notify each other (Redis), else within REFRESH_S. A flush that is due again
-later is made by the gateways that run by then.
+recorded a flush. A gateway therefore passes other gateways' flushes on to its engines. The gateway
+does so at once if the gateways notify each other (Redis), else within REFRESH_S. A flush that is
+due again later is made by the gateways that run by then.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -33,7 +33,7 @@ ALONE = "0"  # name of a gateway's only engine
 
 
 class FlushState(FlushLog, Records, Protocol):
-    """The parts of the state that flushes need. It lists only tenants that are not deleted."""
+    """The parts of the state that flushes need. Deleted tenants are not listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,9 @@ class Flushing(Renewed):
         return flush
 
     async def recorded(self) -> tuple[Sequence[CacheFlush], Collection[str]]:
-        """List all recorded flushes, the oldest first, and the due ids; raise Unavailable."""
+        """Return all recorded flushes, the oldest first, and the ids of due flushes; raise
+        Unavailable.
+        """
         flushes = await self._state.flushes()
         return flushes, self._reader.due(flushes)
 

@@ -186,8 +186,8 @@ def pinned_tokens(token_ids: TokenIds, block_size: int, *, has_states: bool = Fa
     """Return the tokens of a prefix that are pinned: whole blocks.
 
     The last block is filled up with FILLING ids, so that a request can copy its leading, published
-    part. It is left out if the model has recurrent states. Requests continue from the recurrent
-    state at the end of the last whole published KV block. This state has to be pinned.
+    part. The last block is left out if the model has recurrent states. Requests continue from the
+    recurrent state at the end of the last whole published KV block. This state has to be pinned.
     """
     over = len(token_ids) % block_size
     if not over:

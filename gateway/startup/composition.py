@@ -94,8 +94,8 @@ async def composed(
 ) -> AsyncIterator[Gateway]:
     """Compose the gateway of `config` with `engine`. Close everything opened at the end.
 
-    `shared_metrics` is the directory in which several workers count together. `flushes`, for which
-    connecting engines wait, is given the state once the state is open. The data directory must have
+    `shared_metrics` is the directory in which several workers count together. Connecting engines
+    wait for `flushes`, which gets the state once the state is open. The data directory must have
     been set up (`first_start`). Raises CannotStart for bad files.
     """
     most = max_connections(config, open_files_limit())
@@ -186,7 +186,8 @@ def _of_all(config: GatewayConfig, engine: Engine, faults: FaultWatch) -> Sequen
 
 
 def _binds(config: GatewayConfig, routers: _Routers, front: _Front, most: int) -> tuple[Bind, ...]:
-    """Bind all routes to one address, or the operator's routes to a second. Both serve `shown`.
+    """Bind all routes to one address, or the operator's routes to a second. Both addresses serve
+    `shown`.
 
     Pages of other origins may read only answers on the tenants' address.
     """

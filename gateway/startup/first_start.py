@@ -3,12 +3,12 @@
 The first start creates the data directory, the secrets, and the store with the tenants `demo` and
 `demo2`. Last it creates `keys.env`, which marks the first start as done. The file has the
 operator's key, a key of each demo tenant, and a key for `/metrics`. An older file gets this key at
-the next start. A first start that was interrupted is continued by the next start. It keeps existing
-files and replaces keys that were never shown.
+the next start. A first start that was interrupted is continued by the next start. The next start
+keeps existing files and replaces keys that were never shown.
 
 Several gateways on one Redis get their secrets and the operator's key from files (`Shared`). Each
-makes its own `keys.env` with the same keys. A demo key is derived from the secrets and its tenant's
-id. Gateways that start at the same time therefore agree, and starting again adds no key.
+gateway makes its own `keys.env` with the same keys. A demo key is derived from the secrets and its
+tenant's id. Gateways that start at the same time therefore agree, and starting again adds no key.
 """
 
 import base64
@@ -51,9 +51,9 @@ DEMO_KEY = "RATOON_DEMO_KEY"
 DEMO2_KEY = "RATOON_DEMO2_KEY"
 METRICS_KEY = "RATOON_METRICS_KEY"
 
-# `demo2` shows a tenant other than `demo`. If tenants have partitions of the cache, it would take
-# half of the cache from `demo`, whose key most people try alone. It would also take room for a
-# request as long as the model's context.
+# `demo2` shows a tenant other than `demo`. Most people try only the key of `demo`. If tenants have
+# partitions of the cache, `demo2` would take half of the cache from `demo`, and room for a request
+# as long as the model's context.
 _SMALL, _SHORT = CacheQuota(ceiling=0.1), Limits(max_request_tokens=32_768)
 
 # The characters are safe unquoted in a shell, and the length makes guessing hopeless.

@@ -24,8 +24,8 @@ _LEAST = 16
 def max_connections(config: GatewayConfig, open_files: int) -> int:
     """Return the maximum number of connections to the tenants' port.
 
-    It is the number that `config` asks for, or the number that fits. `open_files` is the process's
-    limit of open files. Raises CannotStart if the limit is too low.
+    The result is the number that `config` asks for, or the number that fits. `open_files` is the
+    process's limit of open files. Raises CannotStart if the limit is too low.
     """
     room = open_files - _OWN
     room -= _REDIS if config.redis_url is not None else 0

@@ -28,7 +28,7 @@ class WrongState(Exception):
 class ExpectedState:
     """The state that a start expects.
 
-    It has this `id`, if the id is known. It is not empty if `was_there`.
+    The state has this `id`, if the id is known. The state is not empty if `was_there`.
     """
 
     what: Kept

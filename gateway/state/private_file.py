@@ -6,7 +6,7 @@ PrivateFileError
  `- PrivateFileDamaged     the content of the file is not of the expected form
 
 A file appears whole or not at all. The bytes go to a fresh file in the same directory (O_EXCL,
-0600). They reach the disk before the file gets its name. Messages name paths, never contents.
+0600). The bytes reach the disk before the file gets its name. Messages name paths, never contents.
 """
 
 import os

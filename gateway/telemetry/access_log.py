@@ -91,7 +91,6 @@ class AccessLog:
             self._due.set()
 
     def _fails_anew(self, check: AccessLogEntry) -> bool:
-        """Return whether a health check fails anew. Checks come every second."""
         before = self._checked.get(check.route)
         self._checked[check.route] = check.status
         return check.status >= 400 and check.status != before

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-# The bucket boundaries of inference dashboards, and finer boundaries below them, since with a
-# cached prefix an answer begins within milliseconds.
+# The bucket boundaries of inference dashboards, with finer boundaries below them. With a cached
+# prefix an answer begins within milliseconds.
 # fmt: off
 FIRST_TOKEN_BUCKETS = (
     0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,

@@ -12,7 +12,7 @@ from types import TracebackType
 from engine.line_writer import LogHandler
 from gateway.telemetry.harmless import harmless
 
-_STDERR = 2  # the file descriptor of standard error
+_STDERR = 2
 _FORM = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]

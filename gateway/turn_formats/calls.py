@@ -237,13 +237,11 @@ class _CallObject:
         return True
 
     def _rest(self) -> Read[None]:
-        """Drop the members that follow the arguments, up to the object's end."""
         if not (yield from self._reader.scan(JsonScanner.after_value(), None)):
             self._reader.send_unless_space()
         self._reader.drop()
 
     def _ended(self) -> Read[bool]:
-        """Read the closing brace and send the call; return False without a brace or a name."""
         if self._name is None or not (yield from self._reader.literal(_CLOSE)):
             return self._none()
         self._reader.whole_call(self._name, self._early or "{}")

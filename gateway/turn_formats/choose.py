@@ -87,7 +87,7 @@ _FORMATS = (
     cohere.CommandRFormat,
 )
 _BARE = re.compile(r"\s*\[?\s*\{")  # matches a JSON call without a marker
-# words of xLAM's template, whose calls have no marker, whatever tokens the tokenizer has
+# words of xLAM's template; its calls have no marker, even if the tokenizer has markers
 _LISTED = "make calls in a single JSON array"
 _REASONING = (THINK, MAGISTRAL, GEMMA, COHERE, APRIEL)
 # formats found only in rendered turns, since their templates build the tags from parts

@@ -264,7 +264,6 @@ _State = Callable[[JsonScanner, str, int], int]
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return the index where the match of `pattern` at `at` ends. The match may be empty."""
     found = pattern.match(text, at)
     return at if found is None else found.end()
 
@@ -275,7 +274,6 @@ def _finished(atom: str) -> str:
 
 
 def _json_of(atom: str) -> str:
-    """Return `atom` as JSON: a number or a word as it is, any other text as a string."""
     atom = PYTHON_WORDS.get(atom, atom)
     is_number = _ATOM.fullmatch(atom) and (atom in PYTHON_WORDS.values() or isfinite(float(atom)))
     return atom if is_number else json.dumps(atom, ensure_ascii=False)

@@ -1,8 +1,8 @@
 """The reading of a model's turn from front to back, as its text arrives in pieces.
 
 A format's parser reads as if the whole text were present. `turn` is a generator that calls the
-methods here. It waits when it needs more text. The resulting pieces do not depend on where the text
-was split.
+methods here. The generator waits when it needs more text. The resulting pieces do not depend on
+where the text was split.
 
 Text that was read is *held* until it is sent as a piece or dropped. Text that turns out to be no
 call is sent as text. Text stays unread only while it may be the beginning of a marker.
@@ -206,8 +206,8 @@ class TurnReader:
     def until(self, markers: Markers, kind: Kind, *, strips: bool = True) -> Read[str]:
         """Send all text before the first marker. Hold and return the marker, or "" at the end.
 
-        With `strips` the whitespace before the marker or the turn's end is held, too. It is dropped
-        or sent later.
+        With `strips` the whitespace before the marker or the turn's end is held, too. This
+        whitespace is dropped or sent later.
         """
         while True:
             begin, end = markers.find(self._text, self._at)

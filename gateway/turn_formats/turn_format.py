@@ -72,8 +72,8 @@ class TurnParser(Protocol):
 class ToolFormat(Protocol):
     """The format in which a family of models writes tool calls.
 
-    The grammars are in llguidance's Lark dialect, with the rule `start`. They describe the text
-    after the reasoning. `ReasoningFormat.before` adds the reasoning.
+    The grammars are in llguidance's Lark dialect, with the rule `start`. The grammars describe the
+    text after the reasoning. `ReasoningFormat.before` adds the reasoning.
     """
 
     name: ClassVar[str]  # a value of --tool-format

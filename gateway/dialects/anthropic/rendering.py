@@ -63,7 +63,7 @@ class MessageRendering:
     shows_thinking: bool = True
     asked: CacheQuestions = field(default_factory=CacheQuestions)
     ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
-    heard: JoinedPieces | None = None  # joined pieces of a stream whose thread stores the answer
+    heard: JoinedPieces | None = None  # joins a stream's pieces if a thread stores the answer
     is_open: type[Piece] | None = None
     blocks: int = 0
     calls: int = 0

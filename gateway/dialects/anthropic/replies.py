@@ -74,7 +74,7 @@ Content = TextContent | ThinkingContent | ToolUseContent
 class CacheMissReason(Struct, frozen=True):
     """The cause of a cache miss, and the number of prompt tokens that missed because of it.
 
-    The last two types mean that the cause is unknown. They have no number.
+    The last two types mean that the cause is unknown. These types have no number.
     """
 
     type: Literal[

@@ -1,6 +1,6 @@
 """The conversation that a thread holds, and the request that continues it.
 
-A thread holds the model, the system, the tools and the turns, with the answers. It does not hold
+A thread holds the model, the system, the tools and the turns, with the answers. A thread holds no
 breakpoints. Each request sets its own breakpoints, since a request may have only a few.
 """
 

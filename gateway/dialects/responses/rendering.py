@@ -47,8 +47,8 @@ from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece
 class ResponseRendering:
     """A renderer of the answer to one request. `begun` is the response without output.
 
-    The last event sends `is_stored` as `store`. It first means that the request asks to store the
-    response, and later that the response was stored. If `has_output` is false, nothing is
+    The last event sends `is_stored` as `store`. `is_stored` first means that the request asks to
+    store the response, and later that the response was stored. If `has_output` is false, nothing is
     generated, and the empty response counts as complete.
     """
 

@@ -112,7 +112,6 @@ class StoredResponses:
 
 
 def _check_id(response_id: str) -> None:
-    """Raise NotFound for the id of a record that is not a response."""
     if not response_id.startswith("resp_"):
         raise missing_response()
 

@@ -1,7 +1,7 @@
 """A transport that sends an answer's head together with the first piece of its body.
 
 uvicorn writes the head alone, and uvloop sends each write at once. The head would then be a
-separate segment. It would wake the client before the first piece of the body is ready.
+separate segment. This segment would wake the client before the first piece of the body is ready.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """One client's connection, with limits that uvicorn does not have.
 
-uvicorn accepts heads and trailers of any length. It accepts any number of requests before the first
-is answered. It waits without limit for a head. A client could thus hold memory or keep the event
-loop busy at no cost.
+uvicorn accepts heads and trailers of any length. uvicorn also accepts any number of requests before
+the first is answered, and waits without limit for a head. A client could thus hold memory or keep
+the event loop busy at no cost.
 
 Here received bytes wait to be parsed. A head is parsed once it is whole. The next request is parsed
 once the request before it is answered. If the client did not wait for that answer, its next request

@@ -4,9 +4,9 @@
                `------> abort      the client took less than a KiB for each of these seconds
 
 Bytes wait in the transport, then in the socket's send queue until the client's machine has received
-them. Both are measured. The kernel takes more bytes from the transport only when a third of its
-send queue (some megabytes) is free. A steady client on a slow line may need minutes to free this
-much.
+them. The bytes in both places are measured. The kernel takes more bytes from the transport only
+when a third of its send queue (some megabytes) is free. A steady client on a slow line may need
+minutes to free this much.
 """
 
 import asyncio
@@ -50,7 +50,6 @@ class ReadWatch:
             self.begin()
 
     def _unread(self) -> int:
-        """Count the bytes that the client's machine has not received yet."""
         return self._transport.get_write_buffer_size() + _queued(self._transport)
 
 

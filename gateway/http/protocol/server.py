@@ -2,8 +2,8 @@
 
 Several processes may listen on one port. Every worker has a separate socket on it (SO_REUSEPORT),
 and the kernel distributes connections among them by their addresses. With one inherited socket, the
-first worker to wake up would accept a whole burst of connections. It would keep them, because
-streams live long.
+first worker to wake up would accept a whole burst of connections. This worker would keep the
+connections, because streams live long.
 """
 
 import asyncio
@@ -107,7 +107,8 @@ def make_server(bind: Bind, bounds: Bounds, grace_s: float, *, shares_port: bool
 
 
 async def serve(servers: Sequence[Server], ends: Sequence[signal.Signals] = _SIGNALS) -> None:
-    """Run the servers until one of the signals `ends`, or until a server ends. Then drain all.
+    """Run the servers until one of the signals `ends`, or until a server ends. Then drain all
+    servers.
 
     Running requests may continue for the servers' grace period. New connections are refused.
     """

@@ -40,7 +40,7 @@ def split_environment(system: str) -> tuple[str, str]:
 def environment_of(messages: Sequence[Message]) -> str:
     """Return the environment in the system prompt, or "" if it cannot move.
 
-    It cannot move if no user's text follows the system prompt.
+    The environment cannot move if no user's text follows the system prompt.
     """
     place = _first_turn(messages)
     is_text = place < len(messages) and messages[place].role == "user"

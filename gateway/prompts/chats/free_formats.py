@@ -85,7 +85,9 @@ class FreeFormats:
 def free_function(
     name: str, description: str | None, format_: FreeFormat | None, formats: FreeFormats
 ) -> Tool:
-    """Convert a free-text tool to a function. It is strict if the tool's text has a pattern."""
+    """Convert a free-text tool to a function. The function is strict if the tool's text has a
+    pattern.
+    """
     pattern = formats.held(format_).pattern
     held = {} if pattern is None else {"pattern": pattern}
     strict = {} if pattern is None else {"strict": True}

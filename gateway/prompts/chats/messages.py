@@ -1,7 +1,7 @@
 """The messages of a chat, and their form for chat templates.
 
-A message has parts. A part is a Struct whose fields are strings, or JSON of strings. They all come
-from the request, so a control token in a part is plain text (`content_marks.py`). Only the
+A message has parts. A part is a Struct whose fields are strings, or JSON of strings. The fields all
+come from the request, so a control token in a part is plain text (`content_marks.py`). Only the
 assistant's text may contain markup (`<think>`).
 """
 

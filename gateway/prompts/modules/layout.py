@@ -16,8 +16,8 @@ from gateway.processes.fair_executor import Steps
 from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
 from gateway.prompts.tokens.tokenizer import TokenIds
 
-# A function that returns a text's tokens. It returns None as soon as it finds more tokens than a
-# given number.
+# A function that returns a text's tokens. The function returns None as soon as it finds more tokens
+# than a given number.
 Encode = Callable[[str, int], Steps[TokenIds | None]]
 
 

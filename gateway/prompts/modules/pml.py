@@ -99,7 +99,6 @@ def _places(element: ET.Element, outer: tuple[str, ...]) -> list[ModuleSpec]:
 
 
 def _member(element: ET.Element) -> ModuleSpec:
-    """Return a scaffold's module or union."""
     places = _places(element, ())
     if len(places) != 1:
         raise _wrong("a scaffold's modules have no modules within")
@@ -145,7 +144,6 @@ def _contents(element: ET.Element) -> Iterator[str | ET.Element]:
 
 
 def _elements(element: ET.Element) -> Iterator[ET.Element]:
-    """Yield the elements of a union or a scaffold, which has no text of its own."""
     for one in _contents(element):
         if isinstance(one, str):
             raise _wrong(f"a {element.tag} has modules, and no text of its own")

@@ -77,7 +77,7 @@ class Admission:
         verdicts: Verdicts | None = None,
         schemas: SchemaStore | None = None,
     ) -> None:
-        """Admit requests without the optional functions whose parts are None.
+        """Admit requests. An optional part that is None switches its function off.
 
         Without `turns` no answer is remembered, and without `seen` no prompt. Prompts are also
         compared with earlier prompts for tenants that look at their `misses`.
@@ -271,7 +271,6 @@ class Admission:
     async def _schema(
         self, modules: ModulesOption | None, caller: Caller, body: BodyLease | None
     ) -> ModuleSchema | None:
-        """Read the module schema that a request names, if any, and count its memory in `body`."""
         if modules is None:
             return None
         assert body is not None, "a schema takes memory"

@@ -27,7 +27,6 @@ class Explaining:
     def __init__(
         self, memory: SeenPrompts | None, tokenizer: Tokenizer, misses: LastMisses | None = None
     ) -> None:
-        """If `memory` is None, remember no prompt. `misses` knows who looks at cache misses."""
         self._memory = memory
         self._misses = misses
         self._decode = partial(tokenizer.decode, skip_special_tokens=False)

@@ -1,9 +1,9 @@
 """The place in a chat's tokens where the last user message's text begins.
 
 Prompts with other questions about the same documents differ from this place on. For a model with
-recurrent layers, the engine keeps a recurrent state before this place. The place is a hint. It is
-found by the message's text in the rendered chat, so nothing is rendered twice. Only the text
-between the last control token and the message's text is tokenised again.
+recurrent layers, the engine keeps a recurrent state before this place. The place is a hint. The
+place is found by the message's text in the rendered chat, so nothing is rendered twice. Only the
+text between the last control token and the message's text is tokenised again.
 """
 
 from __future__ import annotations

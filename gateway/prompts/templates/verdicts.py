@@ -35,7 +35,7 @@ class Verdicts(TenantMemory[_Verdict]):
         super().__init__(_OF_TENANT, _OF_ALL, _LIFE_S, clock)
 
     def of(self, tenant_id: str, namespace: bytes) -> Judged:
-        """Return the judge for a tenant's namespace. It remembers verdicts for a while."""
+        """Return the judge for a tenant's namespace. The judge remembers verdicts for a while."""
 
         def judged(key: Any, judge: Judge) -> bool:
             hashed = hashlib.blake2b(namespace, digest_size=32)

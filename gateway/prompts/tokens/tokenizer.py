@@ -2,9 +2,10 @@
 
 A control token in a plain text is text, unless the operator sets `parse_special`. In a rendered
 chat, only the control tokens that the template wrote become tokens. The model's tokenizer would
-find control tokens in both kinds of text. A `TextTokenizer` therefore tokenises them. It has the
-same vocabulary, merges and normaliser, but knows each control token only by a random name. The
-template's control tokens are written as these names, and a user cannot guess them.
+find control tokens in both kinds of text. A `TextTokenizer` therefore tokenises them. A
+`TextTokenizer` has the same vocabulary, merges and normaliser, but knows each control token only by
+a random name. The template's control tokens are written as these names, and a user cannot guess
+them.
 
 Methods are thread-safe. A long text takes long, so `admission.py` tokenises in a pool of threads.
 """
@@ -135,9 +136,9 @@ class Tokenizer:
         return {i: text for i, text in self._added.items() if text in self.control.tokens}
 
     def grammar_tokens(self) -> dict[str, int]:
-        """Map the texts of tokens that a grammar must name to their ids.
+        """Map texts to ids, for the tokens that a grammar must name.
 
-        These are the special tokens, and the other control tokens in angle brackets
+        The result has the special tokens, and the other control tokens in angle brackets
         (`engine/grammars/vocabulary.py`).
         """
         added = self._inner.get_added_tokens_decoder().items()

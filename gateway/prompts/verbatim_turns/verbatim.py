@@ -1,11 +1,11 @@
 """The generated turns of a chat, put back into the chat's next prompt as the tokens generated.
 
-A turn is found by its content and by all messages before the turn. It is put back on two
+A turn is found by its content and by all messages before the turn. The turn is put back on two
 conditions:
 
 - The chat before the turn is rendered and spliced as it was when the turn was generated.
-- The template's rendering of the turn ends with a token at which the model stops. It has the same
-  last marker. Parsed as an answer, it has the same content, reasoning included.
+- The template's rendering of the turn ends with a token at which the model stops. The rendering has
+  the same last marker. Parsed as an answer, it has the same content, reasoning included.
 
 If the client left the reasoning out, the turn is rendered with the reasoning. If the template drops
 the reasoning of earlier turns, the content differs, and the rendering is used.

@@ -49,7 +49,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Breaker:
-    """The circuit breaker of a server that does not answer. It lets single probes through.
+    """The circuit breaker of a server that does not answer. The breaker lets single probes through.
 
     After FAILURES in a row the breaker is open. No call is made then, so no caller waits for a
     timeout. Every `probe_after_s` seconds one caller is let through as a probe. If it succeeds, the
@@ -101,7 +101,7 @@ class NoAnswer(Unavailable):
 def connect(
     url: str, password: str | None = None, *, timeout_s: float = _SOCKET_TIMEOUT_S
 ) -> Redis:
-    """Make a client of the Redis at `url`. It connects at its first use.
+    """Make a client of the Redis at `url`. The client connects at its first use.
 
     Replies are bytes. `timeout_s` is measured by the clock, however busy this process is. Callers
     that need an answer soon use a shorter `loop_timeout`. A command is sent only once, since only
@@ -208,7 +208,6 @@ class RedisLink:
             _LOG.error("Redis does not answer: %s", type(error).__name__)
 
     def _log_seldom(self, line: str, word: str) -> None:
-        """Log a kind of failure at intervals, not for each request that meets the failure."""
         now = time.monotonic()
         if now >= self._log_again.get(word, now):
             self._log_again[word] = now + _LOG_AGAIN_S

@@ -18,8 +18,8 @@ from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store_errors import missing, missing_response, taken
 
 _EXPIRED_AT_ONCE = 256
-# The maximum number of responses that each try removes for a new response. Redis serves nobody
-# meanwhile.
+# The maximum number of responses that each try removes for a new response. While Redis removes
+# responses, it serves nobody.
 _MAY_GO = (8, *[256] * 99)
 
 

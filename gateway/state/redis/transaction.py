@@ -1,9 +1,10 @@
 """A change to Redis as data, applied by one script: conditions, and writes made if all hold.
 
-The server runs one script at a time, so a transaction is applied completely or not at all. It takes
-one round trip. WATCH and MULTI would take four, and a separate connection. A change that depends on
-stored data first reads the data. Its transaction then has the data as a condition. A full or
-read-only Redis refuses a script at its first write, so nothing is applied by half.
+The server runs one script at a time, so a transaction is applied completely or not at all. A
+transaction takes one round trip. WATCH and MULTI would take four, and a separate connection. A
+change that depends on stored data first reads the data. Its transaction then has the data as a
+condition. A full or read-only Redis refuses a script at its first write, so nothing is applied by
+half.
 """
 
 from collections.abc import Sequence

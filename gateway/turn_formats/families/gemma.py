@@ -199,7 +199,6 @@ class _GemmaReader(CallReader):
         return True
 
     def _broken(self, written: str) -> bool:
-        """Send `written` to close a broken value, unless the turn was cut off; return False."""
         if not self.is_cut:
             self.pieces.append(CallArguments(written))
         return False

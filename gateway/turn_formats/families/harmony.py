@@ -188,7 +188,6 @@ class _HarmonyReader(CallReader):
         self.drop() if found else self.send(kind)
 
     def _as_text(self) -> Read[None]:
-        """Send a message of an unknown kind as text, with its head and its end token."""
         self.send(TextPiece)
         yield from self.until(_ENDS, TextPiece, strips=False)
         self.send(TextPiece)

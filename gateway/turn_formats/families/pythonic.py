@@ -115,7 +115,6 @@ def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
 
 
 def _value(grammar: GrammarText, tool: ToolSpec, schema: Schema) -> str:
-    """Write a value's grammar: a boolean as in Python, any other value as JSON."""
     if schema.get("type") == "boolean" and words_of(schema) is None:
         return '("True" | "False")'
     return grammar.value(tool, schema)

@@ -105,6 +105,5 @@ class _NamedCallReader(CallReader):
         return False
 
     def _named(self, written: str) -> str | None:
-        """Return the known tool of this name, with or without a call's number, or None."""
         name = written.strip()
         return self.known(name) or self.known(_NUMBER.sub("", name))

@@ -195,8 +195,8 @@ class TaggedReader(CallReader):
     ) -> Read[_Tag]:
         """Read the tag after an unclosed value; return "" if the tag is part of the value.
 
-        The tag ends the value if it begins a parameter that was not given yet. It also ends the
-        value if it ends the call, and another call or the turn's end follows.
+        The tag ends the value if it begins a parameter that was not given yet. The tag also ends
+        the value if the tag ends the call, and another call or the turn's end follows.
         """
         if found == self._tags.key:
             name = yield from self._name()

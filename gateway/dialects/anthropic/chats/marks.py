@@ -31,7 +31,7 @@ from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 
 class _Place(NamedTuple):
-    param: str  # the field's name in errors
+    param: str
     control: CacheControl
     tools: int | None = None  # number of tools that a breakpoint on a tool covers
     # number of system blocks that a breakpoint on a system block covers

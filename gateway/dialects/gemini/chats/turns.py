@@ -31,7 +31,6 @@ class _Calls:
         self._open: list[tuple[str, str]] = []  # ids and names
 
     def made(self, name: str, given: str | None) -> str:
-        """Add a call; return the given id, or an id made from the call's number."""
         self._made += 1
         call_id = given or f"call_{self._made}"
         self._open.append((call_id, name))

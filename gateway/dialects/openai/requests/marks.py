@@ -4,7 +4,8 @@
     cache_control             on a part, on a message, on a tool or on its function
 
 `cache_control` follows the rules of `/v1/messages`. A chat has breakpoints of one form only. The
-end of the prompt may also be a breakpoint. It counts as one of the four allowed breakpoints.
+end of the prompt may also be a breakpoint. This breakpoint counts as one of the four allowed
+breakpoints.
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,8 @@
     prompt_cache_breakpoint   on a part of any item except the assistant's
     cache_control             on a part, on an item, or on a tool
 
-`cache_control` follows the rules of `/v1/messages`. It is ignored in the items of a stored
-response, since their prefixes are retained already.
+`cache_control` follows the rules of `/v1/messages`. `cache_control` is ignored in the items of a
+stored response, since their prefixes are retained already.
 """
 
 from collections.abc import Iterator, Sequence

@@ -39,8 +39,8 @@ def messages_of(
 ) -> tuple[Message, ...]:
     """Convert the items into messages; raise BadRequest for a wrong field.
 
-    `in_place` has the tools that are shown at an item's place. They appear in a system text, or in
-    the result of a search for tools.
+    `in_place` has the tools that are shown at an item's place. These tools appear in a system text,
+    or in the result of a search for tools.
     """
     check_spelled((placed.item.arguments for placed in items), "input")
     said = _said(items, in_place)

@@ -93,7 +93,7 @@ class Offered(Struct, frozen=True):
     """A tool that the model may call by the name in its `form`."""
 
     called: Called
-    form: Tool  # the tool in the templates' form
+    form: Tool
     strict: bool
     entry: int | None
     param: str
