@@ -8,6 +8,7 @@ prompts.
 from contextlib import suppress
 from dataclasses import dataclass
 
+import msgspec
 from fastapi import Request
 
 from engine.link.messages import Generate, SamplingParams
@@ -30,6 +31,7 @@ from gateway.errors import BadRequest, NotFound
 from gateway.http.request_head import request_id_of, running_request
 from gateway.prompts.generation_request import GenerationRequest, TextRules
 from gateway.requests.permits import Permit
+from gateway.tenant_limits import Limits
 
 _CREATION = CreationDecoder()
 _EXPIRY = EitherDecoder(Expiry)
@@ -91,8 +93,9 @@ class CachedContentWriter:
             asked = await self._asked(
                 request, permit, stored.model, found.prefix(), stored.salt, 1.0
             )
-            marked = await self._marked(asked, permit.caller)
-            await self._forget(marked, permit.caller)
+            # nothing is computed, and the tenant's bound may be lower than at the creation
+            caller = msgspec.structs.replace(permit.caller, limits=Limits())
+            await self._forget(await self._marked(asked, caller), caller)
         await self.contents.delete(found)
 
     async def _asked(

@@ -156,6 +156,25 @@ def test_a_deleted_content_leaves_the_cache(
         assert (raised.value.code, raised.value.status) == (403, "PERMISSION_DENIED")
 
 
+def test_a_content_leaves_the_cache_although_the_tenant_s_bound_was_lowered(
+    gemini: genai.Client, engine: FakeEngine, served: Served
+) -> None:
+    content = create(gemini)
+    assert marked(served)
+    with httpx.Client(base_url=served.url, headers={"x-api-key": served.admin_key}) as operator:
+        tenants = operator.get("/admin/tenants").json()["tenants"]
+        for tenant in tenants:
+            lowered = {"limits": {"max_request_tokens": 10}}
+            operator.patch(f"/admin/tenants/{tenant['id']}", json=lowered).raise_for_status()
+        with pytest.raises(errors.ClientError, match="10 tokens"):
+            ask(gemini, cached_content=name_of(content))
+        gemini.caches.delete(name=name_of(content))
+        for tenant in tenants:
+            before = {"limits": tenant["limits"]}
+            operator.patch(f"/admin/tenants/{tenant['id']}", json=before).raise_for_status()
+    assert not marked(served)
+
+
 def test_a_content_is_its_tenant_s_alone(
     gemini: genai.Client, served: Served, engine: FakeEngine
 ) -> None:
