@@ -63,7 +63,8 @@ class AskedEngine:
     def right(self, cases: Sequence[Case], *, cached: bool) -> list[bool]:
         """Ask all questions at once, and return whether each greedy answer is right.
 
-        With `cached`, all handbooks must be found in the cache. Otherwise none may be.
+        With `cached`, all handbooks must be found in the cache. Otherwise, no handbook may be
+        found.
         """
         names = [self._ask(case) for case in cases]
         self._core.step()

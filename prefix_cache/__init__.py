@@ -1,11 +1,13 @@
-"""The prefix cache: which KV blocks to keep, evict and share. No torch, no I/O, no own clock.
+"""The prefix cache, which decides which KV blocks to keep, evict and share.
+
+This package uses no torch, no I/O and no clock.
 
     cache                          the one object that the engine talks to
-    commit, restart, invariants    the tree grows; is restored after a start; is checked
-    leases      blocks of running sequences; loads they wait for; prefixes kept for tenants
+    commit, restart, invariants    growth of the tree; its restoring at a start; its checks
+    leases      blocks of running sequences; their loads; prefixes kept for tenants
     tiers       slots of the device, the host and the disk; copies between tiers; removals
-    eviction    which block is evicted next: policies, quotas, reference counts
-    tree        the radix tree: which blocks are cached, and in which tiers
+    eviction    the choice of blocks to evict: policies, quotas, reference counts
+    tree        the radix tree of cached blocks, and the tiers of each block
     namespace, hashing, names, errors
 
 Each module imports only from modules below it. When a pool is full, `eviction/victim_queue.py`

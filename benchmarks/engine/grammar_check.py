@@ -90,7 +90,7 @@ def _cpu_ms(work: Callable[[], object]) -> float:
 
 
 def _walked(grammar: Grammar, vocabulary: Vocabulary, masks: int) -> tuple[int, int, float]:
-    """Measure a compiled grammar: its bytes, and its growth and the seconds for `masks` masks."""
+    """Measure a compiled grammar's bytes, and the growth and seconds of `masks` masks."""
     found, rng = checked_over(grammar, vocabulary), random.Random(0)
     assert not found.error, found.error
     compilation = Compilation(compiled(found.text, vocabulary))

@@ -126,9 +126,7 @@ def _sizes(
 ) -> dict[int, RequestSize]:
     """Read the data set's requests that fit the model, by place.
 
-    Prints how many requests do not fit.
-
-    Raises BadSetting if no request fits.
+    Prints how many requests do not fit. Raises BadSetting if no request fits.
     """
     read = read_sizes(
         path,

@@ -155,9 +155,8 @@ class ResourceKind:
     async def find(self, client: AdminClient, name_or_id: str, given_by: str = "") -> str:
         """Return the id of the resource with this id or name.
 
-        Raises BadSetting if there is no such resource.
-
-        `given_by` is the flag that named the resource, and empty for an argument.
+        Raises BadSetting if there is no such resource. `given_by` is the flag that named the
+        resource, or "" for an argument.
         """
         for item in await client.rows(self.path, self.plural):
             if name_or_id in (item["id"], item["name"]):

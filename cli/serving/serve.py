@@ -154,7 +154,7 @@ def commands(
 def check_ports(gateway: GatewayFlags) -> None:
     """Raise BadSetting for a port in use.
 
-    Otherwise another server's /readyz would pass for this server's.
+    Otherwise the supervisor would mistake another server's /readyz for this server's.
     """
     check_port_free("--port", "--host", gateway.host, gateway.port)
     if gateway.admin_port is not None:

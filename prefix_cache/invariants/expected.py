@@ -1,4 +1,4 @@
-"""The comparison of a kept value with its recomputed value, and the detached nodes."""
+"""Helpers of the checks: a comparison of values, and the detached nodes."""
 
 from __future__ import annotations
 

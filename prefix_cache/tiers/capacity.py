@@ -165,7 +165,7 @@ class Capacity:
         return enough
 
     def make_own_room(self, needs: Mapping[str, int]) -> bool:
-        """Evict owners' own blocks where their needs exceed their partitions.
+        """Evict blocks of owners whose needs exceed their partitions.
 
         Blocks are evicted even if other blocks are free. So the blocks that an owner keeps do not
         depend on other owners. Returns whether all needed blocks are free now.

@@ -110,7 +110,7 @@ class InFlight:
         return transfer
 
     def transfers_of(self, moves: Sequence[Move]) -> Iterator[Transfer]:
-        """Yield the transfers of these moves for which no move has ended."""
+        """Yield the transfers of these moves that have no ended move."""
         at = 0
         while at < len(moves):
             transfer = self._whole.get(moves[at])
