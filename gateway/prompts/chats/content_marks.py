@@ -32,6 +32,9 @@ _PRIVATE_USE = list(map(chr, range(0x100000, 0x10FFFE)))  # Unicode's last priva
 _PLAIN = re.compile("[\U00100000-\U0010fffd]{1,4096}")
 _ESCAPED = re.compile(r"\\udb[c-f][0-9a-f]\\ud[c-f][0-9a-f]{2}")  # private characters in ASCII JSON
 
+# names of a tool's fields: templates look them up, and a model may have the token `</function>`
+_FIELDS = frozenset({"type", "function", "name", "description", "parameters"})
+
 Given = dict[str, Any]  # a template's inputs from a request: `messages`, `tools`, variables
 
 
@@ -64,10 +67,26 @@ class ContentMarks:
         """Put `mark` into the control tokens of `given`. If `near`, also into the near-tokens."""
         messages = [self._message(message, mark, near=near) for message in given["messages"]]
         rest = _rest(given).items()
-        return {
-            "messages": messages,
-            **{name: self._everywhere(value, mark, near=near) for name, value in rest},
-        }
+        marked = {name: self._everywhere(value, mark, near=near) for name, value in rest}
+        if given.get("tools"):
+            marked["tools"] = [self._tool(tool, mark, near=near) for tool in given["tools"]]
+        return {"messages": messages, **marked}
+
+    def _tool(self, tool: Given, mark: str, *, near: bool) -> Given:
+        """Put break characters into a tool, but not into what each tool has by its form."""
+
+        def fields(of: Given) -> Given:
+            return {
+                name if name in _FIELDS else again(name): again(value) for name, value in of.items()
+            }
+
+        def again(inner: Any) -> Any:
+            return self._everywhere(inner, mark, near=near)
+
+        marked = fields(tool)
+        if tool.get("type") == "function":
+            marked |= {"type": "function", "function": fields(tool["function"])}
+        return marked
 
     def _message(self, message: Message, mark: str, *, near: bool) -> Message:
         """Put break characters into each part of a message, but not into the message's role."""

@@ -35,3 +35,17 @@ def test_as_many_as_that_are_marked() -> None:
     assert message.name is not None
     assert END not in message.name
     assert message.name.replace(mark, "") == END * (MOST - 1)
+
+
+def test_a_tool_keeps_its_form_where_its_fields_are_near_tokens() -> None:
+    """With such a token a published template of Seed-OSS ended the start with a KeyError."""
+    near = ContentMarks(ControlTokens({"</function>": True, "<parameters>": True}))
+    function = {"name": "function", "parameters": {"function": "</function>"}}
+    asked = {"messages": [], "tools": [{"type": "function", "function": function}]}
+    mark = near.mark_for(asked)
+    [tool] = near.marked(asked, mark, near=True)["tools"]
+    assert tool["type"] == "function"
+    assert tool["function"].keys() == function.keys()
+    assert tool["function"]["name"] == f"f{mark}unction"
+    assert "</function>" not in str(tool["function"]["parameters"])
+    assert mark in next(iter(tool["function"]["parameters"]))
