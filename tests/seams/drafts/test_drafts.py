@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from engine.drafting.answers import EarlierAnswers
 from engine.link.messages import SamplingParams
 from prefix_cache.namespace import Namespace
-from tests.engine.rigs.checkpoints import Checkpoint
+from tests.doubles.engine.late_drafting import LateDrafting
+from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, make_checkpoint
 from tests.engine.rigs.hand_driven import random_prompt, sampling
 from tests.seams.support.real_engine import Bounds, RealEngine
 
@@ -54,6 +58,19 @@ def test_graphs_and_overlapping_steps_say_the_same(checkpoint: Checkpoint) -> No
     assert replayed(drafting, WISHES["drawn"]) == replayed(plain, WISHES["drawn"])
     assert drafting.finished("1").drafts["tree"][1] > 10
     assert len(drafting.steps) < len(plain.steps)
+
+
+@pytest.mark.parametrize(("name", "kv_dtype"), [("mistral-window", "auto"), ("gpt-oss", "fp8")])
+def test_windows_and_fp8_kv_say_the_same(
+    name: str, kv_dtype: Literal["auto", "fp8"], tmp_path: Path
+) -> None:
+    model_dir = str(make_checkpoint(RECIPES[name], tmp_path).model_dir)
+    bounds, late = replace(BOUNDS, kv_dtype=kv_dtype), LateDrafting(EarlierAnswers)
+    drafting, plain = RealEngine(model_dir, bounds, drafting=late), RealEngine(model_dir, bounds)
+    late.attach(drafting.cache.tree)
+    assert replayed(drafting, WISHES["drawn"]) == replayed(plain, WISHES["drawn"])
+    assert drafting.finished("1").drafts["tree"][1] > 10
+    drafting.expect_nothing_left()
 
 
 def test_nothing_is_drafted_from_another_namespace(checkpoint: Checkpoint) -> None:
