@@ -29,9 +29,7 @@ class OwnerShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TierShown(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier in blocks. `owners` hold the most blocks. `num_owners` counts all owners of
-    blocks.
-    """
+    """One tier in blocks. `owners` hold the most blocks. `num_owners` counts all owners."""
 
     tier: str
     total_blocks: int

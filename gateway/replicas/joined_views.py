@@ -74,7 +74,7 @@ _COUNTS = (
 
 
 def joined_sequences(found: Mapping[str, Sequences], limit: int) -> Sequences:
-    """Join the replicas' sequences, the oldest `limit` of them."""
+    """Join the oldest `limit` of the replicas' sequences."""
     every = chain(*(one.sequences for one in found.values()))
     return Sequences(
         query_id="",

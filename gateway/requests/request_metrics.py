@@ -66,8 +66,9 @@ class Usage:
 class RequestMetrics:
     """The metrics of one request, from its events and the engine's end of each choice.
 
-    The request is charged the tokens in the engine's ends, which may be more than the client was
-    sent. If its engine has died, a choice has no end. Then the tokens that have come are charged.
+    The request is charged for the tokens in the engine's ends, which may be more than the client
+    was sent. If its engine has died, a choice has no end. Then the tokens that have come are
+    charged.
     """
 
     def __init__(

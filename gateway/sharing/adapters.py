@@ -5,7 +5,7 @@ requests may name it. Other gateways may admit requests within seconds after a d
 are computed as before, in namespaces that no later request reaches.
 
 Engines read one adapter at a time, and each tenant may ask the engines for one adapter at a time. A
-tenant that loads many adapters therefore makes another tenant wait for at most one of them.
+tenant that loads many adapters therefore makes another tenant wait for at most one adapter.
 """
 
 from collections.abc import Callable

@@ -41,9 +41,9 @@ class _Scripts(NamedTuple):
 class StateLink:
     """A link whose commands reach only the `expected` state. Other states raise StateLost.
 
-    Large changes are sent over a second link. So is every command with the `size` of its answer in
-    bytes. Callers must give a size (or `large.UNSIZED`) unless a limit keeps the answer small.
-    `remember` is called with the state's id once the id is known.
+    Large changes are sent over a second link. A command that is given its answer's `size` in bytes
+    is sent over that link, too. Callers must give a size (or `large.UNSIZED`) unless a limit keeps
+    the answer small. `remember` is called with the state's id once the id is known.
     """
 
     def __init__(
