@@ -18,9 +18,7 @@ class GeminiCall(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The result of the call `id`. A result without `id` answers the first open call of this
-    name.
-    """
+    """The result of the call `id`, or without `id` of the first open call of this name."""
 
     name: str
     response: dict[str, Any] | None = None
