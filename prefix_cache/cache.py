@@ -336,7 +336,7 @@ class PrefixCache:
         self._states.keep_out(lease)
 
     def launched(self, lease: Lease, end: int, state_slot: int) -> None:
-        """Record that a launched row writes the state at position `end` to `state_slot`."""
+        """Record a launched row, which writes the recurrent state at `end` to `state_slot`."""
         self._states.launched(lease, end, state_slot)
 
     def verified(self, lease: Lease, end: int) -> int:
@@ -347,7 +347,9 @@ class PrefixCache:
         return self._states.verified(lease, end)
 
     def left_out(self, lease: Lease) -> None:
-        """Record that the last launched row must be computed again from the state before it."""
+        """Record that the last launched row must be computed again, from the earlier recurrent
+        state.
+        """
         self._states.left_out(lease)
 
     def release(self, lease: Lease, *, now: float) -> None:

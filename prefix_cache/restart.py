@@ -33,7 +33,8 @@ from prefix_cache.tree.residency import DISK, IN_FLIGHT
 from storage.move import BlockRecord, Tier
 
 Stored = tuple[int, BlockRecord]
-# The fields that a block and the state after it share: key, parent, namespace, tokens, owner.
+# The fields that a block and the recurrent state after it share: key, parent, namespace, tokens,
+# owner.
 Identity = tuple[bytes, bytes, bytes, bytes, str]
 
 
@@ -153,7 +154,7 @@ class Restart:
         }
 
     def _sound(self, found: Iterable[Stored], slots: set[int]) -> tuple[list[Stored], list[Stored]]:
-        """Return the sound records of KV blocks, one a key, and the records of states.
+        """Return the sound records of KV blocks, one a key, and of recurrent states.
 
         Adds the slots of all records to `slots`.
         """
@@ -208,7 +209,7 @@ class Restart:
 def _run_from(
     first: Stored, below: dict[bytes, list[Stored]], states: Mapping[Identity, int]
 ) -> list[Stored]:
-    """Return the records of one node, which have equal fields and no branch or state between."""
+    """Return the records of one node, which have equal fields."""
     run = [first]
     while len(then := below.get(run[-1][1].key, [])) == 1 and _alike(first[1], then[0][1]):
         if _identity(run[-1][1]) in states:

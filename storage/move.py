@@ -27,7 +27,7 @@ class Tier(Enum):
 DEVICE_TIER, HOST_TIER, DISK_TIER = Tier
 
 NO_STATE = 0  # unused slot, which padding and rows from a first token name
-FIRST_SLOT = 1  # the first slot for states of running sequences and cached states
+FIRST_SLOT = 1  # the first slot for recurrent states
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +66,7 @@ class StateSlots:
     first: Mapping[Tier, int]
 
     def of(self, tier: Tier, slot: int) -> range:
-        """Return the blocks of state `slot` of a tier.
+        """Return the blocks of the recurrent state in `slot` of a tier.
 
         On the device, these blocks belong to the state pool.
         """

@@ -103,7 +103,7 @@ class Candidates:
     """
 
     def __init__(self, policy: EvictionPolicy, retention: Retention | None = None) -> None:
-        """Order nodes by `policy`. Without `retention`, no mark ever lapses."""
+        """Order nodes by `policy`. Without `retention`, no retention mark lapses."""
         self._policy = policy
         self._retention = retention or Retention()
         self._serial = count()  # numbers that break ties, so that nodes are never compared

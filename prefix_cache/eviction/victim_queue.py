@@ -28,7 +28,7 @@ class VictimQueue(Candidates):
         nodes: Iterable[Node] = (),
         retention: Retention | None = None,
     ) -> None:
-        """Order each owner's leaves. Without `retention`, no mark ever lapses."""
+        """Order each owner's leaves. Without `retention`, no retention mark lapses."""
         self._retention = retention or Retention()
         self._policy_of = policy_of
         self._quota_usage = quota_usage

@@ -40,7 +40,7 @@ from prefix_cache.tree.node import Node
 class StateAt(NamedTuple):
     """A recurrent state: its position and its slot."""
 
-    position: int  # number of tokens before the state
+    position: int  # number of tokens before the recurrent state
     slot: int
 
 
@@ -53,7 +53,7 @@ class LeaseStates:
     owned: list[int]
     matched: int
     block_size: int
-    wanted: set[int] = field(default_factory=set)  # positions of states that the tree should keep
+    wanted: set[int] = field(default_factory=set)  # positions of recurrent states for the tree
     kept: StateAt | None = None
     coming: list[StateAt] = field(default_factory=list)
     # The nodes whose checkpoints the lease's rows may still read, by slot.
@@ -61,10 +61,10 @@ class LeaseStates:
     given: list[Node] = field(default_factory=list)  # nodes that got a checkpoint of this lease
     # whether the slot for the answer's end is charged to the owner's partition
     holds: bool = False
-    in_place: bool = False  # whether each state is a ring buffer
+    in_place: bool = False  # whether each recurrent state is a ring buffer
     # whether the lease has a third slot, for the state at its answer's end
     keeps_answer: bool = False
-    overwrites: bool = False  # whether decodes overwrite the state that they read
+    overwrites: bool = False  # whether decodes overwrite the recurrent state that they read
 
     @property
     def is_overwritten(self) -> bool:
@@ -102,7 +102,8 @@ class LeaseStates:
         return (others or free)[0]
 
     def shrink(self) -> list[int]:
-        """Give up the slots that are not needed once the sequence overwrites its state.
+        """Give up the slots that are not needed once the sequence overwrites its recurrent
+        state.
 
         Returns these slots.
         """
@@ -159,5 +160,5 @@ class LeaseStates:
         self.at = self.at._replace(position=end)
 
     def stop_after(self, position: int) -> int | None:
-        """Return the next position whose state is wanted, if any."""
+        """Return the next position whose recurrent state is wanted, if any."""
         return min((one for one in self.wanted if one > position), default=None)

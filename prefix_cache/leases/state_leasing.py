@@ -57,7 +57,7 @@ class StateLeasing:
         return not any(one is not None and one.is_shrinking for one in states)
 
     def let_start_over(self, lease: Lease) -> None:
-        """Let decodes overwrite the state of a lease once another sequence waits for slots."""
+        """Let decodes overwrite a lease's recurrent state once another sequence waits for slots."""
         if lease.states is not None and not self._in_place:
             self._may_start_over.add(lease)
 
@@ -88,7 +88,9 @@ class StateLeasing:
         lease.states.in_place = self._in_place
 
     def complete(self, transfer: Transfer) -> None:
-        """Apply the end of a state's copy. The leases that waited for it become ready or fail."""
+        """Apply the end of a recurrent state's copy. Leases that waited for it become ready or
+        fail.
+        """
         leases, node = self._waiting.pop(transfer, []), transfer.nodes[0]
         for lease in leases:
             lease.loads -= 1
@@ -129,7 +131,7 @@ class StateLeasing:
             }
 
     def launched(self, lease: Lease, end: int, slot: int) -> None:
-        """Record that a launched row writes the state at position `end` to `slot`."""
+        """Record that a launched row writes the recurrent state at position `end` to `slot`."""
         states = lease.states
         assert states is not None
         states.before, states.at = states.at, StateAt(end, slot)
@@ -155,14 +157,14 @@ class StateLeasing:
         return states.at.position
 
     def left_out(self, lease: Lease) -> None:
-        """Return to the state before the newest launched row, which is computed again."""
+        """Return to the recurrent state before the newest row, which is computed again."""
         states = lease.states
         assert states is not None
         states.at = states.before
         states.coming = [one for one in states.coming if one.position <= states.at.position]
 
     def committed(self, lease: Lease, end: int) -> None:
-        """Keep the wanted states up to position `end`, where the lease's blocks are committed."""
+        """Keep the wanted recurrent states up to position `end` of the committed blocks."""
         states = lease.states
         if states is None:
             return
@@ -208,7 +210,7 @@ class StateLeasing:
         return [node for node in states.given if node.attached and node.checkpoint is not None]
 
     def _begin_at(self, lease: Lease, node: Node) -> int:
-        """Return the device slot of a node's state.
+        """Return the device slot of a node's recurrent state.
 
         The lease waits while the state is being loaded.
         """

@@ -132,7 +132,7 @@ class Capacity:
         return not len(self._in_flight)
 
     def is_leaving(self, owner: str) -> bool:
-        """Return whether blocks of `owner` are leaving a tier, or its states are copied down."""
+        """Return whether blocks or recurrent states of `owner` are leaving a tier."""
         is_leaving = any(one.is_leaving(owner) for one in self.quota_usages.values())
         return is_leaving or self.state_copies.is_copied_down(owner)
 

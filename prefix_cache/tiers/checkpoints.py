@@ -46,7 +46,7 @@ class CheckpointCounts:
     hits: int = 0  # sequences that started from a checkpoint
     cut_tokens: int = 0  # matched tokens after the checkpoint from which a sequence started
     evicted: int = 0
-    refused: int = 0  # states that were not kept for lack of a slot
+    refused: int = 0  # recurrent states that were not kept for lack of a slot
     copied_down: int = 0
     loaded: int = 0  # checkpoints copied back to the device
     failed: int = 0
@@ -99,7 +99,7 @@ class Checkpoints:
         return bool(self.device.usage.parts)
 
     def can_take(self, count: int, beside: Node | None = None) -> bool:
-        """Return whether `count` device slots can be freed now while `beside` keeps its state."""
+        """Return whether `count` device slots can be freed while `beside` keeps its checkpoint."""
         free, candidates = self.device.allocator.num_free, self.device.candidates
         if self.is_partitioned and self.num_leased:
             # A sequence takes slots of other owners' partitions only if it could never run
@@ -248,7 +248,7 @@ class Checkpoints:
             at.partition(parts, self._for_sequences if at is self.device else 0)
 
     def trim(self, owner: str) -> None:
-        """Evict `owner`'s states until it keeps to its share in every tier. States in use stay."""
+        """Evict recurrent states of `owner` above its share of every tier. States in use stay."""
         for at in self.tiers.values():
             if not at.is_exempt(owner):
                 self._trim(at, owner)

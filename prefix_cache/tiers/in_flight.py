@@ -165,7 +165,8 @@ class InFlight:
         """Count all copies under way to `tier` as failed, whatever their reports say."""
         for transfer in self._transfers:
             if transfer.target is tier:
-                last = max(transfer.end, transfer.start + 1)  # a state has no run of blocks
+                # a recurrent state has no run of blocks
+                last = max(transfer.end, transfer.start + 1)
                 transfer.missed.update(range(transfer.start, last))
 
     def erase(self, slots: Iterable[int]) -> None:

@@ -44,7 +44,7 @@ class Removals:
         self._in_flight = in_flight
 
     def free(self, node: Node, start: int = 0) -> None:
-        """Free all slots of the node's state and of its blocks from index `start` on."""
+        """Free all slots of the node's checkpoint and of its blocks from index `start` on."""
         self._checkpoints.drop(node)
         for tier, slots in node.edge.held_slots(start):
             self.free_slots(tier, slots, node.owner)

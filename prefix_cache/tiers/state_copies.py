@@ -46,7 +46,8 @@ class StateCopies:
         return self._of[owner] > 0
 
     def make_room(self, count: int, owner: str, beside: Node) -> bool:
-        """Return whether `count` device slots can be freed without losing a state worth a copy.
+        """Return whether `count` slots can be freed without losing a recurrent state worth
+        a copy.
 
         `beside` keeps its copies. Returns False if copies under way must free slots first, or if
         sequences hold too many.
@@ -92,7 +93,7 @@ class StateCopies:
         source = checkpoint_of(node).lower_tier
         if source is None:
             raise InvariantBroken("a state is to be loaded that no tier has")
-        self._checkpoints.may_put(node.owner)  # this evicts states over the owner's share
+        self._checkpoints.may_put(node.owner)  # this evicts checkpoints over the owner's share
         if not self._checkpoints.free(1, owner):
             return None
         return self._begin(node, self._tiers[source], self._device)
@@ -135,7 +136,7 @@ class StateCopies:
             if self._copy_down(node, at):
                 begun += 1
                 continue
-            ready += 1  # the tier below has the state or cannot take it
+            ready += 1  # the tier below has the recurrent state or cannot take it
             at.candidates.discard(node)
             passed.append(node)
         for node in passed:

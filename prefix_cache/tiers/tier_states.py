@@ -83,7 +83,7 @@ class TierStates:
         self.usage.charge(owner, -1)
 
     def begin(self, node: Node) -> int:
-        """Take a free slot for a copy of the node's state, and charge the node's owner."""
+        """Take a free slot for a copy of the node's checkpoint, and charge the owner."""
         self.num_coming += 1
         self.usage.charge(node.owner, 1)
         return self.take(1)[0]

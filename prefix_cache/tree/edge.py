@@ -104,11 +104,11 @@ class Edge:
         return np.frombuffer(self._states, np.uint8)
 
     def states_of(self, start: int, end: int) -> bytearray:
-        """Copy the states of the blocks [start, end)."""
+        """Copy the residency states of the blocks [start, end)."""
         return self._states[start:end]
 
     def translated(self, table: bytes) -> bytes:
-        """Translate the blocks' states by `table` of 256 bytes."""
+        """Translate the blocks' residency states by `table` of 256 bytes."""
         return bytes(self._states.translate(table))
 
     @property

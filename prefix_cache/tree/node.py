@@ -133,7 +133,7 @@ class Checkpoint:
 
     @property
     def device_slot(self) -> int | None:
-        """The device slot that has the state or is being filled with it, or None."""
+        """The device slot that has or gets the recurrent state, or None."""
         if DEVICE_TIER in self.copies:
             return self.copies[DEVICE_TIER].slot
         coming = self.coming.get(DEVICE_TIER)

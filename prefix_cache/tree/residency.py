@@ -66,7 +66,7 @@ CHANGES_FASTEST = frozenset(
 
 
 def is_legal(state: int) -> bool:
-    """Return whether a block of the tree may be in `state`."""
+    """Return whether a block of the tree may have the residency `state`."""
     resident, moving = state & RESIDENT, state // IN_FLIGHT
     targets = [tier for tier, bit in BIT.items() if moving == bit]
     if moving and not targets:
@@ -75,7 +75,7 @@ def is_legal(state: int) -> bool:
 
 
 def after(event: Change, tier: Tier, state: int) -> int | None:
-    """Return the state after `event`, or None if the event is not legal in `state`."""
+    """Return the residency after `event`, or None if the event is not legal in `state`."""
     bit, in_flight_bit = BIT[tier], IN_FLIGHT * BIT[tier]
     if event is BEGIN:
         allowed = not state & (MOVING | bit) and bool(state & SOURCES[tier])
@@ -107,7 +107,7 @@ WITHOUT = [bytes(state for state in range(64) if not state & bits) for bits in r
 
 
 def change(states: bytes | bytearray, event: Change, tier: Tier) -> bytes | bytearray:
-    """Return the states after `event`. Raises IllegalTransition."""
+    """Return the residency states after `event`. Raises IllegalTransition."""
     follow = states.translate(_TABLES[event, tier])
     if ILLEGAL in follow:
         wrong = sorted(

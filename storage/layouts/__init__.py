@@ -1,1 +1,1 @@
-"""Layouts: the bytes of a block, a state and a ring, for the layers of a stage."""
+"""Layouts: the bytes of a KV block, a recurrent state and a ring of KV."""

@@ -67,7 +67,7 @@ class StateLayout:
         return max(-(-self.state_bytes // block_bytes), self.least_blocks)
 
     def offsets(self) -> list[tuple[int, int]]:
-        """Return the byte offsets of each layer's convolution and recurrence in a state."""
+        """Return the byte offsets of each layer's convolution and recurrence."""
         ends = [0, *accumulate(self._part_bytes())]
         return list(zip(ends[:-1:2], ends[1::2], strict=True))
 

@@ -62,7 +62,7 @@ def empty_states(layout: StateLayout, num_slots: int, device: torch.device) -> T
 
 
 def state_views(slots: Tensor, layout: StateLayout) -> tuple[LayerState, ...]:
-    """Return views of each layer's states in `slots` (S, bytes), strided by the bytes of a slot."""
+    """Return views of each layer's recurrent states in `slots` (S, bytes), strided by slots."""
     return tuple(
         _layer_state(slots, shape, conv, recurrence, getattr(torch, layout.conv_dtype))
         for shape, (conv, recurrence) in zip(layout.layers, layout.offsets(), strict=True)
