@@ -165,7 +165,7 @@ def timed(shape: BenchShape, opened: OpenedModel) -> StepTimes:
     rows = rows_of(shape, cache)
     for _ in range(3):
         opened.runner.launch(step_of(rows).step).collect()
-    step = step_of(rows).step  # the rows' new state was sent with the first step
+    step = step_of(rows).step  # the first step has sent the rows' new state
     on_cuda = opened.welcome.device.startswith("cuda")
     host, events = [], list[torch.cuda.Event]()
     for _ in range(REPEATS):

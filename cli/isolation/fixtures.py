@@ -88,7 +88,7 @@ class Fixtures:
         groups = dict[str | None, str]()
         if case.groups[0] is not None:
             groups[case.groups[0]] = words["group_id"] = await self._group(case.groups[0], words)
-        # the tenants' parts of the cache must have room for the module
+        # the tenants' parts of the cache must have room for the prompt module
         weight, other_weight = (_HEAVY, 1.0) if case.is_module else (1.0, _LIGHT)
         first = await self.tenant(words["first_name"], groups.get(case.groups[0]), ceiling, weight)
         words["first_id"] = first.id

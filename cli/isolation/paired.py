@@ -43,7 +43,8 @@ _WITH_MODULES = 2
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
 _PIECES = 4
 _NO_MODULES = "the model serves no prompt modules"
-# The device's state slots, divided by the state slots that tenants share: first guess and maximum.
+# Device slots of recurrent states, divided by the slots that tenants share: first guess and
+# maximum.
 _SLOTS_A_STATE, _MOST_SLOTS_A_STATE = 2, 8
 
 
@@ -133,8 +134,8 @@ class PairedTest:
             is_full = cell.case.publishes is not None and refusal.status == _CONFLICT
             if not is_full and not (cell.case.is_module and refusal.status == _BAD_REQUEST):
                 raise
-            # There is no room for another published prefix, or for the module in the tenant's
-            # partition.
+            # There is no room for another published prefix, or for the prompt module in the
+            # tenant's partition.
             return untested(cell, Outcome.INCONCLUSIVE, str(refusal))
 
     async def _prepared(self, cell: Cell, stack: AsyncExitStack) -> Fixture:
@@ -222,7 +223,7 @@ def squeeze(
         shares.append(slots_a_state / states[TierCase.DEVICE])
     ceiling = min(max(shares), 1.0)
     fill = sum(math.ceil(ceiling * blocks[name]) for name in above) + prompt
-    if stays_on_device:  # modules are read more often than filling prompts
+    if stays_on_device:  # prompt modules are read more often than filling prompts
         fill += prompt
     return Squeeze(ceiling, fill * facts.block_size)
 

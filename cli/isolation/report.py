@@ -36,7 +36,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     timing_outcome: Outcome | None
     gaps: TimingFinding | None = None  # gaps between the tokens after the first
     gaps_outcome: Outcome | None = None
-    modules: TimingFinding | None = None  # times of first tokens of prompts with a module
+    modules: TimingFinding | None = None  # times of first tokens after a prompt module
     modules_outcome: Outcome | None = None
     eviction: EvictionFinding | None
     eviction_outcome: Outcome | None

@@ -20,7 +20,7 @@ from cli.operating.cache import STATS
 _BUSY = (429, 503)
 _TRIES, _LONGEST_PAUSE_S = 8, 5.0
 MODULE = "module"  # name of the prompt module in a module schema of the tests
-_MODULES = 2  # number of modules of a request with modules: the head and MODULE
+_MODULES = 2  # prompt modules of a request that has any: the head and MODULE
 _VOCABULARY = 1000  # token ids from which prompts are drawn
 _LOOKS, _LOOK_S = 200, 0.05
 MODULES = "/v1/modules"
@@ -290,7 +290,7 @@ def _states(stats: dict[str, Any]) -> dict[str, int]:
 
 
 def using_module(schema_id: str, name: str) -> dict[str, Any]:
-    """Return the field of a request that uses one module of a schema."""
+    """Return the field of a request that uses one prompt module."""
     return {"ratoon": {"modules": {"schema": schema_id, "use": [name]}}}
 
 

@@ -113,7 +113,7 @@ class StoredTest:
         self._other = other.key
         self._model = server.facts.model
         self._tokens = _BLOCKS * server.facts.block_size
-        # If layers are recurrent, a state is kept at the second request and reused at the third.
+        # A recurrent state is kept at the second request and reused at the third.
         self._times = 3 if server.facts.tier_states else 1
 
     async def run(self) -> list[Finding]:
@@ -141,8 +141,8 @@ class StoredTest:
             told["list"] = theirs
             told["deletion"] = await self._deletion(kind, own_id, unknown)
             listed = await self._lists(kind, self._first, own_id)
-        # The first use of a module computes it, so the id is used twice. A thread's second use
-        # fails.
+        # The first use of a prompt module computes the module, so its id is used twice. A second
+        # use of a thread fails.
         cached = max([await self._cached(kind, self._first, own_id) for _ in range(2)])
         is_full = cached >= self._tokens and (listed or kind.own is None)
         return [

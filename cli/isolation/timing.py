@@ -79,12 +79,12 @@ class TimingFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimingFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """The results for the first token, the gaps after it, and first tokens after modules."""
+    """The results for the first token, the gaps after it, and first tokens after prompt modules."""
 
     first_token: TimingFinding
     # None if the server drafts nothing, even from a tenant's own answers
     gaps: TimingFinding | None
-    modules: TimingFinding | None = None  # None: no prompts of modules were timed
+    modules: TimingFinding | None = None  # None: no prompt module was timed
 
 
 class Timed(NamedTuple):

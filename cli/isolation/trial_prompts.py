@@ -1,6 +1,6 @@
-"""The prompts of the timing test's trials: token ids, or one module that both tenants have stored.
+"""The prompts of the timing test's trials: token ids, or a stored prompt module.
 
-Knows: how schemas of modules are stored. Does not know: what is timed (`timing.py`).
+Both tenants have stored the same prompt modules. `timing.py` sends and times the prompts.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import NamedTuple, Protocol
 from cli.isolation.server import MODULES, ProbePrompt, ServerUnderTest, using_module
 
 _PROMPTS_A_TRIAL = 3
-_MODULES = 10 * _PROMPTS_A_TRIAL  # number of modules of a schema
-_AFTER_MODULE = 4  # number of tokens of a prompt after its module
+_MODULES = 10 * _PROMPTS_A_TRIAL  # number of prompt modules of a schema
+_AFTER_MODULE = 4  # number of tokens of a prompt after its prompt module
 
 
 class TrialPrompt(NamedTuple):
-    """A prompt of a trial, and the fields by which each tenant's request names its module."""
+    """A prompt of a trial, and the fields by which each tenant names its prompt module."""
 
     prompt: ProbePrompt
     own_fields: Mapping[str, object]
@@ -24,7 +24,7 @@ class TrialPrompt(NamedTuple):
 
 
 class TrialPrompts(Protocol):
-    """The prompts of the trials, each new."""
+    """A source of new prompts for the trials."""
 
     async def prepare(self) -> None:
         """Prepare the prompts of the next trial."""
@@ -50,10 +50,10 @@ class PlainPrompts:
 
 
 class PromptsOfModules:
-    """Prompts of one module of about `length` tokens, which both tenants have stored.
+    """Prompts of one prompt module of about `length` tokens.
 
-    A schema is a union of many modules, so that all begin at one position. Implements
-    `TrialPrompts`.
+    Both tenants have stored a schema of these modules. The schema is a union of many modules, so
+    that all modules begin at one position. Implements `TrialPrompts`.
     """
 
     def __init__(self, server: ServerUnderTest, victim: str, attacker: str, length: int) -> None:
@@ -62,10 +62,10 @@ class PromptsOfModules:
         self._keys = victim, attacker
         self._length = length
         self._schemas: list[str] = []  # ids of both tenants' schemas
-        self._names: list[str] = []  # names of modules that no trial has used
+        self._names: list[str] = []  # names of prompt modules that no trial has used
 
     async def prepare(self) -> None:
-        """Store the next schema for both tenants, in place of the last, if its modules are used."""
+        """Store the next schema for both tenants once all prompt modules of the last are used."""
         if len(self._names) >= _PROMPTS_A_TRIAL:
             return
         for key, old in zip(self._keys, self._schemas, strict=False):

@@ -39,8 +39,8 @@ _TIERS = [TierCase.DEVICE, TierCase.HOST, TierCase.DISK, TierCase.EVICTED]
 _test = partial(plain_field, rich_help_panel="Tests")
 _ABSENT = {"model": "one server serves one model", "adapter": "its tenants have no adapters"}
 REPORT = "/admin/isolation/report"
-# The seconds after which all tests of --quick have ended, without the cleanup. Then the shares of a
-# time limit at which the paired tests, the timing test and the timing of modules end.
+# The seconds after which all tests of --quick have ended, without the cleanup. Then the shares of
+# the time limit at which the paired tests, the timing test and the timing of prompt modules end.
 _QUICK_S, _UNTIL_COMPARED, _UNTIL_TIMED, _UNTIL_MODULES = 75.0, 0.6, 0.8, 0.9
 # a prompt of the timing test and its answer take at most a third of the device's KV blocks
 _PART = 3
@@ -212,7 +212,7 @@ async def _timed_modules(
     findings: list[Finding],
     until: float,
 ) -> TimingFinding | None:
-    """Time prompts of modules. If the tenants' parts have no room for modules, add a finding."""
+    """Time prompts of prompt modules. If the tenants' parts have no room, add a finding."""
     length = _timed_tokens(server, flags)
     try:
         timed = await time_tenants(

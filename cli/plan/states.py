@@ -40,7 +40,7 @@ class StateFit:
 
 
 def divided(decoder: DecoderCounts, states: SlotLayout, free_bytes: float) -> tuple[int, int]:
-    """Return how many tokens of KV and how many states fit `free_bytes`.
+    """Return how many tokens of KV and how many recurrent states fit `free_bytes`.
 
     Both numbers are 0 if no KV block fits.
     """
@@ -58,7 +58,7 @@ def divided(decoder: DecoderCounts, states: SlotLayout, free_bytes: float) -> tu
 
 
 def divided_below(decoder: DecoderCounts, num_bytes: float) -> PoolSizes:
-    """Return how many KV blocks and how many states fit `num_bytes` of a lower tier."""
+    """Return how many KV blocks and recurrent states fit `num_bytes` of a lower tier."""
     block_bytes, states = decoder.kept.kv.block_bytes, decoder.states
     state_blocks = 0 if states is None else states.blocks(block_bytes)
     return below(int(num_bytes / block_bytes), state_blocks, _ratio(decoder))
@@ -72,7 +72,7 @@ def _ratio(decoder: DecoderCounts) -> float:
 def state_fit(
     decoder: DecoderCounts, device_bytes: float, host_bytes: float, disk_bytes: float
 ) -> StateFit | None:
-    """Count the states that fit each tier's bytes, if the model has states."""
+    """Count the recurrent states that fit each tier's bytes, if the model has any."""
     states = decoder.states
     if states is None:
         return None
@@ -89,7 +89,7 @@ def state_fit(
 
 
 def state_line(fit: StateFit, layers: int) -> str:
-    """Describe the states or windows for people."""
+    """Describe the recurrent states or windows for people."""
     what, slots = "are recurrent: a state takes", "three"
     if fit.tokens_kept_whole is not None:
         slots = "two"

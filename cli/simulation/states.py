@@ -31,11 +31,11 @@ class StateCosts:
         return state_slots(PoolBudget(0, ""), device_tokens * self.kv_bytes_per_token, sizes)
 
     def state_blocks(self, block_size: int) -> int:
-        """Count the blocks of `block_size` tokens that have room for a state."""
+        """Count the blocks of `block_size` tokens that have room for a recurrent state."""
         return -(-self.state_bytes // (block_size * self.kv_bytes_per_token))
 
     def below(self, num_blocks: int, block_size: int) -> int:
-        """Count the states beside `num_blocks` blocks of KV below the device."""
+        """Count the recurrent states beside `num_blocks` blocks of KV below the device."""
         return int(num_blocks * self.cache_ratio) // self.state_blocks(block_size)
 
 
@@ -50,7 +50,7 @@ class StatesReport:
     hits: int
     evicted: int
     refused: int
-    # number of cached tokens that were computed again, since no state was kept at their end
+    # number of cached tokens that were computed again for lack of a recurrent state
     cut_tokens: int
 
 

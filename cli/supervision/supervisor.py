@@ -41,7 +41,7 @@ from cli.supervision.serving_state import (
 
 
 def decide(state: ServingState, event: Event, at: float, policy: Policy) -> Decision:
-    """Return the state after `event` at time `at`, and the actions to take."""
+    """Return the serving state after `event` at time `at`, and the actions to take."""
     match event:
         case Exited(name, status):
             return _exited(state, name, status, at, policy)

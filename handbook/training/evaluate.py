@@ -63,7 +63,7 @@ class EvaluationOutcome:
 def draw_cases(
     tokenizer: Tokenizer, count: int, tokens: tuple[int, int], turns: int = 1, seed: int = 0
 ) -> list[EvaluationCase]:
-    """Draw `count` held-out handbooks of `tokens` tokens (a range), with a last turn to answer."""
+    """Draw `count` held-out handbooks with a last turn to answer. `tokens` is a range."""
     rng = random.Random(f"cases {seed}")
     cases: list[EvaluationCase] = []
     number = seed * 1_000_000
