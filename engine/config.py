@@ -1,6 +1,8 @@
 """The engine's settings, composed by the command line and passed whole to the engine process.
 
 Derived numbers are not stored here. The deriving functions return them.
+
+Elsewhere: environment variables (`cli`).
 """
 
 from __future__ import annotations

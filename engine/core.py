@@ -9,6 +9,9 @@ while the host appends tokens and writes messages:
 A step that verifies drafts is settled before the next step is scheduled. With several pipeline
 stages, each stage computes a step of other sequences. The sampling of a step with constrained rows
 is launched last, since their masks are made meanwhile.
+
+Elsewhere: steps' times (`in_flight`), answers to queries (`queries`), how copies run (`copies.py`),
+and the process's end (`process.py`).
 """
 
 from __future__ import annotations

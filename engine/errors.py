@@ -17,6 +17,8 @@ EngineError
      `- NumericFailure      the model produced NaN; the blocks are not kept
 
 `code` is stable, because it crosses the link in `Failed.code`, and metrics count by it.
+
+Elsewhere: HTTP statuses (`gateway.errors`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The engine's composition root: from an `EngineConfig` to a serving process."""
+"""The engine's composition root: from an `EngineConfig` to a serving process.
+
+Elsewhere: where settings come from (`cli`).
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@
 After SIGUSR1 the engine drains without a time limit, and a later SIGTERM ends this drain within its
 grace. After a broken invariant or a sticky device error, the process ends and its supervisor starts
 another.
+
+Elsewhere: what a step does (`core.py`).
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ row samples. If rows have constraints, their masks follow while the device compu
 Nothing else passes between scheduler and runner, so a step can be encoded and computed in another
 process. A runner keeps data between steps by batch slot: block tables, sampling parameters, the
 tokens sampled last. A row has the changes of these data.
+
+Elsewhere: the row's sequence (`scheduling.row_data`).
 """
 
 from __future__ import annotations

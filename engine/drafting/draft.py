@@ -2,6 +2,8 @@
 
 A draft never changes an output. Every token is sampled as without drafts, and leading draft tokens
 that equal the sampled tokens are accepted. A wrong draft only costs time.
+
+Elsewhere: how a draft is verified (`engine.step`).
 """
 
 from __future__ import annotations

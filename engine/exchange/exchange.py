@@ -4,6 +4,8 @@
     advance    report the progress of our own fetches
 
 The core calls both between steps.
+
+Elsewhere: when steps are made (`core`).
 """
 
 from __future__ import annotations

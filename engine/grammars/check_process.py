@@ -5,6 +5,8 @@ is the id of a token that ends a sequence. The process reads the vocabulary once
 is a socket that hands it connections. For each connection the process forks a worker, which
 inherits the vocabulary. A worker reads `Grammar`s and writes `Checked`s, as lines of JSON. A worker
 that runs out of time, memory or stack is ended, and its last line says why.
+
+Elsewhere: how a grammar is checked (`check.py`), and who asks (`checker.py`).
 """
 
 from __future__ import annotations

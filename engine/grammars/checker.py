@@ -1,4 +1,7 @@
-"""The check of grammars in another process, which may crash or be killed."""
+"""The check of grammars in another process, which may crash or be killed.
+
+Elsewhere: how grammars are checked (`check_process.py`).
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Flows take turns, so a flow with many or slow grammars delays only itself. While a thread compiles,
 the engine's own thread runs.
+
+Elsewhere: which grammars are kept (`cache.py`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 llguidance makes masks without the lock, but needs the lock to follow tokens. The whole step waits
 for such a call, whichever thread makes it. Each call's time is therefore charged to its flow.
 Tokens beyond the flow's share of STEP_S are followed later (`mask_threads.py`).
+
+Elsewhere: what the time is used for (`token_mask.py`).
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ A copy of the matcher makes the masks after drafts, which takes some 3 us. Rolli
 may be wrong: llguidance (1.9) then takes a cached mask for the mask of the new place. An error of a
 copy stays in the copy. All copies share an error of the lexer. Such an error means that the grammar
 has grown too large, and ends all sequences of the grammar.
+
+Elsewhere: how grammars are compiled (`grammars.py`).
 """
 
 from __future__ import annotations

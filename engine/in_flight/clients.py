@@ -5,6 +5,8 @@
 
 A request is removed with its last event. The requests of a client that is gone are cancelled. The
 engine is its own client when it pins prefixes, computes prompt modules and checks answers.
+
+Elsewhere: how requests are computed (`core.py`).
 """
 
 from __future__ import annotations

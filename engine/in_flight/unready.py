@@ -1,4 +1,7 @@
-"""The sequences that wait in the queue until their constraints are ready."""
+"""The sequences that wait in the queue until their constraints are ready.
+
+Elsewhere: how constraints are made (`engine.grammars`).
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@
 A block is named by its key (`prefix_cache.hashing`), which is chained over secret namespaces. A key
 reveals no tenant, and no token is sent. A gateway that does not confirm its events gets no more of
 them. Once it has confirmed them, or when it subscribes again, it gets a new snapshot.
+
+Elsewhere: which gateways listen (`engine.queries.cache_feed`).
 """
 
 from __future__ import annotations

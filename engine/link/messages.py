@@ -4,6 +4,8 @@ A gateway sends `Hello`, `RecordedFlushes`, `Partition`, `Generate`, `Cancel` an
 sends one `Welcome` per `Hello`, one `StepReply` per step and gateway, and one reply per query
 (`query_messages.py`). An engine sends `CacheEvents` to gateways that subscribe (`cache_events.py`).
 Every `Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`.
+
+Elsewhere: how bytes are bounded (`codec.py`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 ZMQ reads a whole frame into memory before it checks that the sender holds the key. A server
 therefore takes only small frames. A longer message is sent in several frames, which ZMQ delivers
 together or not at all.
+
+Elsewhere: how long a message may be (`codec`).
 """
 
 from __future__ import annotations

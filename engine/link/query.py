@@ -1,4 +1,8 @@
-"""The base classes of all queries and replies. A query's type determines its reply's type."""
+"""The base classes of all queries and replies. A query's type determines its reply's type.
+
+Elsewhere: the queries themselves (`query_messages`, `view_messages`), and which tasks wait for
+replies (`queries`).
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ ModelError
  |- PoolTooSmall        not one block of KV fits beside the weights
  |- FilesChanged        the model's files were replaced while they were loaded
  `- NotEnoughMemory     host or device lack the memory for a start
+
+Elsewhere: the process's exit status (`main`).
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@
 
 Rank 0 schedules and samples, so it computes the last stage and logits need not be sent. The first
 stage receives sampled tokens with the next step.
+
+Elsewhere: which layers a stage has (`engine.models.stages`).
 """
 
 from __future__ import annotations

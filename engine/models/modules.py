@@ -2,6 +2,8 @@
 
 A module is a frozen dataclass. `walk` finds a layer's modules in its fields. Torch is imported only
 for types, so an architecture's sizes can be read without torch.
+
+Elsewhere: which modules there are (`layers`, `weight_formats`).
 """
 
 from __future__ import annotations

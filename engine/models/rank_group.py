@@ -1,6 +1,8 @@
 """The ranks that compute a model together (tensor parallel), as its layers use them.
 
 Torch is imported only for types.
+
+Elsewhere: the sizes that each rank has (`shards`), and how ranks exchange bytes (`engine.ranks`).
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@
 A layer's output is the sum over the ranks (`RankGroup.total`). Every rank gets the same bits of
 this sum, so all ranks have the same residual. Commands that only plan use this module too, so it
 does not import torch.
+
+Elsewhere: processes or libraries (`engine.ranks`).
 """
 
 from __future__ import annotations

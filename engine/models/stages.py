@@ -6,6 +6,8 @@ The predicted cost of a stage is the bytes of weights that a step of many rows r
 are the matrices of the stage's layers, and both heads in the last stage. KV is left out, since
 every layer reads about as much. Commands that only plan use this module too, so it does not import
 torch.
+
+Elsewhere: which process computes a stage (`engine.ranks`).
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@
 
 Each such layer is built twice (`LayerHomes`): in host memory, which loading fills, and on its
 buffer, which steps read. Each time the layer's tensors lie in one run of bytes (`memory`).
+
+Elsewhere: when it is copied (`prefetch`).
 """
 
 from __future__ import annotations

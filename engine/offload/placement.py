@@ -6,6 +6,8 @@
 
 The chosen layers are evenly spaced, so each copy runs while the layers before it are computed. The
 last layer is always chosen, which keeps the bus busy. This module does not import torch.
+
+Elsewhere: tensors or streams (`prefetch`).
 """
 
 from __future__ import annotations

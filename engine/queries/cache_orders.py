@@ -1,4 +1,7 @@
-"""The orders of operators and gateways on the whole cache: to divide the cache, to drop parts."""
+"""The orders of operators and gateways on the whole cache: to divide the cache, to drop parts.
+
+Elsewhere: a tenant's single prefixes (`prefix_queries.py`).
+"""
 
 from __future__ import annotations
 

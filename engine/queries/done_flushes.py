@@ -4,6 +4,8 @@ An engine that was away when a flush was ordered still has the blocks on disk. A
 sends all recorded flushes to each engine it connects to. The engine does the flushes that it has
 not done. Ids of done flushes are stored beside the blocks on disk. Several gateways send the same
 flush, so the number of dropped blocks is kept with the id.
+
+Elsewhere: how a cache is flushed (`cache_orders`).
 """
 
 from __future__ import annotations

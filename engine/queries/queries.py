@@ -1,4 +1,7 @@
-"""The answers of one engine to all queries and orders on its cache, each in one turn."""
+"""The answers of one engine to all queries and orders on its cache, each in one turn.
+
+Elsewhere: which requests are alive (`core`).
+"""
 
 from __future__ import annotations
 

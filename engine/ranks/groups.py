@@ -5,6 +5,8 @@
     pipe      the ranks with the same part of each stage (`Pipe`)
 
 `collectives` and `pipe` have the transports.
+
+Elsewhere: the exchanged data, or transports (`collectives`, `pipe`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Rank 0's end of the message ring and the sockets to the other ranks."""
+"""Rank 0's end of the message ring and the sockets to the other ranks.
+
+Elsewhere: steps or copies (`runner`, `tiers`).
+"""
 
 from __future__ import annotations
 

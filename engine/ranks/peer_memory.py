@@ -4,6 +4,9 @@
 
 Multicast is not used. While memory is mapped, the ranks' processes pass descriptors to each other
 through Unix sockets in the directory for temporary files.
+
+Elsewhere: the buffers' contents (`kernels.collectives`), and other exchanges of ranks
+(`collectives`).
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@
     end      `dismiss` lets the ranks write pending data to their disks; else they are killed
 
 `engine.follower` loads a rank's part of the model.
+
+Elsewhere: what a rank loads (`engine.follower`).
 """
 
 from __future__ import annotations

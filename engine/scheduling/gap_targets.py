@@ -6,6 +6,8 @@
 
 A target is met if at most one gap in a hundred exceeds it. A gap counts whatever made it long. The
 log reports when targets begin to be missed, and when they are met again.
+
+Elsewhere: how a step keeps to a target (`prefill_budget.py`).
 """
 
 from __future__ import annotations

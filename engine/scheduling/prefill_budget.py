@@ -20,6 +20,8 @@ step's fixed cost would weigh too much. Prompts always get a fifth of the step's
 starve. Once the rows are known, rows that would exceed a target are cut (`tokens_within`).
 
 Newcomers go first until they have got a whole step's tokens. Other prompts then get one step.
+
+Elsewhere: sequences and their order (`scheduler.py`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A sequence records which blocks and options were sent. After a failed launch, `unsent` makes the
 next row send them again.
+
+Elsewhere: which rows a step has (`step_builder.py`).
 """
 
 from __future__ import annotations

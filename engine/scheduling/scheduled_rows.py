@@ -1,4 +1,7 @@
-"""The rows of a step as the scheduler sees them: sequences and ranges of their tokens."""
+"""The rows of a step as the scheduler sees them: sequences and ranges of their tokens.
+
+Elsewhere: what the runner is sent (`row_data.py`).
+"""
 
 from __future__ import annotations
 

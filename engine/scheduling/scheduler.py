@@ -20,6 +20,9 @@ chooses a sequence of a flow beyond its part, else the latest arrival. The oldes
 always makes progress. If copies that hold blocks end soon, the sequence skips a step instead.
 
 The scheduler does not change `num_computed`. `settle.py` changes this count.
+
+Elsewhere: how a sequence starts and leaves (`active.py`), and the effects of a finished step
+(`settle.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The events of a sequence for its client: tokens, end, failure."""
+"""The events of a sequence for its client: tokens, end, failure.
+
+Elsewhere: when a sequence gets tokens or ends (`settle`).
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,9 @@
     make_room     a running sequence's next block
 
 A preempted sequence goes to the front of its flow's queue.
+
+Elsewhere: how many tokens prompts get (`prefill_budget.py`), and when each of these is called
+(`scheduler.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A step under construction: its rows so far, and the token budget for further rows."""
+"""A step under construction: its rows so far, and the token budget for further rows.
+
+Elsewhere: whose turn it is (`scheduler.py`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The drafts of a step's decodes: which sequences may have drafts, and how many fit."""
+"""The drafts of a step's decodes: which sequences may have drafts, and how many fit.
+
+Elsewhere: which of them save time (`engine.drafting`).
+"""
 
 from __future__ import annotations
 

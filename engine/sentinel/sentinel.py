@@ -10,6 +10,8 @@ While an answer is watched, its tokens' log-probabilities are kept as they were 
 tenant, evicts nothing, and charges no limit. A check starts when no other request is alive, or
 after LATE_S beside a few decodes. As soon as another request waits, the check is cancelled and
 starts again later.
+
+Elsewhere: how a request runs (`core.py`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The gateway has validated requests for their callers. The intake checks only values that would break
 the engine or its fairness. A token id outside the vocabulary would read foreign memory on a GPU,
 and a NaN weight would stop the queue.
+
+Elsewhere: which requests are running (`core.py`).
 """
 
 from __future__ import annotations

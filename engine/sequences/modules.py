@@ -9,6 +9,8 @@ follow, into which the modules' other tokens are copied:
 
 A module that attends to the head is computed by a sequence with one module, the head. A sequence is
 charged for the module tokens that were computed because of the sequence.
+
+Elsewhere: when a module is computed (`module_keeper`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The parts that serve adapters on one rank or several: reader, host memory and slots."""
+"""The parts that serve adapters on one rank or several: reader, host memory and slots.
+
+Elsewhere: which requests use an adapter (`engine.adapters`).
+"""
 
 from __future__ import annotations
 

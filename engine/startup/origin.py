@@ -1,4 +1,7 @@
-"""Everything that a model's KV blocks depend on: weights, tokenizer, settings and device."""
+"""Everything that a model's KV blocks depend on: weights, tokenizer, settings and device.
+
+Elsewhere: how the fingerprint is computed from the origin (`fingerprint`).
+"""
 
 from __future__ import annotations
 

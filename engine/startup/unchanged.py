@@ -7,6 +7,8 @@ use these blocks.
 Files are compared as rsync does, by name, size and time. Links are followed, since a hub's cache
 names files by digests. Inode numbers are not compared, because a network file system may change
 them.
+
+Elsewhere: their content (`fingerprint`).
 """
 
 from __future__ import annotations

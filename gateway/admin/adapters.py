@@ -1,4 +1,7 @@
-"""`/admin/tenants/{id}/adapters`: load, list and drop the LoRA adapters of a tenant."""
+"""`/admin/tenants/{id}/adapters`: load, list and drop the LoRA adapters of a tenant.
+
+Elsewhere: how an adapter is loaded (`gateway.sharing.adapters`).
+"""
 
 from typing import Annotated
 

@@ -2,6 +2,8 @@
 
 A prefix is published under a name. Publishing the name again makes a new version, which replaces
 the old version for all later requests. `gateway.sharing.published` makes the tokens of prefixes.
+
+Elsewhere: how a prefix becomes tokens (`gateway.sharing.published`).
 """
 
 import asyncio

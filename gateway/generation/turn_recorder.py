@@ -1,6 +1,8 @@
 """The recording of each choice's generated turn, to be remembered when the choice ends.
 
 `gateway/prompts/verbatim_turns` remembers the turns.
+
+Elsewhere: how turns are remembered (`gateway/prompts/verbatim_turns`).
 """
 
 from __future__ import annotations

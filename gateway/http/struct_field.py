@@ -1,4 +1,7 @@
-"""A field of a pydantic model that msgspec reads, so that a stored Struct is defined once."""
+"""A field of a pydantic model that msgspec reads, so that a stored Struct is defined once.
+
+Elsewhere: how models are read from bodies (`gateway/http/admin_json.py`).
+"""
 
 from typing import Any
 

@@ -4,6 +4,8 @@ An answer without a maximum may fill the context, but almost all answers are muc
 request reserved the maximum length, a few requests would fill a limit and use a hundredth of it. A
 request therefore reserves the length of its tenant's earlier answers. The real use is charged at
 the end.
+
+Elsewhere: how much of its limits a tenant has left (`fitting.py`).
 """
 
 import heapq

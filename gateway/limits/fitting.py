@@ -1,4 +1,7 @@
-"""The answer length with which a request fits the tenant's limits, as pure functions."""
+"""The answer length with which a request fits the tenant's limits, as pure functions.
+
+Elsewhere: how much of a limit is left at the moment (`limiter.py`).
+"""
 
 import math
 

@@ -1,6 +1,8 @@
 """The facts that each worker has in memory for the pages, and the sums over all workers.
 
 `siblings.py` reaches the other workers.
+
+Elsewhere: how workers are reached (`siblings.py`).
 """
 
 from collections import Counter

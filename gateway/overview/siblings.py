@@ -5,6 +5,8 @@ shared directory, which is open only to their user. A worker answers with its la
 the requests that it is answering, and with the cache misses of tenants whose page is open. The
 worker that answers a page joins the data of all workers. Nothing is sent while nobody looks at a
 page. `known.py` has the questions and answers.
+
+Elsewhere: the questions and answers (`known.py`).
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""The reading of another route's request, only for its prompt."""
+"""The reading of another route's request, only for its prompt.
+
+Elsewhere: what the prompt is for (`routes.py`).
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 The routes concern only the calling tenant's own prompts. A request is admitted as if it were sent,
 so its namespaces are the caller's. Each route counts as a request, and warming is charged for its
 prompt.
+
+Elsewhere: how a request is read (`reader.py`).
 """
 # `from __future__ import annotations` would break FastAPI: it evaluates the handlers' annotations,
 # which name the local variable `permitted`.

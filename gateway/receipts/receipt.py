@@ -2,6 +2,8 @@
 
 Numbers are integers and times are text. The signed bytes of a receipt therefore do not depend on
 the layout of its JSON.
+
+Elsewhere: how a receipt is made (`erasing`).
 """
 
 from datetime import UTC, datetime

@@ -8,6 +8,8 @@ A request is sent again only if it has not begun, or if its client was shown not
 The earlier replica must not be able to send more. Its connection is closed, it has ended the
 request itself, or the request was taken away from it. Each attempt has a separate id, so that a
 late end of an earlier attempt ends nothing else.
+
+Elsewhere: which replicas are ready (`members`).
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,8 @@
 """Several engines as one `Engine`, the object that the rest of the gateway calls.
 
 `serving` answers requests, and `queries` answers queries.
+
+Elsewhere: how requests (`serving`).
 """
 
 import asyncio

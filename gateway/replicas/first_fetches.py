@@ -5,6 +5,8 @@ faster, it is first sent a request that only fetches the prefix. A replica fetch
 time, for WITHIN_S at most. The prefix with the most hits at other replicas is first. These fetches
 have the priority of live requests. The pin computes the blocks that were not fetched, so nobody
 sees an error.
+
+Elsewhere: who publishes (`gateway.sharing`).
 """
 
 import asyncio

@@ -2,6 +2,9 @@
 
 Each request is routed, sent, and watched until it begins. Perhaps it is then sent to another
 replica. `attempts` decides this by the error, and `gateway.routing` chooses replicas and fetches.
+
+Elsewhere: what an error means for a request (`attempts`), and which replica is best and what it
+fetches (`gateway.routing`).
 """
 
 import time

@@ -2,6 +2,8 @@
 
 Normally the engine ends a choice before the choice's request is over. If the engine is stalled when
 the request ends, its message that the choice has ended arrives later. The choice is charged then.
+
+Elsewhere: when a request is over (`gateway.requests.answering`).
 """
 
 from engine.link.messages import Failed, Finished

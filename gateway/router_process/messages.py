@@ -10,6 +10,8 @@ worker                          router process
 
 Frames arrive in order, so a worker that has read an answer knows that all its earlier notes were
 read. When a connection ends, all requests that were noted on it count as ended.
+
+Elsewhere: who asks and answers (`client.py`, `service.py`).
 """
 
 import msgspec

@@ -1,4 +1,7 @@
-"""The load of each replica: the requests that were sent to it and are not over."""
+"""The load of each replica: the requests that were sent to it and are not over.
+
+Elsewhere: what is cached (`index`).
+"""
 
 from collections import Counter
 from dataclasses import dataclass, field

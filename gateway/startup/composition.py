@@ -3,6 +3,8 @@
 All parts are closed in the opposite order of opening. The parts that answer requests are first,
 then the parts that these use, and the state is last. `serving_parts.py` has the steps, and
 `main.py` processes and signals.
+
+Elsewhere: what a step makes (`serving_parts.py`), and processes and signals (`main.py`).
 """
 
 import time

@@ -2,6 +2,8 @@
 
 The config comes as JSON in the first argument, which `cli` writes. `composition.py` makes the
 gateway.
+
+Elsewhere: what a gateway is made of (`composition.py`).
 """
 
 import gc

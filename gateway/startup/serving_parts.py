@@ -2,6 +2,9 @@
 
 Each step is one function. The function makes parts from earlier parts, and `stack` closes what it
 opens. `composition.py` takes the steps in order, and `kept_state.py` opens the state.
+
+Elsewhere: routes and addresses (`composition.py`), and the state on the disk or in Redis
+(`kept_state.py`).
 """
 
 import os

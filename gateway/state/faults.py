@@ -8,6 +8,8 @@
     disk_full        the file system has no room; the gateway uses the room that it had reserved
 
 `sqlite.database`, `reserved_room` and `redis.identity` find the faults.
+
+Elsewhere: how a fault is found (`sqlite.database`, `reserved_room`, `redis.identity`).
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ times. It has no prompt, no answer, no key, and no path except a route's templat
 
 A thread writes several lines at a time, so that no request waits for the log's reader. If the
 reader is slow or hangs, lines beyond a limit are dropped and counted.
+
+Elsewhere: when a request ends (`gateway/http/request_head.py`).
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ bytes of a collector's answer are read. OpenTelemetry's standard variables also 
 OTEL_EXPORTER_OTLP_HEADERS (a collector's credentials), OTEL_EXPORTER_OTLP_CERTIFICATE,
 OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER. Only a gateway that traces imports this file, with
 OpenTelemetry's SDK and exporter. `requests/tracing.py` makes the spans.
+
+Elsewhere: what a span contains (`requests/tracing.py`).
 """
 
 import threading

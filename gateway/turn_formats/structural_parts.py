@@ -1,4 +1,7 @@
-"""The parts of structural tags, with xgrammar's names of fields, which vLLM and SGLang also use."""
+"""The parts of structural tags, with xgrammar's names of fields, which vLLM and SGLang also use.
+
+Elsewhere: how a part becomes a grammar (`structural_grammar.py`).
+"""
 
 from __future__ import annotations
 

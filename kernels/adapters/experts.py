@@ -7,6 +7,8 @@
 Each matrix of an expert has separate slots. The low-rank products are therefore computed as for
 other matrices (`low_rank`), with pairs in place of tokens. The inner product is written before its
 gate, which costs memory traffic that a mixture without adapters does not have.
+
+Elsewhere: weight formats (`kernels.experts.mixture`).
 """
 
 from __future__ import annotations

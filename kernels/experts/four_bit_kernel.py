@@ -1,4 +1,8 @@
-"""The device code of four-bit experts' products (`four_bit_matrices`)."""
+"""The device code of four-bit experts' products (`four_bit_matrices`).
+
+Elsewhere: how numbers are unpacked (`four_bit_numbers`), how tiles are made (`order`), and which
+sizes they have (`tiles`).
+"""
 
 from __future__ import annotations
 

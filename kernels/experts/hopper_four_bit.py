@@ -12,6 +12,8 @@ A program takes 128 pairs and 256 rows of the matrix: 128 each of gate and up, o
 Each of two groups of four warps takes half of the rows, and unpacks its own numbers. The kernel
 serves 16-bit numbers that are unpacked in pairs. It runs on compute capability 9.0 only, and not in
 the interpreter.
+
+Elsewhere: how tiles are made (`order`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Pair p = t * k + j is the j-th expert of token t. Gated products read the token's row and write the
 pair's row. `down` reads the pair's row and writes the token's row of part j.
+
+Elsewhere: the matrix, or how it is multiplied (`product_kernel`, `four_bit_kernel`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The device code of the experts' GEMMs (`products`): a tile of pairs by some outputs."""
+"""The device code of the experts' GEMMs (`products`): a tile of pairs by some outputs.
+
+Elsewhere: how tiles are made (`order`), and which sizes they have (`tiles`).
+"""
 
 from __future__ import annotations
 

@@ -11,6 +11,9 @@ the weight does not wait:
 With several shares of K the product is left as split-K partials (`split_k`). The kernel serves
 16-bit numbers of up to 8 rows, and fp8 with scales of up to 128 rows. It runs on compute capability
 9.0 only, and not in the interpreter.
+
+Elsewhere: the GEMM's device code (`hopper_gemm`), how the GEMM is cut among programs
+(`hopper_tile_configs`), and when it is faster than the alternatives (`linear`, `fp8_linear`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The mean and the division are float32. The quotient is cast back to the dtype of x before it is
 multiplied by the weight, as in Llama's reference code. With a float32 weight the product is float32
 too, and is rounded once, as in the code of Gemma and gpt-oss.
+
+Elsewhere: the residual stream (`add_rms_norm`).
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ The source that a request names is a hint. The engine asks no source if computin
 faster. The engine also asks no source while many fetches run, shortly after a flush, or if the
 source did not answer lately. Fetched blocks are written into the lease's own blocks, so owner and
 quota are as for computed blocks.
+
+Elsewhere: messages or transports (`client.py`).
 """
 
 from __future__ import annotations

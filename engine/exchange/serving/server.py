@@ -6,6 +6,8 @@
 
 The server sends no more than the asking engine has room for. An asker that is silent for some
 seconds, or whose connection has ended, counts as gone.
+
+Elsewhere: how many blocks may be on their way (`sending.py`).
 """
 
 from __future__ import annotations

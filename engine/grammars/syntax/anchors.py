@@ -1,4 +1,7 @@
-"""The texts that a pattern matches, with its anchors resolved."""
+"""The texts that a pattern matches, with its anchors resolved.
+
+Elsewhere: how patterns are spelled (`pattern.py`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A writer of expressions as llguidance's Lark, and as regular expressions."""
+"""A writer of expressions as llguidance's Lark, and as regular expressions.
+
+Elsewhere: how terminals are chosen (`terminals.py`).
+"""
 
 from __future__ import annotations
 

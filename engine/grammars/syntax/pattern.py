@@ -5,6 +5,8 @@ r"""A reader of ECMA 262 regular expressions, with additions of other dialects.
 As in ECMA 262, a class has no classes within it, and `\d` and `\w` are of ASCII. The reader also
 accepts `(?P<name>...)`, `(?i)`, `(?s)`, `\A`, `\Z`, `\x{...}`, `[[:alpha:]]` and `{,n}`. Parts that
 are not regular, such as `(?<=...)` and `\1`, are errors.
+
+Elsewhere: what anchors mean (`anchors.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The engine's end of the link: one ZMQ ROUTER at an address, used only by the owner thread.
 
 The heartbeat has its own thread and socket (`heartbeat.py`).
+
+Elsewhere: what a message means (`core.py`), and how it is encoded (`codec.py`).
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ Every connection is a new socket, so no message to or from a dead engine reaches
     Hello -> Welcome ... events ... -> the connection is lost
       ^                                    |
       `---- every running request fails <--'
+
+Elsewhere: when an engine counts as gone (`connection.py`).
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@
 
 Bytes that are not a message close the connection too. So does a failed handshake over TCP: the
 other end has another key, or is no engine. Messages that arrive after the close are dropped.
+
+Elsewhere: what follows when the engine is gone (`client`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Engine and gateways hold the same secret key, a file that the operator copies. A gateway connects
 only to an engine that has the key, and the engine answers only peers that have it.
+
+Elsewhere: how the file is made (`cli/serving/link_key.py`).
 """
 
 from __future__ import annotations

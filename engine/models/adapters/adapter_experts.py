@@ -6,6 +6,8 @@
 Both forms become a stack for each matrix: A (E rank, in) and B (out, E rank), expert after expert.
 An expert that an adapter leaves out has zeros. The sizes of a pair for all experts tell which
 matrices the pair changes.
+
+Elsewhere: tensors on the device (`adapted_experts`).
 """
 
 from __future__ import annotations

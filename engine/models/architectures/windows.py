@@ -5,6 +5,8 @@
     layer_types                             in its sliding layers (Qwen2, Qwen3, gpt-oss, Gemma)
 
 A token sees as many keys as the window has tokens, its own key included.
+
+Elsewhere: what a layer is (`layers`).
 """
 
 from __future__ import annotations

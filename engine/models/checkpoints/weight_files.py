@@ -4,6 +4,8 @@
     the only safetensors file, whatever its name | model.gguf
 
 The command line uses this module before anything is started, so it does not import torch.
+
+Elsewhere: the use of tensors (`names`).
 """
 
 from __future__ import annotations

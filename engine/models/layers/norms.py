@@ -1,6 +1,8 @@
 """The RMS norms: their configs as data, and their weights.
 
 Torch is imported only for types, as in `modules`.
+
+Elsewhere: the place of a norm in a layer (`layer`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """The rotary position embedding: its frequencies, and its table of cosines and sines.
 
 Torch is imported only to compute tables.
+
+Elsewhere: fields of config.json (`architectures.rope_fields`), and how the table is applied
+(`kernels`).
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@
 
 Joined matrices use their largest input scale, as in vLLM. Shards divide rows or columns. If they
 divide columns, every shard has all scales of channels, and a part of the block scales.
+
+Elsewhere: fields of config.json (`fp8_checkpoints`).
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ Every form of model checkpoint (`int4_forms`) is converted to this form
 (`kernels.linear.int4_matrix`). Scales have the model's dtype, so they are rounded if the
 checkpoint's dtype is finer. Shards divide rows, or columns in runs of 128, with the scales of these
 rows or columns. Experts are kept in another form (`int4_experts`).
+
+Elsewhere: fields of config.json (`int4_checkpoints`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The prices of work: a computed token costs 1, a cached token 1/16, an output token 2."""
+"""The prices of work: a computed token costs 1, a cached token 1/16, an output token 2.
+
+Elsewhere: whose turn it is (`queue.py`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The queue of one flow: its credit, its waiting sequences and its admission rate."""
+"""The queue of one flow: its credit, its waiting sequences and its admission rate.
+
+Elsewhere: whose turn it is (`queue.py`).
+"""
 
 from __future__ import annotations
 

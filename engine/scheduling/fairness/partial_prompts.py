@@ -1,4 +1,7 @@
-"""The order of prompts that earlier steps began: within a flow, the shortest goes first."""
+"""The order of prompts that earlier steps began: within a flow, the shortest goes first.
+
+Elsewhere: which waiting prompts go before begun prompts (`queue.py`).
+"""
 
 from __future__ import annotations
 

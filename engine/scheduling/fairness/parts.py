@@ -11,6 +11,8 @@ The engine lends a flow's unused KV blocks, batch slots and state slots to other
 A visiting flow has arrived lately, while other flows were there (`arrivals.py`). Between flows that
 are always there, the queue decides who gets a slot. The latest arrival of the giving flow is
 preempted. The oldest sequence of all giving flows is never preempted, so one sequence always ends.
+
+Elsewhere: whose turn it is (`queue.py`).
 """
 
 from __future__ import annotations

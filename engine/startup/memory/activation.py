@@ -2,6 +2,8 @@
 
 The forward pass of a step of prompts is run and measured. A formula bounds the additional memory of
 decodes and sampling, since it depends on shared prefixes and sampling options.
+
+Elsewhere: the use of the result (`pool_size`).
 """
 
 from __future__ import annotations

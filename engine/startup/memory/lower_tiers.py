@@ -1,6 +1,8 @@
 """The opening of the tiers below the device: host memory, disk, and the mover between tiers.
 
 The engine serves without a tier that cannot be opened. The lack is logged and shown in the stats.
+
+Elsewhere: how a tier works (`storage`), and which blocks go where (`prefix_cache`).
 """
 
 from __future__ import annotations

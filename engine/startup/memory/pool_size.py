@@ -1,4 +1,7 @@
-"""The number of blocks in the device pool, as pure arithmetic."""
+"""The number of blocks in the device pool, as pure arithmetic.
+
+Elsewhere: how bytes were measured (`activation`).
+"""
 
 from __future__ import annotations
 

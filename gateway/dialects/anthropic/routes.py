@@ -1,4 +1,7 @@
-"""The routes of Anthropic's dialect."""
+"""The routes of Anthropic's dialect.
+
+Elsewhere: how a request is read (`reading.py`).
+"""
 # `from __future__ import annotations` would break FastAPI: it evaluates the handlers' annotations,
 # which name the local variable `permitted`.
 

@@ -2,6 +2,8 @@
 
 A thread holds the model, the system, the tools and the turns, with the answers. A thread holds no
 breakpoints. Each request sets its own breakpoints, since a request may have only a few.
+
+Elsewhere: where a thread is stored (`threads.py`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -4,6 +4,8 @@ A turn is stored under its answer's id until a request continues the turn, for a
 request that continues a turn first stores a claim. Only one request can claim a turn. Once the
 request has stored its own turn, the continued turn is removed. If the request fails, the claim is
 removed, so the client may try again.
+
+Elsewhere: what a turn holds (`thread_turns.py`).
 """
 
 import logging

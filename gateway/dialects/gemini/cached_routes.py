@@ -1,4 +1,7 @@
-"""The routes of `cachedContents`, which create, show, renew and delete cached contents."""
+"""The routes of `cachedContents`, which create, show, renew and delete cached contents.
+
+Elsewhere: how a content is computed (`creating.py`).
+"""
 # `from __future__ import annotations` would break FastAPI: it evaluates the handlers' annotations,
 # which name the local variable `permitted`.
 

@@ -1,4 +1,7 @@
-"""The bodies and answers of `cachedContents` as Structs."""
+"""The bodies and answers of `cachedContents` as Structs.
+
+Elsewhere: what is stored (`cached.py`).
+"""
 
 from datetime import datetime
 from typing import Annotated, Any, ClassVar

@@ -2,6 +2,8 @@
 
 All texts of a content are one prompt. Each request of a batch sets the length of its embedding.
 `prefill_request.py` scales the hidden states.
+
+Elsewhere: how a hidden state is scaled (`prefill_request.py`).
 """
 
 from collections.abc import Mapping, Sequence

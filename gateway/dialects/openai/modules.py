@@ -3,6 +3,8 @@
 A request names a module schema in `ratoon.modules`. The schema's id is computed from its content.
 Equal content is stored once, and changed content is another schema. `gateway.prompts.modules` makes
 prompts of modules.
+
+Elsewhere: how a prompt is made of modules (`gateway.prompts.modules`).
 """
 
 import asyncio

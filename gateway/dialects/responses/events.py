@@ -1,4 +1,7 @@
-"""The events of a streamed response, each named by its `type` and numbered without a gap."""
+"""The events of a streamed response, each named by its `type` and numbered without a gap.
+
+Elsewhere: their order (`output.py`, `rendering.py`).
+"""
 
 import msgspec
 from msgspec import Struct

@@ -1,4 +1,7 @@
-"""The items of an answer while they are generated. Only one item at a time is open."""
+"""The items of an answer while they are generated. Only one item at a time is open.
+
+Elsewhere: the response around them (`rendering.py`).
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

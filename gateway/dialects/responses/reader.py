@@ -1,4 +1,7 @@
-"""The conversion of a parsed request, including the stored items that it names."""
+"""The conversion of a parsed request, including the stored items that it names.
+
+Elsewhere: which fields of an answer are stored (`routes.py`).
+"""
 
 from dataclasses import dataclass, replace
 

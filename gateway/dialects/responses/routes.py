@@ -1,4 +1,7 @@
-"""The routes of the Responses API."""
+"""The routes of the Responses API.
+
+Elsewhere: which fields are stored (`stored.py`).
+"""
 # `from __future__ import annotations` would break FastAPI: it evaluates the handlers' annotations,
 # which name the local variable `permitted`.
 

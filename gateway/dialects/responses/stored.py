@@ -2,6 +2,8 @@
 
 A response is stored with its whole input, including the items of the responses that it continued. A
 request can therefore continue a response after the earlier responses have expired.
+
+Elsewhere: where responses are stored (`gateway/state`).
 """
 
 import logging

@@ -2,6 +2,8 @@
 
 The search is vectorised and reads pieces, because a body may be long and consist only of brackets
 and quotes. `body.py` has the limits.
+
+Elsewhere: which characters or numbers are too many (`body.py`).
 """
 
 from collections.abc import Iterator

@@ -2,6 +2,8 @@
 
 The parent of the workers only reserves their ports, so it does not load the packages of
 `server.py`.
+
+Elsewhere: what is served on them (`server.py`).
 """
 
 import socket

@@ -2,6 +2,8 @@
 
 The dialects of this form read these Structs. So do the operator's routes that publish messages.
 `Raw` fields are known but not supported. `messages.py` has the message that these Structs become.
+
+Elsewhere: how a model writes a call (`gateway/turn_formats`).
 """
 
 from collections.abc import Iterable, Sequence

@@ -3,6 +3,8 @@
 A template shows the model a tool as the client sent it, with all fields in the client's order. A
 tool is therefore checked as a Struct, and passed on as a plain object. A tool that takes text is
 passed on as a function (`free_formats.py`). Tools of other types are not passed on.
+
+Elsewhere: how a model writes a call (`gateway/turn_formats`).
 """
 
 from __future__ import annotations

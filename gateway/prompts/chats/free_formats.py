@@ -1,6 +1,8 @@
 """The formats of free-text tools: the limits on their texts, and the functions shown for them.
 
 `offered_tools.py` reads a text from a call.
+
+Elsewhere: how the text is read from a call (`offered_tools.py`).
 """
 
 from __future__ import annotations

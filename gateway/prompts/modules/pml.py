@@ -13,6 +13,8 @@ own text, is named `outer.inner`, and is a module of its own. The content of `sy
 
 Text outside of modules is part of every prompt. A text of only spaces is dropped. Other texts keep
 the spaces at both ends.
+
+Elsewhere: which schemas are allowed (`schema.py`).
 """
 
 from __future__ import annotations

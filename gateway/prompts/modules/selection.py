@@ -1,4 +1,7 @@
-"""The modules that a request names, with the values of their parameters."""
+"""The modules that a request names, with the values of their parameters.
+
+Elsewhere: how the modules and the request's own text become a prompt (`joined.py`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The prepared prompts of a request, and the `Generate` messages of its choices."""
+"""The prepared prompts of a request, and the `Generate` messages of its choices.
+
+Elsewhere: how a prompt is prepared (`admission.py`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

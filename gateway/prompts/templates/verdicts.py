@@ -2,6 +2,8 @@
 
 Tenants share neither verdicts nor their memory. Otherwise the time of a chat would reveal another
 tenant's variables and shapes. `fitted.py` makes and uses the verdicts.
+
+Elsewhere: what a verdict means (`fitted.py`).
 """
 
 import hashlib

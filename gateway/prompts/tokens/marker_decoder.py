@@ -1,4 +1,7 @@
-"""The decoding of token ids to text without special tokens, except the markers of calls."""
+"""The decoding of token ids to text without special tokens, except the markers of calls.
+
+Elsewhere: what a marker means (`gateway/turn_formats`).
+"""
 
 from collections.abc import Mapping
 from itertools import groupby

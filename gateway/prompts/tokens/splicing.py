@@ -4,6 +4,8 @@ A text can be spelled in tokens in several ways, and each template writes argume
 different way. The rendered text of an answer seldom has the tokens that are in the cache. Here the
 generated tokens replace the rendered text of the answer. `verbatim_turns/verbatim.py` decides which
 turns are replaced.
+
+Elsewhere: which may be put back (`verbatim_turns/verbatim.py`).
 """
 
 import hashlib

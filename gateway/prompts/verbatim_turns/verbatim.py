@@ -9,6 +9,8 @@ conditions:
 
 If the client left the reasoning out, the turn is rendered with the reasoning. If the template drops
 the reasoning of earlier turns, the content differs, and the rendering is used.
+
+Elsewhere: what a tenant may share (`sharing/namespaces.py`).
 """
 
 import hashlib

@@ -3,6 +3,8 @@
 One script does both, so the bytes never exceed their limits, even if a caller gives up. A response
 is removed only if its bytes are needed. If a call frees too little, the freed bytes stay free for
 the next call. `response_room` chooses the responses that may be removed.
+
+Elsewhere: which responses may be removed (`response_room`).
 """
 
 from gateway.state.redis import keys as at

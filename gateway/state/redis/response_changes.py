@@ -1,4 +1,7 @@
-"""The changes of stored responses in Redis. Each is added or removed in one transaction."""
+"""The changes of stored responses in Redis. Each is added or removed in one transaction.
+
+Elsewhere: when a response is added or removed (`responses`, `records`).
+"""
 
 import msgspec
 

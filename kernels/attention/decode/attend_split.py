@@ -6,6 +6,9 @@
     write       the output if a row is one split, else a partial, and the last program merges
 
 Device code only.
+
+Elsewhere: how splits are chosen (`split_sizes`), and how many programs are launched
+(`decode_attention`).
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ with the warps of `hopper_warps`. TMA sees the pool as one matrix of slots, and 
 block as one box, found by the block's id. The kernel serves 16-bit numbers and head dims 64 and
 128, with windows and sinks, without caps. It runs on compute capability 9.0 only, and not in the
 interpreter.
+
+Elsewhere: when the kernel is used (`prefill_attention`).
 """
 
 from __future__ import annotations

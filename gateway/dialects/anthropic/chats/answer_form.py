@@ -1,4 +1,7 @@
-"""The form of an answer: the tools that may or must be called, and the text's schema."""
+"""The form of an answer: the tools that may or must be called, and the text's schema.
+
+Elsewhere: what a tool is (`tools.py`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace

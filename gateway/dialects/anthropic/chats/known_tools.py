@@ -2,6 +2,8 @@
 
 A request names a tool of this kind only by its type, since Anthropic's models know the tool. Other
 models are shown the description and the schema that Anthropic documents.
+
+Elsewhere: which tools a request has (`tools.py`).
 """
 
 import re

@@ -4,6 +4,8 @@
 
 The client sends this message again in each request. The model is shown the message until a later
 turn of the user follows. Then the prompt after the message is computed again.
+
+Elsewhere: which messages a turn becomes (`turns.py`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -4,6 +4,8 @@ A request declares tools, and system messages add and remove tools during the co
 template always shows all declared tools, so that the beginning of the prompt does not change. A
 text in the conversation tells the model of each change. The model may call only the tools that
 remain at the end of the conversation.
+
+Elsewhere: how a model writes calls (`gateway/turn_formats`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Adjacent turns of one role become one turn. Each result of a call becomes a message. Adjacent texts
 of a turn become one text.
+
+Elsewhere: the other fields (`prompts.py`).
 """
 
 from collections.abc import Iterator, Sequence

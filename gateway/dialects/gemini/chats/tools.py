@@ -1,4 +1,7 @@
-"""The conversion of Gemini's tools into template tools and callable tools."""
+"""The conversion of Gemini's tools into template tools and callable tools.
+
+Elsewhere: how a model writes calls (`gateway/turn_formats`).
+"""
 
 from __future__ import annotations
 

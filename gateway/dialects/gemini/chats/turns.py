@@ -3,6 +3,8 @@
 Adjacent turns of one role are one turn, since clients send each chunk of a stream back as a turn.
 Each result of a call becomes a message. Calls without ids get numbers. A result without an id
 belongs to the first call of its name that still lacks a result.
+
+Elsewhere: the other fields (`prompts.py`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -4,6 +4,8 @@ OpenAI's form is `json_schema: {"name": ..., "schema": {...}}`. `json_schema` ma
 itself. Clients of llama.cpp, Together and Fireworks send the schema in `schema`. Clients of Hugging
 Face send it in `value`. Fireworks' clients may send a `grammar`, and Together's a `regex` with a
 `pattern`.
+
+Elsewhere: which grammars exclude each other (`structured_outputs.py`).
 """
 
 import re

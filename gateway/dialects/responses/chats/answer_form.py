@@ -1,6 +1,8 @@
 """The form of an answer: the tools that may or must be called, and the format of the text.
 
 `toolset.py` reads the tools.
+
+Elsewhere: what a tool is (`toolset.py`).
 """
 
 from __future__ import annotations

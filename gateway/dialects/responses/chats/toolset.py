@@ -6,6 +6,8 @@ request's tools. Later tools are shown in place, so that the prompt before them 
 
 A tool of a namespace keeps its own name. If another tool has this name, the tool is named
 NAMESPACE__NAME. `tool_entries.py` reads a single tool.
+
+Elsewhere: which tools may be called (`answer_form.py`).
 """
 
 from __future__ import annotations
