@@ -5,8 +5,8 @@ Against a running server with the embedded model:
     make serve &
     RATOON_DEMO_KEY=... python -m benchmarks.handbook --tokens 2000
 
-Every round uses a handbook that was never sent before. The first question about it is cold (not
-cached). Later questions find the handbook cached, and are warm.
+Every round uses a handbook that was never sent before. The first question about a handbook is cold
+(not cached). Later questions find the handbook cached, and are warm.
 """
 
 from __future__ import annotations

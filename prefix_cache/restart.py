@@ -135,7 +135,6 @@ class Restart:
             self._capacity.state_copies.load(node, node.owner)
 
     def _add_state(self, node: Node, slot: int | None) -> Iterable[int]:
-        """Give a restored node its recurrent state, if any. Return the disk slots of its parts."""
         if slot is None:
             return ()
         self._capacity.checkpoints.restored(node, slot)

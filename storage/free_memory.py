@@ -25,8 +25,6 @@ class FreeMemory:
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """The file names of one version of control groups."""
-
     limit: str
     used: str
     reclaimable: str

@@ -185,7 +185,6 @@ def _device(number: int) -> torch.device:
 
 @contextmanager
 def _other_engine(sizes: Sizes, way: str, key_file: Path, directory: Path) -> Iterator[str]:
-    """Start the engine that caches the prompt, and yield its address."""
     where = "tcp://127.0.0.1:*" if way == "tcp" else str(directory / f"{way}.x")
     command = [sys.executable, "-m", "benchmarks.distributed.fetch", "--answer-at", where]
     command += ["--tokens", f"{sizes.tokens}", "--block-kib", f"{sizes.block_kib}", "--way", way]

@@ -37,7 +37,7 @@ from tests.doubles.engine.shapes import EMBEDDED
 from tests.engine.rigs.hand_driven import BLOCK_SIZE, HandDriven, data_row
 from tests.engine.rigs.rounded_int4 import write_int4
 
-AT_ONCE = 8  # number of handbooks whose questions run together
+AT_ONCE = 8
 
 Device = Literal["cpu", "cuda"]
 

@@ -25,7 +25,7 @@ from engine.startup.loading import OpenedModel
 
 SHEET_FLOPS = 989.5e12  # FLOP/s in bf16 without sparsity, by the data sheet of an H100 or H200 SXM
 ROUNDS = 3
-CONTEXT = 1_100  # context of decodes, in tokens
+CONTEXT = 1_100
 BURSTS = (Size(80, 1_024, 1), Size(768, 8, 1))
 LENGTHS, ROWS = (8, 64, 256, 512, 1_024, 2_048), (1, 8, 32, 64, 128)
 QUICK_BURSTS = (Size(4, 32, 1), Size(8, 8, 1))

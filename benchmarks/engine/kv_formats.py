@@ -30,7 +30,7 @@ from storage.layouts.kv_layout import FP8, KvGroup, KvLayout
 from storage.pools.device_pool import empty_blocks, layer_views
 from tests.doubles.engine.shared_prefix import with_units
 
-AT_ONCE = 4096  # number of blocks quantised in one call
+AT_ONCE = 4096
 DECODES = [(64, 8_192), (256, 1_100), (1, 8_192)]  # rows, context
 PREFILLS = [(1, 8_192, 8_192), (1, 512, 16_000), (40, 64, 8_192)]  # rows, new tokens, context
 

@@ -48,8 +48,8 @@ class BenchShape:
     # for each prompt row: the numbers of new tokens and of context tokens
     chunks: tuple[tuple[int, int], ...] = ()
     group: int = 1  # number of rows that share a prefix
-    shared: int = 0  # number of tokens of the shared prefix
-    drafts: int = 0  # number of draft tokens of each decode row
+    shared: int = 0
+    drafts: int = 0
 
 
 def quick_shapes() -> list[BenchShape]:

@@ -137,7 +137,6 @@ def main(
         with running(model, data, start_s=120, workers="1", cache_tokens=f"{CONTEXT}") as server:
             tenants = server.admin("GET", "tenants")["tenants"]
             [one] = [tenant["id"] for tenant in tenants if tenant["name"] == "demo"]
-            # sets the limits of the attackers' tenant
             server.admin("PATCH", f"tenants/{one}", {"limits": LIMITS})
             port = httpx.URL(server.url).port or 0
             victim = Target(port, read_keys(data / KEYS_FILE)[DEMO2_KEY], server.model())

@@ -36,7 +36,7 @@ from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.engine.welcomes import welcome_of
 
 BLOCK_SIZE, VOCAB_SIZE, PROMPT_BLOCKS = 16, 260, 16
-STEP_S = 0.004  # seconds of a model step
+STEP_S = 0.004
 _QUERIES: dict[str, Callable[[], View[Any]]] = {
     "overview": lambda: OverviewQuery(query_id="", owners=50, evictions=100),
     "sample": lambda: OverviewQuery(query_id=""),

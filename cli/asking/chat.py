@@ -67,7 +67,6 @@ async def _first_model(url: str, key: str) -> str:
 
 
 def _next_line() -> str | None:
-    """Read the next line that has text, prompting at a terminal. Returns None at the end."""
     while True:
         if sys.stdin.isatty():
             echo("> ", nl=False, err=True)

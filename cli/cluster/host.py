@@ -56,7 +56,7 @@ class EngineHost:
         With `predicts`, the host queries the engine's queue, and predicts a new request's wait.
         """
         self.state: HostState = "starting"
-        self.predicted: Prediction | None = None  # for a new request; None: unknown
+        self.predicted: Prediction | None = None  # prediction for a new request; None: unknown
         # reason why gateways do not find the engine although it is ready, or ""
         self.unregistered = ""
         self._predicts = predicts

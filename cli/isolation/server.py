@@ -19,9 +19,9 @@ from cli.operating.cache import STATS
 
 _BUSY = (429, 503)
 _TRIES, _LONGEST_PAUSE_S = 8, 5.0
-MODULE = "module"  # name of the prompt module in a module schema of the tests
+MODULE = "module"
 _MODULES = 2  # prompt modules of a request that has any: the head and MODULE
-_VOCABULARY = 1000  # token ids from which prompts are drawn
+_VOCABULARY = 1000
 _LOOKS, _LOOK_S = 200, 0.05
 MODULES = "/v1/modules"
 _OWN_PREFIXES = "/v1/cache/prefixes"

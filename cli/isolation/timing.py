@@ -60,7 +60,7 @@ class Separation(msgspec.Struct, frozen=True, kw_only=True):
     classes.
     """
 
-    samples: int  # number of samples of each class
+    samples: int
     auc: float
     low: float
     high: float
@@ -225,7 +225,6 @@ async def taken(
     across, control = list[tuple[Timed, Timed]](), list[tuple[Timed, Timed]]()
 
     async def trial(spy: TimedRequests) -> tuple[Timed, Timed]:
-        """Time a hit and a miss."""
         await prompts.prepare()
         times = {}
         for is_hit in random.sample((True, False), k=2):

@@ -61,7 +61,7 @@ class PromptsOfModules:
         self._server = server
         self._keys = victim, attacker
         self._length = length
-        self._schemas: list[str] = []  # ids of both tenants' schemas
+        self._schemas: list[str] = []
         self._names: list[str] = []  # names of prompt modules that no trial has used
 
     async def prepare(self) -> None:

@@ -228,7 +228,6 @@ async def _timed_modules(
 
 
 def _timed_tokens(server: ServerUnderTest, flags: VerifyFlags) -> int:
-    """Return the tokens of a prompt of the timing test."""
     most = min(server.facts.max_model_len // 2, _device_tokens(server) // _PART)
     most -= server.facts.block_size  # room for the answer
     return min(flags.timing_tokens, max(most, server.facts.block_size))

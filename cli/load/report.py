@@ -31,7 +31,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     # None if the server did not report them
     cached_tokens: int | None
-    hit_rate: float | None  # cached share of all prompt tokens
+    hit_rate: float | None
     ttft_s: Summary | None
     # by request: the time from first to last chunk, divided by the output tokens after the first
     tpot_s: Summary | None

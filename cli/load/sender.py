@@ -44,7 +44,7 @@ class RequestOutcome:
     cached_tokens: int | None = None
     output_tokens: int = 0
     error: str | None = None
-    sent_at: float = 0.0  # time of sending, in seconds of the sender's clock
+    sent_at: float = 0.0
     waited_s: float = 0.0  # seconds from arrival to sending; part of `ttft_s` and `e2e_s`
     output_characters: int = 0
 

@@ -39,7 +39,7 @@ class Goodput(msgspec.Struct, frozen=True, kw_only=True):
 
     slo: Slo
     met: int
-    share: float  # share of all requests, failed requests included
+    share: float
     requests_per_s: float
 
 

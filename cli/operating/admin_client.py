@@ -111,7 +111,6 @@ def unreachable(url: str, error: Exception) -> ServerUnreachable:
 
 
 def _why(error: Exception) -> str:
-    """Return why the connection failed, in the operating system's words."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, ConnectionError) and cause.errno:
         return os.strerror(cause.errno)

@@ -123,7 +123,6 @@ def _group_of(hint: Any) -> type[Any] | ConfigFlags | None:
 
 
 def _take(group: type[Any] | ConfigFlags, values: dict[str, Any]) -> Any:
-    """Build a group of flags from `values`, and remove the used values from `values`."""
     if isinstance(group, ConfigFlags):
         given = {name: values.pop(name) for name in group.flags}
         return with_settings(group.defaults, given)
@@ -132,7 +131,7 @@ def _take(group: type[Any] | ConfigFlags, values: dict[str, Any]) -> Any:
 
 def _fields_of(group: type[Any] | ConfigFlags) -> Iterator[inspect.Parameter]:
     if isinstance(group, ConfigFlags):
-        # remembers types: a hundred flags have a few types
+        # a cache, because a hundred flags have few types
         hints_of = functools.cache(get_type_hints)
         for name, one in group.flags.items():
             config = part_with(group.defaults, name)

@@ -215,7 +215,6 @@ def _gaps(gaps: list[Gap]) -> Gaps | None:
 
 
 def _merged(replicas: ReplicaSet, sizes: TierSizes) -> Replayed:
-    """Sum the results of all replicas, in the form of one cache's results."""
     each = replicas.replayed()
     first = each[0]
     return Replayed(

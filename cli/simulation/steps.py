@@ -157,7 +157,6 @@ class SteppedEngine:
         return max(int(seconds / each), _LEAST_CHUNK if is_first else 0)
 
     def _decode_seconds(self, steps: int) -> float:
-        """Estimate the mean seconds of the next `steps` decode steps of all rows."""
         rows = self._rows
         context = sum(row.context for row in rows) / len(rows) + steps / 2
         return self._machine.step_seconds(self._shape, len(rows), context)
@@ -199,7 +198,6 @@ class SteppedEngine:
         return [row.job for row in rows if row.left <= 0]
 
     def _computed(self, chunks: list[tuple[Job, int]]) -> list[Job]:
-        """Count the computed prompt tokens, and return the jobs with a first token."""
         for job, tokens in chunks:
             job.tokens -= tokens
             job.behind += tokens

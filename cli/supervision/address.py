@@ -113,7 +113,6 @@ def _files(data_dir: Path) -> list[Path]:
 
 
 def _set_aside(data_dir: Path) -> None:
-    """Rename a running server's file, and remove the files of servers that have ended."""
     for path in _files(data_dir):
         with suppress(FileNotFoundError):
             if not _is_locked(path):

@@ -246,7 +246,6 @@ def _stop(state: ServingState, at: float, policy: Policy) -> Decision:
 
 
 def _go_on_stopping(state: ServingState, at: float, policy: Policy) -> Decision:
-    """Continue a stop: end the gateway first, and then the engines."""
     if state.gateway.alive:
         return state, []
     if not any(engine.alive for engine in state.engines.values()):

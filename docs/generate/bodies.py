@@ -45,8 +45,6 @@ def api_pages() -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Bodies:
-    """The schemas of bodies, and the page on which each is described."""
-
     schemas: Mapping[str, Any]
     pages: dict[str, str]
     # bodies that are described where they are used

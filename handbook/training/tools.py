@@ -119,7 +119,7 @@ VALUES = ("value", "value", "result", "answer", "data", "text", "content")
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool in the form of a request, with what its right calls need.
+    """A tool in the form of a request, with the data of its right calls.
 
     `kind` is the only kind of fact that the tool knows, or None for a tool that knows all kinds.
     `field` and `subject` are the names of its parameters. A getter has no `field`. A search has a

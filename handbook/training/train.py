@@ -197,7 +197,6 @@ def train(config: TrainingConfig, out: Path, console: Console) -> list[float]:
 
 
 def _made(config: TrainingConfig) -> str:
-    """Describe the training and its GPU."""
     where = torch.cuda.get_device_name() if config.device == "cuda" else config.device
     command = f"python -m handbook.training.train --out DIR --minutes {config.minutes:g}"
     if config.start is None:

@@ -53,7 +53,7 @@ class Rank(NamedTuple):
     """An owner's place in the eviction order, where the lowest rank comes first."""
 
     sort: Class
-    held: float  # minus the held blocks, divided by the weight
+    held: float  # negative number of held blocks, divided by the weight
     is_other: bool  # False for the owner that needs the room, who gives up first
     owner: str
 

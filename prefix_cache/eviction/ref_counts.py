@@ -34,7 +34,7 @@ class RefCounts:
     def __init__(
         self, tree: RadixTree, policy: EvictionPolicy, tiers: Iterable[Tier] = (DEVICE_TIER,)
     ) -> None:
-        self.evictable_blocks = 0  # number of evictable device blocks
+        self.evictable_blocks = 0
         self._policy = policy
         # policies by owner, after `set_apart`
         self._policies: dict[str, EvictionPolicy] | None = None

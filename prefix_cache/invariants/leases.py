@@ -31,7 +31,7 @@ def check_lease(lease: Lease) -> None:
     if lease.states is not None:
         ready = ready and all(DEVICE_TIER in _copies(one) for one in lease.states.read.values())
     if lease.failed:
-        return  # its device slots may already belong to other blocks
+        return  # the lease's device slots may already belong to other blocks
     expect("whether a lease is ready", lease.ready, ready)
     differs = lease.block_ids[: lease.num_shared] != block_ids
     expect("blocks of a lease that are not the tree's", differs.tolist(), own)

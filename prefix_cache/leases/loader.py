@@ -104,7 +104,6 @@ class Loader:
         return self._close(load)
 
     def _note_released(self, load: PlannedLoad) -> None:
-        """Release the leases that wait for this load if it may be released early now."""
         if load.unsure or not load.open or load.is_released:
             return
         if load.after is not None and not load.after.is_released:

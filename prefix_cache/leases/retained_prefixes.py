@@ -42,7 +42,7 @@ _Held = tuple[int, int, int]  # blocks on the device, in the host, on disk
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    node: Node  # ends where the prefix ends
+    node: Node  # the node that ends where the prefix ends
     num_blocks: int
 
 

@@ -167,8 +167,9 @@ class Offloader:
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str, awaited: int = 0) -> int:
         """Free slots of the node's last blocks in `tier`, or start copies that will free them.
 
-        Returns 0 if it did. Otherwise, the node waits for slots that become free in the tier below.
-        Returns the number of these slots. Other nodes already wait for `awaited` of them.
+        Returns 0 if the slots are or become free. Otherwise, the node waits for slots of the tier
+        below. Returns the number of these slots. Other nodes already wait for `awaited` of these
+        slots.
         """
         below = self._below[tier]
         if below is None:

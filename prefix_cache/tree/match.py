@@ -26,8 +26,8 @@ class Whereabouts:
     """The blocks of a prefix by tier, in their order along the prefix."""
 
     device: int
-    coming: int  # being copied to the device
-    host: int  # in the host and not in a faster tier
+    coming: int  # blocks being copied to the device
+    host: int  # blocks in the host and not in a faster tier
     disk: int
     # The lower tier from which the recurrent state at the blocks' end must be loaded. None if no
     # state is needed, or if the device has or gets it.

@@ -88,7 +88,7 @@ class Transfer:
     nodes: list[Node] = field(repr=False)
     for_owner: str
     makes_room: bool  # whether the blocks leave `source` once they lie in `target`
-    moves: list[Move]  # in order of position
+    moves: list[Move]  # the copies to make, in order of position
     open: int  # copies that have not ended
     of_state: bool = False
     # Whether steps may read the blocks before the copies end. The steps wait for missing layers.

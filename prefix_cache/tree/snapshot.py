@@ -54,7 +54,6 @@ class Snapshot:
 
 
 def _add(node: Node, start: int, piece: ChangeLog) -> int:
-    """Add the blocks of `node` from position `start` on to `piece`, and return their number."""
     parts, blocks = [], 0
     while node.end > start and node.parent is not None:
         parts.append(node)

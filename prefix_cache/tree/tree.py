@@ -56,7 +56,7 @@ class RadixTree:
         # The first nodes of each namespace. The parents of these nodes are the root or in another
         # namespace.
         self.tops: dict[Namespace, dict[Node, None]] = {}
-        self.owned: dict[str, dict[Node, None]] = {}  # all nodes, by owner
+        self.owned: dict[str, dict[Node, None]] = {}
         # Called with a node that has left the tree or has lost blocks at its end.
         self.when_shorter: Callable[[Node], None] = _nothing
 

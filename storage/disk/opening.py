@@ -39,7 +39,7 @@ class OpenedFile:
 
     file: LmdbFile
     keys: KeyRing
-    lock: int  # descriptor of the lock
+    lock: int
     head_room: HeadRoom
     set_aside: bool  # whether an unusable file was moved to quarantine
     given_up: bool  # whether a file was removed because other users need its room

@@ -151,7 +151,6 @@ class _Service:
             self._writing.queue.put(wire.Erase(slots))
 
     def _tend(self) -> None:
-        """Drop dead readers, and report the use of the file and its disk to the engine."""
         file, head_room = self._opened.file, self._opened.head_room
         file.drop_dead_readers()
         num_records = file.num_records()

@@ -33,7 +33,7 @@ class DiskProcessStats:
     quarantines: int = 0
     failures: int = 0  # deaths of the disk's process
     disk_full: bool = False
-    given_up: int = 0  # times the file was removed because others needed its disk space
+    given_up: int = 0  # times the file was removed because other programs needed its disk space
     forgetting: int = 0  # forgotten owners whose records may still be readable
 
 
@@ -78,7 +78,6 @@ class DiskCounters:
         self.stats.given_up += 1
 
     def _note_full(self, disk_full: bool) -> None:
-        """Log when writes stop for lack of space, and when they resume."""
         if disk_full and not self.stats.disk_full:
             _log.warning(
                 "disk full: not writing: too little is left of that of %s", self._directory

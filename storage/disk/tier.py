@@ -281,7 +281,6 @@ class DiskTier:
             process.send(wire.Forget(owner))
 
     def _watch(self, process: DiskProcess) -> None:
-        """Take answers, fail late reads, and kill the process after a late write."""
         self._listen(process)
         now = self._clock()
         for ticket, buffer in self._asked.give_up_late_reads(now):

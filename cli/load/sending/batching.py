@@ -23,7 +23,7 @@ class Waiting:
     """The queue in front of the server. Times are seconds of one clock."""
 
     count: int
-    oldest_at: float  # time at which the oldest waiting request arrived
+    oldest_at: float
     running: int
     more_will_come: bool
 
