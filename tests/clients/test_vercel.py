@@ -17,14 +17,16 @@ from tests.doubles.gateway.served import MODEL, Served
 from tests.gateway.dialects.openai.calling.hermes import written
 
 SCRIPT = Path(__file__).with_name("vercel.mjs")
-# OpenAI's provider reads summaries of reasoning alone, and none in chats.
-REASONING = {"responses": None, "chat": None}
+# OpenAI's provider reads summaries of reasoning alone, and none in chats; Mistral's reads parts.
+REASONING = {"responses": None, "chat": None, "mistral": None}
 PACKAGES = {
     "responses": "@ai-sdk/openai",
     "chat": "@ai-sdk/openai",
     "compatible": "@ai-sdk/openai-compatible",
     "anthropic": "@ai-sdk/anthropic",
     "groq": "@ai-sdk/groq",
+    "mistral": "@ai-sdk/mistral",
+    "deepseek": "@ai-sdk/deepseek",
     "openrouter": "@openrouter/ai-sdk-provider",
 }
 Ask = Callable[[str], Any]

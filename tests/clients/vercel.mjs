@@ -25,6 +25,8 @@ const providers = {
     })(model),
   groq: async () =>
     (await load("@ai-sdk/groq")).createGroq({ baseURL: `${url}/openai/v1`, apiKey })(model),
+  mistral: async () => (await load("@ai-sdk/mistral")).createMistral({ baseURL, apiKey })(model),
+  deepseek: async () => (await load("@ai-sdk/deepseek")).createDeepSeek({ baseURL, apiKey })(model),
   openrouter: async () =>
     (await load("@openrouter/ai-sdk-provider"))
       .createOpenRouter({ baseURL: `${url}/api/v1`, apiKey })
