@@ -12,6 +12,7 @@ from gateway.config import Bounds
 from tests.doubles.engine.fake_engine import WELCOME, FakeEngine
 from tests.doubles.engine.tiny_model import write_tiny_model
 from tests.doubles.gateway.served import Served, config_of, serving
+from tests.doubles.gateway.templates_once import templates_once  # noqa: F401 (a fixture)
 from tests.gateway.support.traced import Traced
 
 BOUNDS = Bounds(max_body_bytes=1 << 20, max_streams_per_tenant=64)
