@@ -45,7 +45,7 @@ class Options:
 
 @dataclass(frozen=True)
 class GatewayTiming:
-    """A request's seconds: its lateness, and the times from sending to first token and to end."""
+    """A request's lateness, and the seconds from its sending to its first token and end."""
 
     late: float
     first_token: float

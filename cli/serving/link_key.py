@@ -35,8 +35,8 @@ def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool
 def key_of_found_engines(given: Path | None, data_dir: Path) -> str:
     """Find the key file for engines that gateways may find over TCP.
 
-    The file in `data_dir` may be missing. The first engine makes it, and engines on Unix sockets
-    need none. Raises BadSetting if a file exists but holds no key.
+    The file in `data_dir` may be missing. The first engine makes the file, and engines on Unix
+    sockets need no file. Raises BadSetting if a file exists but holds no key.
     """
     path = (given or data_dir / LINK_KEY_NAME).absolute()
     return _checked(path) if given is not None or path.exists() else str(path)

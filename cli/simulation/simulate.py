@@ -145,7 +145,10 @@ def _by_trace(
 
 
 def _costs(flags: SimulatedModelFlags, shape: ModelShape) -> tuple[ModelShape, StateCosts | None]:
-    """Return a model's costs, or `shape` without a model. Raises BadSetting if both are given."""
+    """Return a model's costs, or `shape` without a model.
+
+    Raises BadSetting if a model and a shape are given.
+    """
     if flags.model is None:
         return shape, None
     if shape != ModelShape():

@@ -88,8 +88,8 @@ class StateCopies:
     def load(self, node: Node, owner: str) -> Transfer | None:
         """Start to copy the node's recurrent state from a lower tier to a device slot.
 
-        Returns None if no slot is free. The caller knows that the device has no copy of the state,
-        not even under way.
+        Returns None if no slot is free. The device must have no copy of the state, and none under
+        way.
         """
         source = checkpoint_of(node).lower_tier
         if source is None:
