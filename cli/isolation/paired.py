@@ -223,7 +223,8 @@ def squeeze(
         shares.append(slots_a_state / states[TierCase.DEVICE])
     ceiling = min(max(shares), 1.0)
     fill = sum(math.ceil(ceiling * blocks[name]) for name in above) + prompt
-    if stays_on_device:  # prompt modules are read more often than filling prompts
+    # modules are read more often than filling prompts, and two tiers above hold back more than one
+    if stays_on_device or len(above) > 1:
         fill += prompt
     return Squeeze(ceiling, fill * facts.block_size)
 
