@@ -2,15 +2,14 @@
 
     python -m benchmarks.adapter_read [--model llama-3.1-8b] [--rank 16] [--times 5]
 
-Writes an adapter of all projections in PEFT's format, and reports for each part the fewest
-milliseconds of the wall clock and of the processor, all threads together:
+Writes an adapter of all projections in PEFT's format. Reports the minimum milliseconds of each
+part, by the wall clock and by the processor time of all threads:
 
     copy        the file is copied into memory (the floor)
-    digest      SHA-256 of its bytes (a floor of its own)
-    read        both, beside each other
+    digest      SHA-256 of the file's bytes (another floor)
+    read        both at the same time
     matrices    the tensors are found, checked and scaled
 
-Knows: PEFT's files. Does not know: how an engine keeps adapters.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class PredictedWait:
 def predicted(found: Sequences, rate: float) -> float:
     """Predict the wait in seconds at `rate` tokens a second.
 
-    Unlisted requests count as average.
+    Requests that are not listed count as average requests.
     """
     unbegun = [one for one in found.sequences if one.state in _UNBEGUN]
     tokens = sum(one.prompt_tokens - one.cached_tokens for one in unbegun)

@@ -33,7 +33,8 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int | None
     hit_rate: float | None
     ttft_s: Summary | None
-    # by request: the time from first to last chunk, divided by the output tokens after the first
+    # for each request, the time from first to last chunk, divided by the output tokens after the
+    # first
     tpot_s: Summary | None
     itl_s: Summary | None  # gaps between chunks of one answer, in seconds
     e2e_s: Summary | None

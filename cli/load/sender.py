@@ -168,7 +168,7 @@ def load_session(timeout_s: float) -> aiohttp.ClientSession:
 
 
 def stream_body(model: str, output_tokens: int) -> Body:
-    """Return a streamed request without prompt for exactly `output_tokens` tokens, with usage."""
+    """Return a streamed request for exactly `output_tokens` tokens, still without its prompt."""
     return {
         "model": model,
         "max_tokens": output_tokens,

@@ -47,7 +47,7 @@ class Silent(OfChild):
 class StopRequested:
     """The event of SIGTERM or SIGINT.
 
-    A second signal ends the wait for streams, and a third kills.
+    A second signal ends the wait for streams, and a third signal kills the children.
     """
 
 

@@ -23,7 +23,7 @@ class Refusals(Generic[K]):
         self._times: dict[K, int] = {}  # refusals by key, in order of the last refusal
 
     def is_due(self, key: K) -> bool:
-        """Return whether the load is due for a trial this time."""
+        """Return whether a load with this key is now due as a trial."""
         return self._times.get(key, 0) % RETRY == RETRY - 1
 
     def add(self, key: K) -> None:

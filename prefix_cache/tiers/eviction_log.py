@@ -55,7 +55,7 @@ class EvictionEntry(NamedTuple):
 class EvictionLog:
     """Counts of evictions by tier, and the last evictions between owners.
 
-    Equal evictions in a row form one entry with the time of the last.
+    Consecutive equal evictions form one entry, with the time of the last eviction.
     """
 
     def __init__(self) -> None:
