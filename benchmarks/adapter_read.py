@@ -9,7 +9,6 @@ part, by the wall clock and by the processor time of all threads:
     digest      SHA-256 of the file's bytes (another floor)
     read        both at the same time
     matrices    the tensors are found, checked and scaled
-
 """
 
 from __future__ import annotations
