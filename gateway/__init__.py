@@ -21,6 +21,6 @@
     turn_formats    models' turns; imports nothing from the gateway
 
 Each folder imports only from folders below it. A new route of tenants belongs to a dialect. A new
-limit belongs to `tenant_limits.py` and `limits/`. A new flag's setting belongs to `config.py`, and
-a new metric to `telemetry/`.
+limit belongs to `tenant_limits.py` and `limits/`, a bound for all tenants to `config.py`. A new
+flag's setting belongs to `config.py`, and a new metric to `telemetry/`.
 """

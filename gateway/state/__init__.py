@@ -1,1 +1,1 @@
-"""The stored state: tenants, keys, groups, prefixes, usage and audit, in SQLite or Redis."""
+"""The stored state: tenants, keys, prefixes, responses, usage, audit, in SQLite or Redis."""
