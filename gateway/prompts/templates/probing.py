@@ -59,7 +59,7 @@ _QUESTIONS = (
     _Question(({}, {"content_parts": True}), ("u", "u a u")),
     _Question(
         ({}, {"leading_system": "one"}, {"leading_system": "none"}),
-        ("s u", "s s u", "s u a u", "+s u", "+s s u"),
+        ("s u", "s s u", "s s s u", "s u a u", "+s u", "+s s u"),
     ),
     _Question(({}, {"users_in_a_row": False}), ("u u", "u u u a u u")),
     _Question(({}, {"assistants_in_a_row": False}), ("u a a", "u a a u")),

@@ -175,3 +175,22 @@ def _rendered(directory: Path) -> str:
     template = ChatTemplate.load(directory, ControlTokens())
     assert template is not None
     return template.render(CHAT, add_generation_prompt=False).text
+
+
+@pytest.mark.parametrize("leading", [1, 2, 3])
+def test_several_leading_system_messages_where_the_second_is_taken_for_a_question(
+    leading: int,
+) -> None:
+    """Unsloth's template for Gemma joins the first two messages, whatever their roles are."""
+    source = (
+        "{% if messages[0].role == 'system' %}"
+        "[{{ messages[0].content }} {{ messages[1].content }}]{% set messages = messages[2:] %}"
+        "{% endif %}{% for message in messages %}"
+        "{% if message.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+        "[{{ message.content }}]{% endfor %}"
+    )
+    system = [{"role": "system", "content": f"rule {number}"} for number in range(leading)]
+    chat = [stored_message(form) for form in (*system, {"role": "user", "content": "go"})]
+    text = ChatTemplate(source, {}).render(chat, add_generation_prompt=True).text
+    assert text.endswith(" go]")
+    assert all(text.count(f"rule {number}") == 1 for number in range(leading))
