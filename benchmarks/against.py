@@ -3,6 +3,8 @@
 The checkout that runs first changes each round, so that warming up or slowing down affects both. A
 number's name shows whether a small or a large value is better. Seconds and bytes should be small,
 and rates large. A record's name and its other values identify the measurement.
+
+Elsewhere: how a part of the benchmarks is run (`everything`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Ray forgets an actor that it could not make, for example on a machine with another version of this
 package. Only the process that placed the actor gets Ray's error.
+
+Elsewhere: how many engines there should be (`scaling`).
 """
 
 from typing import Any

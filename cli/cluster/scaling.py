@@ -7,6 +7,8 @@
 No engine is added or removed while another starts or ends, because the effect of the last change
 must be seen first. The two conditions lie far apart, so that the number of engines does not
 oscillate.
+
+Elsewhere: how a wait is predicted (`wait`).
 """
 
 from collections.abc import Sequence

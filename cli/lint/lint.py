@@ -1,4 +1,7 @@
-"""`ratoon lint`: reads one request or two and prints what keeps them from the cache."""
+"""`ratoon lint`: reads one request or two and prints what keeps them from the cache.
+
+Elsewhere: what is wrong with a request (`findings.py`).
+"""
 
 from pathlib import Path
 from typing import Annotated

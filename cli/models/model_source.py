@@ -1,4 +1,7 @@
-"""The model's source: its local directory and the name for clients, from --model."""
+"""The model's source: its local directory and the name for clients, from --model.
+
+Elsewhere: what is inside the files (`model_check`).
+"""
 
 import os
 import re

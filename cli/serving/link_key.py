@@ -1,6 +1,8 @@
 """The key of a TCP link between gateway and engine: its file, and its creation.
 
 The engine creates the key at its first start. The operator copies it to the gateways' machines.
+
+Elsewhere: what the key protects (`engine/link/tcp/curve.py`).
 """
 
 from pathlib import Path

@@ -2,6 +2,8 @@
 
 The gateway's /readyz is read with the standard library. The command line's HTTP client would be a
 third of all that the supervisor loads.
+
+Elsewhere: what happens to a silent process (`supervisor.py`).
 """
 
 import asyncio

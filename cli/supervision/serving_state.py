@@ -1,4 +1,7 @@
-"""The values of the supervisor's decisions: events, actions, and the state of each child."""
+"""The values of the supervisor's decisions: events, actions, and the state of each child.
+
+Elsewhere: what follows from an event (`supervisor`), and how an action is carried out (`watch`).
+"""
 
 from __future__ import annotations
 

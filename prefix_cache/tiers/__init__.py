@@ -1,4 +1,6 @@
 """The slots of the device, host and disk tiers, and the copies of blocks between tiers.
 
 This package makes room and charges owners.
+
+Elsewhere: who needs room (`leases`).
 """

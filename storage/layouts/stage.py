@@ -3,6 +3,9 @@
     layers   0 ............ 16 | 17 ........ 31        of two stages, whose `ends` are (17, 32)
 
 This module needs no torch, because commands that only plan read it too.
+
+Elsewhere: what a layer costs (`engine.models.stages`), and which process is which stage
+(`engine.models.grid`).
 """
 
 from __future__ import annotations
