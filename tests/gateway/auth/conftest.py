@@ -1,0 +1,12 @@
+"""A keyring in which one tenant exists."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.auth.keyrings import Ring, a_ring
+
+
+@pytest.fixture
+def ring() -> Ring:
+    return a_ring()
