@@ -1,26 +1,15 @@
-"""The supervisor's decisions: a table of single ones, and whole lives drawn by hypothesis."""
-
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+"""The supervisor's decisions about a gateway and one engine."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cli.supervision.serving_state import (
     Action,
     Announce,
     ChildName,
-    ChildPatience,
-    ChildState,
-    Drain,
     Event,
     Exited,
     Kill,
-    Policy,
     Ready,
-    RestartRequested,
-    Say,
     ServingPhase,
     ServingState,
     Silent,
@@ -30,53 +19,18 @@ from cli.supervision.serving_state import (
     Tick,
 )
 from cli.supervision.supervisor import decide, describe_status
-from tests.examples import examples
-
-CHILDREN = ("gateway", "engine")
-WORLD = ("gateway", "engine-0", "engine-1")
-POLICY = Policy(
-    max_unready_runs=3,
-    gateway=ChildPatience(stop_s=35.0, silent_s=30.0),
-    engine=ChildPatience(stop_s=10.0, silent_s=5.0),
+from tests.cli.supervision.states import (
+    CHILDREN,
+    DRAINING,
+    HURRIED,
+    POLICY,
+    READY,
+    SERVING,
+    STOPPING,
+    also,
+    live,
+    orders,
 )
-IS_READY = ChildState(ready=True, has_been_ready=True)
-SERVING = ServingState()
-READY = ServingState(gateway=IS_READY, engines={"engine": IS_READY})
-THREE = ServingState(
-    gateway=IS_READY, engines={f"engine-{number}": IS_READY for number in range(3)}
-)
-THREE_STARTING = replace(THREE, engines=dict.fromkeys(THREE.engines, ChildState()))
-DRAINING = replace(READY, phase="draining", gateway=replace(IS_READY, due=135.0))
-HURRIED = replace(DRAINING, hurried=True)
-STOPPING = ServingState(
-    phase="stopping",
-    gateway=replace(IS_READY, alive=False, ready=False),
-    engines={"engine": replace(IS_READY, due=110.0)},
-)
-
-
-def also(state: ServingState, name: ChildName, **changed: Any) -> ServingState:
-    """The state with a child that is different."""
-    return state.having(name, replace(state.child(name), **changed))
-
-
-def vars_of(child: ChildState) -> dict[str, Any]:
-    """Return the child's fields by name."""
-    return {one.name: getattr(child, one.name) for one in fields(child)}
-
-
-def orders(actions: list[Action]) -> list[Action]:
-    """The actions without what is only said."""
-    return [action for action in actions if not isinstance(action, Say)]
-
-
-def live(state: ServingState, *events: tuple[float, Event]) -> tuple[ServingState, list[Action]]:
-    """Go through timed events; the last state and all orders."""
-    done: list[Action] = []
-    for at, event in events:
-        state, actions = decide(state, event, at, POLICY)
-        done += orders(actions)
-    return state, done
 
 
 @pytest.mark.parametrize(
@@ -329,239 +283,8 @@ def test_a_gateway_that_is_out_of_time_gets_no_more_by_being_asked_again() -> No
     assert state.wake_at == 135.0
 
 
-class TestSeveralEngines:
-    """Each lives and dies by itself."""
-
-    def test_the_operator_is_greeted_when_the_first_is_ready(self) -> None:
-        state, done = live(
-            THREE_STARTING,
-            (1.0, Ready("engine-1")),
-            (2.0, Ready("engine-0")),
-            (3.0, Ready("engine-1")),
-        )
-        assert done == [Announce()]
-        assert [one.ready for one in state.engines.values()] == [True, True, False]
-
-    def test_one_that_dies_is_started_again_alone(self) -> None:
-        state, done = live(THREE, (1.0, Exited("engine-1", -9)), (1.1, Tick()))
-        assert done == [StartChild("engine-1")]
-        assert also(state, "engine-1", **vars_of(THREE.engines["engine-1"])) == THREE
-
-    def test_beside_others_that_serve_one_is_tried_for_ever(self) -> None:
-        state, _ = live(THREE_STARTING, (0.5, Ready("engine-0")))
-        for at in range(1, 60, 10):
-            state, _ = live(state, (at, Exited("engine-1", 2)), (at + 10, Tick()))
-            assert state.phase == "serving"
-        alone, _ = live(THREE_STARTING, (1.0, Exited("engine-1", 2)))
-        assert alone.phase == "draining", "the control: where none serves, all have this config"
-
-    def test_one_that_hangs_is_ended_alone(self) -> None:
-        _, done = live(THREE, (1.0, Silent("engine-2")), (6.0, Tick()))
-        assert done == [Kill("engine-2")]
-
-    def test_all_are_stopped_after_the_gateway_and_waited_for(self) -> None:
-        state, done = live(THREE, (1.0, StopRequested()), (2.0, Exited("gateway", 0)))
-        assert done == [Terminate("gateway"), *map(Terminate, THREE.engines)]
-        state, done = live(state, (3.0, Exited("engine-1", 0)), (4.0, Exited("engine-0", 0)))
-        assert (state.phase, done) == ("stopping", [])
-        assert live(state, (12.0, Tick()))[1] == [Kill("engine-2")]
-        assert live(state, (5.0, StopRequested()))[1] == [Kill("engine-2")]
-        assert live(state, (5.0, Exited("engine-2", 0)))[0].phase == "done"
-
-
-class TestRestart:
-    """Restarts of all engines, one after the other."""
-
-    def test_each_ends_by_itself_and_the_next_waits_until_it_is_back(self) -> None:
-        state, done = live(THREE, (1.0, RestartRequested()))
-        for name in THREE.engines:
-            assert done == [Drain(name)]
-            state, done = live(state, (100.0, Tick()), (200.0, Exited(name, 0)))
-            assert done == [StartChild(name)], (
-                "it had all the time it needed, and is started at once"
-            )
-            assert state.engines[name].short_runs == 0
-            state, done = live(state, (201.0, Ready(name)))
-        assert done == []
-        assert state.restarting == ()
-        assert all(one.ready for one in state.engines.values())
-
-    def test_the_silence_of_the_one_that_ends_is_no_news_but_is_bounded(self) -> None:
-        said = [Say("engine-1 does not answer")]
-        begun, _ = live(THREE, (1.0, RestartRequested()))
-        assert decide(begun, Silent("engine-1"), 2.0, POLICY)[1] == said, "the control"
-        silent, nothing = decide(begun, Silent("engine-0"), 2.0, POLICY)
-        assert nothing == []
-        assert live(silent, (60.0, Tick()))[1] == [Kill("engine-0")]
-
-    def test_an_answer_of_the_engine_before_is_not_taken_for_one_of_the_new(self) -> None:
-        begun, _ = live(
-            THREE,
-            (0.1, Ready("engine-0", "old")),
-            (1.0, RestartRequested()),
-            (2.0, Exited("engine-0", 0)),
-        )
-        state, done = live(begun, (2.1, Ready("engine-0", "old")))
-        assert (state, done) == (begun, [])
-        assert live(state, (2.1, Ready("engine-0", "new")))[1] == [Drain("engine-1")]
-
-    def test_while_one_is_away_no_other_is_ended(self) -> None:
-        state, done = live(
-            THREE,
-            (1.0, Exited("engine-2", -9)),
-            (1.0, RestartRequested()),
-            (1.0, RestartRequested()),
-            (1.1, Tick()),
-        )
-        assert done == [StartChild("engine-2")]
-        assert live(state, (2.0, Ready("engine-2")))[1] == [Drain("engine-0")]
-
-    def test_one_that_dies_again_before_it_is_ready_holds_up_the_rest(self) -> None:
-        state, done = live(
-            THREE,
-            (1.0, RestartRequested()),
-            (2.0, Exited("engine-0", 0)),
-            (3.0, Exited("engine-0", 1)),
-            (4.0, Tick()),
-            (5.0, Ready("engine-1")),
-        )
-        assert done == [Drain("engine-0"), StartChild("engine-0"), StartChild("engine-0")]
-        assert live(state, (6.0, Ready("engine-0")))[1] == [Drain("engine-1")]
-
-    def test_another_that_dies_meanwhile_is_waited_for(self) -> None:
-        state, done = live(
-            THREE,
-            (1.0, RestartRequested()),
-            (2.0, Exited("engine-1", -9)),
-            (2.1, Tick()),
-            (3.0, Exited("engine-0", 0)),
-            (4.0, Ready("engine-0")),
-        )
-        assert done == [Drain("engine-0"), StartChild("engine-1"), StartChild("engine-0")]
-        assert live(state, (5.0, Ready("engine-1")))[1] == [Drain("engine-1")]
-
-    def test_a_stop_ends_it(self) -> None:
-        state, done = live(
-            THREE, (1.0, RestartRequested()), (2.0, StopRequested()), (3.0, Exited("engine-0", 0))
-        )
-        assert done == [Drain("engine-0"), Terminate("gateway")]
-        assert state.restarting == ()
-        assert live(state, (4.0, RestartRequested()))[1] == []
-
-    def test_one_engine_alone_is_restarted_too(self) -> None:
-        _, done = live(READY, (1.0, RestartRequested()), (2.0, Exited("engine", 0)))
-        assert done == [Drain("engine"), StartChild("engine")]
-
-
 @pytest.mark.parametrize(
     ("status", "words"), [(0, "ended with status 0"), (-9, "was killed by signal 9")]
 )
 def test_statuses_in_words(status: int, words: str) -> None:
     assert describe_status(status) == words
-
-
-@dataclass
-class World:
-    """A gateway and two engines that do what they are ordered to, sooner or later, and a clock."""
-
-    state: ServingState = field(
-        default_factory=lambda: ServingState(
-            engines={"engine-0": ChildState(), "engine-1": ChildState()}
-        )
-    )
-    now: float = 0.0
-    alive: dict[ChildName, bool] = field(default_factory=lambda: dict.fromkeys(WORLD, True))
-    doomed: set[ChildName] = field(default_factory=set)
-    stops: int = 0
-    greetings: int = 0
-
-    def tell(self, event: Event) -> None:
-        self.state, actions = decide(self.state, event, self.now, POLICY)
-        for action in actions:
-            self.obey(action)
-
-    def obey(self, action: Action) -> None:
-        match action:
-            case StartChild(name):
-                assert not self.alive[name], f"two of {name} at once"
-                assert self.stops == 0, "started after a stop"
-                self.alive[name] = True
-            case Terminate(name) | Kill(name):
-                assert self.alive[name], f"{name} is gone already"
-                silent = self.state.phase == "serving"
-                assert name == "gateway" or silent or not self.alive["gateway"], "gateway first"
-                self.doomed.add(name)
-            case Drain(name):
-                assert self.alive[name], f"{name} is gone already"
-                assert self.stops == 0, "a restart after a stop"
-                self.doomed.add(name)
-            case Announce():
-                self.greetings += 1
-            case Say():
-                pass
-
-    def die(self, name: ChildName, status: int) -> None:
-        if self.alive[name]:
-            self.alive[name] = False
-            self.doomed.discard(name)
-            self.tell(Exited(name, status))
-
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
-        if self.state.wake_at is not None and self.now >= self.state.wake_at:
-            self.tell(Tick())
-
-    def stop(self) -> None:
-        self.stops += 1
-        self.tell(StopRequested())
-
-    def check(self) -> None:
-        assert self.greetings <= 1
-        assert (self.state.phase == "done") <= (not any(self.alive.values()))
-        for name in WORLD:
-            child = self.state.child(name)
-            assert child.alive == self.alive[name]
-            if self.state.phase == "serving" and not child.alive:
-                assert child.due is not None, f"nobody will start the {name}"
-                assert child.due <= self.now + POLICY.backoff.max_delay_s
-        if self.state.phase in ("draining", "stopping"):
-            assert self.doomed or self.state.wake_at is not None, "nobody will end this"
-
-
-def steps() -> st.SearchStrategy[list[tuple[str, ChildName, float]]]:
-    happening = st.sampled_from(
-        ["dies", "dies", "ready", "silent", "stop", "restart", "wait", "wait", "wait"]
-    )
-    child = st.sampled_from(WORLD)
-    return st.lists(st.tuples(happening, child, st.floats(0.0, 120.0)), max_size=40)
-
-
-@examples(4)
-@given(steps())
-def test_any_life_ends_with_nothing_left_running(life: list[tuple[str, ChildName, float]]) -> None:
-    world = World()
-    for happening, name, seconds in life:
-        if world.state.phase == "done":
-            break
-        match happening:
-            case "dies":
-                world.die(name, 1 if name == "gateway" else -9)
-            case "silent":
-                world.tell(Silent(name))
-            case "ready":
-                world.tell(Ready(name))
-            case "stop":
-                world.stop()
-            case "restart":
-                world.tell(RestartRequested())
-            case _:
-                world.wait(seconds)
-        world.check()
-    if world.state.phase != "done":
-        world.stop()
-    for name in (*WORLD, "gateway"):
-        if world.alive[name] and name in world.doomed:
-            world.die(name, 0)
-        world.check()
-    assert world.state.phase == "done"
-    assert not any(world.alive.values())
