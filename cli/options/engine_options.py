@@ -20,12 +20,12 @@ ENGINE_FLAGS = {
     "load_format": engine_flag("'dummy' uses random weights, for benchmarks."),
     "quantization": engine_flag("Quantise a plain checkpoint's weights as they are loaded."),
     "kv_dtype": engine_flag(
-        "Type of KV in every tier; auto: that of the weights. fp8: nearly twice the tokens."
+        "Type of KV in every tier; auto: the weights' type. fp8: nearly twice the tokens."
     ),
     "block_size": engine_flag("Tokens per block of the cache.", min=1, max=256),
     "cpu_offload_gb": engine_flag(
-        "GiB of weights of each GPU that stay in host memory; every step copies them. "
-        "'ratoon plan' says how many a model needs, and what a step takes then.",
+        "GiB of each GPU's weights that stay in host memory; every step copies them. "
+        "'ratoon plan' says how many GiB a model needs, and how long a step then takes.",
         min=0.0,
     ),
     "cache_tokens": engine_flag(
@@ -33,17 +33,17 @@ ENGINE_FLAGS = {
     ),
     "host_cache_gib": engine_flag(
         "GiB of host memory for blocks that leave the device; 0: none. Left out: a quarter "
-        "of what is free, at most 0.25 on cpu and 64 on cuda.",
+        "of free memory, at most 0.25 on cpu and 64 on cuda.",
         min=0.0,
     ),
     "host_cache_tokens": engine_flag("The size of the host tier in tokens.", min=0),
     "windows": engine_flag(
-        "KV that lies before a layer's sliding window; auto: freed where that makes room on a CPU, "
-        "kept on a GPU."
+        "Whether KV before a layer's sliding window is freed; auto: on a CPU, if this makes room; "
+        "never on a GPU."
     ),
     "state_cache_ratio": engine_flag(
         "With recurrent layers or freed windows: bytes of cached states per byte of KV, in each "
-        "tier; of windows no more than one for 2,048 tokens.",
+        "tier; at most one window for 2,048 tokens.",
         min=0.0,
         max=64.0,
     ),
@@ -75,50 +75,49 @@ ENGINE_FLAGS = {
         "Most tokens computed in one step. Left out: 512 on cpu, 8192 on cuda.", min=1
     ),
     "target_itl_ms": engine_flag(
-        "Milliseconds between an answer's tokens that 99 of 100 gaps keep to; fewer give later "
-        "first tokens. 0: no target; steps with prompts then take up to 60 ms on cuda, 1000 on "
-        "cpu, and a fifteenth of the waiting prompts' time. A tenant may have its own.",
+        "Milliseconds that 99 of 100 gaps between an answer's tokens stay within; a low target "
+        "delays first tokens. 0: no target; steps with prompts then take up to 60 ms on cuda, "
+        "1000 on cpu, or a fifteenth of the waiting prompts' time. A tenant may have its own.",
         min=0.0,
     ),
     "max_running": engine_flag(
-        "Most sequences that run at once; half of --max-batch-tokens if that is less.", min=1
+        "Most sequences that run at once, at most half of --max-batch-tokens.", min=1
     ),
-    "max_waiting": engine_flag("Most sequences that may wait; further ones get 429.", min=1),
+    "max_waiting": engine_flag("Most sequences that may wait; further requests get 429.", min=1),
     "single_flight_deadline_s": engine_flag(
-        "Most seconds that a request waits for another one that computes the same prefix.", min=0.0
+        "Most seconds that a request waits for another request to compute the same prefix.", min=0.0
     ),
     "sentinel_share": engine_flag(
-        "Part of the answers to cached prompts that are computed again without the cache, while "
-        "there is nothing else to do, and compared; 0: none.",
+        "Part of the answers to cached prompts that are computed again without the cache and "
+        "compared, while the engine is idle; 0: none.",
         min=0.0,
         max=1.0,
     ),
     "overlap_scheduling": engine_flag(
-        "On a GPU, schedule a step while the one before is computed."
+        "On a GPU, schedule a step while the step before is computed."
     ),
     "drafts": engine_flag(
-        "Verify several tokens in a step, where the prompt, the cache or a prediction says what "
-        "probably follows and it saves time; answers are the same. off: one token a step."
+        "auto: verify several probable tokens in a step, from the prompt, the cache or a "
+        "prediction, where this saves time; answers are the same. off: one token per step."
     ),
     "graph_tokens": engine_flag(
         "On cuda, record steps of up to this many tokens as CUDA graphs; 0: none.", min=0
     ),
     "least_shared_tokens": engine_flag(
-        "On cuda, read a prefix of at least so many tokens once for all decodes that have it "
-        "in common; 0: never. Left out: as measured to pay.",
+        "On cuda, decodes with a common prefix of at least this many tokens read it once "
+        "together; 0: never. Left out: a measured length.",
         min=0,
     ),
     "tensor_parallel": engine_flag(
-        "Divide each layer between this many processes of one machine; on cuda each has a GPU.",
+        "Divide each layer among this many processes of one machine, on cuda with a GPU each.",
         min=1,
         max=MOST_RANKS,
     ),
     "peer_memory": engine_flag(
-        "On cuda, let ranks write into each other's GPU memory, where the GPUs can; off: "
-        "NCCL alone."
+        "On cuda, let ranks write into each other's GPU memory if the GPUs can; off: only NCCL."
     ),
     "pipeline_parallel": engine_flag(
-        "Divide the layers between so many stages, each of --tensor-parallel processes.",
+        "Divide the layers among this many stages, each of --tensor-parallel processes.",
         min=1,
         max=MOST_RANKS,
     ),
@@ -131,13 +130,13 @@ ALONE_FLAGS = {
     **ENGINE_FLAGS,
     "grace_s": engine_flag("Seconds that running requests may go on after SIGTERM.", min=0.0),
     "role": engine_flag(
-        "prefill: compute prompts for other engines; decode: all else. Where the other kind "
-        "is away, either serves whole requests."
+        "prefill: compute prompts for other engines; decode: all else. Without engines of the "
+        "other role, either serves whole requests."
     ),
     "exchange": engine_flag(
-        "Where other engines fetch cached blocks: a path, or tcp://HOST:PORT with the link's "
-        "key; engines of several ranks cannot. Left out: nowhere ('ratoon serve --replicas' "
-        "sees to it)."
+        "Address at which other engines fetch cached blocks: a path, or tcp://HOST:PORT with "
+        "the link's key; not for engines of several ranks. Left out: none ('ratoon serve "
+        "--replicas' sets it)."
     ),
 }
 
@@ -148,7 +147,7 @@ class ReplicaFlags:
 
     replicas: int = field(
         1,
-        "Engines, each with a cache of its own and on cuda a GPU; each request goes to one. "
+        "Number of engines, each with its own cache and on cuda its own GPU. "
         "--host-cache-gib, --host-cache-tokens, --disk-cache-gib and --num-threads are "
         "divided among them.",
         panel="Engine",
@@ -157,8 +156,8 @@ class ReplicaFlags:
     )
     prefill_replicas: int = field(
         0,
-        "Of --replicas, those that compute prompts for the others, to be measured first: "
-        "gaps between tokens get even, first tokens later; 0: all do both.",
+        "How many of --replicas only compute prompts for the others: gaps between tokens get "
+        "even, first tokens later, so measure first; 0: all do both.",
         panel="Engine",
         min=0,
         max=63,

@@ -37,19 +37,20 @@ GATEWAY_FLAGS = {
         max=64,
     ),
     "engine_silence_s": gateway_flag(
-        "Seconds without a sign of life after which an engine is hung, more than any step "
-        "takes. Left out: 10 on cuda, 120 on cpu.",
+        "Seconds of silence, more than any step takes, after which an engine counts as hung. "
+        "Left out: 10 on cuda, 120 on cpu.",
         min=1.0,
     ),
     "find_engines": gateway_flag(
-        "Use the engines that are registered in the state, too ('ratoon engines')."
+        "Also use the engines that are registered in the state ('ratoon engines')."
     ),
     "router": gateway_flag(
-        "Which of several engines gets a request; first-token: the one predicted to have its "
-        "first token soonest."
+        "How one of several engines is chosen for a request; first-token: by the soonest "
+        "predicted first token."
     ),
     "gateways": gateway_flag(
-        "Number of gateways that share --redis-url; while Redis is down each grants its share.",
+        "Number of gateways that share --redis-url; while Redis is down, each grants its share of "
+        "each limit.",
         min=1,
         max=1024,
     ),
@@ -60,7 +61,7 @@ GATEWAY_FLAGS = {
         show_default=False,
     ),
     "chat_template": gateway_flag(
-        "Jinja chat template in place of the model's own, with tools and without. "
+        "Jinja chat template in place of all of the model's own templates. "
         "[dim]\\[default: the model's][/dim]",
         show_default=False,
     ),
@@ -78,9 +79,9 @@ GATEWAY_FLAGS = {
         "for clients that apply the template themselves. In messages they are always text."
     ),
     "cache_sharing": gateway_flag(
-        "partitioned: each tenant has its part of every tier, so its hits say nothing of "
-        "others. pooled: tenants that trust each other share the room: more hits, and "
-        "evictions tell what others ask."
+        "partitioned: each tenant has its part of every tier, so its hits reveal nothing about "
+        "others. pooled: tenants that trust each other share the room: more hits, but evictions "
+        "reveal what others ask."
     ),
     "redis_url": gateway_flag(
         "Redis for the state of several gateways, such as redis://redis:6379/0. "
@@ -91,7 +92,7 @@ GATEWAY_FLAGS = {
         "File with the password of --redis-url.", show_default=False
     ),
     "redis_timeout_s": gateway_flag(
-        "Most seconds to wait for an answer of --redis-url; large ones have longer.",
+        "Most seconds to wait for an answer of Redis; large answers have longer.",
         min=0.001,
         max=10.0,
     ),
@@ -107,7 +108,7 @@ GATEWAY_FLAGS = {
         "prompt or key."
     ),
     "vllm_metric_names": gateway_flag(
-        "Repeat in /metrics, under vLLM's names, the metrics that vLLM has."
+        "Repeat in /metrics the metrics that vLLM has, under vLLM's names."
     ),
     "page": gateway_flag("Serve the operator's page, /admin/ui, and the tenants', /usage."),
     "docs": gateway_flag("Serve /docs, the API in a browser."),
@@ -157,8 +158,8 @@ BOUNDS_FLAGS = {
         "Seconds after the last use that turns and token ids are remembered. 0: not at all."
     ),
     "max_tenant_seen_bytes": memory(
-        "Most bytes of a tenant's remembered prompts, in each worker, to say why the next "
-        "one missed. 0: none."
+        "Most bytes of a tenant's prompts remembered to say why the next prompt missed, in each "
+        "worker. 0: none."
     ),
     "max_all_seen_bytes": memory(
         "Most bytes of all tenants' remembered prompts, in each worker. 0: none."
@@ -170,49 +171,52 @@ BOUNDS_FLAGS = {
     "max_salt_chars": bound("Most characters of cache_salt."),
     "max_streams_per_tenant": bound("Most choices of a tenant in flight, in each worker."),
     "max_connections": bound(
-        "Most connections at once, in each worker. Left out: what the limit of open files "
-        "has room for."
+        "Most connections at once, in each worker. Left out: as many as the limit of open files "
+        "allows."
     ),
     "max_head_bytes": bound("Most bytes of the request line and headers."),
     "head_deadline_s": bound("Most seconds from a request's first byte to its last header."),
-    "body_deadline_s": bound("Most seconds from its last header to the end of its body."),
+    "body_deadline_s": bound("Most seconds from a request's last header to the end of its body."),
     "default_max_tokens": bound("max_tokens of a chat that sets none."),
     "response_ttl_s": bound_flag(
         "Seconds that answers of /v1/responses are stored, to be continued; 0: not at all.", min=0.0
     ),
     "max_response_bytes": bound("Most bytes of a stored response; a larger one is not stored."),
     "max_tenant_response_bytes": bound(
-        "Most bytes of a tenant's stored responses; beyond it the oldest go."
+        "Most bytes of a tenant's stored responses; beyond it the oldest are deleted."
     ),
     "max_all_response_bytes": bound(
-        "Most bytes of all stored responses; beyond it the tenant with most loses its oldest."
+        "Most bytes of all stored responses; beyond it the oldest of the tenant with most bytes "
+        "are deleted."
     ),
     "max_unread_bytes": bound(
         "Most bytes of a stream that wait for a slow reader, in each worker; beyond it the "
         "stream is cut off."
     ),
     "max_tenant_unread_bytes": bound(
-        "Most unread bytes of a tenant's streams; beyond it the longest is cut off."
+        "Most unread bytes of a tenant's streams; beyond it the stream with most is cut off."
     ),
     "max_all_unread_bytes": bound(
-        "Most unread bytes of all streams; beyond it the tenant with most loses its longest."
+        "Most unread bytes of all streams; beyond it the longest stream of the tenant with most "
+        "unread bytes is cut off."
     ),
     "max_answer_bytes": bound(
         "Most bytes held of an answer that is not streamed, in each worker; beyond it the "
         "request ends with an error."
     ),
     "max_tenant_answer_bytes": bound(
-        "Most bytes held of a tenant's answers; beyond it the longest ends."
+        "Most bytes held of a tenant's answers; beyond it the longest answer ends with an error."
     ),
     "max_all_answer_bytes": bound(
-        "Most bytes held of all answers; beyond it the longest of the tenant with most ends."
+        "Most bytes held of all answers; beyond it the longest answer of the tenant with most "
+        "bytes ends with an error."
     ),
     "stalled_write_s": bound(
-        "Seconds over which a client must read a KiB a second of what waits for it, or is cut off."
+        "A client for whom bytes wait is cut off if it reads less than a KiB a second over "
+        "this many seconds."
     ),
     "keep_alive_s": bound(
-        "Seconds without a token of a long prompt's answer until a stream sends a ping, "
-        "where the dialect has them."
+        "Seconds between a stream's pings before its first token, where the dialect has pings."
     ),
 }
 GatewayFlags = Annotated[GatewayConfig, ConfigFlags(GATEWAY_DEFAULTS, GATEWAY_FLAGS)]

@@ -51,16 +51,16 @@ class SocketFlags:
 
     socket: str | None = field(
         None,
-        "Where gateway and engine meet: a Unix socket, or tcp://HOST:PORT, which is "
-        "encrypted and takes the port after it, too; of several engines all, with commas. "
+        "Where gateway and engine meet: a Unix socket, or tcp://HOST:PORT, which is encrypted "
+        "and also takes the next port; for several engines a list with commas. "
         "[dim]\\[default: DATA_DIR/engine.sock][/dim]",
         panel=MODEL,
         show_default=False,
     )
     link_key_file: Path | None = field(
         None,
-        "Key of links over TCP, the same at both ends; an engine makes it where there is "
-        "none. [dim]\\[default: DATA_DIR/link.key][/dim]",
+        "Key of links over TCP, the same at both ends; an engine makes a missing key. "
+        "[dim]\\[default: DATA_DIR/link.key][/dim]",
         panel=MODEL,
         show_default=False,
     )

@@ -38,10 +38,9 @@ class DraftedLoad:
     tokens_per_step: float
     acceptance_rate: float
     speed: float
-    # Median processor times, in us, in a step of all rows; 0 if there is no such step: of drafting
-    # while the device waits, and of preparing the next drafts while the device computes.
-    drafting_us: float
-    preparing_us: float
+    # Median processor times (us) in a step of all rows; 0 without such a step.
+    drafting_us: float  # while the device waits
+    preparing_us: float  # of the next drafts, while the device computes
     sources: dict[str, SourceReport]
 
 

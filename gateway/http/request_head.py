@@ -205,7 +205,7 @@ def running_request(scope: Scope) -> RunningRequest:
 
 
 def tell_owner(scope: MutableMapping[str, Any], owner: str) -> None:
-    """Note that the request has a key of `owner`, a tenant's id or OPERATOR.
+    """Record that the request has a key of `owner`, a tenant's id or OPERATOR.
 
     Raises TooManyRequests if the tenant has so many connections that other tenants would get none.
     """

@@ -85,7 +85,7 @@ class EngineSet(ReplicaQueries):
         return self._serving.generate(request, on_end)
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
-        """Divide each replica's cache among these flows, also of replicas that connect later."""
+        """Divide the cache of each replica, present or later, among these flows."""
         self._flows = flows
         for engine in self._members.engines.values():
             engine.partition(flows)

@@ -145,7 +145,7 @@ def raised(left: Any, right: Any) -> None:
 
 
 def remainder(left: Any, right: Any) -> None:
-    """Check the size of a `%`-formatted text. The remainder of numbers is small."""
+    """Check the size of a `%`-formatted text. For numbers `%` needs no check."""
     if isinstance(left, str):
         percent_formatted(left, right)
 
